@@ -1,0 +1,3 @@
+"""Tritium: `import tritium as mx`."""
+
+from .version import __version__ as __version__

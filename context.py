@@ -1,0 +1,116 @@
+"""Context: where an array lives and work runs. `cpu(0)`, `gpu(1)`; `with mx.gpu(0):` sets the current one."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib.util
+import os
+
+from .errors import ContextError
+
+#: "interpret": gpu(0) is Triton's interpreter on host memory. "cuda": a real device, when torch finds one. "off": no GPU.
+#: Read once, when Tritium is imported.
+GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
+if GPU_MODE not in ("interpret", "cuda", "off"):
+    raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
+
+_current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("tritium_context", default=None)
+
+# device type numbers of MXNet's files: 1 cpu, 2 gpu, 3 cpu_pinned, 5 cpu_shared
+_TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
+_NAMES = {v: k for k, v in _TYPES.items()}
+
+
+class Context:
+    """A device: a type ("cpu", "gpu", "cpu_pinned") and a number. Equal contexts are one object in dictionaries.
+
+    Making one never touches the device; using one that does not exist raises ContextError.
+    """
+
+    __slots__ = ("device_type", "device_id", "_tokens")
+
+    devtype2str = _NAMES
+    devstr2type = _TYPES
+
+    def __init__(self, device_type: str | Context, device_id: int = 0):
+        if isinstance(device_type, Context):
+            device_type, device_id = device_type.device_type, device_type.device_id
+        if device_type not in _TYPES:
+            raise ContextError(f"Context: unknown device type {device_type!r}. Known: {', '.join(_TYPES)}.")
+        if device_id < 0:
+            raise ContextError(f"Context: device_id {device_id} is negative.")
+        self.device_type, self.device_id = device_type, int(device_id)
+        self._tokens: list[contextvars.Token] = []
+
+    @property
+    def device_typeid(self) -> int:
+        """MXNet's number for the device type, as it stands in files."""
+        return _TYPES[self.device_type]
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether kernels for this context are Triton's."""
+        return self.device_type == "gpu"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Context)
+            and self.device_type == other.device_type
+            and self.device_id == other.device_id
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.device_type, self.device_id))
+
+    def __repr__(self) -> str:
+        return f"{self.device_type}({self.device_id})"
+
+    __str__ = __repr__
+
+    def __enter__(self) -> Context:
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.reset(self._tokens.pop())
+
+    def empty_cache(self) -> None:
+        """Kept for MXNet scripts: `mx.storage.release_all(ctx)` gives pooled memory back."""
+
+
+def cpu(device_id: int = 0) -> Context:
+    """The host. Several CPU contexts are separate devices with their own workers."""
+    return Context("cpu", device_id)
+
+
+def gpu(device_id: int = 0) -> Context:
+    """A GPU; with TRITIUM_GPU=interpret, `gpu(0)` is Triton's interpreter on any machine."""
+    return Context("gpu", device_id)
+
+
+def cpu_pinned(device_id: int = 0) -> Context:
+    """Host memory a GPU can copy from without a staging buffer."""
+    return Context("cpu_pinned", device_id)
+
+
+def current_context() -> Context:
+    """The context of the innermost `with ctx:`, else `cpu(0)`."""
+    return _current.get() or _CPU0
+
+
+_CPU0 = Context("cpu", 0)
+
+
+def missing_gpu(device_id: int, found: int) -> ContextError:
+    """The error for a GPU that is not there; it says how to get one.
+
+    found: how many GPUs there are.
+    """
+    if GPU_MODE == "off":
+        how = "TRITIUM_GPU=off forbids GPUs: unset it."
+    elif importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
+        how = 'Install the GPU packages with pip install "tritium[gpu]", or use cpu(0).'
+    else:
+        how = "Use cpu(0), or set TRITIUM_GPU=interpret to run GPU kernels in Triton's interpreter on this machine."
+    have = f"{found} GPU{'s' if found != 1 else ''} here"
+    return ContextError(f"gpu({device_id}): no such device: {have}. {how}")

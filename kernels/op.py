@@ -1,0 +1,235 @@
+"""Op: what every floor above knows of an operator, and the registry they are found in.
+
+Three kinds of declaration become an Op: a traced body (`simple_op.py`), an `OperatorProperty` (`property.py`), and
+the derivative of either. The graph, the tape and the executors treat all of them alike, through this class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DTypeError, OperatorError, ShapeError, nearest
+from .params import Param, Params, parse_params
+
+if TYPE_CHECKING:
+    from .expr import Expr
+
+Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
+Kernel = Callable[..., None]
+
+
+class Req(IntEnum):
+    """What a kernel does with its result. INPLACE is WRITE to memory that an input also has."""
+
+    NULL = 0
+    WRITE = 1
+    INPLACE = 2
+    ADD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """An array without its bytes. Arrays are always dense and row-major."""
+
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A traced body: one Expr per output. Load i reads input i; flat elementwise unless it says otherwise.
+
+    outputs:  one root per output of the op.
+    kind:     "elementwise" (output i's element depends on the inputs' elements at the same, broadcast, index)
+              or "row" (also on reductions over the last axis).
+    """
+
+    outputs: tuple[Expr, ...]
+    kind: str = "elementwise"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How to differentiate one use of an op: run `op` on `needs`, in order; its outputs are the derivatives of `gives`.
+
+    needs:  ("dy", i) the derivative by output i | ("x", i) input i | ("y", i) output i. What is not named is not kept.
+    gives:  the input index that each output of `op` is the derivative of. An input that is not here gets zero.
+    """
+
+    op: Op
+    needs: tuple[tuple[str, int], ...]
+    gives: tuple[int, ...]
+
+
+class Op:
+    """One declared operator. Subclasses fill in what they know; the defaults suit one-output elementwise operators.
+
+    Everywhere, `p` is what `parse` returned: typed, checked, hashable.
+    "Inputs" are the arguments followed by the auxiliary states.
+    """
+
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    doc: str = ""
+    params: tuple[Param, ...] = ()
+    input_names: tuple[str, ...] = ()
+    hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
+
+    # ---- parameters -------------------------------------------------------------------------------------------
+    def parse(self, given: Mapping[str, Any]) -> Params:
+        """Typed parameters from a user's values or the strings of a symbol JSON. Raises ParameterError."""
+        return parse_params(self.name, self.params, given)
+
+    # ---- what goes in and out -----------------------------------------------------------------------------------
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        """Names of the inputs learned or fed."""
+        return self.input_names
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        """Names of the states that forward changes; the last inputs."""
+        return ()
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return ("output",)
+
+    def visible_outputs(self, p: Params) -> int:
+        """How many of the outputs a user sees; the rest are kept for backward."""
+        return len(self.outputs(p))
+
+    # ---- inference ----------------------------------------------------------------------------------------------
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        """Shapes of inputs and outputs, as far as they follow from what is known (None, and -1 for a size, is not).
+
+        outputs: what is already known of the outputs, for inference backwards.
+        Raises ShapeError that states the shapes and the rule.
+        """
+        raise NotImplementedError(self.name)
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        """Dtypes of inputs and outputs, as far as they follow. Default: one dtype everywhere."""
+        known = [d for d in (*inputs, *(outputs or ())) if d is not None]
+        d = known[0] if known else None
+        for i, other in enumerate(inputs):
+            if other is not None and other != d:
+                names = (*self.arguments(p), *self.auxiliaries(p))
+                raise DTypeError(f"{self.name}: inputs disagree: {names[0]} is {d}, {names[i]} is {other}. "
+                                 f"Convert one with astype.")
+        return [d] * len(inputs), [d] * len(self.outputs(p))
+
+    # ---- gradient, memory, randomness ---------------------------------------------------------------------------
+    def gradient(self, p: Params) -> Gradient | None:
+        """How to differentiate, or None where there is nothing to differentiate (derivative zero)."""
+        return None
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        """(input, output) pairs that may share memory."""
+        return ()
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        """How many random numbers one run takes; 0 for most. If > 0, kernels get `random=(seed, offset)`."""
+        return 0
+
+    # ---- code ---------------------------------------------------------------------------------------------------
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
+        """The traced body for inputs of these dtypes, for fusion; None for operators that cannot be fused."""
+        return None
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        """The compiled kernel.
+
+        target: "cpu" or "gpu".
+        Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), where inputs and outputs are device arrays
+            (numpy arrays on the CPU, torch tensors on the GPU; shapes as in ins and outs), auxiliary inputs are
+            changed in place, and `run` is the engine's RunContext (`run.stream`, `run.parallel(fn, n)`,
+            `run.space(shape, dtype)`). Callers go through `compiled`, which caches.
+        """
+        raise NotImplementedError(self.name)
+
+    # ---- calling ------------------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """An op asks its arguments what to do: trace, compose a graph, or push work."""
+        for a in (*args, *kwargs.values()):
+            candidates = a if isinstance(a, (list, tuple)) else (a,)
+            for c in candidates:
+                call = getattr(type(c), "_tritium_call_", None)
+                if call is not None:
+                    return call(c, self, args, kwargs)
+        raise OperatorError(f"{self.name}: no argument is an NDArray, a Symbol or a traced value: "
+                            f"{', '.join(type(a).__name__ for a in args) or 'nothing was given'}. "
+                            f"Wrap the data in mx.nd.array(...).")
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+_registry: dict[str, Op] = {}
+
+
+def register(op: Op, *, replace: bool = False) -> Op:
+    """Make op known by its name and aliases. A name that is taken is an error, unless replace (notebook cells)."""
+    for name in (op.name, *op.aliases):
+        if not replace and name in _registry and _registry[name] is not op:
+            raise OperatorError(f"register: operator {name!r} exists already.")
+        _registry[name] = op
+    return op
+
+
+def get(name: str) -> Op:
+    """The operator called name. Raises OperatorError that proposes the nearest names."""
+    try:
+        return _registry[name]
+    except KeyError:
+        raise OperatorError(f"{name}: no such operator.{nearest(name, _registry)}") from None
+
+
+def registered() -> dict[str, Op]:
+    """Every name, aliases included, and its operator."""
+    return dict(_registry)
+
+
+def merge_shapes(op: str, what: str, a: Shape | None, b: Shape | None) -> Shape | None:
+    """The shape that both a and b may be (None and -1 unknown). Raises ShapeError stating both."""
+    if a is None:
+        return b
+    if b is None:
+        return a
+    if len(a) != len(b) or any(m >= 0 and n >= 0 and m != n for m, n in zip(a, b)):
+        raise ShapeError(f"{op}: {what} would have to be both {a} and {b}.")
+    return tuple(max(m, n) for m, n in zip(a, b))
+
+
+def is_known(shape: Shape | None) -> bool:
+    """Whether every size is known."""
+    return shape is not None and -1 not in shape
+
+
+_compiled: dict[tuple, Kernel] = {}
+
+
+def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,
+             train: bool = False) -> Kernel:
+    """`op.kernel(...)`, made once per distinct set of arguments."""
+    key = (op, p, ins, outs, reqs, target, train)
+    found = _compiled.get(key)
+    if found is None:
+        found = _compiled[key] = op.kernel(p, ins, outs, reqs, target, train)
+    return found

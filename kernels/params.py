@@ -1,0 +1,193 @@
+"""Operator parameters: typed, checked, hashable; parsed from Python values and from the strings of a symbol JSON."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..dtype import as_dtype
+from ..errors import MXNetError, ParameterError, nearest
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
+
+#: Attributes any node may carry that are no parameter of its operator (MXNet's own, and switches of old back ends).
+IGNORED = frozenset({"workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mult", "wd_mult", "force_mirroring", "name"})
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One keyword parameter of an operator.
+
+    kind:     "int", "float", "bool", "str", "shape" (a tuple of ints; a lone int n means (n,)), "dtype",
+              "floats", "any"; "scalar" is a float handed to the compiled kernel at run time, so that a new value
+              needs no new kernel.
+    default:  REQUIRED if it must be given. None is always allowed where it is the default.
+    choices:  the allowed strings, if they are few.
+    """
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+    choices: tuple[str, ...] = ()
+    doc: str = ""
+
+
+class Params(Mapping[str, Any]):
+    """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value."""
+
+    __slots__ = ("_values", "_hash")
+
+    def __init__(self, values: dict[str, Any]):
+        self._values = values
+        self._hash: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self):
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._values.items()))
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Params) and self._values == other._values
+
+    def __repr__(self) -> str:
+        return f"Params({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
+
+
+def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -> Params:
+    """Check given against declared. Unknown names, missing values and wrong types are a ParameterError that says which."""
+    known = {d.name for d in declared}
+    for name in given:
+        if name not in known and name not in IGNORED and not (name.startswith("__") and name.endswith("__")):
+            listed = ", ".join(d.name for d in declared) or "none"
+            raise ParameterError(f"{op}: unknown parameter {name!r}.{nearest(name, known)} Parameters: {listed}.")
+    values: dict[str, Any] = {}
+    for d in declared:
+        if d.name not in given:
+            if d.default is REQUIRED:
+                raise ParameterError(f"{op}: parameter {d.name!r} ({d.kind}) is required.")
+            values[d.name] = d.default
+        else:
+            values[d.name] = parse_value(op, d, given[d.name])
+    return Params(values)
+
+
+def parse_value(op: str, d: Param, value: Any) -> Any:
+    """One value of parameter d, typed. Raises ParameterError naming op, parameter, value and what was expected."""
+    if value is None or (isinstance(value, str) and value == "None"):
+        if d.default is None or d.kind == "any":
+            return None
+        raise _wrong(op, d, value)
+    try:
+        result = _PARSERS[d.kind](value)
+    except (ValueError, TypeError, SyntaxError, OverflowError, MXNetError):
+        raise _wrong(op, d, value) from None
+    if d.choices and result not in d.choices:
+        raise ParameterError(f"{op}: {d.name}={result!r} is not one of {', '.join(map(repr, d.choices))}.")
+    return result
+
+
+def _wrong(op: str, d: Param, value: Any) -> ParameterError:
+    return ParameterError(f"{op}: {d.name}={value!r} is not a {_SPOKEN.get(d.kind, d.kind)}.")
+
+
+_SPOKEN = {"shape": "tuple of whole numbers", "int": "whole number", "float": "number", "scalar": "number",
+           "bool": "truth value", "floats": "tuple of numbers", "dtype": "dtype"}
+
+
+def format_value(value: Any) -> str:
+    """The string MXNet writes for a parameter value in a symbol JSON."""
+    if isinstance(value, np.dtype):
+        return value.name
+    if isinstance(value, (tuple, list)):
+        inner = ", ".join(format_value(v) for v in value)
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    return str(value)
+
+
+def _parse_int(v: Any) -> int:
+    if isinstance(v, str):
+        return int(v.strip().rstrip("L"))
+    if isinstance(v, (float, np.floating)):
+        if v != int(v):
+            raise ValueError
+        return int(v)
+    if isinstance(v, (int, np.integer, np.bool_)):
+        return int(v)
+    raise TypeError
+
+
+def _parse_float(v: Any) -> float:
+    if isinstance(v, (str, int, float, np.number, np.bool_)):
+        return float(v)
+    if isinstance(v, np.ndarray) and v.size == 1:
+        return float(v.reshape(()))
+    raise TypeError
+
+
+def _parse_bool(v: Any) -> bool:
+    if isinstance(v, str):
+        word = v.strip().lower()
+        if word in ("true", "1"):
+            return True
+        if word in ("false", "0"):
+            return False
+        raise ValueError
+    if isinstance(v, (bool, np.bool_, int, np.integer)):
+        return bool(v)
+    raise TypeError
+
+
+def _parse_str(v: Any) -> str:
+    if not isinstance(v, str):
+        raise TypeError
+    return v
+
+
+def _sequence(v: Any) -> list[Any]:
+    if isinstance(v, str):
+        if len(v) > 4096:
+            raise ValueError
+        v = ast.literal_eval(v.strip().replace("L", ""))
+    if isinstance(v, np.ndarray):
+        v = v.tolist()
+    return list(v) if isinstance(v, (list, tuple)) else [v]
+
+
+def _parse_shape(v: Any) -> tuple[int | None, ...]:
+    return tuple(None if e is None else _parse_int(e) for e in _sequence(v))
+
+
+def _parse_floats(v: Any) -> tuple[float, ...]:
+    return tuple(_parse_float(e) for e in _sequence(v))
+
+
+_PARSERS = {
+    "int": _parse_int,
+    "float": _parse_float,
+    "scalar": _parse_float,
+    "bool": _parse_bool,
+    "str": _parse_str,
+    "shape": _parse_shape,
+    "floats": _parse_floats,
+    "dtype": lambda v: as_dtype(v),
+    "any": lambda v: tuple(v) if isinstance(v, list) else v,
+}
