@@ -1,0 +1,44 @@
+"""Gates on machine code: what a kernel must be made of to be fast, checked without a GPU."""
+
+from __future__ import annotations
+
+from .triton_compile import CompiledKernel
+
+
+def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_loads: int = 0, bits: int = 128,
+         spills: bool = False, max_registers: int = 255, min_occupancy: float = 0.0, wide_offsets: bool = True,
+         tensor_ops: bool = False) -> list[str]:
+    """What is wrong with kernel, one sentence each; an empty list is a pass.
+
+    The hot branch is what no predicate guards.
+    loads, stores:   how many of `bits` each the hot branch must have at least.
+    narrow_loads:    how many narrower loads it may have (scalars and other broadcast operands).
+    min_occupancy:   share of a multiprocessor's warps that must fit.
+    """
+    wrong = []
+    hot = [a for a in kernel.accesses if not a.masked]
+    for kind, wanted, narrow_allowed in (("load", loads, narrow_loads), ("store", stores, 0)):
+        widths = [a.bits for a in hot if a.kind == kind]
+        wide = sum(b >= bits for b in widths)
+        if wide < wanted:
+            everywhere = [a.bits for a in kernel.accesses if a.kind == kind]
+            wrong.append(f"{wide} unmasked {bits}-bit {kind}s, {wanted} needed; {kind}s are {_tally(everywhere)}")
+        if wanted and len(widths) - wide > narrow_allowed:
+            wrong.append(f"{len(widths) - wide} unmasked {kind}s narrower than {bits} bits, {narrow_allowed} allowed; "
+                         f"{kind}s are {_tally(widths)}")
+    if not spills and (kernel.spills or kernel.local):
+        wrong.append(f"{kernel.spills} spill instructions, stack {kernel.stack} bytes, local {kernel.local} bytes")
+    if kernel.registers > max_registers:
+        wrong.append(f"{kernel.registers} registers, {max_registers} allowed")
+    if kernel.occupancy < min_occupancy:
+        wrong.append(f"occupancy {kernel.occupancy:.2f}, {min_occupancy:.2f} needed ({kernel.registers} registers, "
+                     f"{kernel.shared} bytes shared)")
+    if wide_offsets and not kernel.wide_offsets:
+        wrong.append("no 64-bit address arithmetic")
+    if tensor_ops and not kernel.tensor_ops:
+        wrong.append("no tensor core instruction")
+    return wrong
+
+
+def _tally(widths: list[int]) -> str:
+    return ", ".join(f"{widths.count(b)}x{b}" for b in sorted(set(widths))) or "none"
