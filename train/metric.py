@@ -1,0 +1,30 @@
+"""`mx.metric`: every metric, and `create`, which finds one by its name."""
+
+from __future__ import annotations
+
+from .metric_base import (
+    CompositeEvalMetric,
+    CustomMetric,
+    EvalMetric,
+    check_label_shapes,
+    create,
+    register,
+)
+from .metric_base import from_function as np
+from .metric_classes import (
+    F1,
+    MCC,
+    PCC,
+    Accuracy,
+    CrossEntropy,
+    NegativeLogLikelihood,
+    Perplexity,
+    TopKAccuracy,
+)
+from .metric_values import MAE, MSE, RMSE, Loss, PearsonCorrelation
+
+__all__ = [
+    "Accuracy", "CompositeEvalMetric", "CrossEntropy", "CustomMetric", "EvalMetric", "F1", "Loss", "MAE", "MCC",
+    "MSE", "NegativeLogLikelihood", "PCC", "PearsonCorrelation", "Perplexity", "RMSE", "TopKAccuracy",
+    "check_label_shapes", "create", "np", "register",
+]
