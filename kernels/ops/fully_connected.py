@@ -1,0 +1,114 @@
+"""FullyConnected: every output is a weighted sum of every input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError
+from ..op import Kernel, Req, Shape, Spec, merge_shapes
+from ..property import OperatorProperty, Shapes, gpu_module, register_operator
+from .matmul_gemm import matrix, product, sum_rows
+
+
+@register_operator("FullyConnected")
+class FullyConnected(OperatorProperty):
+    """y = x · weightᵀ + bias.
+
+    data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
+    weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
+    Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
+    """
+
+    num_hidden: int
+    no_bias: bool = False
+    flatten: bool = True
+
+    def validate(self) -> None:
+        if self.num_hidden < 1:
+            raise ParameterError(f"{self.name}: num_hidden={self.num_hidden} must be at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, w, y, h = in_shape[0], in_shape[1], out_shape[0], self.num_hidden
+        if x is not None and not x:
+            raise ShapeError(f"{self.name}: data has no axes. It needs at least one.")
+        k = -1
+        if x is not None:
+            k = (-1 if -1 in x[1:] else math.prod(x[1:])) if self.flatten else x[-1]
+        if w is not None and (len(w) != 2 or w[0] not in (-1, h) or -1 not in (w[1], k) and w[1] != k):
+            raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_hidden={h} the weight must be "
+                             f"({h}, {k if k >= 0 else 'inputs per sample'}).")
+        if not self.no_bias and in_shape[2] is not None and in_shape[2] not in ((h,), (-1,)):
+            raise ShapeError(f"{self.name}: bias {in_shape[2]} must be ({h},) for num_hidden={h}.")
+        if k < 0 and w is not None:
+            k = w[1]
+        if x is not None:
+            y = merge_shapes(self.name, "the output", y, (x[0], h) if self.flatten else (*x[:-1], h))
+            if self.flatten:
+                x = (y[0], *x[1:])  # type: ignore[index]
+                if len(x) == 2:
+                    x = (x[0], k)
+            else:
+                x = (*y[:-1], k)  # type: ignore[index]
+        elif y is not None and not self.flatten:
+            x = (*y[:-1], k)
+        return [x, (h, k), *([] if self.no_bias else [(h,)])], [y], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1]]
+
+    def _sizes(self, x: Shape) -> tuple[int, int]:
+        """Samples and inputs per sample."""
+        k = math.prod(x[1:]) if self.flatten else x[-1]
+        return (x[0] if self.flatten else math.prod(x[:-1])), k
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
+        x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            gemm = gpu_module("gemm")
+            return lambda run, inputs, outputs: gemm.gemm(
+                run, inputs[0], x[1:], inputs[1], w[1:], outputs[0], y[1:], bias=inputs[2] if bias else None,
+                add=req == Req.ADD)
+        multiply = product(x, w, y, req, target)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            multiply(run, [*inputs, outputs[0]])
+            if bias:
+                out = outputs[0].reshape(n, h)
+                np.add(out, inputs[2], out=out)
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        (n, k), h = self._sizes(ins[1].shape), self.num_hidden
+        steps = []
+        if reqs[0] != Req.NULL:  # dx = dy · weight
+            steps.append(product(matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False),
+                                 reqs[0], target))
+        if reqs[1] != Req.NULL:  # dweight = dyᵀ · x
+            steps.append(product(matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False),
+                                 reqs[1], target))
+        if not self.no_bias and reqs[2] != Req.NULL:
+            if target == "gpu":
+                gemm = gpu_module("gemm")
+                steps.append(lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
+            else:
+                steps.append(lambda run, arrays: sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            arrays = [*inputs, *outputs]
+            for step in steps:
+                step(run, arrays)
+
+        return kernel

@@ -1,0 +1,90 @@
+"""One matrix product for every layer that needs one: through BLAS on the CPU, through Triton on the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtype import is_half
+from ..op import Req, Shape
+from ..property import gpu_module, upcast
+
+_FLOPS = 1 << 24  # a product is cut into pieces of about this many multiplications: by its size, never by the threads
+
+
+def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
+    """out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views; nothing is copied.
+
+    Large products are spread over the engine's helpers, in pieces that depend on the shape alone.
+    """
+    direct = not add and not is_half(out.dtype) and a.dtype == b.dtype == out.dtype
+    a, b = upcast(a), upcast(b)
+
+    def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
+        if direct:
+            np.matmul(x, y, out=z)
+        else:
+            product = np.matmul(x, y)
+            if add:
+                np.add(z, product, out=z, casting="unsafe")
+            else:
+                np.copyto(z, product, casting="unsafe")
+
+    m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
+    pieces = min(64, out.size * k // _FLOPS)
+    if pieces < 2:
+        piece(a, b, out)
+    elif out.ndim > 2 and len(out) >= pieces:
+        step = -(-len(out) // pieces)
+        run.parallel(lambda i: piece(a[i * step:i * step + step], b[i * step:i * step + step],
+                                     out[i * step:i * step + step]), -(-len(out) // step))
+    elif m >= n:
+        step = max(1, -(-m // pieces))
+        run.parallel(lambda i: piece(a[..., i * step:i * step + step, :], b, out[..., i * step:i * step + step, :]),
+                     -(-m // step))
+    else:
+        step = max(1, -(-n // pieces))
+        run.parallel(lambda i: piece(a, b[..., i * step:i * step + step], out[..., i * step:i * step + step]),
+                     -(-n // step))
+
+
+def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
+    """out [n] = (or +=) the sum over rows of a [m, n]."""
+    if req == Req.NULL:
+        return
+    total = upcast(a).sum(axis=0)
+    if req == Req.ADD:
+        np.add(out, total, out=out, casting="unsafe")
+    else:
+        np.copyto(out, total, casting="unsafe")
+
+
+Matrix = tuple[int, Shape, tuple[int, ...]]  # which array, [batch, rows, columns], strides of those in elements
+
+
+def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callable[[Any, list[Any]], None]:
+    """A function (run, arrays) that computes arrays[out] = (or +=) arrays[a] @ arrays[b], each seen as a Matrix."""
+    add = req == Req.ADD
+    if target == "gpu":
+        triton_gemm = gpu_module("gemm")
+        return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
+                                                    out[1:], add=add)
+
+    def compute(run: Any, arrays: list[Any]) -> None:
+        gemm(run, _view(arrays, a), _view(arrays, b), _view(arrays, out), add)
+
+    return compute
+
+
+def _view(arrays: list[Any], m: Matrix) -> np.ndarray:
+    array = arrays[m[0]]
+    seen = np.lib.stride_tricks.as_strided(array, m[1], tuple(s * array.itemsize for s in m[2]))
+    return seen[0] if m[1][0] == 1 else seen
+
+
+def matrix(index: int, shape: Shape, transposed: bool) -> Matrix:
+    """Array number index, dense [batch, rows, columns], seen as it is or with rows and columns exchanged."""
+    b, m, n = shape
+    return (index, (b, n, m), (m * n, 1, n)) if transposed else (index, shape, (m * n, n, 1))

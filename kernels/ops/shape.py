@@ -1,0 +1,334 @@
+"""Operators that give the same elements another shape or dtype: Reshape, Flatten, transpose, expand_dims, Cast ..."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError
+from ..op import Shape, is_known, merge_shapes
+from ..property import Dtypes, Shapes, register_operator
+from .shape_move import Move, MoveProperty, shaped, whole
+
+
+def check_axis(name: str, axis: int, rank: int, *, low: int | None = None) -> int:
+    """axis as a number from 0, counted from the end when negative. Raises ShapeError outside rank."""
+    if not (-rank if low is None else low) <= axis < rank:
+        raise ShapeError(f"{name}: axis {axis} is outside an array of {rank} axes. "
+                         f"Use {-rank if low is None else low} to {rank - 1}.")
+    return axis % rank if rank else 0
+
+
+class SameElements(MoveProperty):
+    """One input, one output, the same elements in the same order: free when both share memory."""
+
+    shares = True
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        return [Move(0, shaped((math.prod(ins[0]),)), 0, shaped((math.prod(outs[0]),)))]
+
+
+def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) -> Shape:
+    """The shape that MXNet's reshape codes make of a known shape.
+
+    0 keeps a size; -1 is what is left over; -2 keeps all remaining sizes; -3 multiplies two; -4 splits one into the
+    next two codes, one of which may be -1. reverse: codes and shape are matched from the right.
+    """
+    told = f"{name}: cannot reshape {shape} to {tuple(codes)}"
+    src = list(shape)[::-1] if reverse else list(shape)
+    todo = list(codes)[::-1] if reverse else list(codes)
+    out: list[int] = []
+    at, i, free = 0, 0, -1
+
+    def take() -> int:
+        nonlocal at
+        if at >= len(src):
+            raise ShapeError(f"{told}: the codes use more than {len(src)} axes.")
+        at += 1
+        return src[at - 1]
+
+    while i < len(todo):
+        code = todo[i]
+        if code == 0:
+            out.append(take())
+        elif code == -1:
+            if free >= 0:
+                raise ShapeError(f"{told}: only one size can be -1.")
+            free = len(out)
+            out.append(1)
+            at += 1
+        elif code == -2:
+            out += src[at:]
+            at = len(src)
+        elif code == -3:
+            a = take()
+            out.append(a * take())
+        elif code == -4:
+            if i + 2 >= len(todo):
+                raise ShapeError(f"{told}: -4 wants two sizes behind it.")
+            size, a, b = take(), todo[i + 1], todo[i + 2]
+            if a == -1 and b == -1:
+                raise ShapeError(f"{told}: only one of the two sizes of a split can be -1.")
+            a, b = (size // b if a == -1 and b else a), (size // a if b == -1 and a else b)
+            if a * b != size:
+                raise ShapeError(f"{told}: {size} does not split into {a} and {b}.")
+            out += [a, b]
+            i += 2
+        elif code > 0:
+            out.append(code)
+            at += 1
+        else:
+            raise ShapeError(f"{told}: {code} is no code. Codes are 0, -1, -2, -3, -4.")
+        i += 1
+    size = math.prod(shape)
+    if free >= 0:
+        rest = math.prod(out)
+        out[free] = size // rest if rest else 0
+    if math.prod(out) != size:
+        raise ShapeError(f"{told}: {size} elements do not fill {tuple(out[::-1] if reverse else out)}, "
+                         f"which holds {math.prod(out)}.")
+    return tuple(out[::-1] if reverse else out)
+
+
+@register_operator("Reshape", aliases=("reshape",))
+class Reshape(SameElements):
+    """The same elements in another shape.
+
+    shape: sizes and codes: 0 keep this size, -1 work it out, -2 keep the rest, -3 merge two, -4 split in two.
+    reverse: match the codes from the right.
+    """
+
+    shape: tuple = ()
+    reverse: bool = False
+    target_shape: tuple = ()
+    keep_highest: bool = False
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        (x,), (y,) = in_shape, out_shape
+        codes = self.shape
+        if not codes and self.target_shape:  # MXNet before 0.9: 0 means the rest
+            codes = tuple(-1 if s == 0 else s for s in self.target_shape)
+            if self.keep_highest:
+                codes = (0, *codes[1:])
+        if not codes:
+            raise ParameterError(f"{self.name}: parameter 'shape' is required.")
+        if x is not None and is_known(x):
+            return [x], [reshape_codes(self.name, x, codes, self.reverse)], []
+        if x is not None and y is not None and is_known(y) and list(x).count(-1) == 1:
+            rest = -math.prod(x)
+            if rest and math.prod(y) % rest == 0:
+                x = tuple(math.prod(y) // rest if d < 0 else d for d in x)
+        elif y is None and all(c > 0 for c in codes):
+            y = tuple(codes)
+        return [x], [y], []
+
+
+@register_operator("Flatten", aliases=("flatten",))
+class Flatten(SameElements):
+    """[n, a, b, ...] to [n, a·b·...]; one axis [n] to [n, 1]."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is None or not x:
+            return [x], [y], []
+        rest = -1 if -1 in x[1:] else math.prod(x[1:])
+        y = merge_shapes(self.name, "the output", y, (x[0], rest))
+        return [(y[0], *x[1:])], [y], []  # type: ignore[index]
+
+
+@register_operator("expand_dims")
+class ExpandDims(SameElements):
+    """A new axis of size 1, in place `axis` of the output; negative counts from the end."""
+
+    axis: int
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is not None:
+            axis = check_axis(self.name, self.axis, len(x) + 1)
+            y = merge_shapes(self.name, "the output", y, (*x[:axis], 1, *x[axis:]))
+        if y is not None:
+            axis = check_axis(self.name, self.axis, len(y))
+            x = (*y[:axis], *y[axis + 1:])
+        return [x], [y], []
+
+
+@register_operator("squeeze")
+class Squeeze(SameElements):
+    """Without the axes of size 1, or without those named. At least one axis stays."""
+
+    axis: tuple | None = None
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return list(in_shape), list(out_shape), []
+        if self.axis is None:
+            gone = {i for i, d in enumerate(x) if d == 1}
+        else:
+            gone = {check_axis(self.name, a, len(x)) for a in self.axis}
+            for a in sorted(gone):
+                if x[a] != 1:
+                    raise ShapeError(f"{self.name}: axis {a} of {x} has size {x[a]}. Only axes of size 1 can go.")
+        return [x], [tuple(d for i, d in enumerate(x) if i not in gone) or (1,)], []
+
+
+@register_operator("reshape_like")
+class ReshapeLike(SameElements):
+    """lhs in the shape of rhs; or its axes lhs_begin:lhs_end in the sizes of rhs's axes rhs_begin:rhs_end."""
+
+    lhs_begin: int | None = None
+    lhs_end: int | None = None
+    rhs_begin: int | None = None
+    rhs_end: int | None = None
+
+    def list_arguments(self) -> list[str]:
+        return ["lhs", "rhs"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, r = in_shape
+        if x is None or r is None:
+            return list(in_shape), list(out_shape), []
+        b, e, _ = slice(self.lhs_begin, self.lhs_end).indices(len(x))
+        rb, re, _ = slice(self.rhs_begin, self.rhs_end).indices(len(r))
+        y = (*x[:b], *r[rb:re], *x[e:])
+        if is_known(x) and is_known(y) and math.prod(x) != math.prod(y):
+            raise ShapeError(f"{self.name}: {x} like {r} would be {y}, which does not hold {math.prod(x)} elements.")
+        return [x, r], [y], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, in_type[1] or d], [d], []
+
+
+class Permuted(MoveProperty):
+    """One input, one output: the axes in another order."""
+
+    def order(self, rank: int) -> tuple[int, ...]:
+        """Which input axis each output axis is."""
+        raise NotImplementedError(self.name)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is not None:
+            y = merge_shapes(self.name, "the output", y, tuple(x[a] for a in self.order(len(x))))
+        if y is not None:
+            order = self.order(len(y))
+            x = tuple(y[order.index(i)] for i in range(len(y)))
+        return [x], [y], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        order = self.order(len(ins[0]))
+        return [Move(0, lambda a: a.transpose(order), 0, whole)]
+
+
+@register_operator("transpose")
+class Transpose(Permuted):
+    """Axes in the order `axes`; without it, in reverse order."""
+
+    axes: tuple = ()
+
+    def order(self, rank: int) -> tuple[int, ...]:
+        if not self.axes:
+            return tuple(range(rank))[::-1]
+        if sorted(self.axes) != list(range(rank)):
+            raise ShapeError(f"{self.name}: axes={self.axes} is no order of the {rank} axes of the data. "
+                             f"Name each of 0 to {rank - 1} once.")
+        return self.axes
+
+
+@register_operator("SwapAxis", aliases=("swapaxes",))
+class SwapAxis(Permuted):
+    """Axes dim1 and dim2 change places."""
+
+    dim1: int = 0
+    dim2: int = 0
+
+    def order(self, rank: int) -> tuple[int, ...]:
+        order = list(range(rank))
+        a, b = check_axis(self.name, self.dim1, rank), check_axis(self.name, self.dim2, rank)
+        order[a], order[b] = order[b], order[a]
+        return tuple(order)
+
+
+class BlockMoved(MoveProperty):
+    """[n, c, h, w] with blocks of pixels moved between the channels and the plane."""
+
+    block_size: int
+
+    def validate(self) -> None:
+        if self.block_size < 1:
+            raise ParameterError(f"{self.name}: block_size={self.block_size} must be at least 1.")
+
+    def four(self, x: Shape) -> Shape:
+        """x, checked to be [n, c, h, w]."""
+        if len(x) != 4:
+            raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
+        return x
+
+
+@register_operator("depth_to_space")
+class DepthToSpace(BlockMoved):
+    """[n, b·b·c, h, w] to [n, c, h·b, w·b], b = block_size."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, b = in_shape[0], self.block_size
+        if x is None or not is_known(x):
+            return list(in_shape), list(out_shape), []
+        n, c, h, w = self.four(x)
+        if c % (b * b):
+            raise ShapeError(f"{self.name}: {c} channels are not a multiple of block_size² = {b * b}.")
+        return [x], [(n, c // (b * b), h * b, w * b)], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        (n, c, h, w), b = ins[0], self.block_size
+        k = c // (b * b)
+        return [Move(0, lambda a: a.reshape(n, b, b, k, h, w).transpose(0, 3, 4, 1, 5, 2), 0, shaped((n, k, h, b, w, b)))]
+
+
+@register_operator("space_to_depth")
+class SpaceToDepth(BlockMoved):
+    """[n, c, h·b, w·b] to [n, b·b·c, h, w], b = block_size."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, b = in_shape[0], self.block_size
+        if x is None or not is_known(x):
+            return list(in_shape), list(out_shape), []
+        n, c, h, w = self.four(x)
+        if h % b or w % b:
+            raise ShapeError(f"{self.name}: a plane of {h} by {w} does not divide into blocks of {b} by {b}.")
+        return [x], [(n, c * b * b, h // b, w // b)], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        (n, c, h, w), b = ins[0], self.block_size
+        return [Move(0, shaped((n, c, h // b, b, w // b, b)), 0,
+                     lambda a: a.reshape(n, b, b, c, h // b, w // b).transpose(0, 3, 4, 1, 5, 2))]
+
+
+@register_operator("BlockGrad", aliases=("stop_gradient",))
+class BlockGrad(SameElements):
+    """The input unchanged; its derivative is zero."""
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+
+@register_operator("Cast", aliases=("cast",))
+class Cast(MoveProperty):
+    """The input in another dtype. To whole numbers, fractions are cut and what does not fit wraps.
+
+    The derivative is cast back.
+    """
+
+    dtype: np.dtype
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return list(in_type), [self.dtype], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        return [Move(0, whole, 0, whole)]

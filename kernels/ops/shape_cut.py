@@ -1,0 +1,309 @@
+"""Operators that cut arrays apart or put them together: slice, split, concat, stack, tile, repeat, reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ...errors import ParameterError, ShapeError
+from ..op import Shape, is_known, merge_shapes
+from ..property import Dtypes, Shapes, register_operator
+from .shape import check_axis
+from .shape_move import Move, MoveProperty, View, shaped, whole
+
+
+def window(axis: int, begin: int, end: int) -> View:
+    """The view of begin:end along axis."""
+    cut = (slice(None),) * axis + (slice(begin, end),)
+    return lambda a: a[cut]
+
+
+class Variadic(MoveProperty):
+    """Takes num_args inputs."""
+
+    num_args: int
+
+    def validate(self) -> None:
+        if self.num_args < 1:
+            raise ParameterError(f"{self.name}: num_args={self.num_args} must be at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return [f"arg{i}" for i in range(self.num_args)]
+
+
+@register_operator("Concat", aliases=("concat",))
+class Concat(Variadic):
+    """The inputs one behind the other along axis `dim`; they agree on every other axis."""
+
+    dim: int = 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        y = out_shape[0]
+        first = next((s for s in (*in_shape, y) if s is not None), None)
+        if first is None:
+            return list(in_shape), [y], []
+        axis = check_axis(self.name, self.dim, len(first))
+        rest: Shape | None = None
+        for s in (*in_shape, y):
+            if s is not None:
+                try:
+                    rest = merge_shapes(self.name, "", rest, (*s[:axis], -1, *s[axis + 1:]))
+                except ShapeError:
+                    raise ShapeError(f"{self.name}: inputs {in_shape} disagree on an axis that is not dim={self.dim}. "
+                                     f"Only sizes on that axis may differ.") from None
+        assert rest is not None
+        sizes = [s[axis] if s is not None else -1 for s in in_shape]
+        total = y[axis] if y is not None else -1
+        if -1 not in sizes:
+            total = sum(sizes)
+        elif total >= 0 and sizes.count(-1) == 1:
+            sizes[sizes.index(-1)] = total - sum(s for s in sizes if s >= 0)
+        put = lambda d: (*rest[:axis], d, *rest[axis + 1:])
+        return [put(d) for d in sizes], [put(total)], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        axis, at, moves = self.dim % len(outs[0]), 0, []
+        for i, s in enumerate(ins):
+            moves.append(Move(i, whole, 0, window(axis, at, at + s[axis])))
+            at += s[axis]
+        return moves
+
+
+@register_operator("stack")
+class Stack(Variadic):
+    """Inputs of one shape side by side along a new axis."""
+
+    axis: int = 0
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        y, x = out_shape[0], None
+        for i, s in enumerate(in_shape):
+            x = merge_shapes(self.name, f"arg{i}, like the inputs before it,", x, s)
+        if y is not None:
+            axis = check_axis(self.name, self.axis, len(y))
+            x = merge_shapes(self.name, "the inputs", x, (*y[:axis], *y[axis + 1:]))
+        if x is not None:
+            axis = check_axis(self.name, self.axis, len(x) + 1)
+            y = (*x[:axis], self.num_args, *x[axis:])
+        return [x] * len(in_shape), [y], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        axis = self.axis % len(outs[0])
+        one = (*outs[0][:axis], 1, *outs[0][axis + 1:])
+        return [Move(i, shaped(one), 0, window(axis, i, i + 1)) for i in range(len(ins))]
+
+
+@register_operator("SliceChannel", aliases=("split",))
+class SliceChannel(MoveProperty):
+    """num_outputs equal parts along axis. squeeze_axis: each part is one thick, and loses the axis."""
+
+    num_outputs: int
+    axis: int = 1
+    squeeze_axis: bool = False
+
+    def validate(self) -> None:
+        if self.num_outputs < 1:
+            raise ParameterError(f"{self.name}: num_outputs={self.num_outputs} must be at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data"]
+
+    def list_outputs(self) -> list[str]:
+        return [f"output{i}" for i in range(self.num_outputs)] if self.num_outputs > 1 else ["output"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, n, y = in_shape[0], self.num_outputs, None
+        for s in out_shape:
+            y = merge_shapes(self.name, "the outputs", y, s)
+        if x is None and y is not None:
+            rank = len(y) + 1 if self.squeeze_axis else len(y)
+            axis = check_axis(self.name, self.axis, rank)
+            x = (*y[:axis], n, *y[axis:]) if self.squeeze_axis else \
+                (*y[:axis], y[axis] * n if y[axis] >= 0 else -1, *y[axis + 1:])
+        if x is None:
+            return [x], list(out_shape), []
+        axis = check_axis(self.name, self.axis, len(x))
+        if x[axis] >= 0 and x[axis] % n:
+            raise ShapeError(f"{self.name}: axis {axis} of {x} has size {x[axis]}, not a multiple of "
+                             f"num_outputs={n}.")
+        if self.squeeze_axis and x[axis] >= 0 and x[axis] != n:
+            raise ShapeError(f"{self.name}: squeeze_axis needs parts of size 1, but axis {axis} of {x} has size "
+                             f"{x[axis]} for num_outputs={n}.")
+        part = x[axis] // n if x[axis] >= 0 else -1
+        thin = (*x[:axis], *x[axis + 1:]) if self.squeeze_axis else (*x[:axis], part, *x[axis + 1:])
+        return [x], [thin] * n, []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        x = ins[0]
+        axis = self.axis % len(x)
+        part = x[axis] // self.num_outputs
+        thick = (*x[:axis], part, *x[axis + 1:])
+        return [Move(0, window(axis, i * part, (i + 1) * part), i, shaped(thick)) for i in range(self.num_outputs)]
+
+
+class Window(MoveProperty):
+    """One output: what a slice per axis cuts out of the first input. The derivative is zero elsewhere."""
+
+    covers: ClassVar[bool] = False
+
+    def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
+        """A slice per axis of the first input."""
+        raise NotImplementedError(self.name)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if any(s is None or not is_known(s) for s in in_shape):
+            return list(in_shape), list(out_shape), []
+        known = [s for s in in_shape if s is not None]
+        y = tuple(len(range(*s.indices(d))) for s, d in zip(self.slices(known), known[0]))
+        return list(in_shape), [y], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        cut = self.slices(ins)
+        return [Move(0, lambda a: a[cut], 0, whole)]
+
+
+@register_operator("slice", aliases=("crop",))
+class Slice(Window):
+    """begin:end:step of the first axes, as Python slices (None: from the first, or to the last)."""
+
+    begin: tuple
+    end: tuple
+    step: tuple = ()
+
+    def validate(self) -> None:
+        if len(self.begin) != len(self.end) or self.step and len(self.step) != len(self.begin):
+            raise ParameterError(f"{self.name}: begin={self.begin}, end={self.end}, step={self.step} must be equally "
+                                 f"long.")
+        if 0 in self.step:
+            raise ParameterError(f"{self.name}: step={self.step} contains 0.")
+
+    def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
+        x = ins[0]
+        if len(self.begin) > len(x):
+            raise ShapeError(f"{self.name}: begin={self.begin} names more axes than data {x} has.")
+        given = [slice(*t) for t in zip(self.begin, self.end, self.step or (None,) * len(self.begin))]
+        return (*given, *[slice(None)] * (len(x) - len(given)))
+
+
+@register_operator("slice_axis")
+class SliceAxis(Window):
+    """begin:end of one axis; negative counts from the end, end=None is to the last."""
+
+    axis: int
+    begin: int
+    end: int | None = None
+
+    def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
+        x = ins[0]
+        axis = check_axis(self.name, self.axis, len(x))
+        begin, end = self.begin, x[axis] if self.end is None else self.end
+        begin, end = (begin + x[axis] if begin < 0 else begin), (end + x[axis] if end < 0 else end)
+        if not 0 <= begin <= end <= x[axis]:
+            raise ShapeError(f"{self.name}: {self.begin}:{self.end} is no range in axis {axis} of {x}.")
+        return (*[slice(None)] * axis, slice(begin, end), *[slice(None)] * (len(x) - axis - 1))
+
+
+@register_operator("slice_like")
+class SliceLike(Window):
+    """The first input cut to the sizes of the second, on `axes`; on every axis when none is named."""
+
+    axes: tuple = ()
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "shape_like"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, in_type[1] or d], [d], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        cut = tuple(slice(0, d) for d in outs[0])
+        return [Move(0, lambda a: a[cut], 0, whole)]
+
+    def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
+        x, like = ins
+        axes = {check_axis(self.name, a, len(x)) for a in self.axes} or set(range(len(x)))
+        if not self.axes and len(like) != len(x):
+            raise ShapeError(f"{self.name}: data {x} and shape_like {like} have different ranks. Name the axes.")
+        for a in axes:
+            if a >= len(like) or like[a] > x[a]:
+                raise ShapeError(f"{self.name}: axis {a} of data {x} is shorter than that of shape_like {like}.")
+        return tuple(slice(0, like[a]) if a in axes else slice(None) for a in range(len(x)))
+
+
+@register_operator("reverse", aliases=("flip",))
+class Reverse(MoveProperty):
+    """The order of elements reversed along each of `axis`."""
+
+    axis: tuple
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        x = ins[0]
+        axes = {check_axis(self.name, a, len(x), low=0) for a in self.axis}
+        cut = tuple(slice(None, None, -1) if i in axes else slice(None) for i in range(len(x)))
+        return [Move(0, lambda a: a[cut], 0, whole)]
+
+
+@register_operator("tile")
+class Tile(MoveProperty):
+    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front."""
+
+    overlaps: ClassVar[bool] = True
+    reps: tuple
+
+    def validate(self) -> None:
+        if any(r < 1 for r in self.reps):
+            raise ParameterError(f"{self.name}: reps={self.reps} must all be at least 1.")
+
+    def padded(self, x: Shape) -> tuple[Shape, Shape]:
+        """Shape and reps, equally long."""
+        n = max(len(x), len(self.reps))
+        return (1,) * (n - len(x)) + x, (1,) * (n - len(self.reps)) + self.reps
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None:
+            return [x], list(out_shape), []
+        return [x], [tuple(-1 if d < 0 else d * r for d, r in zip(*self.padded(x)))], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        x, reps = self.padded(ins[0])
+        split = tuple(n for pair in zip(reps, x) for n in pair)
+        every = (slice(None),)
+        return [Move(0, shaped(x), 0, lambda a, at=at: a.reshape(split)[tuple(s for i in at for s in (i, *every))])
+                for at in np.ndindex(*reps)]
+
+
+@register_operator("repeat")
+class Repeat(MoveProperty):
+    """Each element `repeats` times in a row along axis; without axis, of the flattened input."""
+
+    overlaps: ClassVar[bool] = True
+    repeats: int
+    axis: int | None = None
+
+    def validate(self) -> None:
+        if self.repeats < 1:
+            raise ParameterError(f"{self.name}: repeats={self.repeats} must be at least 1.")
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return [x], list(out_shape), []
+        if self.axis is None:
+            return [x], [(int(np.prod(x, dtype=np.int64)) * self.repeats,)], []
+        axis = check_axis(self.name, self.axis, len(x))
+        return [x], [(*x[:axis], x[axis] * self.repeats, *x[axis + 1:])], []
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        x = ins[0]
+        flat = (int(np.prod(x, dtype=np.int64)),) if self.axis is None else x
+        axis = 0 if self.axis is None else self.axis % len(x)
+        split = (*flat[:axis + 1], self.repeats, *flat[axis + 1:])
+        before = (slice(None),) * (axis + 1)
+        return [Move(0, shaped(flat), 0, lambda a, r=r: a.reshape(split)[(*before, r)]) for r in range(self.repeats)]

@@ -1,0 +1,94 @@
+"""Triton: copy between strided views, with conversion, and fill."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from ..triton_launch import block_for, launch
+
+_AXES = 6  # after neighbouring axes that step alike are merged
+
+
+@triton.jit
+def _copy(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
+          d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64, d5: tl.int64,
+          s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64,
+          t0: tl.int64, t1: tl.int64, t2: tl.int64, t3: tl.int64, t4: tl.int64, t5: tl.int64,
+          ADD: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    keep = i < n
+    i5 = i % d5
+    r = i // d5
+    i4 = r % d4
+    r = r // d4
+    i3 = r % d3
+    r = r // d3
+    i2 = r % d2
+    r = r // d2
+    i1 = r % d1
+    i0 = r // d1
+    x = tl.load(src + src_base + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3 + i4 * s4 + i5 * s5, mask=keep)
+    at = dst + dst_base + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3 + i4 * t4 + i5 * t5
+    if WIDE:
+        x = x.to(tl.float32)
+    if CUT:
+        x = x.to(tl.int64)
+    if ADD:
+        old = tl.load(at, mask=keep)
+        if WIDE:
+            old = old.to(tl.float32)
+        x = x.to(old.dtype) + old
+    tl.store(at, x.to(dst.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def _fill(dst, value, n: tl.int64, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(dst + i, (tl.zeros((BLOCK,), tl.float32) + value).to(dst.dtype.element_ty), mask=i < n)
+
+
+def fill(run: Any, array: Any, value: float) -> None:
+    """Every element of a dense array becomes value."""
+    n = array.numel()
+    block = block_for(n)
+    launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
+
+
+def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Fewest axes (size, stride, stride ...) that walk all the strided views alike, outermost first."""
+    axes: list[tuple[int, ...]] = []
+    for row in zip(shape, *strides):
+        if row[0] == 1:
+            continue
+        if axes and all(outer == row[0] * inner for outer, inner in zip(axes[-1][1:], row[1:])):
+            axes[-1] = (axes[-1][0] * row[0], *row[1:])
+        else:
+            axes.append(row)
+    return axes
+
+
+def plan(src: Any, dst: Any, add: bool) -> Callable[[Any, Any, Any], None]:
+    """A function (run, source tensor, target tensor) that copies view src (shape_move.Strided) to view dst."""
+    assert src.shape == dst.shape, (src, dst)
+    axes = merge(src.shape, src.strides, dst.strides)
+    assert len(axes) <= _AXES, axes
+    axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
+    n = math.prod(src.shape)
+    sizes, s, t = zip(*axes)
+    block = block_for(n)
+
+    def copy(run: Any, source: Any, target: Any) -> None:
+        wide = str(source.dtype)[6:] in ("float16", "bfloat16") or str(target.dtype)[6:] in ("float16", "bfloat16")
+        wide = wide and source.dtype.is_floating_point
+        cut = source.dtype.is_floating_point and not target.dtype.is_floating_point
+        if str(source.dtype) == "torch.float64":
+            wide = False
+        launch(_copy, (-(-n // block),), source, target, src.offset, dst.offset, n, *sizes[1:], *s, *t,
+               stream=run.stream, ADD=add, CUT=cut, WIDE=wide, BLOCK=block)
+
+    return copy

@@ -1,0 +1,82 @@
+"""Philox 4x32-10: random numbers as a function of (seed, position), so that results depend on nothing else.
+
+Number n of seed s is word n % 4 of philox(counter=(n // 4, 0), key=s). The GPU kernels compute the same function.
+Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..dtype import bfloat16, is_float
+from ..errors import DTypeError
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def philox4x32(c0: np.ndarray, c1: np.ndarray, c2: np.ndarray, c3: np.ndarray, k0: int, k1: int
+               ) -> tuple[np.ndarray, ...]:
+    """Ten rounds over counters c0..c3 [n] with key (k0, k1). All are 32-bit values held as uint64."""
+    for _ in range(10):
+        p0, p1 = c0 * _M0, c2 * _M1
+        c0, c1, c2, c3 = ((p1 >> _HALF) ^ c1 ^ np.uint64(k0), p1 & _LOW,
+                          (p0 >> _HALF) ^ c3 ^ np.uint64(k1), p0 & _LOW)
+        k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
+    return c0, c1, c2, c3
+
+
+_CHUNK = 1 << 14  # counters at a time: the working set stays in cache
+
+
+def words(seed: int, offset: int, count: int) -> np.ndarray:
+    """Numbers offset .. offset + count of seed, as uint32 [count]."""
+    out = np.empty(count, np.uint32)
+    seed &= 0xFFFFFFFFFFFFFFFF
+    done = 0
+    while done < count:
+        first = (offset + done) // 4
+        skip = (offset + done) % 4
+        n = min(_CHUNK, -(-(count - done + skip) // 4))
+        counter = np.arange(first, first + n, dtype=np.uint64)
+        zero = np.zeros(n, np.uint64)
+        drawn = philox4x32(counter & _LOW, counter >> _HALF, zero, zero, seed & 0xFFFFFFFF, seed >> 32)
+        block = np.stack(drawn, axis=1).reshape(-1)[skip:skip + count - done]
+        out[done:done + block.size] = block
+        done += block.size
+    return out
+
+
+def uniform_bits(dtype: np.dtype) -> int:
+    """How many random bits a uniform number of dtype holds: as many as are exact below 1."""
+    bits = {np.dtype(np.float16): 11, bfloat16: 8, np.dtype(np.float32): 24, np.dtype(np.float64): 32}.get(dtype)
+    if bits is None:
+        raise DTypeError(f"random: {dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
+    return bits
+
+
+def uniform(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.float32)) -> np.ndarray:
+    """Uniform in [0, 1), dtype [count]. Never 1, whatever the dtype."""
+    bits = uniform_bits(dtype)
+    kept = words(seed, offset, count) >> np.uint32(32 - bits)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    return (kept.astype(wide) * wide(2.0**-bits)).astype(dtype)
+
+
+def normal(seed: int, offset: int, count: int, dtype: np.dtype = np.dtype(np.float32)) -> np.ndarray:
+    """Standard normal, dtype [count], by Box and Muller. Takes count numbers, rounded up to even."""
+    if not is_float(dtype):
+        uniform_bits(dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    drawn = words(seed, offset, count + count % 2).reshape(-1, 2)
+    radius = np.sqrt(wide(-2) * np.log(((drawn[:, 0] >> np.uint32(8)).astype(wide) + wide(1)) * wide(2.0**-24)))
+    angle = (drawn[:, 1] >> np.uint32(8)).astype(wide) * wide(2 * np.pi * 2.0**-24)
+    pairs = np.stack((radius * np.cos(angle), radius * np.sin(angle)), axis=1)
+    return pairs.reshape(-1)[:count].astype(dtype)
+
+
+def integers(seed: int, offset: int, count: int, low: int, high: int, dtype: np.dtype) -> np.ndarray:
+    """Whole numbers in [low, high), dtype [count]; high - low is at most 2**32."""
+    scaled = (words(seed, offset, count).astype(np.uint64) * np.uint64(high - low)) >> _HALF
+    return (scaled.astype(np.int64) + np.int64(low)).astype(dtype)
