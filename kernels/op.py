@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,17 +52,25 @@ class Spec:
         return self.size * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Expression:
-    """A traced body: one Expr per output. Load i reads input i; flat elementwise unless it says otherwise.
+    """A traced body: one Expr per output. Load i reads input i.
+
+    The inputs broadcast against each other to the full shape. An output whose shape has 1 where the full shape has
+    more is folded over those axes with `combine` (the gradient of broadcasting, and reductions).
 
     outputs:  one root per output of the op.
-    kind:     "elementwise" (output i's element depends on the inputs' elements at the same, broadcast, index)
-              or "row" (also on reductions over the last axis).
+    kind:     "elementwise", or "row" if there are "reduce" nodes (over the last axis of the full shape).
+    combine:  how outputs smaller than the full shape are folded: "add", "maximum", "minimum" or "mul".
+    states:   pairs (output, input): that root is no output array of its own but is stored into that input.
+    scalars:  names of the run-time scalars, in the order in which `scalars=` hands their values to the kernel.
     """
 
     outputs: tuple[Expr, ...]
     kind: str = "elementwise"
+    combine: str = "add"
+    states: tuple[tuple[int, int], ...] = ()
+    scalars: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +166,7 @@ class Op:
         """The compiled kernel.
 
         target: "cpu" or "gpu".
-        Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), where inputs and outputs are device arrays
+        Returns: kernel(run, inputs, outputs[, random=(seed, offset)][, scalars=p.scalars]), where inputs and outputs are device arrays
             (numpy arrays on the CPU, torch tensors on the GPU; shapes as in ins and outs), auxiliary inputs are
             changed in place, and `run` is the engine's RunContext (`run.stream`, `run.parallel(fn, n)`,
             `run.space(shape, dtype)`). Callers go through `compiled`, which caches.
@@ -227,8 +236,20 @@ _compiled: dict[tuple, Kernel] = {}
 
 def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,
              train: bool = False) -> Kernel:
-    """`op.kernel(...)`, made once per distinct set of arguments."""
-    key = (op, p, ins, outs, reqs, target, train)
+    """`op.kernel(...)`, made once per distinct set of arguments; a new value of a run-time scalar is no new kernel.
+
+    Returns: kernel(run, inputs, outputs[, random=(seed, offset)]), with p's scalars bound. Callers that cache further
+    key on `p.static` and pass `scalars=p.scalars` themselves (`compiled_static`), or their cache grows with every
+    learning rate.
+    """
+    kernel = compiled_static(op, p, ins, outs, reqs, target, train)
+    return partial(kernel, scalars=p.scalars) if p.scalars else kernel
+
+
+def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...],
+                    target: str, train: bool = False) -> Kernel:
+    """Like `compiled`, with the scalars left open: pass `scalars=p.scalars` at each call where p has any."""
+    key = (op, p.static, ins, outs, reqs, target, train)
     found = _compiled.get(key)
     if found is None:
         found = _compiled[key] = op.kernel(p, ins, outs, reqs, target, train)

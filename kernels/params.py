@@ -37,13 +37,19 @@ class Param:
 
 
 class Params(Mapping[str, Any]):
-    """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value."""
+    """Parsed parameters: `p.kernel`, `p["kernel"]`; equal and hashable by value.
 
-    __slots__ = ("_values", "_hash")
+    static:   what a compiled kernel depends on: every (name, value) but the run-time scalars. Key caches by this.
+    scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run.
+    """
 
-    def __init__(self, values: dict[str, Any]):
+    __slots__ = ("_values", "_hash", "static", "scalars")
+
+    def __init__(self, values: dict[str, Any], scalar_names: tuple[str, ...] = ()):
         self._values = values
         self._hash: int | None = None
+        self.scalars: tuple[float, ...] = tuple(values[n] for n in scalar_names)
+        self.static = tuple((k, v) for k, v in values.items() if k not in scalar_names)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -87,7 +93,7 @@ def parse_params(op: str, declared: Sequence[Param], given: Mapping[str, Any]) -
             values[d.name] = d.default
         else:
             values[d.name] = parse_value(op, d, given[d.name])
-    return Params(values)
+    return Params(values, tuple(d.name for d in declared if d.kind == "scalar"))
 
 
 def parse_value(op: str, d: Param, value: Any) -> Any:

@@ -1,0 +1,101 @@
+"""The vocabulary of bodies: exp, log, where, maximum … On traced values they add to the trace; on numbers they
+compute; on an NDArray or Symbol they call the operator of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import op as _op
+from .expr import Expr, _evaluate, as_expr, cast, prim, reduce
+from .primitives import PRIMITIVES
+
+_NUMBERS = (bool, int, float)
+
+
+def _function(primitive: str, name: str) -> Callable[..., Any]:
+    def f(*args: Any) -> Any:
+        if any(isinstance(a, Expr) for a in args):
+            return prim(primitive, *args)
+        if all(isinstance(a, _NUMBERS) for a in args):
+            return _evaluate(primitive, list(args))
+        return _op.get(name)(*args)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = PRIMITIVES[primitive].doc
+    return f
+
+
+exp = _function("exp", "exp")
+exp2 = _function("exp2", "exp2")
+expm1 = _function("expm1", "expm1")
+log = _function("log", "log")
+log2 = _function("log2", "log2")
+log10 = _function("log10", "log10")
+log1p = _function("log1p", "log1p")
+sqrt = _function("sqrt", "sqrt")
+rsqrt = _function("rsqrt", "rsqrt")
+cbrt = _function("cbrt", "cbrt")
+square = _function("square", "square")
+reciprocal = _function("reciprocal", "reciprocal")
+sin = _function("sin", "sin")
+cos = _function("cos", "cos")
+tan = _function("tan", "tan")
+arcsin = _function("arcsin", "arcsin")
+arccos = _function("arccos", "arccos")
+arctan = _function("arctan", "arctan")
+arctan2 = _function("arctan2", "arctan2")
+sinh = _function("sinh", "sinh")
+cosh = _function("cosh", "cosh")
+tanh = _function("tanh", "tanh")
+arcsinh = _function("arcsinh", "arcsinh")
+arccosh = _function("arccosh", "arccosh")
+arctanh = _function("arctanh", "arctanh")
+erf = _function("erf", "erf")
+floor = _function("floor", "floor")
+ceil = _function("ceil", "ceil")
+trunc = _function("trunc", "trunc")
+power = _function("pow", "broadcast_power")
+hypot = _function("hypot", "broadcast_hypot")
+maximum = _function("maximum", "broadcast_maximum")
+minimum = _function("minimum", "broadcast_minimum")
+mod = _function("mod", "broadcast_mod")
+where = _function("where", "where")
+logical_not = _function("not", "logical_not")
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN, as MXNet has it."""
+    if not isinstance(x, (Expr, *_NUMBERS)):
+        return _op.get("sign")(x)
+    return where(x > 0, 1, where(x < 0, -1, cast_like(0, x)))
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e⁻ˣ)"""
+    return 1 / (1 + exp(-x)) if isinstance(x, (Expr, *_NUMBERS)) else _op.get("sigmoid")(x)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0); NaN stays NaN."""
+    return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.get("relu")(x)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + eˣ), in a form where neither tail overflows."""
+    return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+def cast_like(value: Any, x: Any) -> Any:
+    """value in the dtype of x."""
+    return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
+
+
+def row_sum(x: Expr) -> Expr:
+    """Σ over the last axis, which stays with size 1. In row bodies only."""
+    return reduce("sum", x)
+
+
+def row_max(x: Expr) -> Expr:
+    """The largest along the last axis, which stays with size 1. In row bodies only."""
+    return reduce("max", x)

@@ -1,0 +1,353 @@
+"""Prints an expression graph as a NumPy tile program: the CPU kernel that is always there, and the reference.
+
+Arrays are walked in tiles that fit the L2 cache; each node is one ufunc with `out=` a scratch register, so a chain of
+twenty operators touches memory once. Tiles are spread over the engine's threads; folds combine the tiles' partial
+results in the order of the tiles, so the bits do not depend on how many threads there were.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..dtype import is_half
+from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological
+from .layout import Layout, merge
+from .op import Expression, Kernel, Req, Spec
+from .primitives import PRIMITIVES
+
+TILE = 32 * 1024  # elements of one register: 128 KiB in float32, a few of which fit a 1 MiB L2
+PARALLEL = 16 * TILE  # element-additions below which handing tiles to other threads costs more than it brings
+CHUNK = 4  # tiles per task
+
+_COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+_REDUCE = {"sum": np.add, "max": np.maximum}
+
+
+def numpy_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *, name: str = "kernel") -> str:
+    """The text of the function that computes one tile."""
+    return _Printer(e, ins, outs, reqs, name).source
+
+
+def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *, name: str = "kernel") -> Kernel:
+    """The compiled kernel: kernel(run, inputs, outputs, scalars=()).
+
+    Outputs smaller than the full shape are folded with e.combine.
+    """
+    printed = _Printer(e, ins, outs, reqs, name)
+    tile = printed.compile()
+    layout, n_in, n_targets = printed.layout, len(ins), len(printed.targets)
+    if layout.size == 0:
+        return _empty_kernel(printed)
+    registers = printed.registers
+    shapes = [layout.shape(i) for i in range(n_in + n_targets)]
+    flat_ins = [s.shape == shape for s, shape in zip(ins, shapes)]
+    sliced = None if layout.size <= TILE or printed.whole_rows else _tiles(layout)
+    if printed.whole_rows and layout.size > TILE:
+        sliced = _tiles(layout, keep_last=True)
+    folds = [t for t in range(n_targets) if printed.folded[t]]
+    targets, states = printed.targets, printed.states
+
+    def results(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [inputs[states[t]] if t in states else outputs[t] for t in targets]
+
+    if sliced is None:
+        same = layout.is_flat and all(s.shape == ins[0].shape for s in (*ins, *outs)) if ins else False
+        make_registers = [(d, shape) for d, shape in printed.register_shapes(layout.dims)]
+        single_fold = [printed.fold_store(t) for t in folds]
+        if same:
+            full = ins[0].shape
+            make_registers = [(d, full) for d, _ in make_registers]
+
+        def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+            arrays = [*inputs, *results(inputs, outputs)]
+            if not same:
+                arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
+            scratch = [np.empty(s, d) for d, s in make_registers]
+            with np.errstate(all="ignore"):
+                folded = tile(*arrays, *scratch, *scalars)
+                if folded:
+                    for store, t, part in zip(single_fold, folds, folded):
+                        store(arrays[n_in + t], part)
+
+        return kernel
+
+    del flat_ins
+    tiles = sliced
+    work = layout.size * max(1, cost(e.outputs))
+    chunks = [range(i, min(i + CHUNK, len(tiles))) for i in range(0, len(tiles), CHUNK)]
+    largest = max(math.prod(t.shape) for t in tiles)
+
+    def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+        arrays = [a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], shapes)]
+        parts: list[Any] = [None] * len(tiles)
+
+        def chunk(c: int) -> None:
+            store = [np.empty(largest, d) for d, _ in registers]
+            with np.errstate(all="ignore"):
+                for i in chunks[c]:
+                    t = tiles[i]
+                    views = [a[index] for a, index in zip(arrays, t.index)]
+                    scratch = [r[: math.prod(s)].reshape(s)
+                               for r, (_, s) in zip(store, printed.register_shapes(t.shape))]
+                    parts[i] = tile(*views, *scratch, *scalars)
+
+        if work >= PARALLEL and len(chunks) > 1 and run is not None:
+            run.parallel(chunk, len(chunks))
+        else:
+            for c in range(len(chunks)):
+                chunk(c)
+        for k, t in enumerate(folds):
+            ufunc, dtype = _COMBINE[e.combine], printed.root_dtypes[t]
+            whole = np.full(shapes[n_in + t], _identity(e.combine, dtype), dtype)
+            with np.errstate(all="ignore"):
+                for i, part in enumerate(parts):  # in the order of the tiles: the bits are fixed
+                    view = whole[tiles[i].index[n_in + t]]
+                    ufunc(view, part[k], out=view)
+                printed.fold_store(t)(arrays[n_in + t], whole)
+
+    return tiled
+
+
+def _empty_kernel(printed: _Printer) -> Kernel:
+    def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
+        for t in printed.targets:
+            if t not in printed.states and printed.reqs[t] != Req.ADD and outputs[t].size:
+                outputs[t].fill(_identity(printed.combine, outputs[t].dtype))
+
+    return kernel
+
+
+def _identity(combine: str, dtype: np.dtype) -> Any:
+    if combine == "add":
+        return dtype.type(0)
+    if combine == "mul":
+        return dtype.type(1)
+    low = combine == "maximum"
+    if dtype == BOOL:
+        return not low
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if low else np.iinfo(dtype).max
+    return dtype.type(-np.inf if low else np.inf)
+
+
+class _Tile:
+    """One tile: its shape over the merged axes, and per operand the index that cuts it out."""
+
+    __slots__ = ("shape", "index")
+
+    def __init__(self, layout: Layout, slices: Sequence[slice]):
+        self.shape = tuple(s.stop - s.start for s in slices)
+        whole = slice(0, 1)
+        self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
+
+
+def _tiles(layout: Layout, *, keep_last: bool = False) -> list[_Tile]:
+    """Tiles of about TILE elements, in row-major order. keep_last: never cut the last axis (rows)."""
+    dims = layout.dims
+    axis, inner = len(dims) - 1, 1
+    while axis > 0 and (inner * dims[axis] <= TILE or (keep_last and axis == len(dims) - 1)):
+        inner *= dims[axis]
+        axis -= 1
+    step = max(1, TILE // inner)
+    if keep_last and len(dims) == 1:
+        step = dims[0]
+    rest = [slice(0, d) for d in dims[axis + 1:]]
+    return [
+        _Tile(layout, [*(slice(i, i + 1) for i in outer), slice(a, min(a + step, dims[axis])), *rest])
+        for outer in product(*map(range, dims[:axis]))
+        for a in range(0, dims[axis], step)
+    ]
+
+
+class _Printer:
+    """Turns an Expression into the source of a function over one tile.
+
+    targets:  numbers of the outputs (and states) that are stored; states: {output number: input number}.
+    """
+
+    def __init__(self, e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str):
+        self.name = "".join(c if c.isalnum() else "_" for c in name)
+        self.combine = e.combine
+        self.states = dict(e.states)
+        self.reqs = {i: r for i, r in enumerate(reqs)} | {i: Req.WRITE for i in self.states}
+        self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
+        self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
+        self.layout = merge([s.shape for s in (*ins, *self.specs)])
+        self.whole_rows = e.kind == "row"
+        if self.whole_rows:
+            self.layout = _row_layout([s.shape for s in (*ins, *self.specs)])
+        n = len(ins)
+        self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
+        self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], s.dtype)
+                      for t, s in zip(self.targets, self.specs)]
+        self.root_dtypes = [r.dtype for r in self.roots]
+        self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
+        self.scalar_names = e.scalars
+        self.source = self._print(n)
+
+    def register_shapes(self, shape: tuple[int, ...]) -> list[tuple[np.dtype, tuple[int, ...]]]:
+        return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
+
+    def compile(self) -> Callable[..., Any]:
+        scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan}
+        scope |= {f"_{n}": p.numpy for n, p in PRIMITIVES.items()}
+        scope |= {f"d_{d.name}": d for d, _ in self.registers} | {f"d_{s.dtype.name}": s.dtype for s in self.specs}
+        exec(compile(self.source, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
+        return scope[self.name]
+
+    def fold_store(self, t: int) -> Callable[[np.ndarray, np.ndarray], None]:
+        """Stores the folded value of target t by its request."""
+        if self.reqs[self.targets[t]] == Req.ADD:
+            return lambda out, value: np.copyto(out, np.add(out, value), casting="unsafe")
+        return lambda out, value: np.copyto(out, value, casting="unsafe")
+
+    # ---- printing ----
+    def _print(self, n_in: int) -> str:
+        order = topological(self.roots)
+        varies: dict[int, bool] = {}
+        by_row: dict[int, bool] = {}
+        for x in order:
+            varies[id(x)] = x.op == LOAD or any(varies[id(a)] for a in x.args)
+            big = [a for a in x.args if varies[id(a)]]
+            by_row[id(x)] = x.op == REDUCE or (x.op != LOAD and bool(big) and all(by_row[id(a)] for a in big))
+        last_use: dict[int, int] = {}
+        for i, x in enumerate(order):
+            for a in x.args:
+                last_use[id(a)] = i
+        for r in self.roots:
+            last_use[id(r)] = len(order)
+        loads_after = [False] * (len(order) + 1)
+        for i in range(len(order) - 1, -1, -1):
+            loads_after[i] = loads_after[i + 1] or any(a.op == LOAD for a in order[i].args)
+        direct = self._direct(order, by_row, loads_after)
+        lines: list[str] = []
+        names: dict[int, str] = {}
+        free: dict[tuple[np.dtype, bool], list[int]] = {}
+        held: dict[int, int] = {}
+        for i, x in enumerate(order):
+            names[id(x)] = self._leaf(x) if x.op in (LOAD, PARAM, CONST) else ""
+            if names[id(x)]:
+                continue
+            args = [names[id(a)] for a in x.args]
+            if not varies[id(x)]:
+                names[id(x)] = f"t{i}"
+                lines.append(f"t{i} = {self._scalar(x, args)}")
+                continue
+            dying = [a for a in x.args if last_use[id(a)] == i and id(a) in held]
+            # a register may be read and written by one ufunc, but `where` writes before it has read everything
+            reusable = {id(a) for a in dying} if isinstance(self._function(x), np.ufunc) else set()
+            for a in dict.fromkeys(dying):
+                if id(a) in reusable and by_row[id(a)] == by_row[id(x)]:
+                    self._release(a, held, free)
+            if id(x) in direct:
+                out = f"o{direct[id(x)]}"
+            else:
+                key = (x.dtype, by_row[id(x)])
+                slots = free.setdefault(key, [])
+                if slots:
+                    held[id(x)] = slots.pop()
+                else:
+                    held[id(x)] = len(self.registers)
+                    self.registers.append(key)
+                out = f"r{held[id(x)]}"
+            names[id(x)] = out
+            lines.append(self._call(x, args, out))
+            for a in dict.fromkeys(dying):
+                self._release(a, held, free)
+        folded = []
+        for t, root in enumerate(self.roots):
+            value = names[id(root)]
+            if self.folded[t]:
+                axes = self.layout.folded(n_in + t)
+                folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({self._spread(root, value, varies)}, axis={axes}, "
+                              f"keepdims=True{self._wide(root)})")
+            elif self.reqs[self.targets[t]] == Req.ADD:
+                plain = root.dtype == self.specs[t].dtype and not is_half(self.specs[t].dtype)
+                lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain
+                             else f"np.copyto(o{t}, np.add(o{t}, {value}), casting='unsafe')")
+            elif value != f"o{t}":
+                lines.append(f"np.copyto(o{t}, {value}, casting='unsafe')")
+        if folded:
+            lines.append(f"return [{', '.join(folded)}]")
+        parameters = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
+        parameters += [f"r{i}" for i in range(len(self.registers))] + [f"s_{n}" for n in self.scalar_names]
+        body = "\n".join("    " + line for line in lines) or "    pass"
+        return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
+
+    def _direct(self, order: list[Expr], by_row: dict[int, bool], loads_after: list[bool]) -> dict[int, int]:
+        """Nodes that may write straight into an output: {id(node): target}.
+
+        An output may share memory with an input, so nothing that still reads inputs may come after the write.
+        """
+        direct: dict[int, int] = {}
+        place = {id(x): i for i, x in enumerate(order)}
+        for t, root in enumerate(self.roots):
+            plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
+                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and id(root) not in direct)
+            used_again = any(a is root for x in order for a in x.args)
+            function_writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
+            if (plain and not by_row[id(root)] and not loads_after[place[id(root)] + 1] and not used_again
+                    and not function_writes_early):
+                direct[id(root)] = t
+        return direct
+
+    def _release(self, a: Expr, held: dict[int, int], free: dict) -> None:
+        if id(a) in held:
+            r = held.pop(id(a))
+            free.setdefault(self.registers[r], []).append(r)
+
+    def _function(self, x: Expr) -> Any:
+        return PRIMITIVES[x.op].numpy if x.op in PRIMITIVES else None
+
+    def _leaf(self, x: Expr) -> str:
+        if x.op == LOAD:
+            return f"x{x.value}"
+        if x.op == PARAM:
+            if x.dtype is not None and x.dtype.kind in "iu":
+                return f"int(s_{x.value})"
+            return f"s_{x.value}"
+        return repr(x.value)
+
+    def _scalar(self, x: Expr, args: list[str]) -> str:
+        kind = "bool" if x.dtype == BOOL else "int" if x.dtype is not None and x.dtype.kind in "iu" else "float"
+        if x.op == CAST:
+            return f"{kind}({args[0]})"
+        if x.op == "where":
+            return f"{args[1]} if {args[0]} else {args[2]}"
+        if isinstance(PRIMITIVES[x.op].numpy, np.ufunc):
+            return f"{kind}(np.{PRIMITIVES[x.op].numpy.__name__}({', '.join(args)}))"
+        return f"(lambda o: (_{x.op}({', '.join(map('np.float64({})'.format, args))}, o), {kind}(o))[1])(np.empty(()))"
+
+    def _call(self, x: Expr, args: list[str], out: str) -> str:
+        if x.op == CAST:
+            return f"np.copyto({out}, {args[0]}, casting='unsafe')"
+        if x.op == REDUCE:
+            return f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True, out={out})"
+        function = PRIMITIVES[x.op].numpy
+        if isinstance(function, np.ufunc):
+            return f"np.{function.__name__}({', '.join(args)}, out={out})"
+        return f"_{x.op}({', '.join(args)}, {out})"
+
+    def _spread(self, root: Expr, value: str, varies: dict[int, bool]) -> str:
+        """The value over the whole tile, for folding; an operand that is itself broadcast would fold too few elements."""
+        if root.op not in (LOAD, PARAM, CONST) and varies[id(root)]:
+            return value
+        operands = [f"x{i}" for i in range(len(self.layout.present) - len(self.roots))]
+        return f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
+
+    def _wide(self, root: Expr) -> str:
+        return f", dtype=d_{root.dtype.name}" if root.dtype is not None and root.dtype.kind in "iub" and root.op == LOAD else ""
+
+
+def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
+    """Two merged axes, (rows, last): reductions run over the second."""
+    rank = max(len(s) for s in shapes)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    last = max(s[-1] for s in padded)
+    lead = merge([s[:-1] for s in padded])
+    return Layout((*lead.dims, last), tuple((*p, s[-1] == last) for p, s in zip(lead.present, padded)))

@@ -1,0 +1,212 @@
+"""Elementwise operators of one array: mathematics, rounding, activations."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from .. import lang
+from .. import op as registry
+from ..lang import exp, maximum, sign, softplus, tanh, where
+from ..primitives import PRIMITIVES
+from ..simple_op import Array, Float, Scalar, SimpleOp, simple_op
+
+# ---- one primitive each: formula, derivative and text are the table's row --------------------------------------------
+_PRIMITIVE = ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "square", "reciprocal", "sin", "cos",
+              "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "erf", "floor",
+              "ceil", "trunc", "abs")
+
+
+def _declare(name: str) -> None:
+    primitive = getattr(lang, name, abs)
+
+    def body(x: Float) -> Float:
+        return primitive(x)
+
+    doc = f"{PRIMITIVES[name].doc}, element by element.\n\nx: any shape. Returns: the shape and dtype of x."
+    registry.register(SimpleOp(body, name=name, doc=doc))
+
+
+for _name in _PRIMITIVE:
+    _declare(_name)
+
+
+@simple_op(aliases=("_copy",))
+def identity(x: Array) -> Array:
+    """x itself."""
+    return x
+
+
+@simple_op(aliases=("_np_negative",))
+def negative(x: Array) -> Array:
+    """-x"""
+    return -x
+
+
+@simple_op(name="sign")
+def sign_(x: Array) -> Array:
+    """-1, 0 or 1; 0 for NaN."""
+    return sign(x)
+
+
+@sign_.gradient
+def _(dy):
+    return dy * 0
+
+
+@simple_op(name="round")
+def round_(x: Array) -> Array:
+    """The nearest whole number; halves away from zero."""
+    whole = lang.trunc(x)
+    return whole + where(abs(x - whole) >= 0.5, sign(x), 0)
+
+
+@simple_op
+def rint(x: Array) -> Array:
+    """The nearest whole number; halves go down, as in MXNet."""
+    low, high = lang.floor(x), lang.ceil(x)
+    return where(x - low <= high - x, low, high)
+
+
+@simple_op
+def fix(x: Array) -> Array:
+    """x without its fraction."""
+    return lang.trunc(x)
+
+
+@simple_op
+def rcbrt(x: Float) -> Float:
+    """1 / ∛x"""
+    return 1 / lang.cbrt(x)
+
+
+@simple_op
+def radians(x: Float) -> Float:
+    """Degrees to radians."""
+    return x * (np.pi / 180)
+
+
+@simple_op
+def degrees(x: Float) -> Float:
+    """Radians to degrees."""
+    return x * (180 / np.pi)
+
+
+@simple_op(differentiable=False)
+def logical_not(x: Array) -> Array:
+    """1 where x is 0, else 0."""
+    return x == 0
+
+
+# ---- activations -------------------------------------------------------------------------------------------------------
+@simple_op
+def relu(x: Float) -> Float:
+    """max(x, 0); NaN stays NaN."""
+    return maximum(x, 0)
+
+
+@relu.gradient
+def _(dy, y):
+    return where(y > 0, dy, 0)
+
+
+@simple_op
+def sigmoid(x: Float) -> Float:
+    """1 / (1 + e⁻ˣ)"""
+    return 1 / (1 + exp(-x))
+
+
+@sigmoid.gradient
+def _(dy, y):
+    return dy * y * (1 - y)
+
+
+@simple_op
+def softsign(x: Float) -> Float:
+    """x / (1 + |x|)"""
+    return x / (1 + abs(x))
+
+
+@softsign.gradient
+def _(dy, x):
+    d = 1 + abs(x)
+    return dy / (d * d)
+
+
+@simple_op
+def hard_sigmoid(x: Float, *, alpha: float = 0.2, beta: float = 0.5) -> Float:
+    """clip(alpha x + beta, 0, 1)"""
+    return lang.minimum(maximum(alpha * x + beta, 0), 1)
+
+
+@hard_sigmoid.gradient
+def _(dy, y, *, alpha):
+    return where((y > 0) & (y < 1), alpha * dy, 0)
+
+
+@simple_op
+def Activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]) -> Float:
+    """An activation by name: relu max(x, 0), sigmoid 1/(1+e⁻ˣ), tanh, softrelu log(1+eˣ), softsign x/(1+|x|).
+
+    data: any shape. Returns: the shape and dtype of data.
+    """
+    if act_type == "relu":
+        return maximum(data, 0)
+    if act_type == "sigmoid":
+        return 1 / (1 + exp(-data))
+    if act_type == "tanh":
+        return tanh(data)
+    if act_type == "softrelu":
+        return softplus(data)
+    return data / (1 + abs(data))
+
+
+@Activation.gradient
+def _(dy, y, *, act_type):  # every one of them can be told from its result, so backward keeps y alone
+    if act_type == "relu":
+        return where(y > 0, dy, 0)
+    if act_type == "sigmoid":
+        return dy * y * (1 - y)
+    if act_type == "tanh":
+        return dy * (1 - y * y)
+    if act_type == "softrelu":
+        return dy * -lang.expm1(-y)
+    rest = 1 - abs(y)  # softsign: 1 / (1 + |x|)
+    return dy * rest * rest
+
+
+@simple_op
+def smooth_l1(x: Float, *, scalar: float = 1.0) -> Float:
+    """Smooth L1: quadratic where |x| < 1/scalar², linear outside."""
+    s2 = scalar * scalar
+    return where(abs(x) < 1 / s2, 0.5 * s2 * x * x, abs(x) - 0.5 / s2)
+
+
+@smooth_l1.gradient
+def _(dy, x, *, scalar):
+    s2 = scalar * scalar
+    return dy * where(abs(x) < 1 / s2, s2 * x, sign(x))
+
+
+@simple_op
+def clip(data: Array, *, a_min: Scalar, a_max: Scalar) -> Array:
+    """data limited to [a_min, a_max]; NaN stays NaN."""
+    return lang.minimum(maximum(data, a_min), a_max)
+
+
+@clip.gradient
+def _(dy, data, *, a_min, a_max):
+    return where((data >= a_min) & (data <= a_max), dy, 0)
+
+
+@simple_op(differentiable=False)
+def zeros_like(data: Array) -> Array:
+    """Zeros in the shape and dtype of data."""
+    return lang.cast_like(0, data)
+
+
+@simple_op(differentiable=False)
+def ones_like(data: Array) -> Array:
+    """Ones in the shape and dtype of data."""
+    return lang.cast_like(1, data)

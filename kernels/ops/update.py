@@ -1,0 +1,82 @@
+"""Optimizer updates. Each is one declared kernel: the new weight, then the new value of each state it changes.
+
+lr, wd and rescale_grad are run-time scalars: a schedule changes them without a new kernel. Formulas as in MXNet 1.x:
+the gradient is rescaled, clipped to ±clip_gradient if that is positive, and then wd·weight is added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..lang import maximum, minimum, sign, sqrt
+from ..simple_op import Array, Scalar, simple_op
+
+
+def _clipped(g: Any, bound: float) -> Any:
+    return maximum(minimum(g, bound), -bound) if bound > 0 else g
+
+
+@simple_op(differentiable=False)
+def sgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+               clip_gradient: float = -1.0, lazy_update: bool = True) -> Array:
+    """weight - lr (g + wd weight), g the rescaled and clipped gradient."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    return (1 - lr * wd) * weight - lr * g
+
+
+@simple_op(differentiable=False, states=("mom",))
+def sgd_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
+                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
+    """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mom = momentum * mom - lr * wd * weight - lr * g
+    return weight + mom, mom
+
+
+@simple_op(differentiable=False, states=("mom",))
+def nag_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
+                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983."""
+    g = _clipped(rescale_grad * grad, clip_gradient) + wd * weight
+    mom = momentum * mom - lr * g
+    return weight + momentum * mom - lr * g, mom
+
+
+@simple_op(differentiable=False, states=("weight32",), free=("weight32",))
+def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+                  clip_gradient: float = -1.0, lazy_update: bool = True):
+    """sgd_update on a float32 copy of a half-precision weight."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    w = (1 - lr * wd) * weight32 - lr * g
+    return w, w
+
+
+@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
+def mp_sgd_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
+                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
+    """sgd_mom_update on a float32 copy of a half-precision weight."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mom = momentum * mom - lr * wd * weight32 - lr * g
+    return weight32 + mom, mom, weight32 + mom
+
+
+@simple_op(differentiable=False, states=("mean", "var"))
+def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9, beta2: Scalar = 0.999,
+                epsilon: Scalar = 1e-8, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0,
+                lazy_update: bool = True):
+    """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
+
+    Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
+    """
+    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    mean = beta1 * mean + (1 - beta1) * g
+    var = beta2 * var + (1 - beta2) * g * g
+    return weight - lr * mean / (sqrt(var) + epsilon), mean, var
+
+
+@simple_op(differentiable=False)
+def signsgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+                   clip_gradient: float = -1.0) -> Array:
+    """(1 - lr wd) weight - lr sign(g)"""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    return (1 - lr * wd) * weight - lr * sign(g)
