@@ -1,0 +1,174 @@
+"""NDArrayIter: batches out of arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..context import Context, cpu
+from ..errors import DTypeError, ParameterError, ShapeError
+from ..ndarray import NDArray, array
+from .iterator import DataBatch, DataDesc, DataIter
+
+_LAST = ("pad", "discard", "roll_over")
+
+
+class _Source:
+    """One named array on the host, its batch axis, and the context its batches go to."""
+
+    def __init__(self, name: str, value: Any, layout: str):
+        self.name = name
+        self.ctx: Context = value.context if isinstance(value, NDArray) else cpu()
+        if isinstance(value, NDArray):
+            self.values = value.asnumpy()
+        else:
+            try:
+                self.values = np.asarray(value, np.float32)  # MXNet's rule: what is no NDArray becomes float32
+            except (TypeError, ValueError):
+                raise DTypeError(f"NDArrayIter: {name!r} is a {type(value).__name__} that does not make an array of "
+                                 f"numbers. Give an NDArray or a NumPy array.") from None
+        axis = layout.find("N")
+        self.axis = axis if 0 <= axis < self.values.ndim else 0
+        if self.values.ndim == 0:
+            raise ShapeError(f"NDArrayIter: {name!r} is a single number, not an array of examples.")
+
+    def take(self, index: np.ndarray) -> NDArray:
+        """The examples index, on the source's context."""
+        return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
+
+    def describe(self, batch_size: int, layout: str) -> DataDesc:
+        shape = (*self.values.shape[:self.axis], batch_size, *self.values.shape[self.axis + 1:])
+        return DataDesc(self.name, shape, self.values.dtype.type, layout)
+
+
+class NDArrayIter(DataIter):
+    """Batches out of arrays in memory.
+
+    data, label:  one array, a list (named `_0_data`, `_1_data`, ...), or a dict of name to array, in the order of
+        their names. What is no NDArray becomes float32.
+    shuffle:      a new order for every epoch. It comes from NumPy's global generator, so that `np.random.seed(n)`
+        gives the orders that MXNet gives; with `seed`, from a generator of the iterator's own.
+    last_batch_handle, when batch_size does not divide the examples:
+        "pad"        the last batch is filled up from the front; `pad` says by how many.
+        "discard"    the rest is left out.
+        "roll_over"  the rest opens the next epoch; `pad` of that batch says how many they are.
+    layout:       where N stands is the batch axis; an array without that axis uses axis 0.
+    Batches carry `index`: which examples they hold, as rows of what was given.
+    """
+
+    def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False,
+                 last_batch_handle: str = "pad", data_name: str = "data", label_name: str = "softmax_label",
+                 layout: str = "NCHW", seed: int | None = None):
+        super().__init__(batch_size)
+        if last_batch_handle not in _LAST:
+            raise ParameterError(f"NDArrayIter: last_batch_handle={last_batch_handle!r} is not one of "
+                                 f"{', '.join(map(repr, _LAST))}.")
+        if batch_size < 1:
+            raise ParameterError(f"NDArrayIter: batch_size={batch_size} is less than 1.")
+        self.layout, self.shuffle, self.last_batch_handle = layout, shuffle, last_batch_handle
+        self._data = _sources(data, data_name, layout)
+        self._label = [] if label is None else _sources(label, label_name, layout)
+        if not self._data:
+            raise ParameterError("NDArrayIter: data is empty. Give at least one array.")
+        first = self._data[0]
+        self.num_data = first.values.shape[first.axis]
+        for s in (*self._data, *self._label):
+            if s.values.shape[s.axis] != self.num_data:
+                raise ShapeError(f"NDArrayIter: {first.name!r} has {self.num_data} examples, {s.name!r} has "
+                                 f"{s.values.shape[s.axis]}. Give as many of each.")
+        if self.num_data == 0:
+            raise ShapeError(f"NDArrayIter: {first.name!r} has no examples.")
+        self.num_source = len(self._data) + len(self._label)
+        self._random = np.random if seed is None else np.random.Generator(np.random.Philox(seed))
+        self.idx = np.arange(self.num_data)
+        self._order = np.arange(self.num_data)  # the rows of this epoch
+        self._rest = self._order[:0]  # rows that the last epoch left to this one
+        self.cursor = -batch_size
+        self.reset()
+
+    @property
+    def data(self) -> list[tuple[str, NDArray]]:
+        """The data as (name, NDArray), in this epoch's order."""
+        return [(s.name, s.take(self._order)) for s in self._data]
+
+    @property
+    def label(self) -> list[tuple[str, NDArray]]:
+        """The labels as (name, NDArray), in this epoch's order."""
+        return [(s.name, s.take(self._order)) for s in self._label]
+
+    @property
+    def provide_data(self) -> list[DataDesc]:
+        """What a batch's data arrays are."""
+        return [s.describe(self.batch_size, self.layout) for s in self._data]
+
+    @property
+    def provide_label(self) -> list[DataDesc]:
+        """What a batch's label arrays are."""
+        return [s.describe(self.batch_size, self.layout) for s in self._label]
+
+    def reset(self) -> None:
+        """Begin a new epoch; under "roll_over" with what the last one left, if it was read to its end."""
+        self._shuffle()
+        if self.last_batch_handle == "roll_over" and self.num_data - self.batch_size < self.cursor < self.num_data:
+            self.cursor -= self.num_data + self.batch_size
+        else:
+            self.cursor = -self.batch_size
+
+    def hard_reset(self) -> None:
+        """Begin a new epoch, and forget what the last one left."""
+        self._shuffle()
+        self.cursor = -self.batch_size
+        self._rest = self._order[:0]
+
+    def _shuffle(self) -> None:
+        if self.shuffle:
+            # MXNet shuffles both the row numbers and, by them, the rows: the same seed gives the same batches
+            self._random.shuffle(self.idx)
+            self._order = self._order[self.idx]
+
+    def iter_next(self) -> bool:
+        self.cursor += self.batch_size
+        return self.cursor < self.num_data
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        rows = self.getindex()
+        if len(rows) < self.batch_size:
+            self._rest = rows
+            raise StopIteration
+        return DataBatch(self.getdata(), self.getlabel(), self.getpad(), rows, provide_data=self.provide_data,
+                         provide_label=self.provide_label)
+
+    def getindex(self) -> np.ndarray:
+        """The rows in the batch; fewer than batch_size where an epoch ends unpadded."""
+        start, end = self.cursor, self.cursor + self.batch_size
+        if start < 0:
+            return np.concatenate([self._rest, self._order[:end]])
+        if self.last_batch_handle == "pad" and end > self.num_data:
+            return self._order[np.arange(start, end) % self.num_data]
+        return self._order[start:end]
+
+    def getdata(self) -> list[NDArray]:
+        rows = self.getindex()
+        return [s.take(rows) for s in self._data]
+
+    def getlabel(self) -> list[NDArray]:
+        rows = self.getindex()
+        return [s.take(rows) for s in self._label]
+
+    def getpad(self) -> int:
+        """How many of the batch's examples were given before: at its end ("pad"), or at its front ("roll_over")."""
+        if self.last_batch_handle == "pad":
+            return max(0, self.cursor + self.batch_size - self.num_data)
+        return max(0, -self.cursor) if self.last_batch_handle == "roll_over" else 0
+
+
+def _sources(given: Any, name: str, layout: str) -> list[_Source]:
+    if isinstance(given, (list, tuple)) and not all(np.isscalar(g) for g in given):
+        given = {name if len(given) == 1 else f"_{i}_{name}": g for i, g in enumerate(given)}
+    elif not isinstance(given, Mapping):
+        given = {name: given}
+    return [_Source(k, v, layout) for k, v in sorted(given.items())]

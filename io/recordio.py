@@ -1,0 +1,395 @@
+"""RecordIO: files of byte records as MXNet writes them, read one after another or by key.
+
+A part is u32 magic, u32 (cflag << 29 | length), the payload, zero padding to 4 bytes. A payload is split where the
+magic stands at a multiple of 4 in it, and the magic is dropped there: cflag 0 is a whole record, 1 the first part,
+2 a middle one, 3 the last. So a magic at a multiple of 4 in the file is always the head of a part, and an index can
+be rebuilt.
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import struct
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FileError
+
+MAGIC = 0xCED7230A
+_MAGIC_BYTES = struct.pack("<I", MAGIC)
+_HEAD = struct.Struct("<II")
+_LENGTH_BITS = 29
+_MAX_PART = (1 << _LENGTH_BITS) - 1
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_SCAN_BYTES = 1 << 24  # a file is searched for magics in pieces of this many bytes
+
+
+def frame(payload: bytes) -> bytes:
+    """The bytes of one record in a file, byte for byte MXNet's. Raises FileError for 512 MiB and more."""
+    if len(payload) > _MAX_PART:
+        raise FileError(f"RecordIO: a record of {len(payload):,} bytes is too long: the format holds {_MAX_PART:,}. "
+                        f"Split it.")
+    cuts, at = [], payload.find(_MAGIC_BYTES)
+    while at >= 0:
+        if at % 4 == 0:
+            cuts.append(at)
+            at += 3  # the next place where a magic can stand is behind this one
+        at = payload.find(_MAGIC_BYTES, at + 1)
+    starts = [0, *(c + 4 for c in cuts)]
+    pieces = []
+    for i, (start, end) in enumerate(zip(starts, [*cuts, len(payload)])):
+        last = i == len(cuts)
+        cflag = (_WHOLE if not cuts else _LAST) if last else (_FIRST if i == 0 else _MIDDLE)
+        pieces += (_HEAD.pack(MAGIC, cflag << _LENGTH_BITS | end - start), payload[start:end])
+    pieces.append(bytes(-len(payload) % 4))
+    return b"".join(pieces)
+
+
+def find_records(path: str | os.PathLike) -> np.ndarray:
+    """The byte offset of every record in a file, int64[N], found without an index.
+
+    Every part is checked to end where the next begins, so a damaged file is a FileError and not a shorter list.
+    """
+    path = os.fspath(path)
+    heads, words = [], []
+    with _open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        at, carried = 0, np.empty(0, "<u4")  # the last word of a piece waits for its successor
+        while piece := file.read(_SCAN_BYTES):
+            u32 = np.concatenate([carried, np.frombuffer(piece, "<u4", len(piece) // 4)])
+            found = np.flatnonzero(u32[:-1] == MAGIC)
+            heads.append(found * 4 + at - 4 * len(carried))
+            words.append(u32[found + 1])
+            at, carried = at + len(piece), u32[-1:]
+    if len(carried) and carried[0] == MAGIC:
+        raise FileError(f"{path}: the file ends inside the head of a record at byte {size // 4 * 4 - 4:,}.")
+    head = np.concatenate([np.empty(0, np.int64), *heads])
+    word = np.concatenate([np.empty(0, np.int64), *words])
+    cflag, length = word >> _LENGTH_BITS, word & _MAX_PART
+    ends = head + 8 + (length + 3) // 4 * 4
+    expected = np.concatenate([[0], ends])
+    present = np.concatenate([head, [size]])
+    wrong = np.flatnonzero(expected != present)
+    if len(wrong):
+        i = int(wrong[0])
+        raise FileError(f"{path}: the chain of records breaks: part {i} should begin at byte {expected[i]:,}, "
+                        f"{'the file ends' if i == len(head) else 'the next one is found'} at byte {present[i]:,}.")
+    opens = np.concatenate([[False], (cflag == _FIRST) | (cflag == _MIDDLE)])  # is a record open before part i?
+    continues = np.concatenate([(cflag == _MIDDLE) | (cflag == _LAST), [False]])
+    wrong = np.flatnonzero(np.append(cflag > _LAST, False) | (opens != continues))
+    if len(wrong):
+        raise FileError(f"{path}: the parts at byte {present[int(wrong[0])]:,} do not join to a record.")
+    return head[cflag <= _FIRST]
+
+
+class MXRecordIO:
+    """Reads or writes the records of a file in order.
+
+    uri:   path of the file.
+    flag:  "r" or "w" (which empties the file).
+    Damage, a foreign file and a file cut short are a FileError that names file, record number and byte offset.
+    """
+
+    def __init__(self, uri: str | os.PathLike, flag: str):
+        self.is_open = False
+        self.uri = os.fspath(uri)
+        self.flag = flag
+        self.open()
+
+    def open(self) -> None:
+        """Open the file again, at its beginning."""
+        if self.flag not in ("r", "w"):
+            raise FileError(f"{self.uri}: flag {self.flag!r} is not 'r' or 'w'.")
+        self.writable = self.flag == "w"
+        self._file = _open(self.uri, self.flag + "b")
+        self._size = os.fstat(self._file.fileno()).st_size  # bytes that may be read; the bound of every allocation
+        self._at = 0
+        self._count = 0  # records read or written so far
+        self._label = ""  # what a message calls the record being read, if not by its number
+        self.pid = os.getpid()
+        self.is_open = True
+
+    def close(self) -> None:
+        """Close the file; what was written is on disk."""
+        if self.is_open:
+            self.is_open = False
+            self._file.close()
+
+    def reset(self) -> None:
+        """Go back to the first record. A file that is being written is emptied."""
+        self.close()
+        self.open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {k: v for k, v in self.__dict__.items() if k != "_file"}
+        if self.writable:
+            self.close()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if state["is_open"]:
+            self.is_open = False
+            self.open()
+
+    def write(self, buf: bytes) -> None:
+        """Append one record."""
+        self._check(writing=True)
+        framed = frame(bytes(buf))
+        self._file.write(framed)
+        self._at += len(framed)
+        self._count += 1
+
+    def read(self) -> bytes | None:
+        """The next record, or None at the end of the file."""
+        self._check(writing=False)
+        if self._at == self._size:
+            return None
+        start = self._at
+        cflag, payload = self._part(start)
+        if cflag not in (_WHOLE, _FIRST):
+            raise self._damage(start, f"begins with a part of kind {cflag}, and only 0 and 1 begin a record")
+        pieces = [payload]
+        while cflag not in (_WHOLE, _LAST):
+            at = self._at
+            if at == self._size:
+                raise self._damage(start, "is split, and the file ends before its last part")
+            cflag, payload = self._part(start)
+            if cflag not in (_MIDDLE, _LAST):
+                raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
+            pieces += (_MAGIC_BYTES, payload)
+        self._count += 1
+        self._label = ""
+        return b"".join(pieces)
+
+    def tell(self) -> int:
+        """The byte where the next record is written or read."""
+        return self._at
+
+    def _part(self, record: int) -> tuple[int, bytes]:
+        at, left = self._at, self._size - self._at
+        if left < _HEAD.size:
+            raise self._damage(record, f"is cut short: its head needs 8 bytes, {left} are left")
+        head = self._file.read(_HEAD.size)
+        if len(head) < _HEAD.size:
+            raise self._damage(record, "is gone: the file became shorter while it was read")
+        magic, word = _HEAD.unpack(head)
+        if magic != MAGIC:
+            what = "this is not a RecordIO file" if at == 0 else "the file is damaged"
+            raise self._damage(record, f"has no magic number at byte {at:,} ({magic:#010x}, not {MAGIC:#010x}): {what}")
+        length = word & _MAX_PART
+        padded = (length + 3) // 4 * 4
+        if padded > left - _HEAD.size:
+            raise self._damage(record, f"is cut short: it takes {padded:,} more bytes, {left - _HEAD.size:,} are left")
+        payload = self._file.read(padded)
+        if len(payload) != padded:
+            raise self._damage(record, "is gone: the file became shorter while it was read")
+        self._at = at + _HEAD.size + padded
+        return word >> _LENGTH_BITS, payload[:length]
+
+    def _damage(self, offset: int, what: str) -> FileError:
+        return FileError(f"{self.uri}: record {self._label or self._count} at byte {offset:,} {what}.")
+
+    def _check(self, *, writing: bool) -> None:
+        if not self.is_open:
+            raise FileError(f"{self.uri}: the file is closed. Call open() or reset().")
+        if writing != self.writable:
+            need = "w" if writing else "r"
+            raise FileError(f"{self.uri}: opened with flag {self.flag!r}. Open it with {need!r} for this.")
+        if self.pid != os.getpid():
+            if writing:
+                raise FileError(f"{self.uri}: opened for writing by another process. Open one file in each process.")
+            at, count = self._at, self._count  # a fork shares the position of an open file; a fresh one does not
+            self.open()
+            self._seek(at)
+            self._count = count
+
+    def _seek(self, offset: int) -> None:
+        self._file.seek(offset)
+        self._at = offset
+
+
+class MXIndexedRecordIO(MXRecordIO):
+    """Reads records by key, or writes them with one, beside an index file of `key<TAB>byte offset` lines.
+
+    idx_path:  the index. If it does not exist, reading rebuilds it in memory (keys 0, 1, ...) and says so in a warning.
+    key_type:  what makes a key of its text.
+    """
+
+    def __init__(self, idx_path: str | os.PathLike, uri: str | os.PathLike, flag: str,
+                 key_type: Callable[..., Any] = int):
+        self.idx_path = os.fspath(idx_path)
+        self.key_type = key_type
+        self.idx: dict[Any, int] = {}
+        self.keys: list[Any] = []
+        self.fidx = None
+        super().__init__(uri, flag)
+
+    def open(self) -> None:
+        super().open()
+        self.idx, self.keys = {}, []
+        if self.writable:
+            self.fidx = _open(self.idx_path, "w")
+        else:
+            try:
+                self._load_index()
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        super().close()
+        if self.fidx is not None:
+            self.fidx.close()
+            self.fidx = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "fidx"} | {"fidx": None}
+
+    def _load_index(self) -> None:
+        if not os.path.exists(self.idx_path):
+            offsets = find_records(self.uri)
+            warnings.warn(f"{self.idx_path}: no such index; rebuilt from {self.uri}: {len(offsets):,} records, "
+                          f"keys 0 to {len(offsets) - 1}.", stacklevel=4)
+            self.keys = [self.key_type(i) for i in range(len(offsets))]
+            self.idx = dict(zip(self.keys, offsets.tolist()))
+            return
+        with _open(self.idx_path, "r") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    text, offset_text = line.rstrip("\r\n").split("\t")
+                    key, offset = self.key_type(text), int(offset_text)
+                except (ValueError, TypeError):
+                    raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
+                                    f"Delete the index to have it rebuilt.") from None
+                if not 0 <= offset <= self._size - _HEAD.size or offset % 4:
+                    raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
+                                    f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
+                                    f"Delete the index to have it rebuilt.")
+                if key in self.idx:
+                    warnings.warn(f"{self.idx_path}: line {number}: key {key!r} stands twice; the last one counts.",
+                                  stacklevel=4)
+                self.idx[key] = offset
+                self.keys.append(key)
+
+    def seek(self, idx: Any) -> None:
+        """Go to the record with key idx."""
+        self._check(writing=False)
+        if idx not in self.idx:
+            raise FileError(f"{self.uri}: no record has key {idx!r}. The index holds {len(self.idx):,} keys.")
+        self._seek(self.idx[idx])
+        self._label = f"with key {idx!r}"
+
+    def read_idx(self, idx: Any) -> bytes:
+        """The record with key idx."""
+        self.seek(idx)
+        record = self.read()
+        assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
+        return record
+
+    def write_idx(self, idx: Any, buf: bytes) -> None:
+        """Append one record under key idx."""
+        self._check(writing=True)
+        assert self.fidx is not None
+        key, offset = self.key_type(idx), self._at
+        self.write(buf)
+        self.fidx.write(f"{key}\t{offset}\n")
+        self.idx[key] = offset
+        self.keys.append(key)
+
+
+class IRHeader(NamedTuple):
+    """What stands before the data of a labelled record.
+
+    flag:   0 if label is one number; else how many float32 labels follow the header.
+    label:  a number, or float32[flag].
+    id, id2: the record's number, and its upper 64 bits.
+    """
+
+    flag: int
+    label: Any
+    id: int
+    id2: int
+
+
+_IR = struct.Struct("<IfQQ")
+
+
+def pack(header: IRHeader | tuple, s: bytes) -> bytes:
+    """One record's bytes: header, labels, data. `header.flag` is set from the label."""
+    header = IRHeader(*header)
+    if isinstance(header.label, numbers.Number):
+        return _IR.pack(0, header.label, header.id, header.id2) + s
+    label = np.asarray(header.label, "<f4")
+    return _IR.pack(label.size, 0, header.id, header.id2) + label.tobytes() + s
+
+
+def unpack(s: bytes) -> tuple[IRHeader, bytes]:
+    """The header (its label a float, or float32[flag]) and the data of a record. Raises FileError if s is too short."""
+    if len(s) < _IR.size:
+        raise FileError(f"recordio.unpack: a record of {len(s)} bytes holds no header, which takes {_IR.size}.")
+    header, s = IRHeader(*_IR.unpack_from(s)), s[_IR.size:]
+    if header.flag:
+        if 4 * header.flag > len(s):
+            raise FileError(f"recordio.unpack: record {header.id} says {header.flag:,} labels, "
+                            f"{len(s):,} bytes follow.")
+        header = header._replace(label=np.frombuffer(s, "<f4", header.flag).astype(np.float32))
+        s = s[4 * header.flag:]
+    return header, s
+
+
+def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
+    """`pack` of an encoded image.
+
+    img:      uint8[height, width] or [height, width, 3], blue first, as OpenCV has it.
+    quality:  JPEG quality 1 to 100, or PNG compression 0 to 9.
+    """
+    cv2 = _opencv("pack_img")
+    option = {".jpg": cv2.IMWRITE_JPEG_QUALITY, ".jpeg": cv2.IMWRITE_JPEG_QUALITY, ".png": cv2.IMWRITE_PNG_COMPRESSION}
+    if img_fmt.lower() not in option:
+        raise FileError(f"pack_img: img_fmt {img_fmt!r} is not one of {', '.join(option)}.")
+    done, encoded = cv2.imencode(img_fmt, img, [option[img_fmt.lower()], quality])
+    assert done, f"pack_img: OpenCV could not encode {img.dtype}{list(img.shape)} as {img_fmt}"
+    return pack(header, encoded.tobytes())
+
+
+def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
+    """The header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour."""
+    cv2 = _opencv("unpack_img")
+    header, data = unpack(s)
+    # a camera's rotation mark is not applied, as MXNet does not
+    flags = iscolor if iscolor < 0 else iscolor | cv2.IMREAD_IGNORE_ORIENTATION
+    img = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
+    if img is None:
+        raise FileError(f"unpack_img: record {header.id}: its {len(data):,} bytes are not an image OpenCV can read.")
+    return header, img
+
+
+def _opencv(name: str):
+    try:
+        import cv2
+    except ImportError:
+        raise FileError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
+    return cv2
+
+
+def _open(path: str, mode: str):
+    try:
+        return open(path, mode)
+    except OSError as e:
+        raise FileError(f"{path}: cannot be opened: {e.strerror}.") from e

@@ -1,0 +1,202 @@
+"""RecordIO: bytes against a writer made from the format's description, damage, the rebuilt index, headers."""
+
+import copy
+import struct
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tritium.errors import FileError
+from tritium.io import recordio
+from tritium.io.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, find_records, pack, unpack
+
+MAGIC = bytes.fromhex("0a23d7ce")
+# pieces that make magics likely, at multiples of four and beside them
+pieces = st.lists(st.sampled_from([MAGIC, b"a", b"bc", b"wxyz", bytes(4), MAGIC[:3]]), max_size=9).map(b"".join)
+
+
+def slow_frame(payload):
+    """One record, word by word: the oracle."""
+    parts, part, whole = [], b"", len(payload) // 4 * 4
+    for i in range(0, whole, 4):
+        if payload[i:i + 4] == MAGIC:
+            parts.append(part)
+            part = b""
+        else:
+            part += payload[i:i + 4]
+    parts.append(part + payload[whole:])
+    out = b""
+    for i, part in enumerate(parts):
+        cflag = 0 if len(parts) == 1 else 1 if i == 0 else 3 if i == len(parts) - 1 else 2
+        out += MAGIC + struct.pack("<I", cflag * 2**29 + len(part)) + part + b"\0" * (-len(part) % 4)
+    return out
+
+
+def write(path, records):
+    with MXRecordIO(path, "w") as file:
+        for record in records:
+            file.write(record)
+
+
+def read(path):
+    with MXRecordIO(path, "r") as file:
+        return list(iter(file.read, None))
+
+
+@given(st.lists(pieces, max_size=5))
+@settings(max_examples=200, deadline=None)
+def test_what_is_written_is_the_format_and_is_read_back(tmp_path_factory, records):
+    path = tmp_path_factory.getbasetemp() / "any.rec"
+    write(path, records)
+    assert path.read_bytes() == b"".join(map(slow_frame, records))
+    assert read(path) == records
+    starts = np.cumsum([0, *(len(slow_frame(r)) for r in records)])
+    assert find_records(path).tolist() == starts[:-1].tolist()
+
+
+@given(pieces.filter(bool), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_file_cut_anywhere_gives_its_whole_records_or_an_error(tmp_path_factory, record, data):
+    path = tmp_path_factory.getbasetemp() / "cut.rec"
+    whole = [b"first", record]
+    framed = b"".join(map(slow_frame, whole))
+    cut = data.draw(st.integers(0, len(framed)))
+    path.write_bytes(framed[:cut])
+    complete = {0: [], len(slow_frame(b"first")): whole[:1], len(framed): whole}
+    if cut in complete:
+        assert read(path) == complete[cut]
+        assert len(find_records(path)) == len(complete[cut])
+    else:
+        for reader in (read, find_records):
+            with pytest.raises(FileError, match=r"cut\.rec: .*byte"):
+                reader(path)
+
+
+@pytest.mark.parametrize("content, text", [
+    (b"PNG\r\n\x1a\n" * 4, r"bad\.rec: record 0 at byte 0 has no magic number at byte 0 .*this is not a RecordIO file"),
+    (slow_frame(b"abcd") + b"garbage!", r"record 1 at byte 12 has no magic number at byte 12 .*the file is damaged"),
+    (MAGIC + struct.pack("<I", 2**29 - 1) + b"abcd", r"record 0 at byte 0 is cut short: .* 4 are left"),
+    (MAGIC + struct.pack("<I", 2 << 29), r"begins with a part of kind 2"),
+    (MAGIC + struct.pack("<I", 5 << 29), r"begins with a part of kind 5"),
+    (MAGIC + struct.pack("<I", 1 << 29), r"is split, and the file ends"),
+    (MAGIC + struct.pack("<I", 1 << 29) + slow_frame(b"abcd"), r"at byte 8 a part of kind 0 cuts in"),
+    (b"\x0a\x23", r"its head needs 8 bytes, 2 are left"),
+])
+def test_damage_is_named(tmp_path, content, text):
+    path = tmp_path / "bad.rec"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=text):
+        read(path)
+    with pytest.raises(FileError, match=r"bad\.rec: "):
+        find_records(path)
+
+
+def test_the_search_for_records_joins_its_pieces(tmp_path, monkeypatch):
+    path = tmp_path / "long.rec"
+    records = [bytes([i]) * (i % 11) + MAGIC * (i % 3) for i in range(60)]
+    write(path, records)
+    expected = find_records(path).tolist()
+    for size in (4, 8, 12, 64):
+        monkeypatch.setattr(recordio, "_SCAN_BYTES", size)
+        assert find_records(path).tolist() == expected
+
+
+def test_reset_and_flags(tmp_path):
+    path = tmp_path / "a.rec"
+    write(path, [b"one", b"two"])
+    file = MXRecordIO(path, "r")
+    assert (file.read(), file.tell()) == (b"one", 12)
+    file.reset()
+    assert file.read() == b"one"
+    with pytest.raises(FileError, match=r"opened with flag 'r'\. Open it with 'w'"):
+        file.write(b"x")
+    other = copy.copy(file)  # goes through __getstate__, as sending it to another process does
+    assert other.read() == b"one"
+    other.close()
+    file.close()
+    with pytest.raises(FileError, match="is closed"):
+        file.read()
+    with pytest.raises(FileError, match="flag 'a' is not 'r' or 'w'"):
+        MXRecordIO(path, "a")
+    with pytest.raises(FileError, match=r"none\.rec: cannot be opened: No such file"):
+        MXRecordIO(tmp_path / "none.rec", "r")
+
+
+def test_records_by_key(tmp_path):
+    rec, idx = tmp_path / "a.rec", tmp_path / "a.idx"
+    with MXIndexedRecordIO(idx, rec, "w") as file:
+        for key in (7, 3, 5):
+            file.write_idx(key, b"record" + bytes([key]))
+    assert idx.read_text() == "7\t0\n3\t16\n5\t32\n"
+    with MXIndexedRecordIO(idx, rec, "r") as file:
+        assert file.keys == [7, 3, 5]
+        assert [file.read_idx(k)[-1] for k in (5, 7, 3)] == [5, 7, 3]
+        with pytest.raises(FileError, match=r"a\.rec: no record has key 4\. The index holds 3 keys"):
+            file.read_idx(4)
+
+
+def test_a_missing_index_is_rebuilt_and_said(tmp_path):
+    rec = tmp_path / "a.rec"
+    records = [b"x" * n + MAGIC for n in range(9)]
+    write(rec, records)
+    with pytest.warns(UserWarning, match=r"none\.idx: no such index; rebuilt from .*a\.rec: 9 records, keys 0 to 8"):
+        file = MXIndexedRecordIO(tmp_path / "none.idx", rec, "r")
+    assert [file.read_idx(i) for i in reversed(range(9))] == records[::-1]
+    file.close()
+
+
+@pytest.mark.parametrize("index, text", [
+    ("0\t0\nnonsense\n", r"a\.idx: line 2 is not `key<TAB>offset`: 'nonsense'\. Delete the index"),
+    ("0\t0\n1\t400\n", r"line 2: key 1 points at byte 400 of .*a\.rec, where no record can begin \(it has 24 bytes\)"),
+    ("0\t2\n", r"line 1: key 0 points at byte 2"),
+    ("0\t-4\n", r"line 1: key 0 points at byte -4"),
+])
+def test_a_stale_index_is_named(tmp_path, index, text):
+    write(tmp_path / "a.rec", [b"abcd", b"efgh"])
+    (tmp_path / "a.idx").write_text(index)
+    with pytest.raises(FileError, match=text):
+        MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+
+
+def test_an_index_that_points_into_a_record_gives_no_garbage(tmp_path):
+    write(tmp_path / "a.rec", [b"abcd", b"efgh"])
+    (tmp_path / "a.idx").write_text("0\t8\n")
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
+        with pytest.raises(FileError, match=r"record with key 0 at byte 8 has no magic number"):
+            file.read_idx(0)
+
+
+def test_a_key_that_stands_twice_is_said(tmp_path):
+    write(tmp_path / "a.rec", [b"abcd", b"efgh"])
+    (tmp_path / "a.idx").write_text("0\t0\r\n0\t12\r\n")
+    with pytest.warns(UserWarning, match=r"line 2: key 0 stands twice; the last one counts"):
+        file = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+    assert file.read_idx(0) == b"efgh"
+    file.close()
+
+
+def test_header_bytes():
+    assert pack(IRHeader(9, 3.0, 5, 6), b"data") == bytes.fromhex("00000000 00004040 0500000000000000 0600000000000000") + b"data"
+    assert unpack(pack(IRHeader(0, 4, 2574, 0), b"s")) == (IRHeader(0, 4.0, 2574, 0), b"s")
+    header, data = unpack(pack(IRHeader(0, [1, 2.5, -3], 1, 2), b"tail"))
+    assert (header.flag, header.id, header.id2, data) == (3, 1, 2, b"tail")
+    assert header.label.dtype == np.float32 and header.label.tolist() == [1, 2.5, -3]
+
+
+@pytest.mark.parametrize("record, text", [
+    (b"short", "a record of 5 bytes holds no header, which takes 24"),
+    (struct.pack("<IfQQ", 2**31, 0, 7, 0) + b"abc", "record 7 says 2,147,483,648 labels, 3 bytes follow"),
+])
+def test_a_record_without_its_header_is_refused(record, text):
+    with pytest.raises(FileError, match=text):
+        unpack(record)
+
+
+def test_images_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(FileError, match=r'images need OpenCV\. Install it with pip install "tritium\[image\]"'):
+        recordio.unpack_img(pack(IRHeader(0, 1, 0, 0), b"jpeg"))
+    with pytest.raises(FileError, match="pack_img: images need OpenCV"):
+        recordio.pack_img(IRHeader(0, 1, 0, 0), np.zeros((2, 2, 3), np.uint8))
