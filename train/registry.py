@@ -34,7 +34,7 @@ class Registry:
             )
         return found
 
-    def create(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def create(self, name: str, /, *args: Any, **kwargs: Any) -> Any:
         """An instance of the class called name."""
         return self.find(name)(*args, **kwargs)
 

@@ -1,0 +1,124 @@
+"""KVStore: what every key-value store can do, and how keys and values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from ..errors import MXNetError, ParameterError
+from ..ndarray import NDArray
+
+Key = int | str
+Updater = Callable[[Key, NDArray, NDArray], None]
+
+
+@runtime_checkable
+class MakesUpdater(Protocol):
+    """What `set_optimizer` takes: anything that can hand out an updater (train's Optimizer does)."""
+
+    def create_updater(self) -> Any: ...
+
+
+class KVStore:
+    """Base of key-value stores. Keys are all ints or all strings; a key's shape and dtype are fixed by `init`.
+
+    Operations on one key run in program order; operations on different keys may overlap, higher `priority` first.
+    """
+
+    def __init__(self, kind: str):
+        self._kind = kind
+
+    @property
+    def type(self) -> str:
+        """The name it was created by."""
+        return self._kind
+
+    @property
+    def rank(self) -> int:
+        """Which worker this is, from 0."""
+        return 0
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers share the store."""
+        return 1
+
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        """Make keys, with copies of value. A key can be made once."""
+        raise NotImplementedError
+
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        """Sum a key's values (one per device), then merge the sum into the key: by the updater, else by replacing it.
+
+        value:  an array, or a list with one array per device; for a list of keys, a list of these.
+        The pushed arrays are never written, and may be changed as soon as this returns.
+        """
+        raise NotImplementedError
+
+    def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """Copy a key's value into out (an array, or a list of them), after all earlier pushes to the key."""
+        raise NotImplementedError
+
+    def pushpull(self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0) -> None:
+        """push value, then pull into out, or back into value if there is no out."""
+        self.push(key, value, priority)
+        self.pull(key, value if out is None else out, priority)
+
+    def broadcast(self, key: Key | Sequence[Key], value: Any, out: Any, priority: int = 0) -> None:
+        """init, then pull into out."""
+        self.init(key, value)
+        self.pull(key, out, priority)
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        """Rows of a sparse value. Arrays are dense here, so this is an error."""
+        raise MXNetError("KVStore.row_sparse_pull: there are no row-sparse arrays: values are dense. "
+                         "Use pull, then take the rows with mx.nd.take.")
+
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        """Compression concerns pushes between machines; a store without any refuses it."""
+        raise MXNetError(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network: "
+                         f"there is nothing to compress. Leave compression_params out.")
+
+    def is_capable(self, capability: str) -> bool:
+        """Whether the store can run an optimizer (`"optimizer"`)."""
+        return capability.lower() == "optimizer"
+
+    def barrier(self) -> None:
+        """Wait until every worker is here and this store's own operations are done."""
+        raise NotImplementedError
+
+    def _barrier(self) -> None:  # MXNet's name for it
+        self.barrier()
+
+
+def pairs(what: str, key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
+    """(key, arrays) for each key, from all the forms a user may give; equal keys in one call are merged, in order.
+
+    what:  the public name, for messages.
+    Raises ParameterError for keys that are no int or str, lists of different length, or a value that is no array.
+    """
+    if isinstance(key, (list, tuple)):
+        if not isinstance(value, (list, tuple)) or len(value) != len(key):
+            have = f"{len(value)} values" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+            raise ParameterError(f"{what}: {len(key)} keys, but {have}. Give one value, or list of values, per key.")
+        merged: dict[Key, list[NDArray]] = {}
+        for k, v in zip(key, value):
+            merged.setdefault(_check_key(what, k), []).extend(_arrays(what, k, v))
+        return list(merged.items())
+    return [(_check_key(what, key), _arrays(what, key, value))]
+
+
+def _check_key(what: str, key: Any) -> Key:
+    if isinstance(key, bool) or not isinstance(key, (int, str)):
+        raise ParameterError(f"{what}: a key is an int or a str: {key!r} is a {type(key).__name__}.")
+    return key
+
+
+def _arrays(what: str, key: Any, value: Any) -> list[NDArray]:
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not values:
+        raise ParameterError(f"{what}: key {key!r}: no arrays were given.")
+    for v in values:
+        if not isinstance(v, NDArray):
+            raise ParameterError(f"{what}: key {key!r}: {type(v).__name__} is no NDArray. Wrap it in mx.nd.array(...).")
+    return values

@@ -1,0 +1,146 @@
+"""LocalKVStore: a store inside one process. Everything it does is queued on the engine; nothing waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..context import Context, cpu
+from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
+from ..ndarray import NDArray, empty
+from .base import Key, KVStore, MakesUpdater, Updater, pairs
+from .work import add_up, copy
+
+
+class LocalKVStore(KVStore):
+    """`local`: values live and are summed on the host. `device`: on the device that pushed first, GPU to GPU.
+
+    The sum over devices is taken in the order they are given, so its bits do not depend on timing.
+    """
+
+    def __init__(self, kind: str = "local"):
+        super().__init__(kind)
+        self._values: dict[Key, NDArray] = {}
+        self._key_type: type | None = None
+        self._updater: Updater | None = None
+        self._on_device = kind != "local"
+
+    # ---- keys ---------------------------------------------------------------------------------------------------
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        for k, arrays in pairs("KVStore.init", key, value):
+            self._same_type("KVStore.init", k)
+            if k in self._values or len(arrays) > 1:
+                raise ParameterError(f"KVStore.init: key {k!r} exists already. Make a key once; push changes it.")
+            ctx = arrays[0].context if self._on_device else cpu(0)
+            self._values[k] = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
+            copy(arrays[0], self._values[k])
+
+    def _same_type(self, what: str, key: Key) -> None:
+        kind = str if isinstance(key, str) else int
+        if self._key_type not in (None, kind):
+            raise ParameterError(f"{what}: keys are all int or all str: {key!r} is a {kind.__name__}, "
+                                 f"earlier keys are {self._key_type.__name__}.")
+        self._key_type = kind
+
+    def _stored(self, what: str, key: Key) -> NDArray:
+        try:
+            return self._values[key]
+        except KeyError:
+            raise ParameterError(f"{what}: no key {key!r}.{nearest(str(key), map(str, self._values))} "
+                                 f"Call init({key!r}, value) first.") from None
+
+    # ---- values -------------------------------------------------------------------------------------------------
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        what = "KVStore.push"
+        todo = pairs(what, key, value)
+        for k, arrays in todo:  # all is checked before anything is queued
+            for a in arrays:
+                _fits(what, k, self._stored(what, k), a)
+        for k, arrays in todo:
+            stored = self._values[k]
+            if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
+                stored = self._values[k] = stored.copyto(arrays[0].context)
+            if self._updater is None:
+                add_up(arrays, stored, priority)
+            else:
+                self._updater(k, _sum(arrays, stored.context, priority), stored)
+
+    def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        what = "KVStore.pull"
+        if out is None:
+            raise ParameterError(f"{what}: give the array to fill: pull(key, out=array).")
+        todo = pairs(what, key, out)
+        for k, arrays in todo:
+            for a in arrays:
+                _fits(what, k, self._stored(what, k), a)
+        for k, arrays in todo:
+            for a in arrays:
+                copy(self._values[k], a, priority)
+
+    def barrier(self) -> None:
+        for value in self._values.values():
+            value.wait_to_read()
+
+    # ---- updating ------------------------------------------------------------------------------------------------
+    def set_updater(self, updater: Updater | None) -> None:
+        """Merge pushes by updater(key, sum, stored), which changes `stored` in place; None replaces the value.
+
+        `sum` may be the pushed array itself: an updater reads it and never writes it.
+        """
+        if updater is not None and not callable(updater):
+            raise ParameterError(f"KVStore.set_updater: {updater!r} is not a function updater(key, grad, weight).")
+        self._updater = updater
+
+    _set_updater = set_updater  # MXNet's name for it
+
+    def set_optimizer(self, optimizer: MakesUpdater) -> None:
+        """Merge pushes by an optimizer: anything with `create_updater()`, which gives an updater.
+
+        That updater may also have `get_states(dump_optimizer)` and `set_states(bytes, source)`, for the state files.
+        """
+        if not isinstance(optimizer, MakesUpdater):
+            raise ParameterError(f"KVStore.set_optimizer: {optimizer!r} has no create_updater(). "
+                                 f"Make one with mx.optimizer.create(name, ...).")
+        self.set_updater(optimizer.create_updater())
+
+    def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
+        """Write the updater's states to fname; whoever reads it sees the old file or the new one, whole."""
+        get = self._hook("save_optimizer_states", "get_states")
+        path = Path(fname)
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(get(dump_optimizer))
+        os.replace(part, path)
+
+    def load_optimizer_states(self, fname: str | os.PathLike) -> None:
+        """Take over the states in fname. Raises FileError when they cannot be read; then nothing changed."""
+        put = self._hook("load_optimizer_states", "set_states")
+        try:
+            data = Path(fname).read_bytes()
+        except OSError as e:
+            raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
+        put(data, os.fspath(fname))
+
+    def _hook(self, what: str, name: str) -> Any:
+        hook = getattr(self._updater, name, None)
+        if hook is None:
+            raise MXNetError(f"KVStore.{what}: the store has no optimizer, so no states. Call set_optimizer first.")
+        return hook
+
+
+def _fits(what: str, key: Key, stored: NDArray, given: NDArray) -> None:
+    if tuple(stored.shape) != tuple(given.shape) or np.dtype(stored.dtype) != np.dtype(given.dtype):
+        raise ShapeError(f"{what}: key {key!r} holds {describe(stored)}, this is {describe(given)}. "
+                         f"A key keeps the shape and dtype it was made with.")
+
+
+def _sum(arrays: list[NDArray], ctx: Context, priority: int) -> NDArray:
+    """The sum on ctx. A lone array that is there already is itself, uncopied."""
+    if len(arrays) == 1 and arrays[0].context == ctx:
+        return arrays[0]
+    total = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
+    add_up(arrays, total, priority)
+    return total

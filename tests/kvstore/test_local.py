@@ -1,0 +1,185 @@
+"""LocalKVStore: sums, updaters, copies, errors. Oracle: NumPy, added up in the same order."""
+
+import numpy as np
+import pytest
+
+import tritium as mx
+from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
+
+
+def store(kind="local"):
+    kv = mx.kv.create(kind)
+    kv.init(3, mx.nd.ones((2, 3)))
+    return kv
+
+
+def pulled(kv, key, shape=(2, 3), ctx=None):
+    out = mx.nd.zeros(shape, ctx=ctx)
+    kv.pull(key, out=out)
+    return out.asnumpy()
+
+
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_pull_gives_what_init_and_push_left(kind, ctx):
+    kv = mx.kv.create(kind)
+    kv.init("w", mx.nd.full((2, 3), 4, ctx=ctx))
+    assert (pulled(kv, "w", ctx=ctx) == 4).all()
+    kv.push("w", mx.nd.full((2, 3), 7, ctx=ctx))
+    outs = [mx.nd.zeros((2, 3), ctx=ctx), mx.nd.zeros((2, 3))]
+    kv.pull("w", out=outs)
+    assert all((o.asnumpy() == 7).all() for o in outs)
+
+
+def test_sum_over_devices_is_from_left_to_right(rng):
+    parts = [rng.normal(size=(2, 3)).astype("f4") * 10.0**e for e in (0, 6, -3, 6)]
+    kv = store()
+    kv.push(3, [mx.nd.array(p, ctx=mx.cpu(i)) for i, p in enumerate(parts)])
+    want = ((parts[0] + parts[1]) + parts[2]) + parts[3]
+    assert np.array_equal(pulled(kv, 3), want)  # bits: the order is fixed
+
+
+def test_lists_of_keys_and_of_values():
+    kv = mx.kv.create()
+    kv.init(["a", "b"], [mx.nd.zeros((2, 3))] * 2)
+    kv.push(["a", "b"], [[mx.nd.ones((2, 3))] * 2, [mx.nd.ones((2, 3))]])
+    out = [mx.nd.zeros((2, 3)), mx.nd.zeros((2, 3))]
+    kv.pull(["a", "b"], out=out)
+    assert [o.asnumpy()[0, 0] for o in out] == [2, 1]
+    kv.push(["a", "a"], [mx.nd.ones((2, 3)), mx.nd.full((2, 3), 5)])  # equal keys in one call add up, as in MXNet
+    assert pulled(kv, "a")[0, 0] == 6
+
+
+def test_a_pushed_array_is_never_written_and_never_shared():
+    kv = store()
+    pushed = mx.nd.full((2, 3), 5)
+    kv.push(3, pushed)
+    pushed[:] = 9
+    assert (pulled(kv, 3) == 5).all()
+    kv.push(3, mx.nd.full((2, 3), 6))
+    out = mx.nd.zeros((2, 3))
+    kv.pull(3, out=out)
+    out[:] = 8
+    assert (pushed.asnumpy() == 9).all()
+    assert (pulled(kv, 3) == 6).all()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_updater_gets_key_sum_and_stored(copies):
+    kv, seen = store(), []
+
+    def update(key, grad, weight):
+        seen.append(key)
+        weight += grad * 10
+
+    kv._set_updater(update)
+    grads = [mx.nd.full((2, 3), 2, ctx=mx.cpu(i)) for i in range(copies)]
+    kv.push(3, grads)
+    assert (pulled(kv, 3) == 1 + 20 * copies).all()
+    assert seen == [3]
+    assert all((g.asnumpy() == 2).all() for g in grads)
+
+
+def test_pushpull_and_broadcast():
+    kv = store()
+    out = mx.nd.zeros((2, 3))
+    kv.pushpull(3, [mx.nd.ones((2, 3))] * 2, out=out)
+    assert (out.asnumpy() == 2).all()
+    both = [mx.nd.ones((2, 3)), mx.nd.full((2, 3), 3)]
+    kv.pushpull(3, both)  # without out, back into what was pushed
+    assert all((b.asnumpy() == 4).all() for b in both)
+    kv.broadcast(4, mx.nd.full((2, 3), 6), out=both)
+    assert all((b.asnumpy() == 6).all() for b in both)
+
+
+def test_priority_is_handed_to_the_engine(monkeypatch):
+    kv, seen = store(), []
+    engine = mx.kvstore.work.engine.current()
+    push = engine.push_sync
+
+    def spy(*args, priority=0, **kwargs):
+        seen.append(priority)
+        return push(*args, priority=priority, **kwargs)
+
+    monkeypatch.setattr(engine, "push_sync", spy)
+    kv.push(3, mx.nd.ones((2, 3)), priority=-7)
+    kv.pull(3, out=mx.nd.zeros((2, 3)), priority=-7)
+    assert seen.count(-7) == 2
+
+
+class CountingOptimizer:
+    """The least that set_optimizer takes: an updater with states."""
+
+    def create_updater(self):
+        class Updater:
+            n = 0
+
+            def __call__(self, key, grad, weight):
+                self.n += 1
+                weight -= grad
+
+            def get_states(self, dump_optimizer=False):
+                return bytes([self.n])
+
+            def set_states(self, data, source):
+                self.n = data[0]
+
+        self.updater = Updater()
+        return self.updater
+
+
+def test_optimizer_states_go_to_a_file_and_back(tmp_path):
+    kv, opt = store(), CountingOptimizer()
+    kv.set_optimizer(opt)
+    kv.push(3, mx.nd.ones((2, 3)))
+    kv.push(3, mx.nd.ones((2, 3)))
+    assert (pulled(kv, 3) == -1).all()
+    kv.save_optimizer_states(tmp_path / "s")
+    kv2, opt2 = store(), CountingOptimizer()
+    kv2.set_optimizer(opt2)
+    kv2.load_optimizer_states(tmp_path / "s")
+    assert opt2.updater.n == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+    with pytest.raises(FileError, match="nothing-here: cannot be read"):
+        kv2.load_optimizer_states(tmp_path / "nothing-here")
+
+
+def test_one_worker():
+    kv = store()
+    kv.barrier()
+    assert (kv.type, kv.rank, kv.num_workers) == ("local", 0, 1)
+    assert mx.kv.create("device").type == "device"
+    assert kv.is_capable("optimizer")
+
+
+@pytest.mark.parametrize(
+    "act, error, text",
+    [
+        (lambda kv: kv.push(4, mx.nd.ones((2, 3))), ParameterError, r"KVStore.push: no key 4\. Call init\(4, value\)"),
+        (lambda kv: kv.pull("x", out=mx.nd.ones((2, 3))), ParameterError, "KVStore.pull: no key 'x'"),
+        (lambda kv: kv.pull(3), ParameterError, "KVStore.pull: give the array to fill"),
+        (lambda kv: kv.init(3, mx.nd.ones(2)), ParameterError, "KVStore.init: key 3 exists already"),
+        (lambda kv: kv.init("a", mx.nd.ones(2)), ParameterError, "'a' is a str, earlier keys are int"),
+        (lambda kv: kv.push(3, mx.nd.ones((2, 4))), ShapeError,
+         r"KVStore.push: key 3 holds float32\[2,3\]@cpu\(0\), this is float32\[2,4\]@cpu\(0\)"),
+        (lambda kv: kv.push(3, []), ParameterError, "KVStore.push: key 3: no arrays were given"),
+        (lambda kv: kv.push(3, 5), ParameterError, "KVStore.push: key 3: int is no NDArray"),
+        (lambda kv: kv.push([3], mx.nd.ones((2, 3))), ParameterError, "1 keys, but a NDArray"),
+        (lambda kv: kv.push(3.0, mx.nd.ones((2, 3))), ParameterError, "a key is an int or a str: 3.0 is a float"),
+        (lambda kv: kv.row_sparse_pull(3), MXNetError, "KVStore.row_sparse_pull: there are no row-sparse arrays"),
+        (lambda kv: kv.set_gradient_compression({}), MXNetError, "there is nothing to compress"),
+        (lambda kv: kv.save_optimizer_states("x"), MXNetError, "save_optimizer_states: the store has no optimizer"),
+        (lambda kv: kv.set_optimizer(3), ParameterError, r"KVStore.set_optimizer: 3 has no create_updater\(\)"),
+        (lambda kv: kv.set_updater(3), ParameterError, "KVStore.set_updater: 3 is not a function"),
+    ],
+)
+def test_errors_say_what_is_wrong(act, error, text):
+    with pytest.raises(error, match=text):
+        act(store())
+
+
+def test_a_refused_push_changes_nothing():
+    kv = store()
+    kv.init(4, mx.nd.zeros(2))
+    with pytest.raises(ShapeError):
+        kv.push([3, 4], [mx.nd.full((2, 3), 8), mx.nd.ones(5)])
+    assert (pulled(kv, 3) == 1).all()

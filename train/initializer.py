@@ -1,0 +1,333 @@
+"""Initializers: what a parameter holds before training, decided by its name, its `__init__` attribute and its shape.
+
+All random numbers come from `mx.random`, so `mx.random.seed` decides them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ParameterError, ShapeError
+from ..ndarray import NDArray, load, random
+from .registry import Registry
+
+registry = Registry("initializer")
+register = registry.register
+
+
+class InitDesc(str):
+    """A parameter's name, with what an initializer may need to know of it.
+
+    attrs:        the variable's attributes; `__init__` names an initializer of its own.
+    global_init:  the initializer of the whole model, for the parts of a composite parameter.
+    """
+
+    attrs: dict[str, str]
+    global_init: Initializer | None
+
+    def __new__(cls, name: str, attrs: Mapping[str, str] | None = None, global_init: Initializer | None = None):
+        made = super().__new__(cls, name)
+        made.attrs = dict(attrs or {})
+        made.global_init = global_init
+        return made
+
+
+class Initializer:
+    """Base: `init(InitDesc(name), array)` fills array.
+
+    A name that ends in weight goes to `_init_weight`; bias, beta and min become 0, gamma and max become 1.
+    Any other name is an error, unless the variable carries an `__init__`. A plain string as the name is MXNet's old
+    way: it also knows moving_mean, moving_var and the like.
+    """
+
+    def __init__(self, **kwargs: Any):
+        self._kwargs = kwargs
+
+    def dumps(self) -> str:
+        """`["name", {settings}]`, the text that a variable's `__init__` holds."""
+        return json.dumps([type(self).__name__.lower(), self._kwargs])
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._kwargs == getattr(other, "_kwargs", None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._kwargs.items())})"
+
+    def set_verbosity(self, verbose: bool = False, print_func: Any = None) -> Initializer:
+        """Accepted for MXNet scripts; initialization prints nothing."""
+        return self
+
+    def __call__(self, desc: str, arr: NDArray) -> None:
+        """Fill arr, the parameter called desc. Raises ParameterError when the name says nothing."""
+        if isinstance(desc, InitDesc):
+            if desc.global_init is None:
+                desc.global_init = self
+            own = desc.attrs.get("__init__")
+            if own:
+                create(own)._init_weight(desc, arr)
+                return
+        elif not isinstance(desc, str):
+            raise ParameterError(f"{type(self).__name__}: a parameter is named by a string or InitDesc: {desc!r}.")
+        self._by_name(desc, arr)
+
+    def _by_name(self, desc: str, arr: NDArray) -> None:
+        legacy = not isinstance(desc, InitDesc)
+        if legacy and desc.startswith("upsampling"):
+            Bilinear()._init_weight(desc, arr)
+        elif desc.endswith("weight"):
+            self._init_weight(desc, arr)
+        elif desc.endswith("bias"):
+            self._init_bias(desc, arr)
+        elif desc.endswith("gamma"):
+            self._init_gamma(desc, arr)
+        elif desc.endswith("beta"):
+            self._init_beta(desc, arr)
+        elif desc.endswith("min") or (legacy and desc.endswith(("moving_mean", "moving_inv_var", "moving_avg"))):
+            self._init_zero(desc, arr)
+        elif desc.endswith("max") or (legacy and desc.endswith("moving_var")):
+            self._init_one(desc, arr)
+        else:
+            self._init_default(desc, arr)
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        raise NotImplementedError(f"{type(self).__name__}._init_weight")
+
+    def _init_zero(self, name: str, arr: NDArray) -> None:
+        arr[:] = 0.0
+
+    def _init_one(self, name: str, arr: NDArray) -> None:
+        arr[:] = 1.0
+
+    _init_bias = _init_beta = _init_zero
+    _init_gamma = _init_one
+
+    def _init_default(self, name: str, arr: NDArray) -> None:
+        raise ParameterError(
+            f"{type(self).__name__}: the name {name!r} does not say how to initialize it: known endings are weight, "
+            f"bias, gamma, beta, min, max. Give the variable its own, as in mx.sym.Variable({str(name)!r}, init=...)."
+        )
+
+
+def create(initializer: Any, **kwargs: Any) -> Any:
+    """An initializer from its name ("xavier"), from the text `dumps` wrote, or itself."""
+    if not isinstance(initializer, str):
+        return initializer
+    if not initializer.lstrip().startswith("["):
+        return registry.create(initializer, **kwargs)
+    try:
+        name, settings = json.loads(initializer)
+        return registry.create(name, **settings)
+    except (ValueError, TypeError) as e:
+        raise ParameterError(f'initializer.create: {initializer!r} is not of the form ["name", {{settings}}]: {e}') from e
+
+
+@registry.alias("zeros")
+class Zero(Initializer):
+    """Weights of 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        self._init_zero(name, arr)
+
+
+@registry.alias("ones")
+class One(Initializer):
+    """Weights of 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        self._init_one(name, arr)
+
+
+@register
+class Constant(Initializer):
+    """Weights of one value, or of an array of the parameter's shape."""
+
+    def __init__(self, value: Any):
+        super().__init__(value=value.asnumpy().tolist() if isinstance(value, NDArray) else value)
+        self.value = value
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        arr[:] = self.value if isinstance(self.value, (int, float, NDArray)) else np.asarray(self.value)
+
+
+@register
+class Uniform(Initializer):
+    """Weights drawn evenly from [-scale, scale)."""
+
+    def __init__(self, scale: float = 0.07):
+        super().__init__(scale=scale)
+        self.scale = scale
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        _draw("uniform", self.scale, arr)
+
+
+@register
+class Normal(Initializer):
+    """Weights drawn from a normal distribution around 0 with standard deviation sigma."""
+
+    def __init__(self, sigma: float = 0.01):
+        super().__init__(sigma=sigma)
+        self.sigma = sigma
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        _draw("gaussian", self.sigma, arr)
+
+
+@register
+class Xavier(Initializer):
+    """Weights scaled by their fans, so that signals keep their size from layer to layer.
+
+    The scale is sqrt(magnitude / fan), fan being the inputs ("in"), the outputs ("out") or their mean ("avg"), of a
+    weight [out, in, ...]. "uniform" draws from [-scale, scale), "gaussian" with standard deviation scale.
+    Source: Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a.
+    """
+
+    def __init__(self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3):
+        super().__init__(rnd_type=rnd_type, factor_type=factor_type, magnitude=magnitude)
+        if rnd_type not in ("uniform", "gaussian"):
+            raise ParameterError(f"{type(self).__name__}: rnd_type={rnd_type!r} is not one of uniform, gaussian.")
+        if factor_type not in ("in", "out", "avg"):
+            raise ParameterError(f"{type(self).__name__}: factor_type={factor_type!r} is not one of in, out, avg.")
+        self.rnd_type = rnd_type
+        self.factor_type = factor_type
+        self.magnitude = float(magnitude)
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        shape = arr.shape
+        if len(shape) < 2:
+            raise ShapeError(f"{type(self).__name__}: {str(name)!r} has no fans: shape {shape}. "
+                             f"It needs two axes at least; use Uniform or Normal for vectors.")
+        window = math.prod(shape[2:])
+        fan_in, fan_out = shape[1] * window, shape[0] * window
+        fan = {"in": fan_in, "out": fan_out, "avg": (fan_in + fan_out) / 2}[self.factor_type]
+        _draw(self.rnd_type, math.sqrt(self.magnitude / fan) if fan else 0.0, arr)
+
+
+@register
+class MSRAPrelu(Xavier):
+    """Normal weights for layers before a (leaky) rectifier of the given negative slope.
+
+    Source: He et al. 2015, arXiv:1502.01852.
+    """
+
+    def __init__(self, factor_type: str = "avg", slope: float = 0.25):
+        super().__init__("gaussian", factor_type, 2 / (1 + slope**2))
+        self._kwargs = {"factor_type": factor_type, "slope": slope}
+
+
+@register
+class Orthogonal(Initializer):
+    """Weights [out, ...] whose rows (or columns, if those are fewer) are orthogonal and of length scale.
+
+    Source: Saxe et al. 2013, arXiv:1312.6120.
+    """
+
+    def __init__(self, scale: float = 1.414, rand_type: str = "uniform"):
+        super().__init__(scale=scale, rand_type=rand_type)
+        if rand_type not in ("uniform", "normal"):
+            raise ParameterError(f"Orthogonal: rand_type={rand_type!r} is not one of uniform, normal.")
+        self.scale = scale
+        self.rand_type = rand_type
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        if len(arr.shape) < 2:
+            raise ShapeError(f"Orthogonal: {str(name)!r} needs two axes at least: shape {arr.shape}.")
+        shape = (arr.shape[0], math.prod(arr.shape[1:]))
+        drawn = random.uniform(-1.0, 1.0, shape) if self.rand_type == "uniform" else random.normal(0.0, 1.0, shape)
+        u, _, v = np.linalg.svd(drawn.asnumpy().astype(np.float64), full_matrices=False)
+        q = u if u.shape == shape else v
+        arr[:] = (self.scale * q).reshape(arr.shape).astype(arr.dtype)
+
+
+@register
+class Bilinear(Initializer):
+    """Weights [out, in, h, w] that make a deconvolution interpolate linearly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        if len(arr.shape) != 4:
+            raise ShapeError(f"Bilinear: {str(name)!r} must be [out, in, h, w]: shape {arr.shape}.")
+        half = math.ceil(arr.shape[3] / 2)
+        centre = (2 * half - 1 - half % 2) / (2 * half)
+        x, y = (1 - np.abs(np.arange(n) / half - centre) for n in (arr.shape[3], arr.shape[2]))
+        arr[:] = np.broadcast_to(np.outer(y, x), arr.shape).astype(arr.dtype)
+
+
+@register
+class LSTMBias(Initializer):
+    """The bias of an LSTM cell [4 · hidden], 0 but for the forget gate's part (the second quarter)."""
+
+    def __init__(self, forget_bias: float = 1.0):
+        super().__init__(forget_bias=forget_bias)
+        self.forget_bias = forget_bias
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        hidden = arr.shape[0] // 4
+        value = np.zeros(arr.shape, arr.dtype)
+        value[hidden : 2 * hidden] = self.forget_bias
+        arr[:] = value
+
+    _init_bias = _init_weight
+
+
+class Mixed:
+    """Several initializers: the first whose pattern is found in the parameter's name."""
+
+    def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]):
+        if len(patterns) != len(initializers):
+            raise ParameterError(f"Mixed: {len(patterns)} patterns for {len(initializers)} initializers.")
+        self.map = [(re.compile(p), create(i)) for p, i in zip(patterns, initializers)]
+
+    def __call__(self, name: str, arr: NDArray) -> None:
+        for pattern, init in self.map:
+            if pattern.match(name):
+                init(name, arr)
+                return
+        raise ParameterError(f"Mixed: no pattern matches {str(name)!r}: {', '.join(p.pattern for p, _ in self.map)}. "
+                             f'End with the pattern ".*".')
+
+
+class Load:
+    """Parameters from a file or dictionary of arrays; `default_init` for those it lacks."""
+
+    def __init__(self, param: Any, default_init: Any = None, verbose: bool = False):
+        if isinstance(param, str):
+            param = load(param)
+        if not isinstance(param, Mapping):
+            raise ParameterError("Load: the arrays have no names: give a dictionary, or a file that holds one.")
+        self.param = {name.removeprefix("arg:").removeprefix("aux:"): value for name, value in param.items()}
+        self.default_init = create(default_init)
+
+    def __call__(self, name: str, arr: NDArray) -> None:
+        if name in self.param:
+            have = self.param[name]
+            if have.shape != arr.shape:
+                raise ShapeError(f"Load: parameter {str(name)!r} has another shape: wanted {arr.shape}, "
+                                 f"loaded {have.shape}.")
+            arr[:] = have
+        elif self.default_init is None:
+            raise ParameterError(f"Load: no parameter is called {str(name)!r}, and there is no default_init.")
+        else:
+            self.default_init(name, arr)
+
+
+def _draw(kind: str, scale: float, arr: NDArray) -> None:
+    """Fill arr with random numbers: even on [-scale, scale), or normal with standard deviation scale."""
+    low, draw = (-scale, random.uniform) if kind == "uniform" else (0.0, random.normal)
+    draw(low, scale, shape=arr.shape, dtype=arr.dtype, ctx=arr.context, out=arr)
