@@ -1,0 +1,275 @@
+"""The engine's interface, and what its two kinds share: checks at push, prepared operators, errors at wait, bulk."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..context import Context, cpu
+from ..errors import EngineError
+from .bulk import Bulk
+from .deps import Task, Var
+from .failure import Failure, first, here
+from .run import RunContext
+
+#: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the pushing thread;
+#: "copy": moves data to or from a device; "io": waits for files or the network; "priority": must not queue behind work.
+PROPS = (None, "normal", "inline", "copy", "io", "priority")
+_LANES = {None: "compute", "normal": "compute", "inline": "compute", "copy": "copy", "io": "io", "priority": "priority"}
+
+
+class Opr:
+    """A prepared operator: checked once by `new_operator`, pushed many times."""
+
+    __slots__ = ("const_vars", "deleted", "fn", "inline", "kind", "lane", "lane_ctx", "mutable_vars", "name")
+
+    def __init__(self, fn: Callable[..., Any], const_vars: tuple[Var, ...], mutable_vars: tuple[Var, ...], name: str,
+                 inline: bool, kind: str):
+        self.fn, self.const_vars, self.mutable_vars = fn, const_vars, mutable_vars
+        self.name, self.inline, self.kind = name, inline, kind
+        self.deleted = False
+        self.lane: Any = None
+        self.lane_ctx: Context | None = None
+
+    def __repr__(self) -> str:
+        return f"<opr {self.name}>"
+
+
+class Engine:
+    """Runs pushed functions in an order that respects what they read and mutate. Subclasses decide on which thread.
+
+    Two functions run in push order if one mutates a var that the other uses; all else may overlap. Any thread may push.
+    A function that raises marks the vars it mutates; functions that read a marked var are skipped and mark theirs;
+    waiting raises the error, with the operator's name and the line that pushed it, and clears the mark.
+    """
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._seq = itertools.count()
+        self._bulks: list[Bulk] = []
+        self._unseen: list[Failure] = []
+        self._stopped = False
+        self._profiler: Any = None
+        self._failure_lock = threading.RLock()
+
+    # ---- vars ---------------------------------------------------------------------------------------------------
+    def new_variable(self) -> Var:
+        """A token for any resource. Dropping it needs no call."""
+        return Var()
+
+    def delete_variable(self, var: Var, on_deleted: Callable[[], Any] | None = None) -> None:
+        """Forbid further use of var; call on_deleted() after everything pushed before that uses it."""
+        if var.deleted:
+            raise EngineError("delete_variable: the var was deleted before.")
+        if on_deleted is not None:
+            self.push_sync(lambda run: on_deleted(), cpu(), (), (var,), name="delete_variable")
+        elif self._bulks:
+            self.flush()
+        var.deleted = True
+
+    # ---- pushing ------------------------------------------------------------------------------------------------
+    def push_sync(self, fn: Callable[[RunContext], Any], exec_ctx: Context, const_vars: Sequence[Var],
+                  mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "") -> None:
+        """Queue fn(run) behind everything pushed before that it must not overtake; return at once.
+
+        const_vars, mutable_vars:  what fn reads, and what it changes. A var stands in one of them, once.
+        prop:      a hint, see PROPS.
+        priority:  of functions that are ready in one context the highest runs first.
+        Raises:    EngineError for lists that overlap, deleted vars, a stopped engine; ContextError for a missing GPU.
+        """
+        const, mutable = tuple(const_vars), tuple(mutable_vars)
+        _check(const, mutable, name)
+        self._push(Task(fn, const, mutable, self._lane(exec_ctx, prop, name), priority, next(self._seq), name, here(),
+                        False, prop == "inline"))
+
+    def push_async(self, fn: Callable[[RunContext, Callable[..., None]], Any], exec_ctx: Context,
+                   const_vars: Sequence[Var], mutable_vars: Sequence[Var], *, prop: str | None = None,
+                   priority: int = 0, name: str = "") -> None:
+        """As push_sync, for fn(run, on_complete) that hands the work on: done when on_complete() is called.
+
+        on_complete(error) reports a failure. Any thread may call it, once; a second call raises EngineError.
+        """
+        const, mutable = tuple(const_vars), tuple(mutable_vars)
+        _check(const, mutable, name)
+        self._push(Task(fn, const, mutable, self._lane(exec_ctx, prop, name), priority, next(self._seq), name, here(),
+                        True, prop == "inline"))
+
+    def new_operator(self, fn: Callable[[RunContext, Callable[..., None]], Any], const_vars: Sequence[Var],
+                     mutable_vars: Sequence[Var], *, prop: str | None = None, name: str = "") -> Opr:
+        """Prepare fn(run, on_complete) to be pushed many times: lists are built and checked here, once."""
+        const, mutable = tuple(const_vars), tuple(mutable_vars)
+        _check(const, mutable, name)
+        return Opr(fn, const, mutable, name, prop == "inline", _kind(prop, name))
+
+    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0) -> None:
+        """Queue a prepared operator. It may be queued several times at once. Raises EngineError if it was deleted."""
+        if opr.deleted:
+            raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
+        if opr.lane_ctx is not exec_ctx or self._stopped:
+            opr.lane, opr.lane_ctx = self._lane_of_kind(exec_ctx, opr.kind, opr.name), exec_ctx
+        self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, opr.lane, priority, next(self._seq), opr.name, here(),
+                        True, opr.inline))
+
+    def delete_operator(self, opr: Opr) -> None:
+        """Forbid further pushes of opr; those queued still run."""
+        opr.deleted = True
+
+    # ---- bulk ---------------------------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def bulk(self, n: int) -> Iterator[None]:
+        """Functions that this thread pushes inside are merged into operations of up to n functions.
+
+        Fewer, longer operations cost less to order and overlap less. Results and errors are the same. What was
+        collected is queued when n is reached, the context changes, anyone waits, or the block ends.
+        """
+        bulk = Bulk(self, n)
+        self._bulks.append(bulk)
+        try:
+            yield
+        finally:
+            self._bulks.remove(bulk)
+            bulk.flush()
+
+    def set_bulk_size(self, size: int) -> int:
+        """Merge what the calling thread pushes, up to size functions at a time, until told otherwise; the size before.
+
+        0 and 1 end it.
+        """
+        me = threading.get_ident()
+        before = next((b for b in self._bulks if b.thread == me and b.lasting), None)
+        if before is not None:
+            self._bulks.remove(before)
+            before.flush()
+        if size > 1:
+            self._bulks.insert(0, Bulk(self, size, lasting=True))
+        return before.n if before is not None else 0
+
+    def flush(self) -> None:
+        """Queue what bulks have collected."""
+        for bulk in list(self._bulks):
+            bulk.flush()
+
+    def _push(self, task: Task) -> None:
+        if self._bulks and self._collect(task):
+            return
+        self._submit(task)
+
+    def _collect(self, task: Task) -> bool:
+        """Give task to this thread's innermost bulk. Other threads' bulks go first: they may have been told of."""
+        mine, me = None, threading.get_ident()
+        for bulk in list(self._bulks):
+            if bulk.thread == me:
+                mine = bulk
+            else:
+                bulk.flush()
+        return mine is not None and mine.take(task)
+
+    # ---- failures -----------------------------------------------------------------------------------------------
+    def _fail(self, task: Task, error: BaseException) -> Failure:
+        """Record that task raised error."""
+        failure = Failure(error, task.name, task.origin, task.seq)
+        with self._failure_lock:
+            self._unseen = [f for f in self._unseen if not f.seen][-255:] + [failure]
+        task.failure = failure
+        return failure
+
+    def _raise_marked(self, var: Var, failure: Failure) -> None:
+        """Raise what spoiled var, and clear its mark unless it was written since."""
+        self._clear(var, failure)
+        failure.throw()
+
+    def _raise_first(self, marked: Sequence[Failure]) -> None:
+        """Everything is done: raise the failure pushed first of those unseen or still marking a var."""
+        with self._failure_lock:
+            unseen, self._unseen = [f for f in self._unseen if not f.seen], []
+        worst = first([*unseen, *marked])
+        if worst is not None:
+            worst.throw()
+
+    # ---- what a kind of engine adds -------------------------------------------------------------------------------
+    def wait_for_var(self, var: Var) -> None:
+        """Block until everything pushed before that mutates var is done; raise what spoiled it, once."""
+        raise NotImplementedError
+
+    def wait_for_all(self) -> None:
+        """Block until nothing is queued or running; raise the failure that was pushed first, and clear all marks."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Drain, end the threads, raise as wait_for_all does. Pushing is an EngineError until start()."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Accept pushes again."""
+        self._stopped = False
+
+    def set_profiler(self, profiler: Any) -> None:
+        """Observe: profiler.ran(task, ctx, start_ns, end_ns) is called on the running thread. None ends it."""
+        self._profiler = profiler
+
+    def _lane(self, ctx: Context, prop: str | None, name: str) -> Any:
+        return self._lane_of_kind(ctx, _kind(prop, name), name)
+
+    def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> Any:
+        raise NotImplementedError
+
+    def _submit(self, task: Task) -> None:
+        raise NotImplementedError
+
+    def _clear(self, var: Var, failure: Failure) -> None:
+        raise NotImplementedError
+
+    def _refuse(self, name: str) -> EngineError:
+        return EngineError(f"{name or 'push'}: the engine was stopped. Call start() to use it again.")
+
+
+def _kind(prop: str | None, name: str) -> str:
+    try:
+        return _LANES[prop]
+    except KeyError:
+        raise EngineError(f"{name or 'push'}: unknown prop {prop!r}. Known: {', '.join(map(str, PROPS))}.") from None
+
+
+def _check(const: tuple[Var, ...], mutable: tuple[Var, ...], name: str) -> None:
+    """Raise EngineError unless both hold live vars, each once."""
+    try:
+        for v in const:
+            if v.deleted:
+                raise EngineError(f"{name or 'push'}: const_vars[{const.index(v)}] was deleted.")
+        for v in mutable:
+            if v.deleted:
+                raise EngineError(f"{name or 'push'}: mutable_vars[{mutable.index(v)}] was deleted.")
+    except AttributeError:
+        bad = next(v for v in (*const, *mutable) if not isinstance(v, Var))
+        raise EngineError(f"{name or 'push'}: {type(bad).__name__} is not a var. Use new_variable().") from None
+    n = len(const) + len(mutable)
+    if n > 1 and len({*const, *mutable}) != n:
+        raise EngineError(_duplicate(const, mutable, name))
+
+
+def _duplicate(const: tuple[Var, ...], mutable: tuple[Var, ...], name: str) -> str:
+    for i, v in enumerate(mutable):
+        if v in const:
+            return (f"{name or 'push'}: a var is both read and mutated: mutable_vars[{i}] is const_vars"
+                    f"[{const.index(v)}]. Leave it out of const_vars.")
+    for label, vs in (("const_vars", const), ("mutable_vars", mutable)):
+        for i, v in enumerate(vs):
+            if v in vs[:i]:
+                return f"{name or 'push'}: a var is listed twice: {label}[{vs.index(v)}] is {label}[{i}]."
+    raise AssertionError((const, mutable))
+
+
+def number_from(names: Sequence[str], default: int) -> int:
+    """A positive whole number from the first of these environment variables that is set."""
+    for name in names:
+        text = os.environ.get(name)
+        if text:
+            if not text.isascii() or not text.isdigit() or int(text) < 1:
+                raise EngineError(f"{name}: {text!r} is not a positive whole number.")
+            return int(text)
+    return default

@@ -1,0 +1,141 @@
+"""What may run when: one queue per var, no thread, clock or device.
+
+One rule: two tasks run in the order they were added if one of them mutates a var that the other uses. A var is held by
+any number of readers or by one writer; whoever comes later queues behind, in order, so nobody starves.
+The caller makes sure that only one thread at a time is in `add` or `done`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .failure import Failure
+
+
+class Var:
+    """A token for any resource the engine orders by. It knows nothing of what it stands for.
+
+    held:     readers holding it now; -1 is one writer.
+    queue:    (task, is_write) not yet granted, in order; None when nobody waits.
+    failure:  what spoiled the resource, until it is raised or written anew.
+    """
+
+    __slots__ = ("__weakref__", "deleted", "failure", "held", "queue")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.queue: deque[tuple[Task, bool]] | None = None
+        self.failure: Failure | None = None
+        self.deleted = False
+
+
+class Task:
+    """One pushed function: what it runs, what it uses, where. `add` and `done` touch `waits` and `failure` only.
+
+    lane:    the queue of workers it goes to; None: a signal, which whoever frees it gives at once.
+    origin:  (code, instruction) of the line that pushed it.
+    """
+
+    __slots__ = (
+        "const_vars",
+        "failure",
+        "fn",
+        "inline",
+        "lane",
+        "mutable_vars",
+        "name",
+        "origin",
+        "priority",
+        "seq",
+        "waits",
+        "wants_complete",
+    )
+
+    def __init__(self, fn: Callable[..., Any] | None, const_vars: Sequence[Var], mutable_vars: Sequence[Var], lane: Any,
+                 priority: int, seq: int, name: str, origin: Any, wants_complete: bool, inline: bool):
+        self.fn = fn
+        self.const_vars = const_vars
+        self.mutable_vars = mutable_vars
+        self.lane = lane
+        self.priority = priority
+        self.seq = seq
+        self.name = name
+        self.origin = origin
+        self.wants_complete = wants_complete
+        self.inline = inline
+        self.waits = 0
+        self.failure: Failure | None = None
+
+    def inherit(self, var: Var, failure: Failure) -> None:
+        """A var this task reads is spoiled, so the task will be skipped. Of several, the first pushed is kept."""
+        if self.failure is None or failure.seq < self.failure.seq:
+            self.failure = failure
+
+    def mark(self, var: Var) -> Failure | None:
+        """What to leave on a var this task mutates: None when it was written well."""
+        return self.failure
+
+
+def add(task: Task) -> bool:
+    """Put task behind everything added before that it must not overtake; whether it may run now."""
+    waits = 0
+    for v in task.const_vars:
+        if v.held >= 0 and v.queue is None:
+            v.held += 1
+            if v.failure is not None:
+                task.inherit(v, v.failure)
+        else:
+            waits += 1
+            if v.queue is None:
+                v.queue = deque()
+            v.queue.append((task, False))
+    for v in task.mutable_vars:
+        if v.held == 0:  # then nobody queues either
+            v.held = -1
+        else:
+            waits += 1
+            if v.queue is None:
+                v.queue = deque()
+            v.queue.append((task, True))
+    task.waits = waits
+    return not waits
+
+
+def done(task: Task) -> Sequence[Task]:
+    """Let go of task's vars, leaving its mark on those it mutates; the tasks that this set free, in order."""
+    freed: list[Task] = []
+    for v in task.const_vars:
+        v.held -= 1
+        if v.held == 0 and v.queue is not None:
+            _grant(v, v.queue, freed)
+    for v in task.mutable_vars:
+        v.held = 0
+        if task.failure is not None or v.failure is not None:
+            v.failure = task.mark(v)
+        if v.queue is not None:
+            _grant(v, v.queue, freed)
+    return freed
+
+
+def _grant(v: Var, queue: deque[tuple[Task, bool]], freed: list[Task]) -> None:
+    """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""
+    while queue:
+        task, writes = queue[0]
+        if writes:
+            if v.held:
+                return
+            v.held = -1
+        else:
+            v.held += 1
+            if v.failure is not None:
+                task.inherit(v, v.failure)
+        queue.popleft()
+        task.waits -= 1
+        if not task.waits:
+            freed.append(task)
+        if writes:
+            break
+    if not queue:
+        v.queue = None

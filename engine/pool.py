@@ -1,0 +1,159 @@
+"""Pool: the worker threads of one context and one kind of work, and the tasks that wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from heapq import heappop, heappush
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from ..context import Context
+from . import cuda
+from .deps import Task
+from .run import Helpers, RunContext
+
+if TYPE_CHECKING:
+    from .threaded import ThreadedEngine
+
+_CHAIN = 32  # tasks a worker may take straight from the one it finished, before others get their turn
+
+_running: dict[int, Task | None] = {}  # thread -> the task it executes
+_pools: dict[int, Pool] = {}  # worker thread -> its pool
+
+
+def current_task() -> Task | None:
+    """The engine function that the calling thread is executing."""
+    return _running.get(threading.get_ident())
+
+
+def enter(task: Task) -> Task | None:
+    """The calling thread, no worker or one in the middle of a task, executes task; what it executed before."""
+    me = threading.get_ident()
+    before = _running.get(me)
+    _running[me] = task
+    return before
+
+
+def leave(before: Task | None) -> None:
+    """Undo `enter`."""
+    me = threading.get_ident()
+    if before is None:
+        _running.pop(me, None)
+    else:
+        _running[me] = before
+
+
+def this_pool() -> Pool | None:
+    """The pool whose worker the calling thread is."""
+    return _pools.get(threading.get_ident())
+
+
+class Pool:
+    """`put` hands a ready task to the workers: the highest priority first, among equals in order.
+
+    Tasks of priority 0 wait in a deque, others in a heap; a token in `_tokens` stands for each.
+    """
+
+    def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: Helpers):
+        self.engine, self.ctx, self.kind, self.size, self.stream = engine, ctx, kind, size, stream
+        self._helpers = helpers
+        self._reset()
+
+    def _reset(self) -> None:
+        self._plain: deque[Task | None] = deque()
+        self._ranked: list[tuple[int, int, Task]] = []
+        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.RLock()
+
+    def put(self, task: Task) -> None:
+        """Have task run by a worker."""
+        if task.priority:
+            heappush(self._ranked, (-task.priority, task.seq, task))
+        else:
+            self._plain.append(task)
+        self._tokens.put(None)
+        if not self._threads:
+            self._start()
+
+    def run_context(self) -> RunContext:
+        """For a function that runs on a thread other than the workers."""
+        return RunContext(self.ctx, self.stream, self._helpers)
+
+    def busy(self) -> bool:
+        """Whether a worker executes something."""
+        return any(_running.get(t.ident or 0) is not None for t in self._threads)
+
+    def lend(self) -> None:
+        """A worker is about to block: start another in its place."""
+        with self._lock:
+            self._add_thread()
+
+    def give_back(self) -> None:
+        """A worker goes on: end one."""
+        self._plain.append(None)
+        self._tokens.put(None)
+
+    def stop(self) -> None:
+        """End the threads, after what is queued; `put` starts fresh ones."""
+        with self._lock:
+            threads, self._threads = self._threads, []
+            alive = [t for t in threads if t.is_alive()]
+            for _ in alive:
+                self.give_back()
+        for t in alive:
+            t.join()
+        self._reset()
+
+    def forget(self) -> None:
+        """In a forked child: the threads are not here."""
+        for t in self._threads:
+            _running.pop(t.ident or 0, None)
+            _pools.pop(t.ident or 0, None)
+        self._reset()
+
+    def _start(self) -> None:
+        with self._lock:
+            while len(self._threads) < self.size:
+                self._add_thread()
+
+    def _add_thread(self) -> None:
+        self._threads = [t for t in self._threads if t.is_alive()]
+        t = threading.Thread(target=self._work, name=f"tritium-{self.ctx}-{self.kind}", daemon=True)
+        t.start()
+        self._threads.append(t)
+
+    def _next(self) -> Task | None:
+        """The next task; None tells the worker to end."""
+        self._tokens.get()
+        plain, ranked = self._plain, self._ranked
+        while True:  # another worker may be quicker between the look and the pop; the token says there is one for us
+            try:
+                if ranked and (ranked[0][0] < 0 or not plain):
+                    return heappop(ranked)[2]
+                return plain.popleft()
+            except IndexError:
+                continue
+
+    def _work(self) -> None:
+        me = threading.get_ident()
+        _pools[me] = self
+        try:
+            with cuda.run_on(self.stream):
+                self._serve(me)
+        finally:
+            _pools.pop(me, None)
+            _running.pop(me, None)
+
+    def _serve(self, me: int) -> None:
+        engine, run = self.engine, self.run_context()
+        running, ranked, execute, pump_for = _running, self._ranked, engine.execute, engine.pump_for
+        while (task := self._next()) is not None:
+            for left in range(_CHAIN, -1, -1):
+                running[me] = task
+                execute(task, run)
+                running[me] = None
+                task = pump_for(self, left > 0 and not ranked)  # a task that this one set free needs no other thread
+                if task is None:
+                    break

@@ -1,0 +1,277 @@
+"""Memory of a context, pooled: a block that is dropped waits in its size class for the next request.
+
+A block is given back when it *and every view of it* are gone, so a queued function that holds an array is safe even if
+the block was dropped. Blocks are dropped on any thread, also by the garbage collector in the middle of `alloc`:
+giving back only appends to a queue, and whoever holds the pool's lock does the sums.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections import defaultdict, deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..context import Context, missing_gpu
+from ..dtype import as_dtype
+from ..errors import EngineError, OutOfMemoryError
+from . import cuda
+
+CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
+GPU_ALIGNMENT = 256  # bytes: what cudaMalloc promises
+_LIMIT = "TRITIUM_POOL_LIMIT_MB"
+
+
+class Stats(NamedTuple):
+    """Bytes of one context: held by blocks, waiting in the pool, and the most that were ever held at once."""
+
+    in_use: int
+    pooled: int
+    peak: int
+
+
+class Block:
+    """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted."""
+
+    __slots__ = ("__weakref__", "ctx", "memory", "nbytes")
+
+    def __init__(self, memory: Any, nbytes: int, ctx: Context):
+        self.memory, self.nbytes, self.ctx = memory, nbytes, ctx
+
+    def __repr__(self) -> str:
+        return f"Block({self.nbytes:,} bytes@{self.ctx})"
+
+
+def alloc(nbytes: int, ctx: Context) -> Block:
+    """Uninitialised bytes on ctx, aligned to 64 on the CPU and 256 on a GPU.
+
+    Raises OutOfMemoryError, ContextError for a GPU that is not there, EngineError for a negative size.
+    """
+    if nbytes < 0:
+        raise EngineError(f"storage.alloc: nbytes is negative: {nbytes:,}.")
+    pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
+    return Block(pool.take(nbytes), nbytes, ctx)
+
+
+def free(block: Block) -> None:
+    """Let go of a block before Python does. Views that are still about keep its bytes."""
+    block.memory = None
+
+
+def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
+    """The device array of shape and dtype that begins offset bytes into block; shares its bytes.
+
+    Raises EngineError if it would reach outside the block.
+    """
+    dtype = as_dtype(dtype)
+    nbytes = math.prod(shape) * dtype.itemsize
+    if block.memory is None:
+        raise EngineError(f"storage.view: {block} was freed.")
+    if offset < 0 or offset + nbytes > block.nbytes:
+        raise EngineError(f"storage.view: {nbytes:,} bytes at offset {offset:,} do not fit in {block}.")
+    if block.ctx.is_gpu:
+        return cuda.view(block.memory, offset, shape, dtype)
+    return np.ndarray(shape, dtype, block.memory, offset)
+
+
+def array(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Any:
+    """A fresh, uninitialised device array with a block of its own. Raises as `alloc` does."""
+    return view(alloc(math.prod(shape) * as_dtype(dtype).itemsize, ctx), 0, shape, dtype)
+
+
+def stats(ctx: Context) -> Stats:
+    """What ctx holds now."""
+    return _pool_of(ctx).stats()
+
+
+def release_all(ctx: Context) -> int:
+    """Give the pooled memory of ctx back to the system; how many bytes that were."""
+    return _pool_of(ctx).release()
+
+
+def size_class(nbytes: int) -> int:
+    """The bytes really taken for a request: a multiple of 64, at most a quarter more than asked (from 256 up)."""
+    if nbytes <= 256:
+        return max(64, -(-nbytes // 64) * 64)
+    step = 1 << (nbytes - 1).bit_length() - 3  # four steps to every power of two
+    return -(-nbytes // step) * step
+
+
+class _Owned(np.ndarray):
+    """A block's bytes. Every view has it as its base; when the last is gone, the bytes return to the pool."""
+
+    def __del__(self) -> None:
+        home = getattr(self, "home", None)
+        if home is not None:
+            pool, raw, size = home
+            pool.give(raw, size)
+
+
+class _HostPool:
+    """Size classes of host memory. Used for CPU contexts, and for the interpreted GPU through torch tensors over it."""
+
+    def __init__(self, ctx: Context, limit: int):
+        self.ctx, self.limit = ctx, limit
+        self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
+        self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
+        self._returned: deque[tuple[np.ndarray, int]] = deque()
+        self._lock = threading.Lock()
+        self._in_use = self._pooled = self._peak = 0
+
+    def take(self, nbytes: int) -> Any:
+        size = size_class(nbytes)
+        with self._lock:
+            self._sort()
+            waiting = self._free.get(size)
+            if waiting:
+                raw = waiting.pop()
+                self._pooled -= size
+            else:
+                raw = self._fresh(size)
+            self._in_use += size
+            if self._in_use > self._peak:
+                self._peak = self._in_use
+        if self._returned:
+            self._settle()
+        owned = raw.view(_Owned)
+        owned.home = (self, raw, size)  # type: ignore[attr-defined]
+        memory = owned.view(np.ndarray)[:nbytes]
+        return cuda.wrap(memory) if self.ctx.is_gpu else memory
+
+    def give(self, raw: np.ndarray, size: int) -> None:
+        self._returned.append((raw, size))
+        self._settle()
+
+    def stats(self) -> Stats:
+        with self._lock:
+            self._sort()
+            return Stats(self._in_use, self._pooled, self._peak)
+
+    def release(self) -> int:
+        with self._lock:
+            self._sort()
+            return self._release()
+
+    def forget(self) -> None:
+        """In a forked child the lock may be held by a thread that is not here."""
+        self._lock = threading.Lock()
+
+    def _settle(self) -> None:
+        while self._returned and self._lock.acquire(False):
+            try:
+                self._sort()
+            finally:
+                self._lock.release()
+
+    def _sort(self) -> None:
+        """Lock held: put returned memory into its class, or let it go where that would exceed the cap."""
+        while self._returned:
+            raw, size = self._returned.popleft()
+            self._in_use -= size
+            if self._pooled + size <= self.limit:
+                self._free[size].append(raw)
+                self._pooled += size
+
+    def _release(self) -> int:
+        gone, self._pooled = self._pooled, 0
+        self._free.clear()
+        return gone
+
+    def _fresh(self, size: int) -> np.ndarray:
+        for attempt in range(2):
+            try:
+                whole = np.empty(size + self.alignment, np.uint8)
+            except (MemoryError, ValueError, OverflowError):
+                if not attempt:
+                    self._release()
+                    continue
+                raise self._no_memory(size) from None
+            start = -whole.ctypes.data % self.alignment
+            return whole[start:start + size]
+        raise AssertionError("unreachable")
+
+    def _no_memory(self, size: int) -> OutOfMemoryError:
+        return out_of_memory(self.ctx, size, Stats(self._in_use, self._pooled, self._peak), _available())
+
+
+class _DevicePool:
+    """A real GPU: torch's caching allocator is the pool."""
+
+    def __init__(self, ctx: Context):
+        self.ctx = ctx
+
+    def take(self, nbytes: int) -> Any:
+        try:
+            return cuda.alloc(nbytes, self.ctx.device_id)
+        except MemoryError as e:
+            total = cuda.free_bytes(self.ctx.device_id)
+            raise out_of_memory(self.ctx, nbytes, self.stats(), total) from e
+
+    def stats(self) -> Stats:
+        return Stats(*cuda.memory(self.ctx.device_id))
+
+    def release(self) -> int:
+        return cuda.empty_cache(self.ctx.device_id)
+
+    def forget(self) -> None:
+        """A forked child must not touch CUDA; torch says so itself."""
+
+
+def out_of_memory(ctx: Context, asked: int, held: Stats, available: int | None) -> OutOfMemoryError:
+    """The error for a request that could not be met: what was asked, what is held, how to shrink."""
+    short = f" Shrink the request by {asked - available:,} bytes" if available is not None and asked > available else \
+        " Make the request smaller"
+    return OutOfMemoryError(
+        f"storage.alloc: {ctx} cannot supply {asked:,} bytes: {held.in_use:,} are in use, {held.pooled:,} pooled"
+        f"{f', {available:,} available' if available is not None else ''}.{short} (a smaller batch), drop arrays, "
+        f"or give pooled memory back with storage.release_all({ctx}).")
+
+
+def _available() -> int | None:
+    """Bytes of host memory that are free or can be freed, where the system says."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _limit() -> int:
+    """The most bytes a pool keeps. Default: a quarter of the machine's memory."""
+    text = os.environ.get(_LIMIT)
+    if text is None:
+        try:
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+        except (ValueError, OSError, AttributeError):
+            return 1 << 30
+    if not text.isascii() or not text.isdigit():
+        raise EngineError(f"{_LIMIT}: {text!r} is not a number of mebibytes.")
+    return int(text) << 20
+
+
+def _pool_of(ctx: Context) -> Any:
+    key = (ctx.device_type, ctx.device_id)
+    pool = _pools.get(key)
+    if pool is None:
+        if ctx.is_gpu and ctx.device_id >= cuda.num_gpus():
+            raise missing_gpu(ctx.device_id, cuda.num_gpus())
+        with _making:
+            pool = _pools.get(key)
+            if pool is None:
+                pool = _pools[key] = _DevicePool(ctx) if ctx.is_gpu and cuda.is_real() else _HostPool(ctx, _limit())
+    return pool
+
+
+def _after_fork() -> None:
+    global _making
+    _making = threading.Lock()
+    for pool in _pools.values():
+        pool.forget()
+
+
+_pools: dict[tuple[str, int], Any] = {}
+_making = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,334 @@
+"""ThreadedEngine: functions run on worker threads as soon as what they use is free.
+
+Pushing and finishing append to a queue each; whichever thread gets the lock does the bookkeeping for all. So a push
+never waits, not even for the lock, and may come from a finalizer or a signal handler in the middle of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import weakref
+from _thread import LockType, allocate_lock
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ..context import Context
+from ..errors import EngineError
+from . import cuda
+from .base import Engine, number_from
+from .blas import limit_blas
+from .complete import Completion
+from .deps import Task, Var, add, done
+from .failure import Failure
+from .pool import Pool, current_task, enter, leave, this_pool
+from .run import Helpers, RunContext
+
+_GPU_KINDS = {"compute": "compute", "copy": "copy", "io": "io", "priority": "compute"}
+
+
+class ThreadedEngine(Engine):
+    """workers: threads of each CPU context, and helpers of `RunContext.parallel` besides the caller, plus one.
+
+    Default: TRITIUM_NUM_WORKERS or MXNET_CPU_WORKER_NTHREADS, else the number of cores, at most 4. A GPU context has
+    one worker, which enqueues. Threads start when they are first needed.
+    """
+
+    def __init__(self, workers: int | None = None):
+        super().__init__()
+        limit_blas()
+        if workers is None:
+            workers = number_from(("TRITIUM_NUM_WORKERS", "MXNET_CPU_WORKER_NTHREADS"), min(4, os.cpu_count() or 1))
+        if workers < 1:
+            raise EngineError(f"ThreadedEngine: workers is {workers}. Give at least 1.")
+        self.workers = workers
+        self._arrived: deque[Task] = deque()
+        self._finished: deque[Task] = deque()
+        self._lock = allocate_lock()
+        self._pending = 0
+        self._idlers: list[LockType] = []
+        self._pools: dict[tuple[str, int, str], Pool] = {}
+        self._helpers = Helpers(workers - 1)
+        self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
+        self._handed_on: dict[Task, None] = {}  # asynchronous tasks whose function returned
+        _engines.add(self)
+
+    # ---- bookkeeping ----------------------------------------------------------------------------------------------
+    def _submit(self, task: Task) -> None:
+        self._arrived.append(task)
+        if not task.inline:
+            self._pump()
+        else:
+            for t in self._turn():
+                if t is task:
+                    self._execute_inline(t)
+                else:
+                    t.lane.put(t)
+            self._pump()
+
+    def _finish(self, task: Task) -> None:
+        task.fn = None
+        self._finished.append(task)
+
+    def _pump(self) -> None:
+        """Do the bookkeeping until nothing is left or another thread does it; hand out what became ready."""
+        while self._arrived or self._finished:
+            if not self._lock.acquire(False):
+                return
+            try:
+                ready = self._drain()
+            finally:
+                self._lock.release()
+            for t in ready:
+                t.lane.put(t)
+
+    def pump_for(self, pool: Pool, keep: bool) -> Task | None:
+        """As _pump, for a worker of pool; if keep, one task of those that became ready is returned for it to run."""
+        kept: Task | None = None
+        while self._arrived or self._finished:
+            if not self._lock.acquire(False):
+                break
+            try:
+                ready = self._drain()
+            finally:
+                self._lock.release()
+            for t in ready:
+                if keep and kept is None and t.lane is pool and t.priority == 0:
+                    kept = t
+                else:
+                    t.lane.put(t)
+        return kept
+
+    def _turn(self) -> Sequence[Task]:
+        """One round of bookkeeping, if no other thread does it."""
+        if not self._lock.acquire(False):
+            return ()
+        try:
+            return self._drain()
+        finally:
+            self._lock.release()
+
+    def _drain(self) -> list[Task]:
+        """Lock held: enter what arrived, let go what finished; the tasks to run."""
+        arrived, finished = self._arrived, self._finished
+        ready: list[Task] = []
+        while True:
+            if finished:
+                task = finished.popleft()
+                if task.failure is not None:
+                    self._spoiled.update(task.mutable_vars)
+                freed: Sequence[Task] = done(task)
+                self._pending -= 1
+            elif arrived:
+                task = arrived.popleft()
+                self._pending += 1
+                if not add(task):
+                    continue
+                freed = (task,)
+            else:
+                break
+            for t in freed:
+                if t.lane is None:  # a waiter
+                    t.fn()  # type: ignore[misc]
+                    finished.append(t)
+                elif t.failure is not None:  # reads a spoiled var
+                    t.fn = None
+                    finished.append(t)
+                else:
+                    ready.append(t)
+        if not self._pending and self._idlers:
+            for idler in self._idlers:
+                idler.release()
+            self._idlers.clear()
+        return ready
+
+    # ---- running --------------------------------------------------------------------------------------------------
+    def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
+        """Run task here and let go of it. Nothing it raises gets out, but a KeyboardInterrupt of an inline function."""
+        profiler = self._profiler
+        start = time.perf_counter_ns() if profiler is not None else 0
+        try:
+            if task.wants_complete:
+                self._begin(task, run)
+            else:
+                task.fn(run)  # type: ignore[misc]
+                self._finish(task)
+        except BaseException as e:
+            self._fail(task, e)
+            self._finish(task)
+            if inline and not isinstance(e, Exception):
+                self._pump()
+                raise
+        if profiler is not None:
+            profiler.ran(task, run.ctx, start, time.perf_counter_ns())
+
+    def _execute_inline(self, task: Task) -> None:
+        before = enter(task)
+        try:
+            with cuda.run_on(task.lane.stream):
+                self.execute(task, task.lane.run_context(), inline=True)
+        finally:
+            leave(before)
+
+    def _begin(self, task: Task, run: RunContext) -> None:
+        on_complete = Completion(task, self._complete)
+        fn = task.fn
+        self._handed_on[task] = None
+        try:
+            fn(run, on_complete)  # type: ignore[misc]
+        except BaseException as e:
+            if on_complete.close():
+                self._handed_on.pop(task, None)
+                raise
+            failed = Failure(e, task.name, task.origin, task.seq)  # after on_complete(): only wait_for_all can tell
+            with self._failure_lock:
+                self._unseen.append(failed)
+
+    def _complete(self, task: Task, error: BaseException | None) -> None:
+        self._handed_on.pop(task, None)
+        if error is not None:
+            self._fail(task, error)
+        self._finish(task)
+        self._pump()
+
+    def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> Pool:
+        if self._stopped:
+            raise self._refuse(name)
+        pool = self._pools.get((ctx.device_type, ctx.device_id, kind))
+        return pool if pool is not None else self._new_pool(ctx, kind)
+
+    def _new_pool(self, ctx: Context, kind: str) -> Pool:
+        stream = None
+        if ctx.is_gpu:
+            kind = _GPU_KINDS[kind]
+            stream = cuda.stream(ctx.device_id)  # raises ContextError if there is no such GPU
+        size = self.workers if kind == "compute" and not ctx.is_gpu else 1
+        pool = Pool(self, ctx, kind, size, stream, self._helpers)
+        return self._pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
+
+    # ---- waiting --------------------------------------------------------------------------------------------------
+    def wait_for_var(self, var: Var) -> None:
+        if self._bulks:
+            self.flush()
+        self._refuse_own(var)
+        woken = allocate_lock()
+        woken.acquire()
+        task = Task(woken.release, (var,), (), None, 0, next(self._seq), "wait_for_var", None, False, False)
+        self._arrived.append(task)
+        self._pump()
+        if not woken.acquire(False):
+            with _standing_in():
+                woken.acquire()
+        if task.failure is not None:
+            self._raise_marked(var, task.failure)
+
+    def wait_for_all(self) -> None:
+        self._wait_idle(None)
+        with self._lock:
+            marked = []
+            for v in list(self._spoiled):
+                if v.failure is not None:
+                    marked.append(v.failure)
+                    v.failure = None
+            self._spoiled.clear()
+        self._pump()
+        self._raise_first(marked)
+
+    def _wait_idle(self, timeout: float | None) -> bool:
+        """Block until nothing is pending; False if that took longer than timeout seconds."""
+        if self._bulks:
+            self.flush()
+        task = current_task()
+        if task is not None and task.lane.engine is self:
+            raise EngineError(f"{task.name or 'wait_for_all'}: a running function waits for everything, itself included."
+                              f" Wait for a var instead.")
+        woken = allocate_lock()
+        woken.acquire()
+        with self._lock:
+            self._idlers.append(woken)
+        # a task that nobody else needs: its round of bookkeeping finds out whether all is idle
+        self._arrived.append(Task(_nothing, (), (), None, 0, 0, "wait_for_all", None, False, False))
+        self._pump()
+        if timeout is None:
+            return woken.acquire()
+        return woken.acquire(timeout=timeout)
+
+    def _refuse_own(self, var: Var) -> None:
+        task = current_task()
+        if task is not None and var in task.mutable_vars:
+            raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that it mutates "
+                              f"itself.")
+
+    def _clear(self, var: Var, failure: Failure) -> None:
+        with self._lock:
+            if var.failure is failure:
+                var.failure = None
+        self._pump()
+
+    # ---- life and death ---------------------------------------------------------------------------------------------
+    def stop(self) -> None:
+        if self._stopped:
+            return
+        self.quiet(None)
+        self._stopped = True
+        self.quiet(None)  # what other threads pushed meanwhile
+        self.end_threads()
+        self.wait_for_all()
+
+    def start(self) -> None:
+        self._stopped = False
+
+    def unfinished(self) -> list[str]:
+        """Names of asynchronous operators whose on_complete was not called yet, in the order they began."""
+        return [t.name or "without a name" for t in list(self._handed_on)]
+
+    def quiet(self, limit: float | None) -> None:
+        """Wait until idle. If only on_complete calls are outstanding for limit seconds, raise EngineError with names."""
+        while not self._wait_idle(limit):
+            if not any(pool.busy() for pool in list(self._pools.values())):
+                names = ", ".join(self.unfinished()) or "none that is known"
+                raise EngineError(f"stop: on_complete was not called within {limit:g} s by: {names}.")
+
+    def end_threads(self) -> None:
+        for pool in list(self._pools.values()):
+            pool.stop()
+        self._helpers.stop()
+
+    def forget_threads(self) -> None:
+        """In a forked child: no worker is here, and no lock may be trusted."""
+        self._lock = allocate_lock()
+        self._failure_lock = threading.RLock()
+        self._idlers.clear()
+        for pool in self._pools.values():
+            pool.forget()
+        self._helpers.forget()
+
+
+def _nothing() -> None:
+    """A signal nobody waits for."""
+
+
+@contextlib.contextmanager
+def _standing_in() -> Any:
+    """While a worker blocks in a wait, another thread does its work, so that waiting functions cannot fill a pool."""
+    pool = this_pool()
+    if pool is None:
+        yield
+        return
+    pool.lend()
+    try:
+        yield
+    finally:
+        pool.give_back()
+
+
+_engines: weakref.WeakSet[ThreadedEngine] = weakref.WeakSet()
+
+
+def live_engines() -> list[ThreadedEngine]:
+    """Every threaded engine that exists."""
+    return list(_engines)
+
