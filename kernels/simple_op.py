@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import DTypeError, OperatorError, ShapeError
 from . import op as registry
-from .expr import Expr, as_expr, caller, cast, load, param
+from .expr import Expr, as_expr, caller, load, param
 from .numpy_printer import numpy_kernel
 from .op import Expression, Gradient, Kernel, Req, Shape, Spec
 from .params import REQUIRED, Param, Params
@@ -138,7 +138,7 @@ class SimpleOp(TracedOp):
             return tuple(as_expr(r) for r in result if r is not None)
 
         given = body(*(load(i, np.dtype("float32")) for i in range(len(arrays))),
-                     **{k: p[k] if k in p else None for k in keywords})
+                     **{k: p.get(k) for k in keywords})
         given = given if isinstance(given, tuple) else (given,)
         gives = tuple(i for i, g in enumerate(given) if g is not None)
         return Gradient(GradientOp(self, needs, gives, make), needs, gives) if gives else None

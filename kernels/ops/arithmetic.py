@@ -30,7 +30,7 @@ def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[s
 
     forms = (
         (elemwise, two, False, f"{text}, element by element.\n\nlhs, rhs: one shape and dtype, which the result has."),
-        (broadcast, two, True, f"{text}, with broadcasting.\n\nlhs, rhs: shapes that are equal or 1, axis by axis from the right."),
+        (broadcast, two, True, f"{text}, with broadcasting.\n\nlhs, rhs: sizes equal or 1, axis by axis from the right."),
         (scalar, right, False, f"{text}, where lhs is data and rhs is scalar."),
         (reverse, left, False, f"{text}, where lhs is scalar and rhs is data."),
     )

@@ -1,0 +1,24 @@
+"""Fixtures of every test: `ctx` is the CPU and the (interpreted) GPU; `rng` is seeded by the test's name."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TRITIUM_GPU", "interpret")
+
+import tritium as mx
+
+
+@pytest.fixture(params=["cpu", "gpu"])
+def ctx(request):
+    """cpu(0), and gpu(0) through Triton's interpreter (or a real one, with TRITIUM_GPU=cuda)."""
+    if request.param == "gpu" and mx.context.GPU_MODE == "off":
+        pytest.skip("TRITIUM_GPU=off")
+    return mx.Context(request.param, 0)
+
+
+@pytest.fixture
+def rng(request):
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
