@@ -37,7 +37,7 @@ class Expr:
     dtype:  None while weak.
     """
 
-    __slots__ = ("op", "args", "value", "dtype", "__weakref__")
+    __slots__ = ("__weakref__", "args", "dtype", "op", "value")
     __array_priority__ = 1000
 
     op: str
@@ -92,7 +92,7 @@ class Expr:
         raise TraceError(f"a traced value stands for one element and cannot be indexed ({caller()}).")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TraceError(f"a body cannot call NumPy on a traced value ({caller()}). Use the functions of tritium, such as mx.nd.exp.")
+        raise TraceError(f"a body cannot call NumPy on a traced value ({caller()}). Use tritium's functions, such as mx.nd.exp.")
 
     def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> Any:
         name = getattr(ufunc, "__name__", "NumPy")

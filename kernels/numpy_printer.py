@@ -33,7 +33,8 @@ def numpy_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     return _Printer(e, ins, outs, reqs, name).source
 
 
-def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *, name: str = "kernel") -> Kernel:
+def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
+                 name: str = "kernel") -> Kernel:
     """The compiled kernel: kernel(run, inputs, outputs, scalars=()).
 
     Outputs smaller than the full shape are folded with e.combine.
@@ -138,7 +139,7 @@ def _identity(combine: str, dtype: np.dtype) -> Any:
 class _Tile:
     """One tile: its shape over the merged axes, and per operand the index that cuts it out."""
 
-    __slots__ = ("shape", "index")
+    __slots__ = ("index", "shape")
 
     def __init__(self, layout: Layout, slices: Sequence[slice]):
         self.shape = tuple(s.stop - s.start for s in slices)
@@ -174,7 +175,7 @@ class _Printer:
         self.name = "".join(c if c.isalnum() else "_" for c in name)
         self.combine = e.combine
         self.states = dict(e.states)
-        self.reqs = {i: r for i, r in enumerate(reqs)} | {i: Req.WRITE for i in self.states}
+        self.reqs = dict(enumerate(reqs)) | dict.fromkeys(self.states, Req.WRITE)
         self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
         self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
         self.layout = merge([s.shape for s in (*ins, *self.specs)])
@@ -195,7 +196,7 @@ class _Printer:
 
     def compile(self) -> Callable[..., Any]:
         scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan}
-        scope |= {f"_{n}": p.numpy for n, p in PRIMITIVES.items()}
+        scope |= {f"p_{n}": p.numpy for n, p in PRIMITIVES.items()}
         scope |= {f"d_{d.name}": d for d, _ in self.registers} | {f"d_{s.dtype.name}": s.dtype for s in self.specs}
         exec(compile(self.source, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
         return scope[self.name]
@@ -321,7 +322,7 @@ class _Printer:
             return f"{args[1]} if {args[0]} else {args[2]}"
         if isinstance(PRIMITIVES[x.op].numpy, np.ufunc):
             return f"{kind}(np.{PRIMITIVES[x.op].numpy.__name__}({', '.join(args)}))"
-        return f"(lambda o: (_{x.op}({', '.join(map('np.float64({})'.format, args))}, o), {kind}(o))[1])(np.empty(()))"
+        return f"(lambda o: (p_{x.op}({', '.join(map('np.float64({})'.format, args))}, o), {kind}(o))[1])(np.empty(()))"
 
     def _call(self, x: Expr, args: list[str], out: str) -> str:
         if x.op == CAST:
@@ -331,7 +332,7 @@ class _Printer:
         function = PRIMITIVES[x.op].numpy
         if isinstance(function, np.ufunc):
             return f"np.{function.__name__}({', '.join(args)}, out={out})"
-        return f"_{x.op}({', '.join(args)}, {out})"
+        return f"p_{x.op}({', '.join(args)}, {out})"
 
     def _spread(self, root: Expr, value: str, varies: dict[int, bool]) -> str:
         """The value over the whole tile, for folding; an operand that is itself broadcast would fold too few elements."""
