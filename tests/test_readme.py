@@ -1,0 +1,28 @@
+"""The README: its Python examples run, and the files it links to exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+EXAMPLES = re.findall(r"^## (.+?)$(?:(?!^## ).)*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.M | re.S)
+
+
+def test_there_are_three_short_examples():
+    assert len(EXAMPLES) == 3
+    for title, code in EXAMPLES:
+        assert len([line for line in code.splitlines() if line.strip()]) <= 20, title
+
+
+@pytest.mark.parametrize("code", [code for _, code in EXAMPLES], ids=[title for title, _ in EXAMPLES])
+def test_an_example_runs(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+
+
+def test_links_lead_somewhere():
+    for document in ("README.md", "CONTRIBUTING.md"):
+        text = README.with_name(document).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+            assert README.with_name(target).exists(), f"{document}: {target}"
