@@ -127,6 +127,27 @@ def check_triton() -> None:
             f"load: triton was imported {was}, but TRITIUM_GPU={GPU_MODE} needs it {want}. "
             f"Import tritium before triton, and leave TRITON_INTERPRET alone."
         )
+    if INTERPRET:
+        _mend_interpreter()
+
+
+def _mend_interpreter() -> None:
+    """Let loops run up to a scalar: the interpreter holds scalars as arrays [1], which newer NumPy turns into no int.
+
+    Triton 3.9 needs no mending.
+    """
+    from triton.runtime import interpreter
+
+    original = interpreter._patch_lang_tensor
+    if getattr(original, "mended", False):
+        return
+
+    def patch(tensor: Any, scope: Any) -> None:
+        original(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
+
+    patch.mended = True  # type: ignore[attr-defined]
+    interpreter._patch_lang_tensor = patch
 
 
 def launch(
@@ -151,7 +172,7 @@ def launch(
     _check_ints(fn, args)
     if INTERPRET:
         with _lock, np.errstate(all="ignore"):
-            fn[tuple(grid)](*(_host_pointer(a) for a in args), **constexprs)
+            fn[tuple(grid)](*map(_host_value, args, _annotations(fn)), **constexprs)
     elif stream is None:
         fn[tuple(grid)](*args, num_warps=num_warps, **constexprs)
     else:
@@ -164,23 +185,36 @@ def name_of(fn: Any) -> str:
     return getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "kernel")
 
 
+def _annotations(fn: Any) -> list[str]:
+    """Per parameter, the name of the type it is annotated with, or "" ."""
+    known = fn.fn.__annotations__
+    return [getattr(a, "name", str(a).removeprefix("tl.")) for a in (known.get(p, "") for p in fn.arg_names)]
+
+
 def _check_ints(fn: Any, args: Sequence[Any]) -> None:
     for i, a in enumerate(args):
-        if type(a) is int and a not in _INT32:
-            parameter = fn.arg_names[i]
-            if str(fn.fn.__annotations__.get(parameter, "")) not in ("int64", "i64", "tl.int64"):
-                raise ParameterError(
-                    f"{name_of(fn)}: {parameter}={a} does not fit int32. Annotate the parameter tl.int64."
-                )
+        if type(a) is int and a not in _INT32 and _annotations(fn)[i] not in ("int64", "i64"):
+            raise ParameterError(
+                f"{name_of(fn)}: {fn.arg_names[i]}={a} does not fit int32. Annotate the parameter tl.int64."
+            )
 
 
-def _host_pointer(a: Any) -> Any:
-    """For the interpreter: a pointer to a's memory. Given a tensor, it would copy a's whole storage after each launch,
-    and with it what another worker wrote there meanwhile."""
+_TL_NAMES = {"bool": "int1"}
+_WIDE = {"int64": np.int64, "fp64": np.float64, "float64": np.float64}
+
+
+def _host_value(a: Any, annotation: str) -> Any:
+    """What the interpreter takes for an argument: numbers with the width they are annotated with, and for an array a
+    pointer to its memory. Given a tensor, the interpreter would copy the tensor's whole storage after each launch, and
+    with it what another worker wrote there meanwhile."""
     if hasattr(a, "data_ptr"):
         address, dtype = a.data_ptr(), str(a.dtype).removeprefix("torch.")
     elif isinstance(a, np.ndarray):
         address, dtype = a.ctypes.data, a.dtype.name
+    elif annotation in _WIDE and isinstance(a, (int, float)):
+        return _scalar(np.array([a], _WIDE[annotation]), "int64" if annotation == "int64" else "float64")
+    elif type(a) is float:
+        return _scalar(np.array([a], np.float32), "float32")
     else:
         return a
     import triton.language as tl
@@ -190,4 +224,9 @@ def _host_pointer(a: Any) -> Any:
     return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), ty), ty)
 
 
-_TL_NAMES = {"bool": "int1"}
+def _scalar(value: np.ndarray, dtype: str) -> Any:
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    ty = getattr(tl, dtype)
+    return tl.tensor(TensorHandle(value, ty), ty)

@@ -1,0 +1,308 @@
+"""The functions Triton lacks, as the text of device functions: the same formula compiled and interpreted.
+
+Each works on float32 and float64 blocks (`_mod`, `_floor`, `_ceil`, `_trunc` on integers too) and gives NumPy's values
+on infinities, NaN and zero; the sign of a zero may differ. Polynomials are Chebyshev interpolants on the interval that
+is left after the reduction of the argument, worked out with 60 digits; the textbook identities are those of Abramowitz
+and Stegun, chapter 4.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+def _horner(variable: str, *columns: tuple[float, ...]) -> str:
+    """Lines that set p to the polynomial in variable; columns: coefficients for float32 and float64, lowest first."""
+    lines = []
+    for condition, coefficients in zip(("if {v}.dtype == tl.float64:", "else:"), reversed(columns)):
+        lines.append("    " + condition.format(v=variable))
+        *rest, last = coefficients
+        previous = rest.pop()
+        lines.append(f"        p = {last!r} * {variable} + {previous!r}")
+        lines += [f"        p = p * {variable} + {c!r}" for c in reversed(rest)]
+    return "\n".join(lines)
+
+
+# (arctan(x)/x - 1)/x² in z = x² on [0, tan²(π/8)]; error below 2e-8 and 2e-18
+_ATAN = (
+    (-0.3333333176, 0.1999954048, -0.142639556, 0.1074373149, -0.06451928208),
+    (-0.33333333333333333, 0.19999999999999805, -0.14285714285659828, 0.11111111105155447, -0.090909087535008768,
+     0.076922963750321424, -0.066664248857382553, 0.058789289978347751, -0.052304542706502445, 0.045515932206265492,
+     -0.034570561981427747, 0.016285756855221028),
+)
+# (arcsin(x)/x - 1)/x² in z = x² on [0, 1/4]; error below 5e-9 and 1e-18
+_ASIN = (
+    (0.1666666634, 0.07500094543, 0.04459940153, 0.03110066274, 0.01714923836, 0.0336908472),
+    (0.16666666666666667, 0.075000000000001178, 0.044642857142551893, 0.03038194447553234, 0.022372157443507222,
+     0.017352816540325495, 0.01396378001220357, 0.011566459612121669, 0.009621842970100281, 0.0093195607947674463,
+     0.0030448799094556774, 0.019554513336123379, -0.019241671746743041, 0.02961201126495512),
+)
+# (eˣ - 1 - x)/x² on [-1/2, 1/2]; error below 4e-10 and 2e-18
+_EXPM1 = (
+    (0.5, 0.1666666714, 0.04166666714, 0.008333182072, 0.001388873772, 0.0001996217623, 2.492243643e-5),
+    (0.5, 0.16666666666666667, 0.041666666666667062, 0.0083333333333333597, 0.0013888888888704549,
+     0.00019841269841146992, 2.4801587616145413e-5, 2.7557319433620243e-6, 2.7557076636642723e-7,
+     2.5051946709721621e-8, 2.0962955815976076e-9, 1.6116496514371546e-10),
+)
+
+_TEXT = f'''
+def _mod(a, b):
+    if a.dtype.is_floating():
+        r = a % b
+    else:
+        r = a % tl.where(b == 0, 1, b)
+    r = tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+    return tl.where(b == 0, 0, r)
+
+
+def _pow(a, b):
+    # in float64: the exponent's error is multiplied by the size of the result's logarithm
+    x = tl.abs(a).to(tl.float64)
+    y = b.to(tl.float64)
+    r = tl.exp(y * tl.log(x))
+    r = tl.where((b == 0) | (x == 1), 1.0, r)
+    half = y * 0.5
+    whole = tl.floor(y) == y
+    odd = whole & (tl.floor(half) != half)
+    negative = (a < 0) | ((a == 0) & (1.0 / a < 0))
+    r = tl.where(negative & odd, -r, r)
+    r = tl.where((a < 0) & (whole == 0) & (x != float("inf")), float("nan"), r)
+    r = tl.where((a != a) & (b != 0), a.to(tl.float64), r)
+    return tl.where((b != b) & (a != 1), y, r).to(a.dtype)
+
+
+def _hypot(a, b):
+    x = tl.abs(a)
+    y = tl.abs(b)
+    m = tl.where(x > y, x, y)
+    n = tl.where(x > y, y, x)
+    q = n / tl.where(m == 0, 1.0, m)
+    r = m * _sqrt(1.0 + q * q)
+    r = tl.where((a != a) | (b != b), a + b, r)
+    return tl.where((x == float("inf")) | (y == float("inf")), float("inf"), r)
+
+
+def _arctan01(x):
+    # x in [0, 1]: above tan(π/8), arctan x = π/4 + arctan((x - 1)/(x + 1))
+    far = x > 0.4142135623730950488
+    u = tl.where(far, (x - 1.0) / (x + 1.0), x)
+    z = u * u
+{_horner("z", *_ATAN)}
+    r = u + u * z * p
+    return tl.where(far, 0.7853981633974483096 + r, r)
+
+
+def _arctan(x):
+    a = tl.abs(x)
+    far = a > 1.0
+    r = _arctan01(tl.where(far, 1.0 / a, a))
+    r = tl.where(far, 1.5707963267948966192 - r, r)
+    return tl.where(x < 0, -r, r)
+
+
+def _arctan2(y, x):
+    a = tl.abs(x)
+    b = tl.abs(y)
+    steep = b > a
+    small = tl.where(steep, a, b)
+    large = tl.where(steep, b, a)
+    q = small / tl.where(large == 0, 1.0, large)
+    r = _arctan01(tl.where((small == float("inf")) & (large == float("inf")), 1.0, q))
+    r = tl.where(steep, 1.5707963267948966192 - r, r)
+    r = tl.where((x < 0) | ((x == 0) & (1.0 / x < 0)), 3.1415926535897932385 - r, r)
+    r = tl.where((y < 0) | ((y == 0) & (1.0 / y < 0)), -r, r)
+    return tl.where((x != x) | (y != y), x + y, r)
+
+
+def _sqrt(x):
+    if x.dtype == tl.float64:
+        r = tl.sqrt(x)
+    else:
+        r = tl.sqrt_rn(x)
+    return r
+
+
+def _rsqrt(x):
+    if x.dtype == tl.float64:
+        r = 1.0 / tl.sqrt(x)
+    else:
+        r = tl.rsqrt(x)
+    return r
+
+
+def _cbrt(x):
+    a = tl.abs(x)
+    odd = (a == 0) | (a == float("inf")) | (a != a)
+    b = tl.where(odd, 1.0, a)
+    y = tl.exp(tl.log(b) * 0.33333333333333333)
+    y = y - (y * y * y - b) / (3.0 * y * y)
+    y = y - (y * y * y - b) / (3.0 * y * y)
+    return tl.where(odd, x, tl.where(x < 0, -y, y))
+
+
+def _expm1(x):
+    near = tl.abs(x) < 0.5
+    u = tl.where(near, x, 0.0)
+{_horner("u", *_EXPM1)}
+    return tl.where(near, u + u * u * p, tl.exp(x) - 1.0)
+
+
+def _log10(x):
+    return tl.log(x) * 0.43429448190325182765
+
+
+def _log1p(x):
+    u = 1.0 + x
+    d = u - 1.0
+    exact = (d == 0) | (u == float("inf"))
+    return tl.where(exact, x, tl.log(u) * (x / tl.where(exact, 1.0, d)))
+
+
+def _tan(x):
+    return tl.sin(x) / tl.cos(x)
+
+
+def _arcsin_near(x):
+    z = x * x
+{_horner("z", *_ASIN)}
+    return x + x * z * p
+
+
+def _arcsin(x):
+    a = tl.abs(x)
+    far = a > 0.5
+    u = _arcsin_near(tl.where(far, _sqrt((1.0 - a) * 0.5), a))
+    r = tl.where(far, 1.5707963267948966192 - 2.0 * u, u)
+    return tl.where(x < 0, -r, r)
+
+
+def _arccos(x):
+    a = tl.abs(x)
+    far = a > 0.5
+    u = _arcsin_near(tl.where(far, _sqrt((1.0 - a) * 0.5), x))
+    r = tl.where(x < 0, 3.1415926535897932385 - 2.0 * u, 2.0 * u)
+    return tl.where(far, r, 1.5707963267948966192 - u)
+
+
+def _sinh(x):
+    a = tl.abs(x)
+    e = _expm1(tl.where(a > 20.0, 0.0, a))
+    h = tl.exp(a * 0.5)
+    r = tl.where(a > 20.0, (0.5 * h) * h, 0.5 * (e + e / (e + 1.0)))
+    return tl.where(x < 0, -r, r)
+
+
+def _cosh(x):
+    h = tl.exp(tl.abs(x) * 0.5)
+    return (0.5 * h) * h + (0.5 / h) / h
+
+
+def _tanh(x):
+    a = tl.abs(x)
+    e = _expm1(2.0 * tl.where(a > 20.0, 20.0, a))
+    r = e / (e + 2.0)
+    return tl.where(x < 0, -r, r)
+
+
+def _arcsinh(x):
+    a = tl.abs(x)
+    far = a > 1e9
+    b = tl.where(far, 1.0, a)
+    r = _log1p(b + b * b / (1.0 + _sqrt(b * b + 1.0)))
+    r = tl.where(far, tl.log(a) + 0.69314718055994530942, r)
+    return tl.where(x < 0, -r, r)
+
+
+def _arccosh(x):
+    far = x > 1e9
+    t = tl.where(far, 1.0, x - 1.0)
+    r = _log1p(t + _sqrt(t * (t + 2.0)))
+    r = tl.where(far, tl.log(x) + 0.69314718055994530942, r)
+    return tl.where(x < 1.0, float("nan"), r)
+
+
+def _arctanh(x):
+    a = tl.abs(x)
+    r = 0.5 * _log1p(2.0 * a / (1.0 - a))
+    r = tl.where(a > 1.0, float("nan"), r)
+    return tl.where(x < 0, -r, r)
+
+
+def _floor(x):
+    if x.dtype.is_floating():
+        r = tl.floor(x)
+    else:
+        r = x
+    return r
+
+
+def _ceil(x):
+    if x.dtype.is_floating():
+        r = tl.ceil(x)
+    else:
+        r = x
+    return r
+
+
+def _trunc(x):
+    if x.dtype.is_floating():
+        r = tl.where(x < 0, tl.ceil(x), tl.floor(x))
+    else:
+        r = x
+    return r
+
+
+def _bfloat16(x):
+    # the interpreter cuts bits off where a GPU rounds to nearest even
+    u = x.to(tl.uint32, bitcast=True)
+    u = (u + 0x7FFF + ((u >> 16) & 1)) & 0xFFFF0000
+    return tl.where(x == x, u.to(tl.float32, bitcast=True), x).to(tl.bfloat16)
+
+
+def _row_max(x, mask, low: tl.constexpr, axis: tl.constexpr):
+    # tl.max drops NaN
+    if x.dtype.is_floating():
+        good = tl.max(tl.where(mask & (x == x), x, low), axis, keep_dims=True)
+        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis, keep_dims=True)
+        r = tl.where(bad > 0, float("nan"), good)
+    else:
+        r = tl.max(tl.where(mask, x, low), axis, keep_dims=True)
+    return r
+
+
+def _row_min(x, mask, high: tl.constexpr, axis: tl.constexpr):
+    if x.dtype.is_floating():
+        good = tl.min(tl.where(mask & (x == x), x, high), axis, keep_dims=True)
+        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis, keep_dims=True)
+        r = tl.where(bad > 0, float("nan"), good)
+    else:
+        r = tl.min(tl.where(mask, x, high), axis, keep_dims=True)
+    return r
+
+
+def _row_product(x, lane, size: tl.constexpr, axis: tl.constexpr):
+    c = tl.cumprod(x, axis)
+    return tl.sum(tl.where(lane == size - 1, c, 0), axis, keep_dims=True)
+'''
+
+#: name of a device function -> its text
+HELPERS: dict[str, str] = {
+    match[1]: "@triton.jit\n" + match[0].strip() + "\n"
+    for match in re.finditer(r"^def (_\w+)\(.*?(?=^def |\Z)", _TEXT, re.MULTILINE | re.DOTALL)
+}
+
+
+def helpers_for(text: str) -> str:
+    """The device functions that text calls, and those they call, each before its first use."""
+    ordered: list[str] = []
+
+    def add(names: Iterable[str]) -> None:
+        for name in names:
+            if name in HELPERS and name not in ordered:
+                inside = re.findall(r"\b(_\w+)\(", HELPERS[name])
+                add(n for n in inside if n != name)
+                ordered.append(name)
+
+    add(dict.fromkeys(re.findall(r"(?<![\w.])(_\w+)\(", text)))
+    return "".join(HELPERS[name] + "\n\n" for name in ordered)
