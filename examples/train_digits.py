@@ -88,7 +88,7 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
     prefix = str(Path(out) / f"digits-{network}")
     module.save_checkpoint(prefix, epochs)
     loaded = mx.mod.Module.load(prefix, epochs, context=ctx)
-    loaded.bind(data_shapes=batches.provide_data, for_training=False)
+    loaded.bind(batches.provide_data, batches.provide_label, for_training=False)
 
     plan, fused = memory_and_fusion(module)
     return Report(
@@ -106,7 +106,7 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
 
 def accuracy(module: mx.mod.Module, split: Split, batch_size: int) -> float:
     """The share of a split that the module gets right; every image counts once."""
-    output = module.predict(mx.io.NDArrayIter(split.images, batch_size=batch_size)).asnumpy()
+    output = module.predict(mx.io.NDArrayIter(split.images, split.labels, batch_size)).asnumpy()
     return float(np.mean(output.argmax(axis=1) == split.labels))
 
 
