@@ -1,0 +1,181 @@
+"""Python's operators on arrays: each becomes an operator of the registry. Equal shapes take elemwise_*, others broadcast."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from ..errors import DTypeError
+from ..kernels.op import Op
+from ..kernels.op import get as get_op
+from ..kernels.params import Params
+from .chunk import Chunk, layout
+from .core import ArrayCore, wrap
+from .invoke import invoke
+from .move import store_host
+
+_ops: dict[str, tuple[Op, Params]] = {}
+_scalars: dict[tuple[str, Any, type], tuple[Op, Params]] = {}
+_SCALARS_KEPT = 4096
+
+
+def array_op(name: str, *inputs: Any, out: Any = None) -> Any:
+    """The operator called name, without parameters, on arrays."""
+    found = _ops.get(name)
+    if found is None:
+        op = get_op(name)
+        found = _ops[name] = (op, op.parse({}))
+    return invoke(found[0], inputs, found[1], out)[0]
+
+
+def scalar_op(name: str, a: Any, scalar: Any, out: Any = None) -> Any:
+    """The operator called name with parameter `scalar`, on one array."""
+    key = (name, scalar, type(scalar))
+    found = _scalars.get(key)
+    if found is None:
+        op = get_op(name)
+        if len(_scalars) >= _SCALARS_KEPT:
+            _scalars.clear()
+        found = (op, op.parse({"scalar": float(scalar)}))
+        if scalar or isinstance(scalar, int):  # 0.0 and -0.0 are one key
+            _scalars[key] = found
+    return invoke(found[0], (a,), found[1], out)[0]
+
+
+def is_number(x: Any) -> bool:
+    """Whether x is one number: Python's, numpy's, or a numpy array without axes."""
+    return isinstance(x, (int, float, np.number, np.bool_, numbers.Real)) or (isinstance(x, np.ndarray) and x.ndim == 0)
+
+
+def like(x: Any, a: ArrayCore) -> Any:
+    """A numpy array (or list) as an array with the dtype and context of a."""
+    values = np.asarray(x)
+    what = layout(values.shape, a._layout.dtype, a.ctx)
+    made = wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
+    store_host(made, values)
+    return made
+
+
+def combine(a: Any, b: Any, same: str, spread: str, scalar: str, out: Any = None) -> Any:
+    """a ∘ b for an array a and an array, numpy array or number b; NotImplemented for anything else."""
+    if isinstance(b, ArrayCore):
+        return array_op(same if a._layout.shape == b._layout.shape else spread, a, b, out=out)
+    if is_number(b):
+        return scalar_op(scalar, a, b, out)
+    if isinstance(b, np.ndarray):
+        return combine(a, like(b, a), same, spread, scalar, out)
+    return NotImplemented
+
+
+def reflected(a: Any, b: Any, same: str, spread: str, scalar: str) -> Any:
+    """b ∘ a, where a is the array and b is not one."""
+    if is_number(b):
+        return scalar_op(scalar, a, b)
+    if isinstance(b, np.ndarray):
+        return combine(like(b, a), a, same, spread, scalar)
+    return NotImplemented
+
+
+class Arithmetic(ArrayCore):
+    """The operators, for NDArray."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar")
+
+    __radd__ = __add__
+
+    def __iadd__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar", self)
+
+    def __sub__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar")
+
+    def __rsub__(self, other: Any) -> Any:
+        return reflected(self, other, "elemwise_sub", "broadcast_sub", "_rminus_scalar")
+
+    def __isub__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar", self)
+
+    def __mul__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_mul", "broadcast_mul", "_mul_scalar")
+
+    __rmul__ = __mul__
+
+    def __imul__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_mul", "broadcast_mul", "_mul_scalar", self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_div", "broadcast_div", "_div_scalar")
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return reflected(self, other, "elemwise_div", "broadcast_div", "_rdiv_scalar")
+
+    def __itruediv__(self, other: Any) -> Any:
+        return combine(self, other, "elemwise_div", "broadcast_div", "_div_scalar", self)
+
+    def __mod__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar")
+
+    def __rmod__(self, other: Any) -> Any:
+        return reflected(self, other, "broadcast_mod", "broadcast_mod", "_rmod_scalar")
+
+    def __imod__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar", self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        if not isinstance(other, ArrayCore) and not is_number(other) and not isinstance(other, np.ndarray):
+            return NotImplemented
+        return (self - self % other) / other
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        rest = self.__rmod__(other)
+        return rest if rest is NotImplemented else (other - rest) / self
+
+    def __pow__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_power", "broadcast_power", "_power_scalar")
+
+    def __rpow__(self, other: Any) -> Any:
+        return reflected(self, other, "broadcast_power", "broadcast_power", "_rpower_scalar")
+
+    def __ipow__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_power", "broadcast_power", "_power_scalar", self)
+
+    def __neg__(self) -> Any:
+        return array_op("negative", self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return array_op("abs", self)
+
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        return _compared(combine(self, other, "broadcast_equal", "broadcast_equal", "_equal_scalar"), other)
+
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        return _compared(combine(self, other, "broadcast_not_equal", "broadcast_not_equal", "_not_equal_scalar"), other)
+
+    def __gt__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar")
+
+    def __ge__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")
+
+    def __lt__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar")
+
+    def __le__(self, other: Any) -> Any:
+        return combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar")
+
+    __hash__ = object.__hash__
+
+
+def _compared(result: Any, other: Any) -> Any:
+    if result is NotImplemented:
+        raise DTypeError(f"==: an NDArray cannot be compared with a {type(other).__name__}. "
+                             f"Compare with an array or a number; `is None` asks for None.")
+    return result

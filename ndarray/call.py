@@ -1,0 +1,152 @@
+"""Calling an operator with a user's arguments: which are arrays, which parameters, and the parsed parameters kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..context import Context
+from ..errors import DTypeError, MXNetError, OperatorError
+from ..kernels.op import Op, Req
+from ..kernels.params import REQUIRED, Params
+from .core import ArrayCore
+from .invoke import invoke
+
+_KEPT = 8192
+_parsed: dict[tuple, Params] = {}
+_variadic: dict[Op, bool] = {}
+_names: dict[Op, tuple[str, ...]] = {}
+
+
+def parse(op: Op, given: Mapping[str, Any]) -> Params:
+    """op.parse, remembered by the values' types and values."""
+    try:
+        key = (op, *[(k, type(v), v) for k, v in given.items()])
+        found = _parsed.get(key)
+    except TypeError:  # a list among them
+        return op.parse(given)
+    if found is None:
+        found = op.parse(given)
+        if any(isinstance(v, float) and v == 0 for v in given.values()):
+            return found  # 0.0 and -0.0 are one key
+        if len(_parsed) >= _KEPT:
+            _parsed.clear()
+        _parsed[key] = found
+    return found
+
+
+def is_variadic(op: Op) -> bool:
+    """Whether op takes any number of arrays, counted by its parameter num_args."""
+    found = _variadic.get(op)
+    if found is None:
+        found = _variadic[op] = any(d.name == "num_args" for d in op.params)
+    return found
+
+
+_SAMPLES: dict[str, Any] = {"int": 1, "float": 1.0, "scalar": 1.0, "bool": False, "shape": (1, 1), "floats": (1.0,),
+                            "dtype": "float32", "str": ""}
+
+
+def array_names(op: Op) -> tuple[str, ...]:
+    """Names of op's arrays, auxiliary states last, under its default parameters; () if it takes any number."""
+    found = _names.get(op)
+    if found is None:
+        found = _names[op] = () if is_variadic(op) else _names_by_default(op)
+    return found
+
+
+def _names_by_default(op: Op) -> tuple[str, ...]:
+    sample = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind) for d in op.params if d.default is REQUIRED}
+    try:
+        p = op.parse(sample)
+        return (*op.arguments(p), *op.auxiliaries(p))
+    except MXNetError:
+        return op.input_names or ("data",)
+
+
+def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """op on NDArrays: arrays by position or by name, then parameters, likewise; `out` to write into.
+
+    Returns: an NDArray, or a list if op has several visible outputs.
+    Raises: what `invoke` raises; OperatorError for an array that is missing, doubled or unknown.
+    """
+    params = dict(kwargs)
+    out = params.pop("out", None)
+    params.pop("name", None)
+    req = params.pop("req", Req.WRITE)
+    ctx = None
+    if "ctx" in params and not any(d.name == "ctx" for d in op.params):
+        ctx = as_context(params.pop("ctx"))
+    if is_variadic(op):
+        arrays, rest = _leading(args)
+        _positional(op, rest, params, skip="num_args")
+        params.setdefault("num_args", len(arrays))
+        p = parse(op, params)
+        return _result(invoke(op, arrays, p, out, req, ctx), out)
+    count, most = 0, len(array_names(op))
+    while count < len(args) and (isinstance(args[count], ArrayCore) or (args[count] is None and count < most)):
+        count += 1
+    named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], ArrayCore) and k != "out"}
+    for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
+        del params[k]  # bias=None
+    _positional(op, args[count:], params)
+    p = parse(op, params)
+    names = (*op.arguments(p), *op.auxiliaries(p))
+    arrays = list(args[:count])
+    while arrays and arrays[-1] is None and len(arrays) > len(names):
+        arrays.pop()
+    if len(arrays) > len(names):
+        raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(arrays)} given.")
+    if named or len(arrays) < len(names):
+        arrays = _by_name(op, names, arrays, named)
+    return _result(invoke(op, arrays, p, out, req, ctx), out)
+
+
+def as_context(spelling: Any) -> Context | None:
+    """A Context from one, from "gpu(0)" or "cpu", or None."""
+    if spelling is None or isinstance(spelling, Context):
+        return spelling
+    kind, _, number = str(spelling).partition("(")
+    return Context(kind, int(number.rstrip(")") or 0))
+
+
+def _by_name(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:
+    placed = dict(zip(names, arrays))
+    for k, a in named.items():
+        if k not in names:
+            raise OperatorError(f"{op.name}: {k!r} is not one of its arrays: {', '.join(names) or 'none'}.")
+        if placed.get(k) is not None:
+            raise OperatorError(f"{op.name}: array {k!r} is given twice.")
+        placed[k] = a
+    missing = [n for n in names if placed.get(n) is None]
+    if missing:
+        raise OperatorError(f"{op.name}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing. "
+                            f"Its arrays: {', '.join(names)}.")
+    return [placed[n] for n in names]
+
+
+def _leading(args: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+    if args and isinstance(args[0], (list, tuple)) and all(isinstance(a, ArrayCore) for a in args[0]):
+        return list(args[0]), args[1:]
+    n = 0
+    while n < len(args) and isinstance(args[n], ArrayCore):
+        n += 1
+    return list(args[:n]), args[n:]
+
+
+def _positional(op: Op, rest: Sequence[Any], params: dict[str, Any], skip: str = "") -> None:
+    """Parameters given by position, in the order of op.params."""
+    declared = [d.name for d in op.params if d.name != skip]
+    if len(rest) > len(declared):
+        raise DTypeError(f"{op.name}: {rest[len(declared)]!r} is neither an array nor one of its parameters "
+                         f"({', '.join(declared) or 'it has none'}).")
+    for k, v in zip(declared, rest):
+        if k in params:
+            raise OperatorError(f"{op.name}: parameter {k!r} is given twice.")
+        params[k] = v
+
+
+def _result(outputs: list[Any], out: Any) -> Any:
+    if out is not None:
+        return out
+    return outputs[0] if len(outputs) == 1 else outputs

@@ -1,0 +1,62 @@
+"""Chunk: bytes on a context and the variable that orders work on them. Layout: what an array is, without its bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import engine
+from ..context import Context
+from ..engine import storage
+from ..errors import ShapeError
+from ..kernels.op import Spec
+
+
+class Chunk:
+    """Memory that arrays share: a storage block, one engine variable, and the context both belong to."""
+
+    __slots__ = ("__weakref__", "block", "ctx", "var")
+
+    def __init__(self, block: storage.Block, var: Any, ctx: Context):
+        self.block, self.var, self.ctx = block, var, ctx
+
+    @staticmethod
+    def new(nbytes: int, ctx: Context) -> Chunk:
+        """Uninitialised bytes. Raises OutOfMemoryError, ContextError."""
+        return Chunk(storage.alloc(nbytes, ctx), engine.current().new_variable(), ctx)
+
+
+class Layout:
+    """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity."""
+
+    __slots__ = ("ctx", "dtype", "nbytes", "shape", "size", "spec", "target")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ctx: Context):
+        self.shape, self.dtype, self.ctx = shape, dtype, ctx
+        self.spec = Spec(shape, dtype)
+        self.size, self.nbytes = self.spec.size, self.spec.nbytes
+        self.target = "gpu" if ctx.is_gpu else "cpu"
+
+    @property
+    def context(self) -> Context:
+        """For `errors.describe`."""
+        return self.ctx
+
+    def __repr__(self) -> str:
+        return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
+
+
+_layouts: dict[tuple, Layout] = {}
+
+
+def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context) -> Layout:
+    """The Layout of shape (a tuple of ints), dtype and ctx. Raises ShapeError for a negative size."""
+    key = (shape, dtype, ctx.device_type, ctx.device_id)
+    found = _layouts.get(key)
+    if found is None:
+        shape = tuple(int(n) for n in shape)
+        if shape and min(shape) < 0:
+            raise ShapeError(f"NDArray: negative size in shape {shape}.")
+        found = _layouts[key] = Layout(shape, dtype, ctx)
+    return found

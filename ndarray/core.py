@@ -1,0 +1,134 @@
+"""ArrayCore: what every array has: a place in a chunk, a layout, and waiting. Operations come in NDArray, on top."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import engine
+from ..context import Context
+from ..dtype import as_dtype
+from ..engine import cuda, storage
+from ..kernels.op import Spec
+from .chunk import Chunk, Layout, layout
+
+
+class ArrayCore:
+    """A dense, row-major array at an offset of a chunk, whose values may still be under way.
+
+    chunk:   the memory; arrays that share it share its variable.
+    offset:  bytes into the chunk.
+    """
+
+    __slots__ = ("__weakref__", "_chunk", "_entry", "_grad", "_grad_req", "_layout", "_offset", "_view")
+
+    def __init__(self, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any):
+        self._chunk, self._offset = chunk, offset
+        self._layout: Layout = layout(tuple(shape), as_dtype(dtype), chunk.ctx)
+        self._view: Any = None
+        self._entry: Any = None  # (tape node, output number) of what computed it, or None
+        self._grad: Any = None
+        self._grad_req: Any = None
+
+    @classmethod
+    def _from_chunk(cls, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The array at offset bytes of chunk."""
+        return cls(chunk, offset, shape, dtype)
+
+    # ---- what it is ----
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, slowest axis first."""
+        return self._layout.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The element type as numpy's class, `np.float32`, as MXNet gives it."""
+        return self._layout.dtype.type
+
+    @property
+    def context(self) -> Context:
+        """Where it lives."""
+        return self._chunk.ctx
+
+    @property
+    def ctx(self) -> Context:
+        """Where it lives."""
+        return self._chunk.ctx
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return self._layout.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes."""
+        return self._layout.nbytes
+
+    @property
+    def ndim(self) -> int:
+        """Axes."""
+        return len(self._layout.shape)
+
+    @property
+    def stype(self) -> str:
+        """Storage type; always "default", dense."""
+        return "default"
+
+    @property
+    def _spec(self) -> Spec:
+        return self._layout.spec
+
+    # ---- its bytes ----
+    def _device(self) -> Any:
+        """The device array: numpy on the CPU, a torch tensor on a GPU. For engine functions, or after a wait."""
+        view = self._view
+        if view is None:
+            what = self._layout
+            if what.target == "gpu":
+                view = storage.view(self._chunk.block, self._offset, what.shape, what.dtype)
+            else:
+                view = np.ndarray(what.shape, what.dtype, self._chunk.block.memory, self._offset)
+            self._view = view
+        return view
+
+    def wait_to_read(self) -> None:
+        """Block until all writes pushed so far are done. Raises what failed, naming the operator."""
+        engine.current().wait_for_var(self._chunk.var)
+
+    wait_to_write = wait_to_read
+
+    def asnumpy(self) -> np.ndarray:
+        """The values, copied to a numpy array. Waits; raises what failed."""
+        engine.current().wait_for_var(self._chunk.var)
+        device = self._device()
+        return np.array(cuda.to_host(device) if self._layout.target == "gpu" else device)
+
+
+class _Made:
+    """The class that `wrap` makes arrays of; NDArray puts itself here."""
+
+    array_class: type[ArrayCore] = ArrayCore
+
+
+_new = object.__new__
+
+
+def wrap(chunk: Chunk, offset: int, what: Layout) -> Any:
+    """An NDArray at offset bytes of chunk."""
+    a = _new(_Made.array_class)
+    a._chunk, a._offset, a._layout = chunk, offset, what
+    a._view = a._entry = a._grad = a._grad_req = None
+    return a
+
+
+def allocate(what: Layout) -> Any:
+    """A fresh NDArray, uninitialised."""
+    return wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
+
+
+def use_class(cls: type[ArrayCore]) -> None:
+    """Let `wrap` make arrays of cls."""
+    _Made.array_class = cls

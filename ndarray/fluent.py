@@ -1,0 +1,34 @@
+"""a.sum(), a.exp(), ...: every operator MXNet offers as a method of arrays, looked up by its name when called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..kernels.op import get as get_op
+from .call import call_op
+from .core import ArrayCore
+
+#: MXNet's methods that are operators of the same name with the array as first input.
+NAMES = ["abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmax_channel", "argmin", "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt", "ceil", "clip", "cos", "cosh", "degrees", "depth_to_space", "diag", "dot", "erf", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor", "gamma", "gammaln", "log", "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm", "one_hot", "ones_like", "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat", "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array", "slice", "slice_axis", "slice_like", "softmax", "softmin", "softsign", "sort", "space_to_depth", "split", "split_v2", "sqrt", "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose", "trunc", "zeros_like"]
+
+
+class Fluent(ArrayCore):
+    """The operators as methods, for NDArray."""
+
+    __slots__ = ()
+
+
+def _method(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if name == "transpose" and args and all(isinstance(a, int) for a in args):
+            args = (args,)
+        return call_op(get_op(name), (self, *args), kwargs)
+
+    method.__name__ = name
+    method.__qualname__ = f"NDArray.{name}"
+    method.__doc__ = f"The operator `{name}` on this array; see `mx.nd.{name}`."
+    return method
+
+
+for _name in NAMES:
+    setattr(Fluent, _name, _method(_name))

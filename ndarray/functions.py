@@ -1,0 +1,78 @@
+"""mx.nd.add, maximum, equal, ...: functions of two arguments, each an array or a number, that broadcast."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import DTypeError
+from .arithmetic import array_op, combine, reflected
+from .core import ArrayCore
+
+
+def _binary(name: str, by_operator: Callable[[Any, Any], Any], says: str) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        return by_operator(lhs, rhs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{says} of arrays or numbers, broadcast."
+    return call
+
+
+def _symmetric(name: str, spread: str, scalar: str, says: str) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        result = NotImplemented
+        if isinstance(lhs, ArrayCore):
+            result = combine(lhs, rhs, spread, spread, scalar)
+        elif isinstance(rhs, ArrayCore):
+            result = reflected(rhs, lhs, spread, spread, scalar)
+        if result is NotImplemented:
+            raise DTypeError(f"{name}: {type(lhs).__name__} and {type(rhs).__name__}: one must be an NDArray, the "
+                             f"other an NDArray, a numpy array or a number.")
+        return result
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{says} of arrays or numbers, broadcast."
+    return call
+
+
+def power(base: Any, exp: Any) -> Any:
+    """base to the power exp, arrays or numbers, broadcast."""
+    return base**exp
+
+
+def negative(data: Any, out: Any = None) -> Any:
+    """-data."""
+    return array_op("negative", data, out=out)
+
+
+def onehot_encode(indices: Any, out: Any) -> Any:
+    """out[i] = 1 at indices[i], else 0. Returns out."""
+    out[:] = indices.one_hot(out.shape[1])
+    return out
+
+
+#: What `mx.nd` offers besides operators and the functions its `__init__` lists.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        _binary("add", operator.add, "Sum"),
+        _binary("subtract", operator.sub, "Difference"),
+        _binary("multiply", operator.mul, "Product"),
+        _binary("divide", operator.truediv, "Quotient"),
+        _binary("true_divide", operator.truediv, "Quotient"),
+        _binary("modulo", operator.mod, "Remainder, with the divisor's sign,"),
+        _binary("equal", operator.eq, "1 where equal, else 0,"),
+        _binary("not_equal", operator.ne, "1 where different, else 0,"),
+        _binary("greater", operator.gt, "1 where lhs > rhs, else 0,"),
+        _binary("greater_equal", operator.ge, "1 where lhs ≥ rhs, else 0,"),
+        _binary("lesser", operator.lt, "1 where lhs < rhs, else 0,"),
+        _binary("lesser_equal", operator.le, "1 where lhs ≤ rhs, else 0,"),
+        _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger"),
+        _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller"),
+        power,
+        negative,
+        onehot_encode,
+    )
+}

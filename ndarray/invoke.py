@@ -1,0 +1,253 @@
+"""invoke: run one operator. Everything that depends on shapes alone is worked out once and kept as a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import engine
+from ..context import Context, current_context
+from ..engine import resource
+from ..errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
+from ..kernels.op import Op, Req, compiled_static, is_known
+from ..kernels.params import Params
+from .chunk import Chunk, Layout, layout
+from .core import allocate, wrap
+from .tape import OpNode, refuse_in_place, state
+
+_LIMIT = 16384  # plans kept; a program with ever new shapes must not grow for ever
+
+
+class Plan:
+    """One operator at given shapes, dtypes, parameters and context.
+
+    mutated:  input numbers the operator changes (auxiliary states).
+    visible:  how many outputs the user gets.
+    """
+
+    __slots__ = (
+        "_kernels",
+        "ctx",
+        "draws",
+        "gradient",
+        "inplace",
+        "ins",
+        "kernel",
+        "mutated",
+        "name",
+        "op",
+        "outs",
+        "p",
+        "target",
+        "train",
+        "visible",
+    )
+
+    def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
+        self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
+        self.target = "gpu" if ctx.is_gpu else "cpu"
+        self.mutated = tuple(range(len(op.arguments(p)), len(ins)))
+        self.visible = op.visible_outputs(p)
+        self.draws = op.draws(p, [o.spec for o in outs])
+        self.inplace = frozenset(op.inplace(p))
+        self._kernels: dict[tuple[Req, ...], Any] = {}
+        self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
+
+    def kernel_for(self, reqs: tuple[Req, ...]) -> Any:
+        """The compiled kernel for these write requests."""
+        kernel = self._kernels.get(reqs)
+        if kernel is None:
+            kernel = self._kernels[reqs] = compiled_static(
+                self.op, self.p, tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs), reqs, self.target,
+                self.train)
+        return kernel
+
+
+_plans: dict[tuple, Plan] = {}
+_backward_plans: dict[tuple, Plan] = {}
+
+
+def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req = Req.WRITE,
+           ctx: Context | None = None) -> list[Any]:
+    """Queue op on inputs and return its outputs at once, the values to come.
+
+    inputs:  arguments, then auxiliary states, all on one context.
+    out:     an array (or list of them) to write to instead of fresh ones, as req says.
+    ctx:     where to run an operator without inputs; None: the current context.
+    Returns: the visible outputs.
+    Raises:  ShapeError, DTypeError, ContextError at once; what the kernel raises, at the next wait.
+    """
+    train = state.training
+    if inputs:
+        key = (op, p.static, train, *[a._layout for a in inputs])
+    else:
+        ctx = ctx or current_context()
+        key = (op, p.static, train, ctx)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _make_plan(op, p, [a._layout for a in inputs], train, ctx)
+        if len(_plans) >= _LIMIT:
+            _plans.clear()
+        _plans[key] = plan
+    if out is None and req is Req.WRITE:
+        outputs = [wrap(Chunk.new(o.nbytes, plan.ctx), 0, o) for o in plan.outs]
+        execute(plan, plan.kernel, inputs, outputs, p.scalars)
+        copies = ()
+    else:
+        targets, kernel, copies = _place(plan, inputs, out, req)
+        outputs = targets
+        execute(plan, kernel, inputs, targets, p.scalars)
+    if state.recording:
+        for a in inputs:
+            if a._entry is not None:
+                node = OpNode(op, p, op.gradient(p), inputs, outputs, train)
+                for i, o in enumerate(outputs):
+                    o._entry = (node, i)
+                break
+    for made, wanted in copies:
+        execute_copy(made, wanted)
+        wanted._entry = made._entry
+    if copies:
+        replaced = {id(made): wanted for made, wanted in copies}
+        outputs = [replaced.get(id(o), o) for o in outputs]
+    return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
+
+
+def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
+    """Push one engine function that runs kernel on the arrays; an output may be None where the request is NULL."""
+    mutable = [o._chunk.var for o in outputs if o is not None]
+    for i in plan.mutated:
+        mutable.append(inputs[i]._chunk.var)
+    if len(mutable) > 1:
+        mutable = list(dict.fromkeys(mutable))
+    if len(inputs) < 4:
+        const: list[Any] = []
+        for a in inputs:
+            var = a._chunk.var
+            if var not in mutable and var not in const:
+                const.append(var)
+    else:
+        skip = set(mutable)
+        const = [v for v in dict.fromkeys(a._chunk.var for a in inputs) if v not in skip]
+    if plan.draws:
+        random = resource.get_random(plan.draws, plan.ctx)
+
+        def run(rc: Any) -> None:
+            ins, outs = _arrays(inputs), _arrays(outputs)
+            if scalars:
+                kernel(rc, ins, outs, random=random, scalars=scalars)
+            else:
+                kernel(rc, ins, outs, random=random)
+    elif scalars:
+
+        def run(rc: Any) -> None:
+            kernel(rc, _arrays(inputs), _arrays(outputs), scalars=scalars)
+    else:
+
+        def run(rc: Any) -> None:
+            kernel(rc, _arrays(inputs), _arrays(outputs))
+
+    engine.current().push_sync(run, plan.ctx, const, mutable, name=plan.name)
+
+
+def _arrays(arrays: Sequence[Any]) -> list[Any]:
+    return [None if a is None else a._view if a._view is not None else a._device() for a in arrays]
+
+
+def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layout], train: bool) -> Plan:
+    """The Plan of a derivative, whose outputs have the layouts of what they are derivatives of."""
+    key = (op, p.static, train, *ins, None, *outs)
+    plan = _backward_plans.get(key)
+    if plan is None:
+        plan = Plan(op, p, tuple(ins), tuple(outs), outs[0].ctx, train)
+        if len(_backward_plans) >= _LIMIT:
+            _backward_plans.clear()
+        _backward_plans[key] = plan
+    return plan
+
+
+def execute_copy(src: Any, dst: Any) -> None:
+    """dst = src: same shape, dtype and context."""
+    const = [] if src._chunk is dst._chunk else [src._chunk.var]
+
+    def run(_: Any) -> None:
+        dst._device()[...] = src._device()
+
+    engine.current().push_sync(run, dst.ctx, const, [dst._chunk.var], name="copy")
+
+
+def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None) -> Plan:
+    names = (*op.arguments(p), *op.auxiliaries(p))
+    if len(ins) != len(names):
+        raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(ins)} given.")
+    if ins:
+        ctx = ins[0].ctx
+        for name, a in zip(names, ins):
+            if a.ctx != ctx:
+                raise ContextError(f"{op.name}: inputs live on different contexts: {names[0]} {describe(ins[0])}, "
+                                   f"{name} {describe(a)}. Bring them together with as_in_context.")
+    assert ctx is not None
+    in_shapes, out_shapes = op.infer_shape(p, [a.shape for a in ins])
+    for name, a, s in zip(names, ins, in_shapes):
+        if s is not None and tuple(s) != a.shape:
+            raise ShapeError(f"{op.name}: {name} is {describe(a)}, but must have shape {tuple(s)}.")
+    in_dtypes, out_dtypes = op.infer_dtype(p, [a.dtype for a in ins])
+    for name, a, d in zip(names, ins, in_dtypes):
+        if d is not None and d != a.dtype:
+            raise DTypeError(f"{op.name}: {name} is {describe(a)}, but must be {d}. Convert it with astype.")
+    outs = []
+    for name, shape, dtype in zip(op.outputs(p), out_shapes, out_dtypes):
+        if shape is None or not is_known(shape) or dtype is None:
+            raise ShapeError(f"{op.name}: the {'dtype' if dtype is None else 'shape'} of {name} does not follow from "
+                             f"{', '.join(map(describe, ins)) or 'the parameters'}.")
+        outs.append(layout(tuple(shape), dtype, ctx))
+    return Plan(op, p, tuple(ins), tuple(outs), ctx, train)
+
+
+def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
+    """Where outputs go when the caller says: arrays, the kernel for the requests, and (made, wanted) copies after."""
+    given = list(out) if isinstance(out, (list, tuple)) else [] if out is None else [out]
+    if given and len(given) not in (plan.visible, len(plan.outs)):
+        raise OperatorError(f"{plan.name}: out has {len(given)} arrays, the operator has {plan.visible} outputs.")
+    targets: list[Any] = []
+    reqs: list[Req] = []
+    copies: list[tuple[Any, Any]] = []
+    for i, want in enumerate(plan.outs):
+        if i >= len(given):
+            targets.append(allocate(want))
+            reqs.append(Req.WRITE)
+            continue
+        o = given[i]
+        if o._layout is not want:
+            raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(want)}.")
+        refuse_in_place(o, plan.name)
+        request = req
+        for j, a in enumerate(inputs):
+            if a._chunk is not o._chunk or j in plan.mutated or not _overlap(a, o):
+                continue
+            if state.recording:
+                _refuse_overwrite(plan, inputs, j)
+            if a._offset == o._offset and a._layout is o._layout and (j, i) in plan.inplace:
+                request = Req.INPLACE if req is Req.WRITE else req
+            elif req == Req.ADD:
+                raise OperatorError(f"{plan.name}: out overlaps input {j} and cannot be added to. Copy the input.")
+            else:
+                copies.append((allocate(want), o))
+                request = req
+                break
+        targets.append(copies[-1][0] if copies and copies[-1][1] is o else o)
+        reqs.append(request)
+    return targets, plan.kernel_for(tuple(reqs)), copies
+
+
+def _refuse_overwrite(plan: Plan, inputs: Sequence[Any], j: int) -> None:
+    """Raise if the gradient of what is being recorded reads input j, which is about to be overwritten."""
+    if any(a._entry is not None for a in inputs):
+        gradient = plan.op.gradient(plan.p)
+        if gradient is not None and ("x", j) in gradient.needs:
+            raise MXNetError(f"{plan.name}: the gradient needs input {j}, which out overwrites. "
+                             f"Write to another array, or outside autograd.record().")
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    return a._offset < b._offset + b._layout.nbytes and b._offset < a._offset + a._layout.nbytes

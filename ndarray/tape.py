@@ -1,0 +1,119 @@
+"""The tape: which operations gave an array, and what their derivatives need. One node per recorded operation."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import MXNetError
+from ..kernels.op import Gradient, Op
+from ..kernels.params import Params
+from .chunk import Layout
+
+Entry = tuple["Node", int]
+
+
+class _State(threading.local):
+    recording = False
+    training = False
+
+
+state = _State()
+_number = itertools.count()
+
+
+class Node:
+    """One recorded operation.
+
+    number:   rises along every path, so that walking backward is taking the highest first.
+    inputs:   for each input the entry that gave it, or None where no gradient flows.
+    layouts:  of the outputs.
+    """
+
+    __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number")
+
+    def __init__(self, name: str, inputs: Sequence[Entry | None], layouts: Sequence[Layout]):
+        self.number = next(_number)
+        self.name, self.inputs, self.layouts = name, tuple(inputs), tuple(layouts)
+        self.freed = False
+
+    def free(self) -> None:
+        """Let go of what was kept for backward."""
+        self.freed, self.inputs = True, ()
+
+    def check(self) -> None:
+        """Raise if the node was walked before without retain_graph."""
+        if self.freed:
+            raise MXNetError(f"backward: what {self.name} kept was freed by an earlier backward. "
+                             f"Pass retain_graph=True to the earlier one.")
+
+
+class Leaf(Node):
+    """A variable: its gradient goes to a buffer as grad_req says ("write" or "add")."""
+
+    __slots__ = ("grad", "req")
+
+    def __init__(self, what: Layout, grad: Any, req: str):
+        super().__init__("variable", (), (what,))
+        self.grad, self.req = grad, req
+
+    def free(self) -> None:
+        """A variable stays one."""
+
+
+class OpNode(Node):
+    """One use of an operator. Keeps what its gradient declaration names, and nothing else.
+
+    saved:  for each of `gradient.needs` the array, or None where it is an output's derivative.
+    """
+
+    __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train")
+
+    def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[Any], outputs: Sequence[Any],
+                 train: bool):
+        super().__init__(op.name, [a._entry for a in inputs], [a._layout for a in outputs])
+        self.op, self.p, self.gradient, self.train = op, p, gradient, train
+        self.in_layouts = tuple(a._layout for a in inputs)
+        self.saved: tuple[Any, ...] = ()
+        if gradient is not None:
+            self.saved = tuple(None if kind == "dy" else bare((inputs if kind == "x" else outputs)[i])
+                               for kind, i in gradient.needs)
+
+    def free(self) -> None:
+        super().free()
+        self.saved = ()
+
+
+class CallNode(Node):
+    """An operation whose derivative is a Python function: views, indexing, user Functions.
+
+    backward:  (list of dy, one per output, None where none came) -> one array or None per input.
+    """
+
+    __slots__ = ("backward",)
+
+    def __init__(self, name: str, inputs: Sequence[Entry | None], layouts: Sequence[Layout],
+                 backward: Callable[[list[Any]], Sequence[Any]]):
+        super().__init__(name, inputs, layouts)
+        self.backward: Callable[[list[Any]], Sequence[Any]] | None = backward
+
+    def free(self) -> None:
+        super().free()
+        self.backward = None
+
+
+def bare(a: Any) -> Any:
+    """The same memory without the array's place on the tape, which would be a circle."""
+    b = object.__new__(type(a))
+    b._chunk, b._offset, b._layout, b._view = a._chunk, a._offset, a._layout, a._view
+    b._entry = b._grad = b._grad_req = None
+    return b
+
+
+def refuse_in_place(a: Any, what: str) -> None:
+    """Raise if writing to a would falsify the tape."""
+    if state.recording and a._entry is not None:
+        raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
+                         f"gradient. Make a new array, or write outside autograd.record().")
