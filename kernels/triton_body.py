@@ -18,7 +18,7 @@ from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, retype
 from .op import Req, Spec
 from .primitives import PRIMITIVES
 from .triton_compile import Job
-from .triton_launch import HEADER, INTERPRET, launch, load
+from .triton_launch import HEADER, Flavour, launch, load
 from .triton_special import helpers_for
 
 _SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
@@ -60,6 +60,11 @@ class Target:
     spec: Spec
     req: Req
     place: Place
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype the root is computed in."""
+        return _typed(self.root)
 
 
 @dataclass
@@ -234,7 +239,7 @@ def convert(text: str, source: np.dtype, to: np.dtype) -> str:
         return text
     if to == BOOL:
         return f"({text} != 0)"
-    if to == bfloat16 and INTERPRET:
+    if to == bfloat16:
         return f"_bfloat16({text})" if source == float32 else f"_bfloat16({text}.to(tl.float32))"
     if is_float(source) and to.kind in "iu" and to.itemsize < 8 and to != np.dtype("int32"):
         through = "tl.int64" if to.itemsize == 4 else "tl.int32"  # narrow and unsigned results wrap
@@ -261,12 +266,13 @@ def typed_root(root: Expr, dtype: np.dtype) -> Expr:
     return root if root.dtype is not None else retype(root, float32 if is_half(dtype) else dtype)
 
 
-def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str]) -> str:
+def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str],
+                flavour: Flavour) -> str:
     """A whole file: header, the device functions it needs, and the kernel."""
     decorator = f"@triton.jit(do_not_specialize={list(unspecialised)!r})" if unspecialised else "@triton.jit"
     body = "\n".join("    " + line for line in lines)
     text = f"{decorator}\ndef {name}({', '.join(parameters)}):\n{body}\n"
-    return HEADER + helpers_for(text) + text
+    return HEADER + helpers_for(text, interpreted=flavour.interpreted) + text
 
 
 def indent(lines: Sequence[str]) -> list[str]:

@@ -140,7 +140,7 @@ def _compile(job: dict[str, Any]) -> dict[str, Any]:
         options={"num_warps": job["num_warps"], "enable_fp_fusion": True},
     )
     ptx = compiled.asm["ptx"]
-    usage, sass = _disassemble(compiled.asm["cubin"], Path(triton.__file__).parent / "backends" / "nvidia" / "bin")
+    usage, sass = _disassemble(compiled.asm["cubin"], Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
     facts = CompiledKernel(
         name=job["name"],
         target=job["target"],

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from .expr import loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
 from .triton_body import Body, Place, Step, Target, indent, kernel_text, store
-from .triton_launch import cdiv
+from .triton_launch import Flavour, cdiv
 
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
 def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str,
-                     block: Any, source: Place | None = None) -> Step:
+                     flavour: Flavour, source: Place | None = None) -> Step:
     """The kernel that stores targets, all of the full shape.
 
     source: where input 0 is found, if it is not the operator's own.
@@ -50,7 +49,7 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
 
         names: dict[int, str] = {}
         inner = body.lines(roots, names, fetch)
-        inner += [store(names[id(t.root)], t.root.dtype, t.spec, t.req, f"y{k} + base + lane", mask)
+        inner += [store(names[id(t.root)], t.dtype, t.spec, t.req, f"y{k} + base + lane", mask)
                   for k, t in enumerate(targets)]
         return inner
 
@@ -61,8 +60,8 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
     pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
     widest = max(d.itemsize for _, d in pointers)
-    lanes = block(n, 2048 if widest == 1 else 1024)
-    return Step(name, kernel_text(name, parameters, lines, list(sizes)), pointers, sizes, body.scalars(),
+    lanes = flavour.block(n, 2048 if widest == 1 else 1024)
+    return Step(name, kernel_text(name, parameters, lines, list(sizes), flavour), pointers, sizes, body.scalars(),
                 (cdiv(n, lanes),), {"BLOCK": lanes})
 
 

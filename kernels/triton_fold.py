@@ -18,7 +18,7 @@ from .layout import Layout, merge
 from .op import Expression, Req, Shape, Spec
 from .triton_body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, store, tl_type
 from .triton_flat import INT32_ELEMENTS
-from .triton_launch import INTERPRET, cdiv, next_power_of_2
+from .triton_launch import Flavour, cdiv, next_power_of_2
 
 ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
 _INT32 = np.dtype("int32")
@@ -41,8 +41,8 @@ def identity(combine: str, dtype: np.dtype) -> Any:
     return int(info.min if low else info.max)
 
 
-def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: Shape, name: str, block: Any,
-               source: Place | None = None, split: int | None = None) -> list[Step]:
+def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: Shape, name: str,
+               flavour: Flavour, source: Place | None = None, split: int | None = None) -> list[Step]:
     """The kernel, or two, that fold t.root over the axes that t's array does not have.
 
     source: where input 0 is found, if not among the operator's own. split: into how many parts r is cut; None: by size.
@@ -55,10 +55,10 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
     m = math.prod(layout.dims[a] for a in kept)
     r = math.prod(layout.dims[a] for a in folded)
     inner = bool(folded) and folded[-1] == len(layout.dims) - 1
-    block_m, block_r = _tile(m, r, inner, block)
+    block_m, block_r = _tile(m, r, inner, flavour)
     if split is None:
         rows = cdiv(m, block_m)
-        split = 1 if INTERPRET or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
+        split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
     split = max(1, split)
     span = max(1, cdiv(cdiv(r, split), block_r)) * block_r
     split = max(1, cdiv(r, span))
@@ -69,12 +69,12 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
         held = plan.space((split, m), accumulator)
         target = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
     first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, span), inner, accumulator)
-    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source)]
+    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour)]
     if split > 1:
         root: Expr = load(0, accumulator)
         parts = Expression((root,), combine=e.combine)
         last = Target(root, Spec((1, m), t.spec.dtype), t.req, t.place)
-        steps += fold_steps(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", block,
+        steps += fold_steps(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", flavour,
                             source=target.place, split=1)
     return steps
 
@@ -87,13 +87,13 @@ def _accumulator(root: Expr) -> np.dtype:
     return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
 
 
-def _tile(m: int, r: int, inner: bool, block: Any) -> tuple[int, int]:
+def _tile(m: int, r: int, inner: bool, flavour: Flavour) -> tuple[int, int]:
     """Block sizes along m and r: wide along whichever is contiguous."""
-    total = max(16, block(max(1, m) * max(1, r), 2048))
+    total = max(16, flavour.block(max(1, m) * max(1, r), 2048))
     if inner:
         block_r = min(next_power_of_2(r), total)
         return min(next_power_of_2(m), max(1, total // block_r)), block_r
-    block_m = min(next_power_of_2(m), 4096 if INTERPRET else 128, total)
+    block_m = min(next_power_of_2(m), 4096 if flavour.interpreted else 128, total)
     return block_m, min(next_power_of_2(r), max(1, total // block_m))
 
 
@@ -110,7 +110,8 @@ class _Fold:
         self.body = Body([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
         self.sizes: dict[str, int] = {}
 
-    def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: Place | None) -> Step:
+    def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: Place | None,
+             flavour: Flavour) -> Step:
         lines = [*self.body.prologue, *self._sizes()]
         along_m, along_r = ("[:, None]", "[None, :]") if self.inner else ("[None, :]", "[:, None]")
         first, second = ("0", "1")
@@ -139,7 +140,7 @@ class _Fold:
         wide = ": tl.int64" if self.wide else ""
         parameters = [f"x{i}" for i in self.used] + ["y0"] + [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_M: tl.constexpr", "BLOCK_R: tl.constexpr"]
-        return Step(name, kernel_text(name, parameters, lines, list(self.sizes)), pointers, self.sizes,
+        return Step(name, kernel_text(name, parameters, lines, list(self.sizes), flavour), pointers, self.sizes,
                     self.body.scalars(), grid, {"BLOCK_M": block_m, "BLOCK_R": block_r})
 
     def _sizes(self) -> list[str]:

@@ -16,6 +16,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ HEADER = "import triton\nimport triton.language as tl\n\n\n"
 
 MAX_PROGRAMS = 2**31 - 1  # above it, Triton's own launcher starts nothing and says nothing
 _INT32 = range(-(2**31), 2**31)
-_INTERPRETED_BLOCK = 1 << 16
 _lock = threading.RLock()  # the interpreter keeps its grid position in one global
 _loaded: dict[tuple[str, str], Any] = {}
 
@@ -49,10 +49,29 @@ def next_power_of_2(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
+@dataclass(frozen=True)
+class Flavour:
+    """What a kernel's text is printed for.
+
+    interpreted:  for the interpreter, whose cost is per program and hardly per element.
+    largest:      elements one interpreted program may take.
+    """
+
+    interpreted: bool
+    largest: int = 1 << 16
+
+    def block(self, n: int, compiled: int = 1024) -> int:
+        """Elements one program should take of n: `compiled` on a GPU; a power of two, at least 16."""
+        return max(16, min(next_power_of_2(n), self.largest)) if self.interpreted else compiled
+
+
+#: The flavour of this process.
+HERE = Flavour(INTERPRET)
+
+
 def block_for(n: int, compiled: int = 1024) -> int:
-    """Elements one program should take of n: `compiled` on a GPU; as many as sensible in the interpreter, whose cost
-    is per program and hardly per element. A power of two, at least 16."""
-    return max(16, min(next_power_of_2(n), _INTERPRETED_BLOCK)) if INTERPRET else compiled
+    """Elements one program should take of n, in this process."""
+    return HERE.block(n, compiled)
 
 
 def cache_dir() -> Path:

@@ -19,7 +19,7 @@ from .op import Expression, Kernel, Req, Shape, Spec
 from .triton_body import Plan, Target, kernel_name, typed_root
 from .triton_flat import elementwise_step
 from .triton_fold import fold_steps
-from .triton_launch import block_for
+from .triton_launch import HERE, Flavour
 from .triton_row import row_step
 
 
@@ -37,8 +37,8 @@ def triton_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs
 
 
 def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-               name: str = "kernel", block: Any = block_for) -> Plan:
-    """What triton_kernel runs. block(n, compiled): how many elements one program takes of n."""
+               name: str = "kernel", flavour: Flavour = HERE) -> Plan:
+    """What triton_kernel runs."""
     plan = Plan()
     name = kernel_name(name)
     states = dict(e.states)
@@ -51,32 +51,32 @@ def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
     full = full_shape([s.shape for s in (*ins, *(t.spec for t in targets))])
     size = math.prod(full)
     if e.kind == "row":
-        return _plan_rows(plan, e, ins, targets, full, name, block)
+        return _plan_rows(plan, e, ins, targets, full, name, flavour)
     spread = [t for t in targets if t.spec.size == size]
     folded = [t for t in targets if t.spec.size != size]
     late = []  # folds go first, since what is spread may overwrite inputs; a fold that overwrites one waits in scratch
     for k, t in enumerate(folded):
         if t.req == Req.INPLACE and len(targets) > 1:
-            held = plan.space(t.spec.shape, t.root.dtype)
+            held = plan.space(t.spec.shape, t.dtype)
             late.append((held, t))
             t = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
-        plan.steps += fold_steps(plan, e, ins, t, full, f"{name}_fold{k or ''}", block)
+        plan.steps += fold_steps(plan, e, ins, t, full, f"{name}_fold{k or ''}", flavour)
     if spread:
-        plan.steps.append(elementwise_step(e, ins, spread, full, name, block))
+        plan.steps.append(elementwise_step(e, ins, spread, full, name, flavour))
     for held, t in late:
-        plan.steps.append(_copy_step(plan, held, t, f"{name}_copy", block))
+        plan.steps.append(_copy_step(plan, held, t, f"{name}_copy", flavour))
     return plan
 
 
-def _copy_step(plan: Plan, held: int, t: Target, name: str, block: Any) -> Any:
+def _copy_step(plan: Plan, held: int, t: Target, name: str, flavour: Flavour) -> Any:
     spec = plan.spaces[held]
     copy = Expression((load(0, spec.dtype),))
     moved = Target(copy.outputs[0], t.spec, t.req, t.place)
-    return elementwise_step(copy, [spec], [moved], spec.shape, name, block, source=("space", held))
+    return elementwise_step(copy, [spec], [moved], spec.shape, name, flavour, source=("space", held))
 
 
 def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str,
-               block: Any) -> Plan:
+               flavour: Flavour) -> Plan:
     """Rows first; an output that has not all the rows is folded from scratch."""
     if math.prod(full) == 0:
         return plan
@@ -86,15 +86,15 @@ def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence
         if padded[:-1] == full[:-1] and padded[-1] in (1, full[-1]):
             direct.append(t)
         else:
-            wide = float64 if t.root.dtype == np.float64 else float32 if t.root.dtype.kind not in "iub" else t.root.dtype
+            wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype
             held = plan.space(full, wide)
             direct.append(Target(cast(t.root, wide), plan.spaces[held], Req.WRITE, ("space", held)))
             folds.append((held, t))
-    plan.steps.append(row_step(e, ins, direct, full, name))
+    plan.steps.append(row_step(e, ins, direct, full, name, flavour))
     for k, (held, t) in enumerate(folds):
         spec = plan.spaces[held]
         whole = Expression((load(0, spec.dtype),), combine=e.combine)
         moved = Target(whole.outputs[0], t.spec, t.req, t.place)
-        plan.steps += fold_steps(plan, whole, [spec], moved, full, f"{name}_fold{k or ''}", block,
+        plan.steps += fold_steps(plan, whole, [spec], moved, full, f"{name}_fold{k or ''}", flavour,
                                  source=("space", held))
     return plan

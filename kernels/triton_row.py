@@ -15,26 +15,27 @@ from .op import Expression, Shape, Spec
 from .triton_body import Body, Step, Target, indent, kernel_text, literal, store, tl_type
 from .triton_flat import INT32_ELEMENTS
 from .triton_fold import identity
-from .triton_launch import INTERPRET, cdiv, next_power_of_2
+from .triton_launch import Flavour, cdiv, next_power_of_2
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
-def row_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str, *,
-             longest: int = LONGEST_BLOCK) -> Step:
+def row_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str, flavour: Flavour,
+             *, longest: int = LONGEST_BLOCK) -> Step:
     """The kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
     longest: the largest block a row may be held in; a power of two.
     """
-    return _Rows(e, ins, targets, full, longest).step(name)
+    return _Rows(e, ins, targets, full, longest, flavour).step(name)
 
 
 class _Rows:
     """Prints one row kernel."""
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, longest: int):
-        self.ins, self.targets = ins, targets
+    def __init__(self, e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, longest: int,
+                 flavour: Flavour):
+        self.ins, self.targets, self.flavour = ins, targets, flavour
         roots = [t.root for t in targets]
         self.used = loads(roots)
         self.order = topological(roots)
@@ -49,7 +50,7 @@ class _Rows:
         self.wide = self.rows * self.last > INT32_ELEMENTS
         self.block = min(next_power_of_2(self.last), longest)
         self.looped = self.block < self.last
-        budget = 1 << 16 if INTERPRET else 2048
+        budget = 1 << 16 if flavour.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         self.sizes: dict[str, int] = {}
         self.level = self._levels()
@@ -78,7 +79,7 @@ class _Rows:
         parameters += [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
         warps = 4 if self.block * self.block_rows <= 2048 else 8 if self.block <= 8192 else 16
-        return Step(name, kernel_text(name, parameters, lines, list(self.sizes)), pointers, self.sizes,
+        return Step(name, kernel_text(name, parameters, lines, list(self.sizes), self.flavour), pointers, self.sizes,
                     self.body.scalars(), (cdiv(self.rows, self.block_rows),),
                     {"BLOCK_ROWS": self.block_rows, "BLOCK": self.block}, warps)
 
@@ -131,12 +132,11 @@ class _Rows:
             operand = 1 + len(self.used) + k
             if self.along[operand] != along:
                 continue
-            assert t.root.dtype is not None
             mask = "row_inside & inside" if along else "row_inside"
             pointer = f"y{k}{self._offset(operand, 'row')}"
             if self.rows == 1:
                 pointer += " + row" if not along else " + row * last"
-            lines.append(store(names[id(t.root)], t.root.dtype, t.spec, t.req, pointer, f", mask={mask}"))
+            lines.append(store(names[id(t.root)], t.dtype, t.spec, t.req, pointer, f", mask={mask}"))
         return lines
 
     # ---- folds ----

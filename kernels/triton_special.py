@@ -293,7 +293,11 @@ HELPERS: dict[str, str] = {
 }
 
 
-def helpers_for(text: str) -> str:
+# what differs where a kernel is compiled
+_COMPILED = {"_bfloat16": "@triton.jit\ndef _bfloat16(x):\n    return x.to(tl.bfloat16)\n"}
+
+
+def helpers_for(text: str, *, interpreted: bool) -> str:
     """The device functions that text calls, and those they call, each before its first use."""
     ordered: list[str] = []
 
@@ -305,4 +309,5 @@ def helpers_for(text: str) -> str:
                 ordered.append(name)
 
     add(dict.fromkeys(re.findall(r"(?<![\w.])(_\w+)\(", text)))
-    return "".join(HELPERS[name] + "\n\n" for name in ordered)
+    chosen = HELPERS if interpreted else HELPERS | _COMPILED
+    return "".join(chosen[name] + "\n\n" for name in ordered)
