@@ -74,7 +74,7 @@ def _is_ours(filename: str) -> bool:
 def _explain(error: BaseException, name: str, line: str) -> None:
     """Put the operator's name in front of the message and the pushing line behind; where that cannot be, in a note."""
     pushed = f"pushed at {line}" if line else ""
-    plain = type(error).__str__ in (BaseException.__str__, KeyError.__str__)
+    plain = type(error).__str__ in (BaseException.__str__, KeyError.__str__, OSError.__str__)
     if plain and len(error.args) <= 1 and all(isinstance(a, str) for a in error.args):
         text = error.args[0] if error.args else type(error).__name__
         if name and not text.startswith(f"{name}:"):

@@ -100,13 +100,22 @@ def size_class(nbytes: int) -> int:
     return -(-nbytes // step) * step
 
 
+class _Raw(np.ndarray):
+    """Bytes of one size class, aligned: what a pool holds."""
+
+
 class _Owned(np.ndarray):
-    """A block's bytes. Every view has it as its base; when the last is gone, the bytes return to the pool."""
+    """A block's bytes. Every view has it as its base; when the last is gone, the bytes return to the pool.
+
+    NumPy takes as base of a view the first array, going down, that stands on another type than the view's own. That
+    this be the one is why it stands on a `_Raw` and not on a plain array.
+    """
+
+    home: tuple[_HostPool, _Raw, int] | None = None
 
     def __del__(self) -> None:
-        home = getattr(self, "home", None)
-        if home is not None:
-            pool, raw, size = home
+        if self.home is not None:
+            pool, raw, size = self.home
             pool.give(raw, size)
 
 
@@ -116,8 +125,8 @@ class _HostPool:
     def __init__(self, ctx: Context, limit: int):
         self.ctx, self.limit = ctx, limit
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
-        self._free: defaultdict[int, list[np.ndarray]] = defaultdict(list)
-        self._returned: deque[tuple[np.ndarray, int]] = deque()
+        self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
+        self._returned: deque[tuple[_Raw, int]] = deque()
         self._lock = threading.Lock()
         self._in_use = self._pooled = self._peak = 0
 
@@ -136,12 +145,12 @@ class _HostPool:
                 self._peak = self._in_use
         if self._returned:
             self._settle()
-        owned = raw.view(_Owned)
-        owned.home = (self, raw, size)  # type: ignore[attr-defined]
-        memory = owned.view(np.ndarray)[:nbytes]
+        owned = raw[:nbytes].view(_Owned)
+        owned.home = (self, raw, size)
+        memory = owned.view(np.ndarray)
         return cuda.wrap(memory) if self.ctx.is_gpu else memory
 
-    def give(self, raw: np.ndarray, size: int) -> None:
+    def give(self, raw: _Raw, size: int) -> None:
         self._returned.append((raw, size))
         self._settle()
 
@@ -180,7 +189,7 @@ class _HostPool:
         self._free.clear()
         return gone
 
-    def _fresh(self, size: int) -> np.ndarray:
+    def _fresh(self, size: int) -> _Raw:
         for attempt in range(2):
             try:
                 whole = np.empty(size + self.alignment, np.uint8)
@@ -190,7 +199,7 @@ class _HostPool:
                     continue
                 raise self._no_memory(size) from None
             start = -whole.ctypes.data % self.alignment
-            return whole[start:start + size]
+            return whole[start:start + size].view(_Raw)
         raise AssertionError("unreachable")
 
     def _no_memory(self, size: int) -> OutOfMemoryError:
