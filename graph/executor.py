@@ -1,0 +1,347 @@
+"""Executor: a symbol with arrays. Compiled once to a flat list of kernel calls; each pass pushes a few engine operations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import engine
+from ..context import Context
+from ..engine import resource
+from ..errors import GraphError, MXNetError, ShapeError, describe, nearest
+from ..kernels.op import Spec, compiled
+from ..ndarray import NDArray, zeros
+from ..ndarray.chunk import Chunk
+from .fuse import fuse, fused_operators
+from .gradient import add_gradients
+from .node import Entry
+from .options import Options, current
+from .plan import Plan, apply_inplace, plan_memory
+from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower, naive_bytes
+
+#: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
+on_plan: list[Callable[[Program, Plan], None]] = []
+
+
+class Pool:
+    """The memory executors that share it run in, one at a time: one arena, replaced by a larger one when needed."""
+
+    def __init__(self, ctx: Context):
+        self.ctx = ctx
+        self.chunk: Chunk | None = None
+        self.holds: object = None  # the forward pass whose values lie in the arena
+
+    def take(self, nbytes: int) -> Chunk:
+        """A chunk of at least nbytes."""
+        if self.chunk is None or self.chunk.block.nbytes < nbytes:
+            self.chunk = Chunk.new(max(nbytes, 1), self.ctx)
+        return self.chunk
+
+
+class _Segment:
+    """Consecutive steps that are one engine operation."""
+
+    __slots__ = ("calls", "const", "mutable", "name", "opr", "produced", "random", "ready")
+
+    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, target: str,
+                 name: str):
+        self.calls: list[tuple[Any, list[Any], list[Any], str]] = []
+        self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
+        self.random: list[tuple[int, int]] = []  # (call, how many numbers)
+        self.produced: list[tuple[str, NDArray]] = []
+        self.opr: Any = None
+        self.name = name
+        mutable: dict[Any, None] = {arena: None}
+        const: dict[Any, None] = {}
+        for at, step in enumerate(steps):
+            ins = tuple(program.values[v].spec for v in step.inputs)
+            outs = tuple(program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
+            kernel = compiled(step.op, step.params, ins, outs, step.reqs, target, program.train)
+            sources = [arrays[v] for v in step.inputs]
+            targets = [arrays[v] if v >= 0 else None for v in step.outputs]
+            self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
+            draws = step.op.draws(step.params, outs)
+            if draws:
+                self.random.append((at, draws))
+            n = len(sources) - step.auxiliaries
+            const.update(dict.fromkeys(a._chunk.var for a in sources[:n]))
+            mutable.update(dict.fromkeys(a._chunk.var for a in (*targets, *sources[n:]) if a is not None))
+            self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
+        self.mutable = list(mutable)
+        self.const = [v for v in const if v not in mutable]
+
+    def run(self, rc: Any, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
+        """Call every kernel, on the thread and stream the engine chose."""
+        ready = self.ready
+        if ready is None:
+            ready = self.ready = [
+                (k, [a._device() for a in ins], [None if o is None else o._device() for o in outs], name)
+                for k, ins, outs, name in self.calls
+            ]
+        name = ""
+        try:
+            if draws is None:
+                for kernel, ins, outs, name in ready:  # noqa: B007
+                    kernel(rc, ins, outs)
+            else:
+                for at, (kernel, ins, outs, name) in enumerate(ready):  # noqa: B007
+                    if at in draws:
+                        kernel(rc, ins, outs, random=draws[at])
+                    else:
+                        kernel(rc, ins, outs)
+        except MXNetError as failure:
+            raise type(failure)(f"{name}: {failure}") from failure
+        except Exception as failure:
+            raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
+
+    def prepare(self, on: Any) -> None:
+        def run(rc: Any, on_complete: Callable[..., None]) -> None:
+            self.run(rc)
+            on_complete()
+
+        self.opr = on.new_operator(run, self.const, self.mutable, name=self.name)
+
+    def push(self, on: Any, ctx: Context) -> None:
+        """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone."""
+        if not self.random:
+            on.push(self.opr, ctx)
+            return
+        draws = {at: resource.get_random(n, ctx) for at, n in self.random}
+        on.push_sync(lambda rc: self.run(rc, draws), ctx, self.const, self.mutable, name=self.name)
+
+
+class _Compiled:
+    """One program, planned and cut into segments."""
+
+    def __init__(self, program: Program, plan: Plan, forward: list[_Segment], backward: list[_Segment], chunk: Any):
+        self.program, self.plan, self.forward, self.backward, self.chunk = program, plan, forward, backward, chunk
+
+
+class Executor:
+    """A symbol bound to arrays. Made by `Symbol.bind` and `Symbol.simple_bind`.
+
+    outputs:                        the arrays forward writes, the same ones each time.
+    arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is missing where grad_req is "null".
+    """
+
+    def __init__(self, heads: Sequence[Entry], specs: list[list[Spec]], ctx: Context, args: dict[str, NDArray],
+                 grads: dict[str, NDArray], grad_req: dict[str, str], auxes: dict[str, NDArray], symbol: Any,
+                 pool: Pool | None = None, options: Options | None = None):
+        self._heads, self._specs, self._ctx, self._symbol = tuple(heads), specs, ctx, symbol
+        self.arg_dict, self.grad_dict, self.aux_dict = args, grads, auxes
+        self._grad_req = {n: r for n, r in grad_req.items() if n in grads}
+        self._options = options or current()
+        self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
+        self._programs: dict[tuple[bool, bool], _Compiled] = {}
+        self._monitor: Callable[[str, NDArray], None] | None = None
+        self._monitor_all = False
+        self._last: _Compiled | None = None
+        self._head_arrays: dict[int, NDArray] = {}
+        plain = lower(self._heads, specs, False)[0]
+        self._head_values = [plain.values[v] for v in plain.heads]
+        made: dict[int, NDArray] = {}
+        self.outputs: list[NDArray] = []
+        for v, value in zip(plain.heads, self._head_values):
+            if v not in made:
+                given = args if value.kind == ARG else auxes
+                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, ctx)
+            self.outputs.append(made[v])
+
+    # ---- arrays ---------------------------------------------------------------------------------------------------
+    @property
+    def arg_arrays(self) -> list[NDArray]:
+        """Arguments, in the symbol's order."""
+        return list(self.arg_dict.values())
+
+    @property
+    def grad_arrays(self) -> list[NDArray | None]:
+        """Gradients, in argument order; None where there is none."""
+        return [self.grad_dict.get(n) for n in self.arg_dict]
+
+    @property
+    def aux_arrays(self) -> list[NDArray]:
+        """Auxiliary states, in the symbol's order."""
+        return list(self.aux_dict.values())
+
+    @property
+    def output_dict(self) -> dict[str, NDArray]:
+        """Outputs by name."""
+        return dict(zip(self._symbol.list_outputs(), self.outputs))
+
+    def copy_params_from(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any] | None = None,
+                         allow_extra_params: bool = False) -> None:
+        """Copy arrays into the arguments and states of the same names.
+
+        Raises GraphError for a name the symbol lacks, unless allow_extra_params; ShapeError if shapes differ.
+        """
+        for what, given, own in (("argument", arg_params, self.arg_dict), ("auxiliary state", aux_params or {}, self.aux_dict)):
+            for name, array in given.items():
+                if name in own:
+                    _assign(own[name], array, f"copy_params_from: {name}")
+                elif not allow_extra_params:
+                    raise GraphError(f"copy_params_from: the symbol has no {what} {name!r}.{nearest(name, own)} "
+                                     f"Pass allow_extra_params=True to ignore extra ones.")
+
+    # ---- passes ---------------------------------------------------------------------------------------------------
+    def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
+        """Queue the forward pass and return the outputs at once.
+
+        kwargs: arrays to copy into arguments first.
+        """
+        for name, array in kwargs.items():
+            if name not in self.arg_dict:
+                raise GraphError(f"forward: no argument is called {name!r}.{nearest(name, self.arg_dict)}")
+            _assign(self.arg_dict[name], array, f"forward: {name}")
+        program = self._compile(bool(is_train))
+        on = engine.current()
+        for segment in program.forward:
+            segment.push(on, self._ctx)
+            if self._monitor is not None:
+                for name, array in segment.produced:
+                    self._monitor(name, array)
+        self._last = program if is_train else None
+        self.pool.holds = self._last
+        return self.outputs
+
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        """Queue the backward pass: gradients go to `grad_dict` as grad_req says.
+
+        out_grads: derivatives by the outputs, one array or a list; loss layers need none.
+        """
+        program = self._last
+        if program is None or self.pool.holds is not program:
+            raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")
+        given = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
+        if len(given) > len(self.outputs):
+            raise GraphError(f"backward: {len(given)} head gradients for {len(self.outputs)} outputs.")
+        for number in program.program.head_grads:
+            value = self._head_values[number]
+            array = given[number] if number < len(given) else None
+            if array is None:
+                raise GraphError(f"backward: output {value.name} needs a head gradient: {_shown(value.spec)}. "
+                                 f"Pass out_grads=[...]; only loss layers need none.")
+            _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
+        for name in program.program.zero_grads:
+            self.grad_dict[name][:] = 0
+        on = engine.current()
+        for segment in program.backward:
+            segment.push(on, self._ctx)
+        self._last = self.pool.holds = None
+
+    def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
+        """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more."""
+        self._monitor, self._monitor_all = callback, monitor_all
+
+    # ---- seeing what was compiled -----------------------------------------------------------------------------------
+    def memory_plan(self) -> Plan:
+        """The plan of the training program if there are gradients, else of inference; str(plan) is a table."""
+        return self._main().plan
+
+    @property
+    def fused_operators(self) -> int:
+        """How many operators of the graph were merged into fused kernels."""
+        return fused_operators(self._main().program)
+
+    def debug_str(self) -> str:
+        """The compiled program and its memory; the last line is `Total N MB allocated`."""
+        main = self._main()
+        return f"{main.program}\n{main.plan}\nTotal {main.plan.planned_bytes >> 20} MB allocated\n"
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+        """An executor for other input shapes, which shares every array whose shape stays, and the arena.
+
+        Raises ShapeError if an array that was not named changes shape (unless partial_shaping), or grows (unless
+        allow_up_sizing).
+        """
+        return self._symbol._rebind(self, partial_shaping, allow_up_sizing, kwargs)
+
+    # ---- compiling ----------------------------------------------------------------------------------------------------
+    def _main(self) -> _Compiled:
+        return self._compile(bool(self._grad_req), monitored=False)
+
+    def _compile(self, train: bool, monitored: bool | None = None) -> _Compiled:
+        monitored = self._monitor is not None if monitored is None else monitored
+        found = self._programs.get((train, monitored))
+        if found is None:
+            found = self._programs[train, monitored] = self._build(train, monitored)
+        return found
+
+    def _build(self, train: bool, monitored: bool) -> _Compiled:
+        how = self._options
+        program = lower(self._heads, self._specs, train)[0]
+        if train:
+            program = add_gradients(program, self._grad_req)
+        naive = naive_bytes(program)
+        program = fuse(program, how.fuse and not monitored)
+        plan = plan_memory(program, share=how.plan and not monitored, naive=naive)
+        apply_inplace(program, plan)
+        for check in on_plan:
+            check(program, plan)
+        chunk = self.pool.take(plan.arena_bytes)
+        arrays = self._arrays(program, plan, chunk)
+        bulk = 1 if monitored else how.bulk_train if train else how.bulk_infer
+        target = "gpu" if self._ctx.is_gpu else "cpu"
+        name = str(self._symbol.name or "graph")
+
+        def cut(steps: list[Step], what: str) -> list[_Segment]:
+            size = bulk or max(len(steps), 1)
+            cuts = range(0, len(steps), size)
+            names = [f"{name} {what} {i}-{min(i + size, len(steps)) - 1}" for i in cuts]
+            return [_Segment(steps[i:i + size], arrays, program, chunk.var, target, n) for i, n in zip(cuts, names)]
+
+        forward = cut(program.steps[:program.n_forward], "forward")
+        backward = cut(program.steps[program.n_forward:], "backward")
+        on = engine.current()
+        oprs = []
+        for segment in (*forward, *backward):
+            segment.prepare(on)
+            oprs.append(segment.opr)
+        weakref.finalize(self, _delete, on, oprs).atexit = False
+        return _Compiled(program, plan, forward, backward, chunk)
+
+    def _arrays(self, program: Program, plan: Plan, chunk: Chunk) -> dict[int, NDArray]:
+        arrays: dict[int, NDArray] = {}
+        for number, v in enumerate(program.heads):
+            arrays[v] = self.outputs[number]
+        for number, v in program.head_grads.items():
+            if number not in self._head_arrays:
+                self._head_arrays[number] = _array(program.values[v].spec, self._ctx)
+            arrays[v] = self._head_arrays[number]
+        for v, value in enumerate(program.values):
+            if value.kind == ARG:
+                arrays[v] = self.arg_dict[value.name]
+            elif value.kind == AUX:
+                arrays[v] = self.aux_dict[value.name]
+            elif value.kind == GRAD:
+                arrays[v] = self.grad_dict[value.name]
+            elif value.kind == ZERO:
+                arrays[v] = zeros(value.spec.shape, self._ctx, value.spec.dtype)
+            elif value.kind == INNER and plan.offsets[v] >= 0:
+                arrays[v] = NDArray._from_chunk(chunk, plan.offsets[v], value.spec.shape, value.spec.dtype)
+            else:
+                assert v in arrays or value.kind in (INNER, HEAD, OUTPUT), value
+        return arrays
+
+
+def _array(spec: Spec, ctx: Context) -> NDArray:
+    return NDArray._from_chunk(Chunk.new(max(spec.nbytes, 1), ctx), 0, spec.shape, spec.dtype)
+
+
+def _assign(own: NDArray, given: Any, what: str) -> None:
+    shape = tuple(getattr(given, "shape", np.shape(given)))
+    if shape != own.shape:
+        raise ShapeError(f"{what} is {describe(own)}, the given array {describe(given) if hasattr(given, 'shape') else shape}. "
+                         f"Reshape it, or bind with its shape.")
+    own[:] = given
+
+
+def _shown(spec: Spec) -> str:
+    return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"
+
+
+def _delete(on: Any, oprs: list[Any]) -> None:
+    for opr in oprs:
+        on.delete_operator(opr)

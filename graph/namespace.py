@@ -1,0 +1,170 @@
+"""mx.sym: one function for every operator and alias, made when it is first asked for, so later registrations appear too."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..dtype import as_dtype
+from ..errors import GraphError
+from ..kernels import op as ops
+from ..kernels.op import Op
+from ..kernels.params import REQUIRED, format_value
+from .executor import Executor as Executor
+from .naming import AttrScope as AttrScope
+from .symbol import Group as Group
+from .symbol import Number, Symbol, binary, create
+from .symbol import Variable as Variable
+from .symbol import fromjson as fromjson
+from .symbol import load as load
+from .symbol import load_json as load_json
+from .symbol import var as var
+
+_made: dict[str, tuple[Op, Callable[..., Symbol]]] = {}
+
+
+def function(name: str) -> Callable[..., Symbol]:
+    """The function that makes symbols of the operator called name, with its real signature."""
+    op = ops.get(name)
+    found = _made.get(name)
+    if found is None or found[0] is not op:
+        found = _made[name] = (op, _function(op, name))
+    return found[1]
+
+
+def _function(op: Op, name: str) -> Callable[..., Symbol]:
+    def make(*args: Any, **kwargs: Any) -> Symbol:
+        return create(op, args, kwargs)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"{op.doc or op.name}\n\nname, attr: of the node. Returns: a Symbol."
+    make.__signature__ = signature(op)  # type: ignore[attr-defined]
+    return make
+
+
+def signature(op: Op) -> inspect.Signature:
+    """Inputs, then parameters, then name and attr."""
+    kind = inspect.Parameter
+    parts: list[inspect.Parameter] = []
+    variadic = any(d.name == "num_args" for d in op.params)
+    if variadic:
+        parts.append(kind("data", kind.VAR_POSITIONAL))
+    else:
+        parts += [kind(n, kind.POSITIONAL_OR_KEYWORD, default=None) for n in _inputs(op)]
+    taken = {p.name for p in parts} | {"name", "attr", "out", "kwargs"}
+    where = kind.KEYWORD_ONLY if variadic else kind.POSITIONAL_OR_KEYWORD
+    for d in op.params:
+        if d.name not in taken and d.name.isidentifier():
+            default = inspect.Parameter.empty if d.default is REQUIRED else d.default
+            parts.append(kind(d.name, where if default is not inspect.Parameter.empty or variadic else kind.KEYWORD_ONLY,
+                              default=default))
+    parts.sort(key=lambda p: p.kind)
+    parts += [kind("name", kind.KEYWORD_ONLY, default=None), kind("attr", kind.KEYWORD_ONLY, default=None),
+              kind("kwargs", kind.VAR_KEYWORD)]
+    return inspect.Signature(parts, return_annotation=Symbol)
+
+
+def _inputs(op: Op) -> tuple[str, ...]:
+    if op.input_names:
+        return op.input_names
+    try:
+        p = op.parse({d.name: d.choices[0] if d.choices else _sample(d.kind) for d in op.params if d.default is REQUIRED})
+        return (*op.arguments(p), *op.auxiliaries(p))
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError):
+        return ()
+
+
+def _sample(kind: str) -> Any:
+    return {"shape": (1, 1), "str": "", "dtype": "float32", "bool": False, "floats": (1.0,)}.get(kind, 1)
+
+
+class _Prefixed:
+    """`mx.sym.random`, `mx.sym.linalg`, ...: operators whose names begin with a prefix."""
+
+    def __init__(self, *prefixes: str):
+        self._prefixes = prefixes
+
+    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+        known = ops.registered()
+        for prefix in self._prefixes:
+            if prefix + name in known:
+                return function(prefix + name)
+        raise AttributeError(f"mx.sym: no operator {self._prefixes[0]}{name}.")
+
+    def __dir__(self) -> list[str]:
+        return sorted(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))
+
+
+random = _Prefixed("_random_", "random_", "_sample_", "sample_")
+linalg = _Prefixed("_linalg_", "linalg_")
+contrib = _Prefixed("_contrib_")
+image = _Prefixed("_image_")
+sparse = _internal = op = _Prefixed("", "_")
+
+
+def zeros(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """A node that gives zeros [shape]."""
+    return _filled("_zeros", shape, dtype, kwargs)
+
+
+def ones(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """A node that gives ones [shape]."""
+    return _filled("_ones", shape, dtype, kwargs)
+
+
+def full(shape: Any, val: float, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """A node that gives val everywhere [shape]."""
+    return _filled("_full", shape, dtype, {"value": val, **kwargs})
+
+
+def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, dtype: Any = None,
+           **kwargs: Any) -> Symbol:
+    """A node that gives start, start + step, ... below stop, each `repeat` times."""
+    given = {"start": start, "stop": stop, "step": step, "repeat": repeat, "dtype": as_dtype(dtype).name, **kwargs}
+    return create(ops.get("_arange"), (), given)
+
+
+def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
+    return create(ops.get("_eye"), (), {"N": N, "M": M, "k": k, "dtype": as_dtype(dtype).name, **kwargs})
+
+
+def _filled(name: str, shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    return create(ops.get(name), (), {"shape": format_value(shape), "dtype": as_dtype(dtype).name, **kwargs})
+
+
+def _either(both: str, scalar: str, reverse: str) -> Callable[[Any, Any], Any]:
+    def call(left: Any, right: Any) -> Any:
+        if isinstance(left, Symbol):
+            made = binary(both, scalar, left, right)
+        elif isinstance(right, Symbol) and isinstance(left, Number):
+            made = binary(None, reverse, right, left)
+        else:
+            made = NotImplemented
+        if made is NotImplemented:
+            raise GraphError(f"{both.lstrip('_')}: one side must be a Symbol, the other a Symbol or a number: "
+                             f"{type(left).__name__}, {type(right).__name__}.")
+        return made
+
+    call.__name__ = both.lstrip("_")
+    call.__doc__ = f"{both.lstrip('_')} of symbols or numbers, element by element."
+    return call
+
+
+pow = power = _either("_power", "_power_scalar", "_rpower_scalar")
+maximum = _either("_maximum", "_maximum_scalar", "_maximum_scalar")
+minimum = _either("_minimum", "_minimum_scalar", "_minimum_scalar")
+hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar")
+
+
+def __getattr__(name: str) -> Any:
+    if name in ops.registered():
+        return function(name)
+    close = ops.nearest(name, ops.registered())
+    raise AttributeError(f"mx.sym: no operator is called {name!r}.{close}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *ops.registered()})

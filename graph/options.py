@@ -1,0 +1,59 @@
+"""Switches of the executor, for tests and for finding a fault: fusion, memory plan, bulk size."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..errors import ParameterError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a graph is compiled.
+
+    fuse:        merge elementwise operators (TRITIUM_FUSION=0 turns it off).
+    plan:        let arrays share memory (TRITIUM_MEMORY_PLAN=0).
+    bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
+    bulk_infer:  the same for inference; 0 is the whole pass.
+    """
+
+    fuse: bool = True
+    plan: bool = True
+    bulk_train: int = 15
+    bulk_infer: int = 0
+
+
+_current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("tritium_graph_options", default=None)
+
+
+def current() -> Options:
+    """The options of the innermost `with options(...)`, else those of the environment."""
+    found = _current.get()
+    if found is not None:
+        return found
+    return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15))
+
+
+@contextlib.contextmanager
+def options(**changes: bool | int) -> Iterator[Options]:
+    """`with options(fuse=False): ...`: graphs bound inside are compiled so."""
+    token = _current.set(replace(current(), **changes))
+    try:
+        yield current()
+    finally:
+        _current.reset(token)
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "1").lower() not in ("0", "false", "off")
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal():
+        raise ParameterError(f"{name}: {text!r} is not a whole number.")
+    return int(text)

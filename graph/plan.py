@@ -1,0 +1,206 @@
+"""The memory plan: every inner value gets a byte range in one arena.
+
+Two values share bytes only if the last reader of one runs before the first writer of the other, or where an operator
+allows its output to take the place of an input that nobody reads later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..kernels.op import Req
+from .program import INNER, OUTPUT, ZERO, Program, naive_bytes
+
+ALIGNMENT = 256  # bytes
+_TRY_ALL = 20_000  # groups up to which several packing orders are tried
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where every inner value lies.
+
+    offsets:            [values] bytes into the arena; -1 for values that are not in it.
+    arena_bytes:        the arena's length.
+    output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
+    planned_bytes:      arena and outputs.
+    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: no plan can be smaller.
+    naive_bytes:        with memory of its own for every value.
+    live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
+    inplace:            {output value: input value whose bytes it takes}.
+    """
+
+    offsets: list[int]
+    arena_bytes: int
+    output_bytes: int
+    lower_bound_bytes: int
+    naive_bytes: int
+    live: list[tuple[int, int] | None]
+    inplace: dict[int, int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    @property
+    def planned_bytes(self) -> int:
+        return self.arena_bytes + self.output_bytes
+
+    def table(self) -> list[dict[str, int | str]]:
+        """One row per value in the arena, by offset: name, offset, nbytes, first and last step."""
+        rows = [(self.offsets[v], v) for v, span in enumerate(self.live) if span is not None]
+        return [
+            {"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
+            for at, v in sorted(rows) if (span := self.live[v]) is not None
+        ]
+
+    def __str__(self) -> str:
+        head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "
+                f"lower bound {self.lower_bound_bytes:,}, naive {self.naive_bytes:,}")
+        rows = [f"{r['offset']:>14,} {r['nbytes']:>14,}  {r['first']:>6}-{r['last']:<6} {r['name']}" for r in self.table()]
+        return "\n".join([head, f"{'offset':>14} {'bytes':>14}  {'steps':<13} value", *rows])
+
+
+def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None) -> Plan:
+    """Give every inner value of program its place. Steps whose output takes an input's place get the request INPLACE.
+
+    share:  False gives every value bytes of its own.
+    naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
+    """
+    values, steps = program.values, program.steps
+    live = lifetimes(program)
+    sizes = [v.spec.nbytes for v in values]
+    inplace = _take_places(program, live, sizes) if share else {}
+    group = list(range(len(values)))
+    for out in sorted(inplace, key=lambda v: live[v] or (0, 0)):
+        group[out] = group[inplace[out]]
+    spans: dict[int, tuple[int, int]] = {}
+    for v, span in enumerate(live):
+        if span is not None:
+            old = spans.get(group[v], span)
+            spans[group[v]] = (min(old[0], span[0]), max(old[1], span[1]))
+    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
+    if share:
+        at, total = _pack_best(items)
+    else:
+        at, total = {}, 0
+        for size, _, _, g in items:
+            at[g] = total
+            total += size
+    offsets = [at[group[v]] if span is not None else -1 for v, span in enumerate(live)]
+    outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
+    return Plan(offsets, total, outputs, _peak(items, len(steps)) + outputs, naive_bytes(program) if naive is None else naive,
+                live, inplace, [v.name for v in values], sizes)
+
+
+def apply_inplace(program: Program, plan: Plan) -> None:
+    """Mark the outputs that take an input's place with the request INPLACE."""
+    for step in program.steps:
+        if any(o in plan.inplace for o in step.outputs):
+            step.reqs = tuple(
+                Req.INPLACE if r == Req.WRITE and plan.inplace.get(o, -1) in step.inputs else r
+                for o, r in zip(step.outputs, step.reqs)
+            )
+
+
+def lifetimes(program: Program) -> list[tuple[int, int] | None]:
+    """(first step that writes, last step that writes or reads) of every inner value; None for others and unused ones."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        for v in (*step.outputs, *step.inputs):
+            if v >= 0 and program.values[v].kind == INNER:
+                first.setdefault(v, i)
+                last[v] = i
+    return [(first[v], last[v]) if v in first else None for v in range(len(program.values))]
+
+
+def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int]) -> dict[int, int]:
+    """{output: input}: outputs that may take the bytes of an input which ends with the step."""
+    taken: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        used: set[int] = set()
+        for at_in, at_out in step.op.inplace(step.params):
+            if at_in >= len(step.inputs) or at_out >= len(step.outputs):
+                continue
+            source, target = step.inputs[at_in], step.outputs[at_out]
+            span, source_span = (live[target] if target >= 0 else None), live[source]
+            if span is None or source_span is None or target in taken or source in used:
+                continue
+            if (source_span[1] == i and span[0] == i and sizes[source] == sizes[target] and step.inputs.count(source) == 1
+                    and step.reqs[at_out] == Req.WRITE):  # fmt: skip
+                taken[target] = source
+                used.add(source)
+    return taken
+
+
+def _aligned(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment
+
+
+def _peak(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
+    change = [0] * (steps + 2)
+    for size, first, last, _ in items:
+        change[first] += size
+        change[last + 1] -= size
+    peak = now = 0
+    for c in change:
+        now += c
+        peak = max(peak, now)
+    return peak
+
+
+def _pack_best(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
+    """Pack in several orders, keep the smallest result."""
+    by_size = sorted(items, key=lambda t: (-t[0], t[1], t[3]))
+    best = _pack(by_size)
+    if len(items) <= _TRY_ALL:
+        for key in (lambda t: (-(t[2] - t[1] + 1) * t[0], t[1], t[3]), lambda t: (-(t[2] - t[1]), -t[0], t[3]),
+                    lambda t: (t[1], -t[0], t[3])):  # fmt: skip
+            found = _pack(sorted(items, key=key))
+            if found[1] < best[1]:
+                best = found
+    return best
+
+
+class _Spans:
+    """Placed intervals of steps, found by overlap: kept by length class, then by start."""
+
+    def __init__(self):
+        self.classes: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {}
+
+    def add(self, first: int, last: int, low: int, high: int) -> None:
+        k = (last - first + 1).bit_length()
+        self.classes.setdefault(k, {}).setdefault(first >> k, []).append((first, last, low, high))
+
+    def overlapping(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Byte ranges of the intervals that share a step with first..last."""
+        found: list[tuple[int, int]] = []
+        for k, cells in self.classes.items():
+            low, high = (first - (1 << k)) >> k, last >> k
+            keys = range(low, high + 1) if high - low < len(cells) else [c for c in cells if low <= c <= high]
+            for c in keys:
+                for f, l, a, b in cells.get(c, ()):
+                    if f <= last and l >= first:
+                        found.append((a, b))
+        return found
+
+
+def _pack(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
+    """Put each item (size, first, last, id), in the given order, into the tightest gap that is free all its life."""
+    spans, at, total = _Spans(), {}, 0
+    for size, first, last, g in items:
+        if size == 0:
+            at[g] = 0
+            continue
+        place, tightest, end = -1, -1, 0
+        for low, high in sorted(spans.overlapping(first, last)):
+            gap = low - end
+            if gap >= size and (tightest < 0 or gap < tightest):
+                place, tightest = end, gap
+            end = max(end, high)
+        if place < 0:
+            place = end
+        at[g] = place
+        spans.add(first, last, place, place + size)
+        total = max(total, place + size)
+    return at, total
+

@@ -1,0 +1,59 @@
+"""An independent look at a memory plan: quadratic, obvious, and written without the planner's ideas.
+
+check_plan(program, plan) raises AssertionError naming the two values that share bytes while both are alive.
+"""
+
+import numpy as np
+from tritium.kernels.op import Req
+
+
+def alive(program):
+    """{inner value: (first step that touches it, last step that touches it)}."""
+    spans = {}
+    for i, step in enumerate(program.steps):
+        for v in [*step.inputs, *step.outputs]:
+            if v >= 0 and program.values[v].kind == "inner":
+                spans[v] = (spans[v][0] if v in spans else i, i)
+    return spans
+
+
+def may_take_place(program, early, late, i):
+    """Whether step i is the declared place where `late` is written over `early`, which it reads once."""
+    step = program.steps[i]
+    for a, b in step.op.inplace(step.params):
+        if a < len(step.inputs) and b < len(step.outputs) and step.inputs[a] == early and step.outputs[b] == late:
+            return step.inputs.count(early) == 1 and step.reqs[b] != Req.ADD
+    return False
+
+
+def check_plan(program, plan):
+    spans = alive(program)
+    written = set()
+    for i, step in enumerate(program.steps):
+        for v in step.inputs:
+            if program.values[v].kind == "inner":
+                assert v in written, f"step {i} ({step.name}) reads {program.values[v].name} before anything wrote it"
+        for v, req in zip(step.outputs, step.reqs):
+            if v >= 0 and program.values[v].kind == "inner":
+                assert v in written or req != Req.ADD, f"step {i} ({step.name}) adds to {program.values[v].name}, never written"
+                assert v not in written or req == Req.ADD, f"step {i} ({step.name}) overwrites {program.values[v].name}"
+                written.add(v)
+    values = sorted(spans)
+    first = np.array([spans[v][0] for v in values], int)
+    last = np.array([spans[v][1] for v in values], int)
+    low = np.array([plan.offsets[v] for v in values], int)
+    high = low + np.array([program.values[v].spec.nbytes for v in values], int)
+    assert all(o >= 0 and o % 256 == 0 for o in low), "an offset is missing or not aligned"
+    assert all(h <= plan.arena_bytes for h in high), "a value ends outside the arena"
+    for n, v in enumerate(values):
+        clash = (first <= last[n]) & (first[n] <= last) & (low < high[n]) & (low[n] < high)
+        for m in np.flatnonzero(clash):
+            w = values[m]
+            if w == v:
+                continue
+            early, late = (v, w) if spans[v][0] < spans[w][0] else (w, v)
+            at = spans[late][0]
+            ok = spans[early][1] == at and may_take_place(program, early, late, at) and plan.offsets[v] == plan.offsets[w]
+            assert ok, (f"{program.values[v].name} and {program.values[w].name} share bytes {max(low[n], low[m])}..{min(high[n], high[m])} "
+                        f"in steps {max(first[n], first[m])}..{min(last[n], last[m])}")
+    assert plan.lower_bound_bytes <= plan.planned_bytes

@@ -1,0 +1,44 @@
+"""Random small networks as symbols, for comparing one way of running a graph with another."""
+
+import numpy as np
+import tritium.graph as g
+from hypothesis import strategies as st
+
+sym = g.namespace
+
+
+@st.composite
+def networks(draw, most=14):
+    """(symbol, {argument: shape}): elementwise runs with fan-out, matrix products, broadcasts, splits, several outputs."""
+    rows, cols = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * 2
+    with g.NameManager():
+        pool = [sym.Variable("a", shape=(rows, cols)), sym.Variable("b", shape=(rows, cols))]
+        shapes = {"a": (rows, cols), "b": (rows, cols)}
+        for k in range(draw(st.integers(1, most))):
+            x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
+            kind = draw(st.sampled_from(["add", "mul", "sub", "tanh", "relu", "scale", "dense", "broadcast", "split", "square", "twice"]))
+            if kind == "dense":
+                pool.append(sym.FullyConnected(x, num_hidden=cols, name=f"fc{k}"))
+                shapes[f"fc{k}_weight"], shapes[f"fc{k}_bias"] = (cols, cols), (cols,)
+            elif kind == "broadcast":
+                pool.append(sym.broadcast_add(x, sym.Variable(f"v{k}", shape=(1, cols)), name=f"bc{k}"))
+                shapes[f"v{k}"] = (1, cols)
+            elif kind == "split":
+                parts = sym.SliceChannel(x, num_outputs=2, axis=1, name=f"split{k}")
+                pool.append(sym.Concat(parts[draw(st.integers(0, 1))], parts[1], dim=1, name=f"cat{k}"))
+            else:
+                pool.append({
+                    "add": lambda: x + y, "mul": lambda: x * y, "sub": lambda: x - y, "tanh": lambda: sym.tanh(x),
+                    "relu": lambda: sym.relu(x), "scale": lambda: x * draw(st.sampled_from([0.5, -1.5, 2])),
+                    "square": lambda: sym.square(x), "twice": lambda: x * x + x,
+                }[kind]())
+        heads = draw(st.lists(st.sampled_from(pool[2:]), min_size=1, max_size=3))
+        symbol = g.Group(heads)
+    used = symbol.list_arguments()
+    return symbol, {n: s for n, s in shapes.items() if n in used}
+
+
+def values(shapes, seed):
+    """Arrays for the arguments: small, float32."""
+    rng = np.random.default_rng(seed)
+    return {n: rng.normal(scale=0.5, size=s).astype("float32") for n, s in shapes.items()}

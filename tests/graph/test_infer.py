@@ -1,0 +1,91 @@
+"""Inference: MXNet 1.9.1's answers on small graphs; both directions; errors."""
+
+import json
+import warnings
+from pathlib import Path
+
+import pytest
+from tritium.errors import DTypeError, MXNetError, ShapeError
+from tritium.graph import namespace as sym
+from tritium.graph.infer import infer_shapes
+from tritium.graph.node import topological
+from tritium.kernels import op as ops
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "infer_shape"
+CASES = json.loads((GOLDEN / "cases.json").read_text())
+TYPES = json.loads((GOLDEN / "types.json").read_text())
+
+
+def load(case):
+    missing = {n["op"] for n in json.loads(case["symbol"])["nodes"]} - {"null"} - set(ops.registered())
+    if missing:
+        pytest.skip(f"no operator {', '.join(sorted(missing))} yet")
+    return sym.load_json(case["symbol"])
+
+
+def spelled(shapes):
+    return [tuple(s) if s is not None else None for s in shapes]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['name']}{'-partial' if c.get('partial') else ''}")
+def test_shapes_are_mxnets(case):
+    symbol = load(case)
+    known = {k: tuple(v) for k, v in case["known"].items()}
+    infer = symbol.infer_shape_partial if case.get("partial") else symbol.infer_shape
+    if case.get("error"):
+        with pytest.raises(MXNetError):
+            infer(**known)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what cannot be told warns, which test_symbol checks
+        got = infer(**known)
+    if case["arg_shapes"] is None:
+        assert got == (None, None, None)
+        return
+    assert symbol.list_arguments() == case["arguments"]
+    assert [spelled(g) for g in got] == [spelled(case[k]) for k in ("arg_shapes", "out_shapes", "aux_shapes")]
+
+
+@pytest.mark.parametrize("case", TYPES, ids=lambda c: c["name"])
+def test_types_are_mxnets(case):
+    symbol = load(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            got = symbol.infer_type(**case["known"])
+        except MXNetError:
+            assert case.get("error")
+            return
+    assert not case.get("error")
+    if case["arg_types"] is None:
+        assert got == (None, None, None)
+        return
+    names = [[None if t is None else t.__name__ for t in part] for part in got]
+    assert names == [case["arg_types"], case["out_types"], case["aux_types"]]
+
+
+def test_backwards_through_a_long_chain():
+    y = x = sym.Variable("x")
+    for _ in range(20_000):
+        y = sym.relu(y)
+    z = y + sym.Variable("z")
+    order = topological([z._outputs[0][0]])
+    shapes = infer_shapes(order, {"z": (3, 4)})
+    assert shapes[0] == [(3, 4)] and order[0] is x._outputs[0][0]
+
+
+def test_disagreement_names_node_operator_inputs_and_rule():
+    y = sym.elemwise_add(sym.Variable("a"), sym.Variable("b"), name="sum1")
+    with pytest.raises(ShapeError, match=r"sum1 \(elemwise_add\): .*Inputs: lhs a \(2, 3\), rhs b \(2, 4\)\."):
+        y.infer_shape(a=(2, 3), b=(2, 4))
+
+
+def test_declared_shape_that_is_no_shape():
+    with pytest.raises(ShapeError, match="w: __shape__ 'import os' is not a tuple of whole numbers"):
+        sym.Variable("w", attr={"__shape__": "import os"}).infer_shape()
+
+
+def test_types_that_disagree():
+    y = sym.elemwise_add(sym.Variable("a"), sym.Variable("b"), name="sum1")
+    with pytest.raises(DTypeError, match=r"sum1 \(elemwise_add\): .*float16.*float32"):
+        y.infer_type(a="float16", b="float32")

@@ -1,0 +1,113 @@
+"""Symbol JSON: golden files of MXNet 1.9.1, older dialects, and files that are wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tritium.errors import FileError
+from tritium.graph import namespace as sym
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "symbols"
+
+
+@pytest.mark.parametrize("net", ["mlp", "lenet", "digits_mlp"])
+def test_golden_files_go_through_unchanged(net, tmp_path):
+    text = (GOLDEN / f"{net}-symbol.json").read_text()
+    symbol = sym.load(str(GOLDEN / f"{net}-symbol.json"))
+    assert json.loads(symbol.tojson()) == json.loads(text)
+    symbol.save(str(tmp_path / "s.json"))
+    assert sym.load(str(tmp_path / "s.json")).tojson() == symbol.tojson()
+
+
+def test_dialect_0_8():
+    text = json.dumps({"nodes": [
+        {"op": "null", "param": {}, "name": "data", "inputs": [], "backward_source_id": -1, "attr": {"lr_mult": "0.2"}},
+        {"op": "null", "param": {}, "name": "w", "inputs": [], "backward_source_id": -1, "attr": {"mine": "x"}},
+        {"op": "null", "param": {}, "name": "b", "inputs": [], "backward_source_id": -1},
+        {"op": "FullyConnected", "param": {"no_bias": "False", "num_hidden": "8"}, "name": "fc", "inputs": [[0, 0], [1, 0], [2, 0]],
+         "backward_source_id": -1, "attr": {"mine": "x", "weight_lr_mult": "1.2"}},
+    ], "arg_nodes": [0, 1, 2], "heads": [[3, 0]]})  # fmt: skip
+    symbol = sym.fromjson(text)
+    assert symbol.list_arguments() == ["data", "w", "b"] and symbol.infer_shape(data=(2, 5))[1] == [(2, 8)]
+    assert symbol.attr_dict()["data"]["__lr_mult__"] == "0.2" and symbol.attr_dict()["w"]["__lr_mult__"] == "1.2"
+    again = sym.fromjson(symbol.tojson().replace('"mine": "x",', "").replace('"mine": "x"', '"__mine__": "x"'))
+    assert again.list_arguments() == ["data", "w", "b"]
+
+
+def test_dialect_0_9():
+    text = json.dumps({"nodes": [
+        {"op": "null", "name": "x", "inputs": [], "attr": {"ctx_group": "g"}},
+        {"op": "Activation", "name": "r", "inputs": [[0, 0, 0]], "attr": {"act_type": "relu", "ctx_group": "g"}},
+    ], "arg_nodes": [0], "node_row_ptr": [0, 1, 2], "heads": [[1, 0, 0]], "attrs": {"mxnet_version": ["int", 905]}})  # fmt: skip
+    symbol = sym.fromjson(text)
+    assert symbol.attr("act_type") == "relu" and symbol.attr("ctx_group") == "g"
+
+
+def good():
+    return json.loads(sym.FullyConnected(sym.Variable("data"), num_hidden=3, name="fc").tojson())
+
+
+def broken(path, value):
+    def change(graph):
+        at = graph
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+        return graph
+    return change
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (broken(["nodes", 3, "inputs", 0], [3, 0, 0]), r"node 3 \('fc', FullyConnected\): input reads node 3; only nodes before it, 0 to 2"),
+    (broken(["nodes", 3, "inputs", 0], [-1, 0, 0]), "input reads node -1"),
+    (broken(["nodes", 3, "inputs", 0], [0, 7, 0]), "input reads output 7 of 'data', which has 1"),
+    (broken(["nodes", 3, "inputs", 0], ["0", 0]), r"input \['0', 0\] is not \[node, output, version\]"),
+    (broken(["nodes", 3, "inputs", 0], [True, 0, 0]), "is not \\[node, output, version\\]"),
+    (broken(["nodes", 3, "inputs"], [[0, 0, 0]]), "node 3 .*: 1 inputs, FullyConnected takes 3: data, weight, bias"),
+    (broken(["nodes", 3, "op"], "FullyConected"), "FullyConected: no such operator. Did you mean 'FullyConnected'"),
+    (broken(["nodes", 3, "attrs"], {"num_hidden": "many"}), "num_hidden='many' is not a whole number"),
+    (broken(["nodes", 3, "attrs"], {"num_hidden": 3}), "'attrs' is not an object of strings"),
+    (broken(["nodes", 3, "name"], None), "node 3 has no strings 'op' and 'name'"),
+    (broken(["nodes", 0, "inputs"], [[0, 0, 0]]), "reads node 0; only nodes before it"),
+    (broken(["heads"], []), "'heads' is empty"),
+    (broken(["heads"], [[9, 0, 0]]), "heads reads node 9"),
+    (broken(["nodes"], {}), "it has no lists 'nodes' and 'heads'"),
+    (broken(["arg_nodes"], [77]), "'arg_nodes' is not a list of node numbers"),
+    (broken(["nodes", 3, "subgraphs"], [{}]), "it holds subgraphs"),
+])  # fmt: skip
+def test_wrong_files_are_refused_by_node(change, message):
+    with pytest.raises(FileError, match=message):
+        sym.fromjson(json.dumps(change(good())))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "it is not JSON"), ("[1, 2]", "it has no lists"), ("[" * 100_000, "nested too deeply|it is not JSON"),
+    ('{"nodes": [NaN], "heads": []}', "NaN is no JSON number"), ("\x00\x01", "it is not JSON"),
+])  # fmt: skip
+def test_texts_that_are_no_symbol(text, message):
+    with pytest.raises(FileError, match=message):
+        sym.fromjson(text)
+
+
+def test_counts_a_file_cannot_justify_are_refused():
+    graph = json.loads(sym.Concat(sym.Variable("a"), sym.Variable("b"), name="c").tojson())
+    graph["nodes"][2]["attrs"]["num_args"] = "1000000000"
+    with pytest.raises(FileError, match="num_args='1000000000', but the node has 2 inputs"):
+        sym.fromjson(json.dumps(graph))
+    graph = json.loads(sym.SliceChannel(sym.Variable("a"), num_outputs=2, name="s").tojson())
+    graph["nodes"][1]["attrs"]["num_outputs"] = "999999999"
+    with pytest.raises(FileError, match="num_outputs='999999999'"):
+        sym.fromjson(json.dumps(graph))
+
+
+def test_binary_file(tmp_path):
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileError, match=r"x.json: not a symbol: it is not text"):
+        sym.load(str(tmp_path / "x.json"))
+
+
+def test_a_long_chain_is_written_and_read():
+    y = sym.Variable("x")
+    for _ in range(3000):
+        y = sym.relu(y)
+    assert len(sym.fromjson(y.tojson()).get_internals()) == 3001

@@ -1,0 +1,141 @@
+"""Symbol: what MXNet 1.9.1 answered to the same calls."""
+
+import copy
+import json
+import pickle
+
+import pytest
+from tritium.errors import GraphError, OperatorError, ParameterError, ShapeError
+from tritium.graph import Group, Symbol, Variable
+from tritium.graph import namespace as sym
+
+
+def dense(x, name="fc1", **kw):
+    return sym.FullyConnected(x, num_hidden=3, name=name, **kw)
+
+
+def last(symbol):
+    return json.loads(symbol.tojson())["nodes"][-1]
+
+
+def test_missing_inputs_become_variables():
+    y = dense(Variable("data"))
+    assert y.list_arguments() == ["data", "fc1_weight", "fc1_bias"]
+    assert y.list_outputs() == ["fc1_output"] and y.name == "fc1" and repr(y) == "<Symbol fc1>"
+    assert dense(Variable("data"), no_bias=True).list_arguments() == ["data", "fc1_weight"]
+    assert sym.FullyConnected(num_hidden=2, name="f2").list_arguments() == ["f2_data", "f2_weight", "f2_bias"]
+
+
+@pytest.mark.parametrize(("make", "op", "attrs"), [
+    (lambda a, b: a + b, "elemwise_add", None), (lambda a, b: a - b, "elemwise_sub", None),
+    (lambda a, b: a * b, "elemwise_mul", None), (lambda a, b: a / b, "elemwise_div", None),
+    (lambda a, b: a + 1, "_plus_scalar", {"scalar": "1"}), (lambda a, b: 1 - a, "_rminus_scalar", {"scalar": "1"}),
+    (lambda a, b: 2 / a, "_rdiv_scalar", {"scalar": "2"}), (lambda a, b: -a, "_mul_scalar", {"scalar": "-1.0"}),
+    (lambda a, b: a**b, "_power", None), (lambda a, b: a % 2, "_mod_scalar", {"scalar": "2"}),
+    (lambda a, b: a != b, "_not_equal", None), (lambda a, b: 1 < a, "_greater_scalar", {"scalar": "1"}),
+    (lambda a, b: a.sum(axis=1), "sum", {"axis": "1"}), (lambda a, b: a.reshape((2, 3)), "Reshape", {"shape": "(2, 3)"}),
+    (lambda a, b: sym.maximum(a, 2), "_maximum_scalar", {"scalar": "2"}), (lambda a, b: sym.pow(2, a), "_rpower_scalar", {"scalar": "2"}),
+    (lambda a, b: sym.zeros((2, 3)), "_zeros", {"dtype": "float32", "shape": "(2, 3)"}),
+    (lambda a, b: sym.Concat(a, b, dim=0), "Concat", {"dim": "0", "num_args": "2"}),
+    (lambda a, b: sym.clip(a, 0, 1), "clip", {"a_min": "0", "a_max": "1"}),
+])  # fmt: skip
+def test_operators_make_mxnets_nodes(make, op, attrs):
+    node = last(make(Variable("a"), Variable("b")))
+    assert node["op"] == op and node.get("attrs") == attrs
+
+
+def test_variable_attributes():
+    v = Variable("x", shape=(2, 0), lr_mult=2.0, wd_mult=0.5, dtype="float16", init='["one", {}]', attr={"foo": "bar"})
+    assert v.list_attr() == {"__dtype__": "2", "__init__": '["one", {}]', "__lr_mult__": "2.0", "__shape__": "(2, 0)",
+                             "__wd_mult__": "0.5", "foo": "bar", "lr_mult": "2.0", "wd_mult": "0.5"}
+
+
+def test_attributes_go_to_the_variables_an_operator_makes():
+    y = dense(Variable("a"), attr={"ctx_group": "x", "lr_mult": "2"})
+    assert y.attr("num_hidden") == "3" and y.attr("lr_mult") == "2"
+    assert y.attr_dict()["fc1_weight"]["__ctx_group__"] == "x"
+    special = dense(Variable("a"), attr={"weight_lr_mult": "7"})
+    assert special.attr_dict()["fc1_weight"]["__lr_mult__"] == "7" and "__lr_mult__" not in special.attr_dict()["fc1_bias"]
+
+
+def test_composition_renames_and_leaves_the_original():
+    x = dense(Variable("a"), name="f3")
+    y = x(a=dense(Variable("z"), name="f2"), name="comp")
+    assert y.list_arguments() == ["z", "f2_weight", "f2_bias", "f3_weight", "f3_bias"] and y.name == "comp"
+    assert x.list_arguments() == ["a", "f3_weight", "f3_bias"] and x.name == "f3"
+    assert x(Variable("q")).list_arguments() == ["q", "f3_weight", "f3_bias"]
+    with pytest.raises(GraphError, match="no argument is called 'f3_wieght'. Did you mean 'f3_weight'"):
+        x(f3_wieght=Variable("q"))
+
+
+def test_groups_internals_children():
+    a = Variable("a")
+    y = sym.relu(dense(a), name="r")
+    group = Group([a, y])
+    assert repr(group) == "<Symbol group [a, r]>" and group.list_outputs() == ["a", "r_output"] and group.name is None
+    inner = y.get_internals()
+    assert inner.list_outputs() == ["a", "fc1_weight", "fc1_bias", "fc1_output", "r_output"]
+    assert inner["fc1_output"].name == "fc1" and inner["a"].list_outputs() == ["a"]
+    assert y.get_children().list_outputs() == ["fc1_output"] and a.get_children() is None
+    with pytest.raises(GraphError, match="no output is called 'fc1_outptu'. Did you mean 'fc1_output'"):
+        inner["fc1_outptu"]
+
+
+def test_several_outputs():
+    s = sym.SliceChannel(Variable("a"), num_outputs=3, name="s")
+    assert s.list_outputs() == ["s_output0", "s_output1", "s_output2"] and len(s) == 3
+    assert s[1].list_outputs() == ["s_output1"] and [o.list_outputs()[0] for o in s][2] == "s_output2"
+    assert len(s[1:]) == 2
+    with pytest.raises(IndexError, match="Symbol: output 3 of 3"):
+        s[3]
+    with pytest.raises(GraphError, match=r"relu: a symbol with 3 outputs \(s_output0, s_output1, s_output2\) was given where one"):
+        sym.relu(s)
+
+
+def test_copies_are_independent():
+    y = dense(Variable("a"))
+    for z in (copy.copy(y), copy.deepcopy(y), pickle.loads(pickle.dumps(y))):
+        assert z.tojson() == y.tojson()
+        z._set_attr(foo="bar")
+    assert y.attr("foo") is None
+
+
+def test_shapes_both_ways_and_what_cannot_be_told():
+    y = dense(Variable("a"))
+    assert y.infer_shape(a=(4, 5)) == ([(4, 5), (3, 5), (3,)], [(4, 3)], [])
+    assert y.infer_shape((4, 5))[1] == [(4, 3)]
+    assert y.infer_shape_partial()[0][0] == ()
+    with pytest.warns(UserWarning, match=r"cannot decide the shape of: a \(\)"):
+        assert y.infer_shape() == (None, None, None)
+    with pytest.raises(GraphError, match=r"infer_shape: no argument is called 'zzz'. Arguments: a, fc1_weight, fc1_bias"):
+        y.infer_shape(a=(4, 5), zzz=(3,))
+
+
+def test_types():
+    y = dense(Variable("a"))
+    arguments, outputs, _ = y.infer_type(a="float16")
+    assert [t.__name__ for t in arguments + outputs] == ["float16"] * 4
+    with pytest.warns(UserWarning, match="cannot decide the type of: a"):
+        assert y.infer_type() == (None, None, None)
+    assert y.infer_type_partial() == ([None] * 3, [None], [])
+
+
+def test_errors_say_what_to_do():
+    a = Variable("a")
+    with pytest.raises(AttributeError, match="mx.sym: no operator is called 'Convolutoin'. Did you mean 'Convolution'"):
+        sym.Convolutoin
+    with pytest.raises(ParameterError, match="FullyConnected: unknown parameter 'num_hiden'. Did you mean 'num_hidden'"):
+        sym.FullyConnected(a, num_hiden=3)
+    with pytest.raises(OperatorError, match="no input is called 'wieght'. Did you mean 'weight'"):
+        dense(a, wieght=a)
+    with pytest.raises(GraphError, match="input 'data' was given twice"):
+        dense(a, data=a)
+    with pytest.raises(GraphError, match="relu: 2 inputs were given, it takes 1: "):
+        sym.relu(a, a)
+    with pytest.raises(GraphError, match="has no value before it is bound"):
+        bool(a)
+    with pytest.raises(TypeError):
+        a + "x"
+    with pytest.raises(ShapeError, match=r"fc1 \(FullyConnected\): .*Inputs: data a \(4, 5\), weight fc1_weight \(3, 6\)"):
+        dense(a).infer_shape(a=(4, 5), fc1_weight=(3, 6))
+    assert isinstance(a + 1, Symbol)
