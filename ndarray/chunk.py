@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import engine
 from ..context import Context
-from ..engine import storage
+from ..engine import Var, storage
 from ..errors import ShapeError
 from ..kernels.op import Spec
+
+_TINY = 512  # bytes: NumPy's own cache of small memory is faster than the pool
 
 
 class Chunk:
@@ -24,7 +25,11 @@ class Chunk:
     @staticmethod
     def new(nbytes: int, ctx: Context) -> Chunk:
         """Uninitialised bytes. Raises OutOfMemoryError, ContextError."""
-        return Chunk(storage.alloc(nbytes, ctx), engine.current().new_variable(), ctx)
+        if nbytes <= _TINY and not ctx.is_gpu:
+            block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx)
+        else:
+            block = storage.alloc(nbytes, ctx)
+        return Chunk(block, Var(), ctx)
 
 
 class Layout:

@@ -9,7 +9,17 @@ from .call import call_op
 from .core import ArrayCore
 
 #: MXNet's methods that are operators of the same name with the array as first input.
-NAMES = ["abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmax_channel", "argmin", "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt", "ceil", "clip", "cos", "cosh", "degrees", "depth_to_space", "diag", "dot", "erf", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor", "gamma", "gammaln", "log", "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum", "norm", "one_hot", "ones_like", "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat", "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array", "slice", "slice_axis", "slice_like", "softmax", "softmin", "softsign", "sort", "space_to_depth", "split", "split_v2", "sqrt", "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose", "trunc", "zeros_like"]
+NAMES = [
+    "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmax_channel", "argmin",
+    "argsort", "broadcast_axes", "broadcast_like", "broadcast_to", "cbrt", "ceil", "clip", "cos", "cosh", "degrees",
+    "depth_to_space", "diag", "dot", "erf", "exp", "expand_dims", "expm1", "fix", "flatten", "flip", "floor",
+    "gamma", "gammaln", "log", "log10", "log1p", "log2", "log_softmax", "max", "mean", "min", "nanprod", "nansum",
+    "norm", "one_hot", "ones_like", "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat",
+    "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array",
+    "slice", "slice_axis", "slice_like", "softmax", "softmin", "softsign", "sort", "space_to_depth", "split",
+    "split_v2", "sqrt", "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose",
+    "trunc", "zeros_like",
+]
 
 
 class Fluent(ArrayCore):

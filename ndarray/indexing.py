@@ -71,14 +71,14 @@ class Indexing(ArrayCore):
         else:
             with np.errstate(all="ignore"):
                 value = np.array(value).astype(self._layout.dtype)
-        value_shape = value.shape
+        value_shape: tuple[int, ...] = value.shape
         while len(value_shape) > part.ndim and value_shape[0] == 1:
             value_shape = value_shape[1:]
         if not _fits(value_shape, part.shape):
             raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {part.shape}, a part of "
                              f"{describe(self)}.")
         if value_shape != value.shape:
-            value = value.reshape(value_shape)
+            value = reshape_view(value, value_shape) if isinstance(value, ArrayCore) else value.reshape(value_shape)
         assign(self, key, value)
 
     def reshape(self, *shape: Any, reverse: bool = False, **given: Any) -> Any:

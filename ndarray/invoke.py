@@ -15,6 +15,7 @@ from .chunk import Chunk, Layout, layout
 from .core import allocate, wrap
 from .tape import OpNode, refuse_in_place, state
 
+_INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
 _LIMIT = 16384  # plans kept; a program with ever new shapes must not grow for ever
 
 
@@ -29,7 +30,6 @@ class Plan:
         "_kernels",
         "ctx",
         "draws",
-        "gradient",
         "inplace",
         "ins",
         "kernel",
@@ -38,6 +38,7 @@ class Plan:
         "op",
         "outs",
         "p",
+        "prop",
         "target",
         "train",
         "visible",
@@ -50,6 +51,8 @@ class Plan:
         self.visible = op.visible_outputs(p)
         self.draws = op.draws(p, [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
+        small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= _INLINE
+        self.prop = "inline" if small else None
         self._kernels: dict[tuple[Req, ...], Any] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
 
@@ -147,7 +150,7 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
         def run(rc: Any) -> None:
             kernel(rc, _arrays(inputs), _arrays(outputs))
 
-    engine.current().push_sync(run, plan.ctx, const, mutable, name=plan.name)
+    engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:
@@ -173,7 +176,8 @@ def execute_copy(src: Any, dst: Any) -> None:
     def run(_: Any) -> None:
         dst._device()[...] = src._device()
 
-    engine.current().push_sync(run, dst.ctx, const, [dst._chunk.var], name="copy")
+    small = dst._layout.target == "cpu" and dst._layout.nbytes <= _INLINE
+    engine.current().push_sync(run, dst.ctx, const, [dst._chunk.var], prop="inline" if small else None, name="copy")
 
 
 def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None) -> Plan:

@@ -12,12 +12,16 @@ from ..errors import ShapeError, describe
 from .chunk import layout
 from .core import ArrayCore, allocate
 
+_INLINE = 16384  # bytes: what is smaller is done at once, if nothing has to be waited for
+
 
 def push(name: str, ctx: Any, fn: Any, reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
     """Queue fn(run) behind everything that touches its arrays; an array that is written is not read as well."""
     var = writes._chunk.var
     const = list(dict.fromkeys(a._chunk.var for a in reads if a._chunk.var is not var))
-    engine.current().push_sync(fn, ctx, const, [var], name=name)
+    small = writes._layout.target == "cpu" and all(
+        a._layout.target == "cpu" and a._layout.nbytes <= _INLINE for a in (writes, *reads))
+    engine.current().push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
 
 
 def host(a: ArrayCore) -> np.ndarray:
