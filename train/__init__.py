@@ -1,0 +1,13 @@
+"""Training: Module, optimizers, metrics, initializers, schedules, callbacks, checkpoints."""
+
+from . import callback, initializer, lr_scheduler, metric, model, module, monitor, optimizer
+from .base_module import BaseModule
+from .executor_group import ExecutorGroup
+from .model import BatchEndParam
+from .module import Module
+from .monitor import Monitor
+
+__all__ = [
+    "BaseModule", "BatchEndParam", "ExecutorGroup", "Module", "Monitor", "callback", "initializer", "lr_scheduler",
+    "metric", "model", "module", "monitor", "optimizer",
+]

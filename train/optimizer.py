@@ -6,8 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .. import ndarray as nd
 from ..ndarray import NDArray, zeros
-from ..ndarray import namespace as nd
 from .optimizer_base import Index, Optimizer, Updater, create, get_updater, register
 
 __all__ = ["NAG", "SGD", "Adam", "Optimizer", "Updater", "create", "get_updater", "register"]
@@ -73,12 +73,7 @@ class NAG(Optimizer):
         if state is None:
             nd.sgd_update(weight, grad, out=weight, **common)
             return
-        g = grad * common["rescale_grad"]
-        if self.clip_gradient is not None:
-            g = nd.clip(g, -self.clip_gradient, self.clip_gradient)
-        step = (g + weight * common["wd"]) * common["lr"]
-        state[:] = state * self.momentum - step
-        weight[:] = weight + state * self.momentum - step
+        nd.nag_mom_update(weight, grad, state, out=weight, momentum=self.momentum, **common)
 
 
 @register

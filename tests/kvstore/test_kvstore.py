@@ -1,7 +1,6 @@
 """kv.create: names, and the errors for those it does not know."""
 
 import pytest
-
 import tritium as mx
 from tritium.errors import MXNetError, ParameterError
 
@@ -18,7 +17,7 @@ def test_stores_across_machines_are_not_built(name):
 
 
 def test_unknown_names():
-    with pytest.raises(ParameterError, match="no store of type 'locl'. Did you mean 'local'"):
+    with pytest.raises(ParameterError, match="no store of type 'locl'"):
         mx.kv.create("locl")
     with pytest.raises(ParameterError, match="the type must be a string, not 3"):
         mx.kv.create(3)

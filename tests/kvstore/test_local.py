@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 import tritium as mx
 from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
 

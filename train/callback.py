@@ -1,0 +1,116 @@
+"""Callbacks: functions that `fit` and `score` call after batches and epochs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ParameterError
+from .model import BatchEndParam, save_checkpoint
+
+
+class Speedometer:
+    """Logs samples per second, and the metric, every `frequent` batches.
+
+    batch_size:  samples in a batch.
+    auto_reset:  let each line's metric begin anew.
+    """
+
+    def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True,
+                 clock: Callable[[], float] = time.perf_counter):
+        if frequent < 1:
+            raise ParameterError(f"Speedometer: frequent={frequent} must be at least 1 batch.")
+        self.batch_size = batch_size
+        self.frequent = int(frequent)
+        self.auto_reset = auto_reset
+        self.init = False
+        self.tic = 0.0
+        self.last_count = 0
+        self._clock = clock
+
+    def __call__(self, param: BatchEndParam) -> None:
+        count = param.nbatch
+        if self.last_count > count:
+            self.init = False
+        self.last_count = count
+        if not self.init:
+            self.init, self.tic = True, self._clock()
+            return
+        if count % self.frequent:
+            return
+        took = self._clock() - self.tic
+        speed = self.frequent * self.batch_size / took if took > 0 else math.inf
+        text, values = "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec", []
+        start = count - self.frequent
+        if param.eval_metric is None:
+            text, start = "Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", None
+        else:
+            for name, value in param.eval_metric.get_name_value():
+                text += "\t%s=%f"
+                values += [name, value]
+            if self.auto_reset:
+                param.eval_metric.reset_local()
+        logging.info(text, param.epoch, *([] if start is None else [start]), count, speed, *values)
+        self.tic = self._clock()
+
+
+class ProgressBar:
+    """Logs a bar of `length` characters that is full after `total` batches."""
+
+    def __init__(self, total: int, length: int = 80):
+        self.bar_len = length
+        self.total = total
+
+    def __call__(self, param: BatchEndParam) -> None:
+        done = param.nbatch / self.total
+        filled = round(self.bar_len * done)
+        bar = "=" * filled + "-" * (self.bar_len - filled)
+        logging.info("[%s] %s%s\r", bar, math.ceil(100 * done), "%")
+
+
+class LogValidationMetricsCallback:
+    """Logs the metric after a validation; an `eval_end_callback`."""
+
+    def __call__(self, param: BatchEndParam) -> None:
+        if param.eval_metric is None:
+            return
+        for name, value in param.eval_metric.get_name_value():
+            logging.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)
+
+
+def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEndParam], None]:
+    """A batch callback that logs the metric every `period` batches."""
+
+    def callback(param: BatchEndParam) -> None:
+        if param.nbatch % period == 0 and param.eval_metric is not None:
+            for name, value in param.eval_metric.get_name_value():
+                logging.info("Iter[%d] Batch[%d] Train-%s=%f", param.epoch, param.nbatch, name, value)
+            if auto_reset:
+                param.eval_metric.reset_local()
+
+    return callback
+
+
+def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
+    """An epoch callback that writes PREFIX-symbol.json and PREFIX-0001.params after every `period`th epoch."""
+    period = max(1, int(period))
+
+    def callback(epoch: int, symbol: Any, arg_params: Any, aux_params: Any) -> None:
+        if (epoch + 1) % period == 0:
+            save_checkpoint(prefix, epoch + 1, symbol, arg_params, aux_params)
+
+    return callback
+
+
+def module_checkpoint(mod: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False) -> Callable[..., None]:
+    """An epoch callback like do_checkpoint that can also write the optimizer's states."""
+    period = max(1, int(period))
+
+    def callback(epoch: int, symbol: Any = None, arg_params: Any = None, aux_params: Any = None) -> None:
+        if (epoch + 1) % period == 0:
+            mod.save_checkpoint(prefix, epoch + 1, save_optimizer_states)
+
+    return callback
