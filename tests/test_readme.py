@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-EXAMPLES = re.findall(r"^## (.+?)$(?:(?!^## ).)*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.M | re.S)
+EXAMPLES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.M | re.S)
 
 
 def test_there_are_three_short_examples():
@@ -23,6 +23,8 @@ def test_an_example_runs(code, tmp_path, monkeypatch):
 
 def test_links_lead_somewhere():
     for document in ("README.md", "CONTRIBUTING.md"):
-        text = README.with_name(document).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-            assert README.with_name(target).exists(), f"{document}: {target}"
+        text = re.sub(r"```.*?```", "", README.with_name(document).read_text(encoding="utf-8"), flags=re.S)
+        targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", text)
+        assert targets
+        for target in targets:
+            assert (README.parent / target).exists(), f"{document}: {target}"
