@@ -1,0 +1,83 @@
+"""Triton: what the regression losses and MakeLoss compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from ..triton_launch import block_for, cdiv, launch
+from .triton_gemm import wide
+
+
+@triton.jit
+def _sigmoid(x, y, n: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n, other=0).to(WIDE)
+    e = tl.exp(-tl.abs(v))
+    out = tl.where(v >= 0, 1, e) / (1 + e)
+    if ADD:
+        out += tl.load(y + i, mask=i < n, other=0).to(WIDE)
+    tl.store(y + i, out.to(y.dtype.element_ty), mask=i < n)
+
+
+@triton.jit
+def _difference(y, label, dx, n: tl.int64, scale, SIGN: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
+                BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    d = tl.load(y + i, mask=i < n, other=0).to(WIDE) - tl.load(label + i, mask=i < n, other=0).to(WIDE)
+    if SIGN:
+        d = tl.where(d > 0, 1, tl.where(d < 0, -1, 0)).to(WIDE)
+    d = d * scale
+    if ADD:
+        d += tl.load(dx + i, mask=i < n, other=0).to(WIDE)
+    tl.store(dx + i, d.to(dx.dtype.element_ty), mask=i < n)
+
+
+@triton.jit
+def _count_above(x, count, n, threshold, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        total += ((i < n) & (tl.load(x + i, mask=i < n, other=0).to(tl.float32) > threshold)).to(tl.int32)
+    tl.store(count, tl.maximum(tl.sum(total), 1))
+
+
+@triton.jit
+def _constant(dx, count, n: tl.int64, scale, VALID: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
+              BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    out = tl.zeros((BLOCK,), WIDE) + scale
+    if VALID:
+        out = out / tl.load(count).to(WIDE)
+    if ADD:
+        out += tl.load(dx + i, mask=i < n, other=0).to(WIDE)
+    tl.store(dx + i, out.to(dx.dtype.element_ty), mask=i < n)
+
+
+def sigmoid(run: Any, x: Any, y: Any, *, add: bool) -> None:
+    """y = (or +=) 1 / (1 + exp(-x))."""
+    n = x.numel()
+    block = block_for(n)
+    launch(_sigmoid, (cdiv(n, block),), x, y, n, stream=run.stream, ADD=add, WIDE=wide(y), BLOCK=block)
+
+
+def difference(run: Any, y: Any, label: Any, dx: Any, *, scale: float, sign: bool, add: bool) -> None:
+    """dx = (or +=) scale · (y - label), or of its sign."""
+    n = y.numel()
+    block = block_for(n)
+    launch(_difference, (cdiv(n, block),), y, label, dx, n, float(scale), stream=run.stream, SIGN=sign, ADD=add,
+           WIDE=wide(dx), BLOCK=block)
+
+
+def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: bool) -> None:
+    """dx = (or +=) scale; with x, divided by how many of its elements are above threshold, at least 1."""
+    n, count = dx.numel(), dx
+    if x is not None:
+        count = run.space((1,), np.int32)
+        launch(_count_above, (1,), x, count, n, float(threshold), stream=run.stream, BLOCK=block_for(n, 4096))
+    block = block_for(n)
+    launch(_constant, (cdiv(n, block),), dx, count, n, float(scale), stream=run.stream, VALID=x is not None, ADD=add,
+           WIDE=wide(dx), BLOCK=block)

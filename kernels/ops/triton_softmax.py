@@ -1,0 +1,148 @@
+"""Triton: softmax along any axis, its derivative, and the derivative of SoftmaxOutput."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from ..triton_launch import INTERPRET, cdiv, launch, next_power_of_2
+from .triton_gemm import wide
+
+
+@triton.jit
+def _forward(x, y, length, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.constexpr, LENGTH: tl.constexpr,
+             ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    base = ((r // inner) * N * inner + r % inner)[:, None]
+    live = (r < rows)[:, None]
+    end = tl.zeros((BR, 1), tl.int64) + N
+    if LENGTH:
+        end = tl.minimum(end, tl.load(length + r, mask=r < rows, other=0).to(tl.int64)[:, None])
+    top = tl.full((BR, 1), float("-inf"), WIDE)
+    for start in range(0, N, BC):
+        c = (start + tl.arange(0, BC))[None, :]
+        v = tl.load(x + base + c * inner, mask=live & (c < end), other=0).to(WIDE) * scale
+        top = tl.maximum(top, tl.max(tl.where(c < end, v, float("-inf")), axis=1, keep_dims=True))
+    total = tl.zeros((BR, 1), WIDE)
+    for start in range(0, N, BC):
+        c = (start + tl.arange(0, BC))[None, :]
+        v = tl.load(x + base + c * inner, mask=live & (c < end), other=0).to(WIDE) * scale
+        total += tl.sum(tl.where(c < end, tl.exp(v - top), 0), axis=1, keep_dims=True)
+    for start in range(0, N, BC):
+        c = (start + tl.arange(0, BC))[None, :]
+        v = tl.load(x + base + c * inner, mask=live & (c < end), other=0).to(WIDE) * scale
+        if LOG:
+            out = tl.where(c < end, v - top - tl.log(total), float("-inf"))
+        else:
+            out = tl.where(c < end, tl.exp(v - top) / total, 0)
+        if ADD:
+            out += tl.load(y + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        tl.store(y + base + c * inner, out.to(y.dtype.element_ty), mask=live & (c < N))
+
+
+@triton.jit
+def _backward(dy, y, dx, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.constexpr, ADD: tl.constexpr,
+              WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    base = ((r // inner) * N * inner + r % inner)[:, None]
+    live = (r < rows)[:, None]
+    total = tl.zeros((BR, 1), WIDE)
+    for start in range(0, N, BC):
+        c = (start + tl.arange(0, BC))[None, :]
+        g = tl.load(dy + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        if not LOG:
+            g = g * tl.load(y + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        total += tl.sum(g, axis=1, keep_dims=True)
+    for start in range(0, N, BC):
+        c = (start + tl.arange(0, BC))[None, :]
+        g = tl.load(dy + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        v = tl.load(y + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        if LOG:
+            out = (g - tl.exp(v) * total) * scale
+        else:
+            out = v * (g - total) * scale
+        if ADD:
+            out += tl.load(dx + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
+        tl.store(dx + base + c * inner, out.to(dx.dtype.element_ty), mask=live & (c < N))
+
+
+@triton.jit
+def _count_labels(label, count, n, ignored, BLOCK: tl.constexpr):
+    total = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, n, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        k = tl.load(label + i, mask=i < n, other=0).to(tl.int32)
+        total += ((i < n) & (k != ignored)).to(tl.int32)
+    tl.store(count, tl.maximum(tl.sum(total), 1))
+
+
+@triton.jit
+def _loss(y, label, head, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignored, hit, miss,
+          SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr, HEAD: tl.constexpr, ADD: tl.constexpr,
+          WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    c = (tl.program_id(1) * BC + tl.arange(0, BC))[None, :]
+    at = ((r // inner) * N * inner + r % inner)[:, None] + c * inner
+    live = (r < rows)[:, None] & (c < N)
+    out = tl.load(y + at, mask=live, other=0).to(WIDE)
+    if SOFT:
+        out = (out - tl.load(label + at, mask=live, other=0).to(WIDE)) * scale
+    else:
+        k = tl.load(label + r, mask=r < rows, other=0).to(tl.int32)[:, None]
+        out = (out - tl.where(c == k, hit, miss)) * scale
+        if VALID:
+            out = out / tl.load(count).to(WIDE)
+        if IGNORE:
+            out = tl.where(k == ignored, 0, out)
+    if HEAD:
+        out = out * tl.load(head + at, mask=live, other=0).to(WIDE)
+    if ADD:
+        out += tl.load(dx + at, mask=live, other=0).to(WIDE)
+    tl.store(dx + at, out.to(dx.dtype.element_ty), mask=live)
+
+
+def _blocks(rows: int, n: int) -> tuple[int, int]:
+    """Rows and columns of one program."""
+    columns = max(16, min(next_power_of_2(n), 1 << 14 if INTERPRET else 1 << 12))
+    budget = (1 << 17 if INTERPRET else 1 << 12) // columns
+    return max(1, min(next_power_of_2(rows), budget)), columns
+
+
+def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: float = 1.0, log: bool = False,
+            length: Any = None, add: bool = False) -> None:
+    """y = (or +=) softmax of scale · x seen as [outer, n, inner], along n; its logarithm with log."""
+    outer, n, inner = shape
+    br, bc = _blocks(outer * inner, n)
+    launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer * inner, n, inner,
+           float(scale), stream=run.stream, LOG=log, LENGTH=length is not None, ADD=add, WIDE=wide(x), BR=br, BC=bc)
+
+
+def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool,
+             add: bool) -> None:
+    """dx = (or +=) the derivative by x of forward."""
+    outer, n, inner = shape
+    br, bc = _blocks(outer * inner, n)
+    launch(_backward, (cdiv(outer * inner, br),), dy, y, dx, outer * inner, n, inner, float(scale),
+           stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+
+
+def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
+                  dx: Any, *, add: bool) -> None:
+    """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label, and the head if p uses it."""
+    outer, n, inner = shape
+    rows, valid, ignored = outer * inner, p.normalization == "valid" and not soft, int(p.ignore_label)
+    y, label, head = (*inputs, dx)[:3]
+    count = dx
+    if valid:
+        count = run.space((1,), np.int32)
+        launch(_count_labels, (1,), label, count, rows, ignored, stream=run.stream,
+               BLOCK=max(16, min(next_power_of_2(rows), 1 << 14)))
+    br, bc = _blocks(rows, n)
+    miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0
+    launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, head, count, dx, rows, n, inner, float(scale), ignored,
+           float(1 - p.smooth_alpha), float(miss), stream=run.stream, SOFT=soft, IGNORE=p.use_ignore, VALID=valid,
+           HEAD=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
