@@ -14,6 +14,7 @@ from ..errors import EngineError
 from .bulk import Bulk
 from .deps import Task, Var
 from .failure import Failure, first, here
+from .interrupt import shielded
 from .run import RunContext
 
 #: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the pushing thread;
@@ -170,6 +171,7 @@ class Engine:
         return mine is not None and mine.take(task)
 
     # ---- failures -----------------------------------------------------------------------------------------------
+    @shielded
     def _fail(self, task: Task, error: BaseException) -> Failure:
         """Record that task raised error."""
         failure = Failure(error, task.name, task.origin, task.seq)

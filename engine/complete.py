@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..errors import EngineError
 from .deps import Task
+from .interrupt import shielded
 
 
 class Completion:
@@ -20,6 +21,7 @@ class Completion:
         self._task, self._then = task, then
         self._open = [True]
 
+    @shielded
     def __call__(self, error: BaseException | None = None) -> None:
         if not self.close():
             raise EngineError(f"{self._task.name or 'push_async'}: on_complete was called after the operator had ended. "
@@ -28,6 +30,7 @@ class Completion:
             error = EngineError(f"{self._task.name or 'push_async'}: failed: {error}")
         self._then(self._task, error)
 
+    @shielded
     def close(self) -> bool:
         """Whether it was open; it is not any more. Atomic."""
         try:
@@ -36,6 +39,7 @@ class Completion:
             return False
         return True
 
+    @shielded
     def __del__(self) -> None:
         if self._open and self.close():
             self._then(self._task, EngineError(f"{self._task.name or 'push_async'}: on_complete was dropped without "

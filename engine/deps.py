@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .failure import Failure
+from .interrupt import shielded
 
 
 class Var:
@@ -78,6 +79,7 @@ class Task:
         return self.failure
 
 
+@shielded
 def add(task: Task) -> bool:
     """Put task behind everything added before that it must not overtake; whether it may run now."""
     waits = 0
@@ -103,6 +105,7 @@ def add(task: Task) -> bool:
     return not waits
 
 
+@shielded
 def done(task: Task) -> Sequence[Task]:
     """Let go of task's vars, leaving its mark on those it mutates; the tasks that this set free, in order."""
     freed: list[Task] = []
@@ -119,6 +122,7 @@ def done(task: Task) -> Sequence[Task]:
     return freed
 
 
+@shielded
 def _grant(v: Var, queue: deque[tuple[Task, bool]], freed: list[Task]) -> None:
     """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""
     while queue:

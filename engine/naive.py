@@ -16,6 +16,7 @@ from .blas import limit_blas
 from .complete import Completion
 from .deps import Task, Var, add, done
 from .failure import Failure
+from .interrupt import install, opens, shielded
 from .run import RunContext
 
 
@@ -28,6 +29,7 @@ class NaiveEngine(Engine):
     def __init__(self) -> None:
         super().__init__()
         limit_blas()
+        install()
         self._queue: deque[Task] = deque()
         self._turn = threading.RLock()
         self._lanes: dict[tuple[str, int], _Lane] = {}
@@ -72,6 +74,7 @@ class NaiveEngine(Engine):
             lane = self._lanes[key] = _Lane(self, ctx)
         return lane
 
+    @shielded
     def _submit(self, task: Task) -> None:
         self._queue.append(task)
         while self._queue and self._turn.acquire(False):
@@ -82,6 +85,7 @@ class NaiveEngine(Engine):
             finally:
                 self._turn.release()
 
+    @shielded
     def _run_queue(self) -> None:
         self._depth += 1
         try:
@@ -90,6 +94,7 @@ class NaiveEngine(Engine):
         finally:
             self._depth -= 1
 
+    @shielded
     def _execute(self, task: Task) -> None:
         if self._depth > 1:  # a running function waits: it cannot wait for what it holds itself
             self._refuse_own(task)
@@ -112,6 +117,7 @@ class NaiveEngine(Engine):
         else:
             self._finish(task)
 
+    @opens
     def _call(self, task: Task) -> None:
         assert task.fn is not None
         if not task.wants_complete:
@@ -136,6 +142,7 @@ class NaiveEngine(Engine):
         del on_complete  # so that a function that lost it is noticed
         ended.acquire()
 
+    @shielded
     def _finish(self, task: Task) -> None:
         task.fn = None
         done(task)

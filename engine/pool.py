@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..context import Context
 from . import cuda
 from .deps import Task
+from .interrupt import shielded
 from .run import Helpers, RunContext
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Pool:
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()
 
+    @shielded
     def put(self, task: Task) -> None:
         """Have task run by a worker."""
         if task.priority:
@@ -85,11 +87,13 @@ class Pool:
         """Whether a worker executes something."""
         return any(_running.get(t.ident or 0) is not None for t in self._threads)
 
+    @shielded
     def lend(self) -> None:
         """A worker is about to block: start another in its place."""
         with self._lock:
             self._add_thread()
 
+    @shielded
     def give_back(self) -> None:
         """A worker goes on: end one."""
         self._plain.append(None)
@@ -113,11 +117,13 @@ class Pool:
             _pools.pop(t.ident or 0, None)
         self._reset()
 
+    @shielded
     def _start(self) -> None:
         with self._lock:
             while len(self._threads) < self.size:
                 self._add_thread()
 
+    @shielded
     def _add_thread(self) -> None:
         self._threads = [t for t in self._threads if t.is_alive()]
         t = threading.Thread(target=self._work, name=f"tritium-{self.ctx}-{self.kind}", daemon=True)

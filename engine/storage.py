@@ -19,6 +19,7 @@ from ..context import Context, missing_gpu
 from ..dtype import as_dtype
 from ..errors import EngineError, OutOfMemoryError
 from . import cuda
+from .interrupt import shielded
 
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 GPU_ALIGNMENT = 256  # bytes: what cudaMalloc promises
@@ -113,6 +114,7 @@ class _Owned(np.ndarray):
 
     home: tuple[_HostPool, _Raw, int] | None = None
 
+    @shielded
     def __del__(self) -> None:
         if self.home is not None:
             pool, raw, size = self.home
@@ -130,6 +132,7 @@ class _HostPool:
         self._lock = threading.Lock()
         self._in_use = self._pooled = self._peak = 0
 
+    @shielded
     def take(self, nbytes: int) -> Any:
         size = size_class(nbytes)
         with self._lock:
@@ -168,6 +171,7 @@ class _HostPool:
         """In a forked child the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
 
+    @shielded
     def _settle(self) -> None:
         while self._returned and self._lock.acquire(False):
             try:
@@ -175,6 +179,7 @@ class _HostPool:
             finally:
                 self._lock.release()
 
+    @shielded
     def _sort(self) -> None:
         """Lock held: put returned memory into its class, or let it go where that would exceed the cap."""
         while self._returned:

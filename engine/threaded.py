@@ -24,6 +24,7 @@ from .blas import limit_blas
 from .complete import Completion
 from .deps import Task, Var, add, done
 from .failure import Failure
+from .interrupt import install, opens, shielded
 from .pool import Pool, current_task, enter, leave, this_pool
 from .run import Helpers, RunContext
 
@@ -40,6 +41,7 @@ class ThreadedEngine(Engine):
     def __init__(self, workers: int | None = None):
         super().__init__()
         limit_blas()
+        install()
         if workers is None:
             workers = number_from(("TRITIUM_NUM_WORKERS", "MXNET_CPU_WORKER_NTHREADS"), min(4, os.cpu_count() or 1))
         if workers < 1:
@@ -57,6 +59,7 @@ class ThreadedEngine(Engine):
         _engines.add(self)
 
     # ---- bookkeeping ----------------------------------------------------------------------------------------------
+    @shielded
     def _submit(self, task: Task) -> None:
         self._arrived.append(task)
         if not task.inline:
@@ -69,10 +72,12 @@ class ThreadedEngine(Engine):
                     t.lane.put(t)
             self._pump()
 
+    @shielded
     def _finish(self, task: Task) -> None:
         task.fn = None
         self._finished.append(task)
 
+    @shielded
     def _pump(self) -> None:
         """Do the bookkeeping until nothing is left or another thread does it; hand out what became ready."""
         while self._arrived or self._finished:
@@ -85,6 +90,7 @@ class ThreadedEngine(Engine):
             for t in ready:
                 t.lane.put(t)
 
+    @shielded
     def pump_for(self, pool: Pool, keep: bool) -> Task | None:
         """As _pump, for a worker of pool; if keep, one task of those that became ready is returned for it to run."""
         kept: Task | None = None
@@ -102,6 +108,7 @@ class ThreadedEngine(Engine):
                     t.lane.put(t)
         return kept
 
+    @shielded
     def _turn(self) -> Sequence[Task]:
         """One round of bookkeeping, if no other thread does it."""
         if not self._lock.acquire(False):
@@ -111,6 +118,7 @@ class ThreadedEngine(Engine):
         finally:
             self._lock.release()
 
+    @shielded
     def _drain(self) -> list[Task]:
         """Lock held: enter what arrived, let go what finished; the tasks to run."""
         arrived, finished = self._arrived, self._finished
@@ -146,6 +154,8 @@ class ThreadedEngine(Engine):
         return ready
 
     # ---- running --------------------------------------------------------------------------------------------------
+    @opens
+    @shielded
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         """Run task here and let go of it. Nothing it raises gets out, but a KeyboardInterrupt of an inline function."""
         profiler = self._profiler
@@ -173,6 +183,7 @@ class ThreadedEngine(Engine):
         finally:
             leave(before)
 
+    @opens
     def _begin(self, task: Task, run: RunContext) -> None:
         on_complete = Completion(task, self._complete)
         fn = task.fn
@@ -187,6 +198,7 @@ class ThreadedEngine(Engine):
             with self._failure_lock:
                 self._unseen.append(failed)
 
+    @shielded
     def _complete(self, task: Task, error: BaseException | None) -> None:
         self._handed_on.pop(task, None)
         if error is not None:
@@ -200,6 +212,7 @@ class ThreadedEngine(Engine):
         pool = self._pools.get((ctx.device_type, ctx.device_id, kind))
         return pool if pool is not None else self._new_pool(ctx, kind)
 
+    @shielded
     def _new_pool(self, ctx: Context, kind: str) -> Pool:
         stream = None
         if ctx.is_gpu:
@@ -262,6 +275,7 @@ class ThreadedEngine(Engine):
             raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that it mutates "
                               f"itself.")
 
+    @shielded
     def _clear(self, var: Var, failure: Failure) -> None:
         with self._lock:
             if var.failure is failure:

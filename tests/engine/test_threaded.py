@@ -1,7 +1,6 @@
 """ThreadedEngine: random programs leave exactly what the serial engine leaves. Oracle: NaiveEngine."""
 
 import pytest
-from tritium.context import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 
 from .programs import Foreign, random_program, run_program

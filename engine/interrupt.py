@@ -1,0 +1,67 @@
+"""Ctrl-C may land between any two instructions of the main thread; in the middle of the engine's bookkeeping it waits.
+
+Python runs the SIGINT handler with the frame it interrupted. Ours looks whether that frame is inside a function marked
+`@shielded`; then a thread knocks again a moment later, else KeyboardInterrupt is raised at once, as always. Marking
+costs nothing when the function is called. A handler that somebody else has set is left alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_shielded: set[CodeType] = set()
+_opens: set[CodeType] = set()
+_AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
+
+
+def shielded(fn: _F) -> _F:
+    """Mark fn: nothing below it is interrupted, except below a function that `opens`."""
+    _shielded.add(fn.__code__)
+    return fn
+
+
+def opens(fn: _F) -> _F:
+    """Mark fn: it calls user functions or waits, and what it calls may be interrupted again."""
+    _opens.add(fn.__code__)
+    return fn
+
+
+def install() -> None:
+    """Postpone interrupts from now on, if nobody else handles them. Does nothing outside the main thread."""
+    if threading.current_thread() is threading.main_thread() and \
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _handle)
+
+
+def is_shielded(frame: FrameType | None) -> bool:
+    """Whether an interrupt at frame has to wait."""
+    innermost = True
+    while frame is not None:
+        code = frame.f_code
+        if code in _shielded and (innermost or code not in _opens):
+            return True
+        if code in _opens:
+            return False
+        innermost = False
+        frame = frame.f_back
+    return False
+
+
+def _handle(signum: int, frame: FrameType | None) -> None:
+    if is_shielded(frame):
+        _thread.start_new_thread(_knock, ())
+    else:
+        signal.default_int_handler(signum, frame)
+
+
+def _knock() -> None:
+    time.sleep(_AGAIN)
+    _thread.interrupt_main()

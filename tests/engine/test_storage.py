@@ -1,0 +1,159 @@
+"""storage: alignment, classes, the pool's sums, lifetimes, errors. Oracle: counting by hand."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from tritium.context import Context, cpu, gpu
+from tritium.dtype import DTYPES
+from tritium.engine import cuda, storage
+from tritium.errors import ContextError, EngineError, OutOfMemoryError
+
+_fresh = iter(range(100, 10_000))
+
+
+@pytest.fixture
+def own():
+    """A CPU context whose pool nobody else uses."""
+    return cpu(next(_fresh))
+
+
+def test_a_dropped_block_is_pooled_and_used_again(own):
+    b = storage.alloc(1000, own)
+    address = b.memory.ctypes.data
+    assert (b.nbytes, b.ctx, b.memory.shape, b.memory.dtype) == (1000, own, (1000,), np.uint8)
+    assert storage.stats(own) == (1024, 0, 1024)
+    del b
+    assert storage.stats(own) == (0, 1024, 1024)
+    b = storage.alloc(900, own)
+    assert b.memory.ctypes.data == address and storage.stats(own) == (1024, 0, 1024)
+    storage.free(b)
+    assert storage.stats(own) == (0, 1024, 1024)
+    assert storage.release_all(own) == 1024 and storage.stats(own) == (0, 0, 1024)
+
+
+def test_a_view_keeps_the_bytes(own):
+    b = storage.alloc(64, own)
+    part = storage.view(b, 16, (2, 4), "float32")[1:]
+    part[:] = 7
+    storage.free(b)
+    with pytest.raises(EngineError, match="was freed"):
+        storage.view(b, 0, (1,), "uint8")
+    del b
+    assert storage.stats(own).in_use == 64
+    other = storage.alloc(64, own)
+    other.memory[:] = 0
+    assert (part == 7).all()
+    del part
+    assert storage.stats(own) == (64, 64, 128)
+
+
+def test_gpu_views_keep_the_bytes():
+    ctx = gpu()
+    before = storage.stats(ctx).in_use
+    t = storage.view(storage.alloc(1 << 20, ctx), 256, (4, 8), "bfloat16")[1]
+    assert storage.stats(ctx).in_use == before + (1 << 20)
+    del t
+    assert storage.stats(ctx).in_use == before
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 63, 64, 65, 1000, 4097, 1 << 20])
+def test_alignment(nbytes, own):
+    for _ in range(5):
+        assert storage.alloc(nbytes, own).memory.ctypes.data % 64 == 0
+        assert storage.alloc(nbytes, gpu()).memory.data_ptr() % 256 == 0 or not nbytes
+
+
+def test_size_classes_hold_the_request_and_waste_at_most_a_quarter():
+    sizes = [storage.size_class(n) for n in range(1, 70_000)]
+    assert all(s >= n and s % 64 == 0 for n, s in enumerate(sizes, 1))
+    assert all(s <= n * 1.25 for n, s in enumerate(sizes, 1) if n > 256)
+    assert sizes == sorted(sizes) and all(storage.size_class(s) == s for s in set(sizes))
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_every_dtype_on_both_contexts(dtype, ctx):
+    a = storage.array((3, 5), dtype, ctx)
+    values = np.arange(15).reshape(3, 5).astype(DTYPES[dtype])
+    if ctx.is_gpu:
+        cuda.from_host(a, values)
+        got = cuda.to_host(a)
+    else:
+        a[:] = values
+        got = a
+    assert got.dtype == DTYPES[dtype] and (got == values).all()
+
+
+def test_views_share_bytes_and_stay_inside(ctx):
+    b = storage.alloc(64, ctx)
+    a, same = storage.view(b, 0, (4, 4), "float32"), storage.view(b, 16, (4,), "float32")
+    a[1] = 3
+    assert same.tolist() == [3, 3, 3, 3]
+    for offset, shape in ((0, (17,)), (-4, (1,)), (61, (1,)), (0, (1 << 40,))):
+        with pytest.raises(EngineError, match=rf"storage\.view: [\d,]+ bytes at offset {offset} do not fit in Block"):
+            storage.view(b, offset, shape, "float32")
+    assert storage.view(b, 64, (0, 3), "float32").shape == (0, 3)
+
+
+def test_out_of_memory_says_what_is_held_and_how_to_shrink(own):
+    held, pooled = storage.alloc(1 << 20, own), storage.alloc(1 << 10, own)
+    del pooled
+    with pytest.raises(OutOfMemoryError, match=(
+            rf"^storage\.alloc: cpu\({own.device_id}\) cannot supply 1,125,899,906,842,624 bytes: 1,048,576 are in use, "
+            r"0 pooled, [\d,]+ available\. Shrink the request by [\d,]+ bytes \(a smaller batch\), drop arrays, "
+            r"or give pooled memory back with storage\.release_all")):
+        storage.alloc(1 << 50, own)
+    assert isinstance(storage.out_of_memory(own, 5, storage.Stats(0, 0, 0), 9), MemoryError)
+    del held
+
+
+def test_misuse(own):
+    with pytest.raises(EngineError, match=r"storage\.alloc: nbytes is negative: -1"):
+        storage.alloc(-1, own)
+    with pytest.raises(ContextError, match=r"gpu\(3\): no such device: 1 GPU here"):
+        storage.alloc(1, Context("gpu", 3))
+
+
+def test_the_pool_keeps_at_most_its_limit():
+    code = ("from tritium.engine import storage; from tritium.context import cpu\n"
+            "bs = [storage.alloc(1 << 20, cpu()) for _ in range(5)]\ndel bs\nprint(storage.stats(cpu()))")
+    run = lambda mb: subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+                                    env={**os.environ, "TRITIUM_POOL_LIMIT_MB": mb})
+    assert run("3").stdout == "Stats(in_use=0, pooled=3145728, peak=5242880)\n"
+    assert run("0").stdout == "Stats(in_use=0, pooled=0, peak=5242880)\n"
+    assert "TRITIUM_POOL_LIMIT_MB: '-1' is not a number of mebibytes" in run("-1").stderr
+
+
+def test_threads_and_garbage_collection_keep_the_sums(own):
+    class Cycle:
+        pass
+
+    def work(seed):
+        r = np.random.default_rng(seed)
+        kept = []
+        for n in r.integers(1, 5000, 400):
+            c = Cycle()
+            c.me, c.block = c, storage.alloc(int(n), own)
+            c.block.memory[:] = seed
+            kept.append(storage.alloc(int(n), own))
+            kept[-1].memory[:] = seed
+            if len(kept) > 20:
+                assert (kept.pop(0).memory == seed).all()  # nobody else was given these bytes
+    old = gc.get_threshold()
+    gc.set_threshold(20)
+    try:
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        gc.set_threshold(*old)
+    gc.collect()
+    in_use, pooled, peak = storage.stats(own)
+    assert in_use == 0 and pooled > 0 and peak > 0
+    assert storage.release_all(own) == pooled
