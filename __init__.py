@@ -1,3 +1,59 @@
-"""Tritium: `import tritium as mx`."""
+"""Tritium: the architecture of Apache MXNet, built anew in Python. `import tritium as mx` speaks MXNet 1.x names.
 
+This file is the face: it brings the names together, and holds one table of the module names MXNet scripts import.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from . import context, engine, graph, io, kernels, kvstore, ndarray, train
+from .context import Context as Context
+from .context import cpu as cpu
+from .context import cpu_pinned as cpu_pinned
+from .context import current_context as current_context
+from .context import gpu as gpu
+from .engine import num_gpus as num_gpus
+from .errors import MXNetError as MXNetError
+from .graph.naming import AttrScope as AttrScope
+from .graph.symbol import Symbol as Symbol
+from .kernels import Array as Array
+from .kernels import Axes as Axes
+from .kernels import Float as Float
+from .kernels import Ints as Ints
+from .kernels import Scalar as Scalar
+from .kernels import lang as lang
+from .kernels import reduction as reduction
+from .kernels import simple_op as simple_op
+from .ndarray import NDArray as NDArray
 from .version import __version__ as __version__
+
+#: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
+_ALIASES = {
+    "nd": "ndarray",
+    "sym": "graph.namespace",
+    "symbol": "graph.namespace",
+    "autograd": "ndarray.autograd",
+    "random": "ndarray.random",
+    "rnd": "ndarray.random",
+    "kv": "kvstore",
+    "recordio": "io.recordio",
+    "mod": "train.module",
+    "module": "train.module",
+    "model": "train.model",
+    "optimizer": "train.optimizer",
+    "lr_scheduler": "train.lr_scheduler",
+    "initializer": "train.initializer",
+    "init": "train.initializer",
+    "metric": "train.metric",
+    "callback": "train.callback",
+    "monitor": "train.monitor",
+    "mon": "train.monitor",
+    "name": "graph.naming",
+    "attribute": "graph.naming",
+    "base": "errors",
+    "storage": "engine.storage",
+}
+for _name, _target in _ALIASES.items():
+    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)

@@ -1,0 +1,130 @@
+"""Every registered operator: CPU equals the interpreted GPU, forward and backward, and its gradient is the slope.
+
+Traced operators prove themselves from their declaration (tests/kernels/test_elementwise.py); this table gives the
+others something to work on. An operator that is in neither fails `test_no_operator_is_left_out`.
+"""
+
+import numpy as np
+import pytest
+from helpers import assert_close, check_gradient
+
+import tritium as mx
+from tritium.kernels import registered
+from tritium.kernels.simple_op import ReductionOp, SimpleOp
+
+#: name -> cases (input shapes, parameters, note). An input is a shape, or ("ints", shape, below) for whole numbers.
+#: notes: "loss" ignores the head's derivative; "only:0,1" these inputs have a derivative; "none" there is none;
+#: "train" and "random" are proved elsewhere by their own tests.
+INTS = "ints"
+TABLE = {
+    "FullyConnected": [([(4, 6), (5, 6), (5,)], {"num_hidden": 5}, ""), ([(4, 2, 3), (5, 6)], {"num_hidden": 5, "no_bias": True}, ""),
+                       ([(4, 2, 3), (5, 3), (5,)], {"num_hidden": 5, "flatten": False}, "")],
+    "Convolution": [([(2, 3, 6, 7), (4, 3, 3, 3), (4,)], {"kernel": (3, 3), "num_filter": 4}, ""),
+                    ([(2, 4, 6, 7), (6, 2, 3, 2), (6,)], {"kernel": (3, 2), "num_filter": 6, "num_group": 2, "pad": (1, 1), "stride": (2, 1)}, ""),
+                    ([(2, 3, 5, 5), (4, 3, 1, 1)], {"kernel": (1, 1), "num_filter": 4, "no_bias": True}, ""),
+                    ([(2, 3, 9), (4, 3, 3), (4,)], {"kernel": (3,), "num_filter": 4, "dilate": (2,)}, "")],
+    "Pooling": [([(2, 3, 6, 6)], {"kernel": (2, 2), "stride": (2, 2), "pool_type": t}, "") for t in ("max", "avg", "sum")]
+               + [([(2, 3, 7, 6)], {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "pool_type": "max", "pooling_convention": "full"}, ""),
+                  ([(2, 3, 5, 6)], {"kernel": (2, 2), "global_pool": True, "pool_type": "avg"}, "")],
+    "SoftmaxOutput": [([(4, 5), (INTS, (4,), 5)], {}, "loss"), ([(2, 5, 3), (INTS, (2, 3), 5)], {"multi_output": True}, "loss")],
+    "LinearRegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
+    "LogisticRegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
+    "MAERegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
+    "MakeLoss": [([(4, 5)], {"grad_scale": 2.0}, "loss")],
+    "make_loss": [([(4, 5)], {}, "loss")],
+    "softmax": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"axis": 1, "temperature": 2.0}, "")],
+    "log_softmax": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"axis": 1}, "")],
+    "softmin": [([(4, 5)], {}, "")],
+    "SoftmaxActivation": [([(4, 5)], {}, "")],
+    "dot": [([(4, 6), (6, 5)], {}, ""), ([(6, 4), (5, 6)], {"transpose_a": True, "transpose_b": True}, ""), ([(6,), (6,)], {}, "")],
+    "batch_dot": [([(3, 4, 6), (3, 6, 5)], {}, ""), ([(3, 6, 4), (3, 6, 5)], {"transpose_a": True}, "")],
+    "BatchNorm": [([(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}, "train")],
+    "Dropout": [([(40, 50)], {"p": 0.4}, "random")],
+    "Embedding": [([(INTS, (2, 3), 6), (6, 4)], {"input_dim": 6, "output_dim": 4}, "only:1")],
+    "take": [([(6, 4), (INTS, (2, 3), 6)], {}, "only:0")],
+    "Reshape": [([(2, 3, 4)], {"shape": (0, -1)}, "")], "Flatten": [([(2, 3, 4)], {}, "")],
+    "expand_dims": [([(2, 3)], {"axis": 1}, "")], "squeeze": [([(2, 1, 3)], {}, "")],
+    "reshape_like": [([(2, 6), (3, 4)], {}, "only:0")], "transpose": [([(2, 3, 4)], {"axes": (2, 0, 1)}, ""), ([(3, 4)], {}, "")],
+    "SwapAxis": [([(2, 3, 4)], {"dim1": 0, "dim2": 2}, "")], "depth_to_space": [([(1, 8, 2, 3)], {"block_size": 2}, "")],
+    "space_to_depth": [([(1, 2, 4, 6)], {"block_size": 2}, "")], "BlockGrad": [([(2, 3)], {}, "none")],
+    "Cast": [([(2, 3)], {"dtype": "float64"}, "none")], "Concat": [([(2, 3), (2, 4)], {"num_args": 2, "dim": 1}, "")],
+    "stack": [([(2, 3), (2, 3)], {"num_args": 2, "axis": 1}, "")], "add_n": [([(2, 3)] * 3, {"num_args": 3}, "")],
+    "SliceChannel": [([(2, 6, 3)], {"num_outputs": 3}, "")],
+    "slice": [([(5, 6)], {"begin": (1, 4), "end": (4, 0), "step": (1, -2)}, "")],
+    "slice_axis": [([(5, 6)], {"axis": 1, "begin": 1, "end": -1}, "")], "slice_like": [([(5, 6), (3, 4)], {}, "only:0")],
+    "reverse": [([(3, 4)], {"axis": (1,)}, "")], "tile": [([(2, 3)], {"reps": (2, 2)}, "")],
+    "repeat": [([(2, 3)], {"repeats": 2, "axis": 1}, "")],
+    "argmax": [([(4, 5)], {"axis": 1}, "none")], "argmin": [([(4, 5)], {"axis": 1}, "none")],
+    "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],
+    "norm": [([(4, 5)], {}, "")],
+    "_zeros": [([], {"shape": (2, 3)}, "none")], "_ones": [([], {"shape": (2, 3)}, "none")],
+    "_full": [([], {"shape": (2, 3), "value": 2.5}, "none")],
+    "_random_uniform": [([], {"shape": (300,)}, "random")], "_random_normal": [([], {"shape": (300,)}, "random")],
+    "_random_randint": [([], {"shape": (300,), "low": 0, "high": 9}, "random")],
+}
+SELF_PROVED = (SimpleOp, ReductionOp)
+CASES = [pytest.param(n, *case, id=f"{n}-{i}") for n, cases in TABLE.items() if n in registered() for i, case in enumerate(cases)]
+
+
+def test_no_operator_is_left_out():
+    names = {o.name for o in registered().values() if not isinstance(o, SELF_PROVED)}
+    assert not names - set(TABLE), f"give these a line in the table: {sorted(names - set(TABLE))}"
+
+
+def data(inputs, rng):
+    return [rng.integers(0, i[2], i[1]).astype("float64") if i and i[0] == INTS else rng.normal(size=i) for i in inputs]
+
+
+def call(name, arrays, params):
+    out = getattr(mx.nd, name)(*arrays, **params)
+    return out[0] if isinstance(out, (list, tuple)) else out
+
+
+def run(name, xs, params, ctx, seed=5):
+    """Outputs and derivatives of one training-mode run in float32 on ctx."""
+    mx.random.seed(seed)
+    arrays = [mx.nd.array(x, ctx=ctx, dtype="float32") for x in xs]
+    for a in arrays:
+        a.attach_grad()
+    if not arrays:
+        with ctx:
+            return [call(name, [], params).asnumpy()]
+    with mx.autograd.record():
+        out = getattr(mx.nd, name)(*arrays, **params)
+    outs = list(out) if isinstance(out, (list, tuple)) else [out]
+    heads = [mx.nd.array(np.linspace(-1, 1, o.size).reshape(o.shape), ctx=ctx, dtype=o.dtype) for o in outs]
+    results = [o.asnumpy() for o in outs]
+    if any(o._entry is not None for o in outs):
+        mx.autograd.backward(outs, heads)
+    return results + [a.grad.asnumpy() for a in arrays]
+
+
+@pytest.mark.parametrize("name, inputs, params, note", CASES)
+def test_cpu_equals_interpreted_gpu(name, inputs, params, note, rng):
+    xs = data(inputs, rng)
+    on_cpu, on_gpu = (run(name, xs, params, c) for c in (mx.cpu(), mx.gpu()))
+    assert len(on_cpu) == len(on_gpu)
+    for c, g in zip(on_cpu, on_gpu):
+        assert_close(g, c, scale=10)  # 10: sums of a few dozen products in another order
+
+
+@pytest.mark.parametrize("name, inputs, params, note", [c for c in CASES if c.values[3] in ("", "train") or "only" in c.values[3]])
+def test_gradient_is_the_slope(name, inputs, params, note, rng, ctx):
+    if ctx.is_gpu and not note == "":
+        ctx = mx.cpu()
+    xs = data(inputs, rng)
+    if note == "train":
+        moving = xs[3:]
+        fn = lambda *a: call(name, [*a, *(mx.nd.array(np.abs(m), ctx=ctx, dtype="float64") for m in moving)], params)
+        check_gradient(fn, xs[:3], ctx, rng)
+    elif note.startswith("only:"):
+        moved = [int(i) for i in note[5:].split(",")]
+        fixed = {i: mx.nd.array(x, ctx=ctx, dtype="float64") for i, x in enumerate(xs) if i not in moved}
+
+        def fn(*a):
+            given = iter(a)
+            return call(name, [fixed[i] if i in fixed else next(given) for i in range(len(xs))], params)
+
+        check_gradient(fn, [xs[i] for i in moved], ctx, rng)
+    else:
+        check_gradient(lambda *a: call(name, a, params), xs, ctx, rng)
