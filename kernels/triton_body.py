@@ -275,6 +275,17 @@ def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unsp
     return HEADER + helpers_for(text, interpreted=flavour.interpreted) + text
 
 
+def size_parameter(name: str, value: int) -> tuple[str, int, list[str]]:
+    """A size as a kernel takes it: (parameter, its value, lines that make `name` of it).
+
+    What power of two up to 16 divides it is said in the text, for that decides how wide accesses to rows can be.
+    """
+    factor = math.gcd(value, 16) if value else 1
+    if factor == 1:
+        return name, value, []
+    return f"{name}_by_{factor}", value // factor, [f"{name} = {name}_by_{factor} * {factor}"]
+
+
 def indent(lines: Sequence[str]) -> list[str]:
     return ["    " + line for line in lines]
 

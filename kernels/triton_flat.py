@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from .expr import loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
-from .triton_body import Body, Place, Step, Target, indent, kernel_text, store
+from .triton_body import Body, Place, Step, Target, indent, kernel_text, size_parameter, store
 from .triton_launch import Flavour, cdiv
 
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
@@ -98,11 +98,9 @@ class _Indices:
         last = len(self.layout.dims) - 1
         for axis in range(1, last + 1):
             d = self.layout.dims[axis]
-            if axis == last and d % 16 == 0:  # said in the text, so that the compiler sees aligned rows
-                self.sizes[f"d{axis}_by_16"] = d // 16
-                self.lines.append(f"d{axis} = d{axis}_by_16 * 16")
-            else:
-                self.sizes[f"d{axis}"] = d
+            parameter, value, made = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
+            self.sizes[parameter] = value
+            self.lines += made
         self.lines.append("place = base + lane" if self.wide else "place = tl.program_id(0) * BLOCK + lane")
         for axis in range(last, 0, -1):
             self.lines.append(f"i{axis} = place % d{axis}")

@@ -16,7 +16,7 @@ from ..dtype import float32, is_float, is_half
 from .expr import BOOL, Expr, load, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Req, Shape, Spec
-from .triton_body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, store, tl_type
+from .triton_body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .triton_flat import INT32_ELEMENTS
 from .triton_launch import Flavour, cdiv, next_power_of_2
 
@@ -60,15 +60,15 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
         rows = cdiv(m, block_m)
         split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
     split = max(1, split)
-    span = max(1, cdiv(cdiv(r, split), block_r)) * block_r
-    split = max(1, cdiv(r, span))
+    turns = max(1, cdiv(cdiv(r, split), block_r))
+    split = max(1, cdiv(r, turns * block_r))
     accumulator = _accumulator(t.root)
     if split == 1:
         target = t
     else:
         held = plan.space((split, m), accumulator)
         target = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
-    first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, span), inner, accumulator)
+    first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, turns), inner, accumulator)
     steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour)]
     if split > 1:
         root: Expr = load(0, accumulator)
@@ -104,7 +104,7 @@ class _Fold:
                  kept: Sequence[int], folded: Sequence[int], extent: tuple[int, int, int], inner: bool,
                  accumulator: np.dtype):
         self.e, self.ins, self.t, self.used, self.layout = e, ins, t, used, layout
-        self.kept, self.folded, (self.m, self.r, self.span), self.inner = kept, folded, extent, inner
+        self.kept, self.folded, (self.m, self.r, self.turns), self.inner = kept, folded, extent, inner
         self.accumulator = accumulator
         self.wide = max(math.prod(layout.dims), self.m * self.r) > INT32_ELEMENTS
         self.body = Body([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
@@ -120,8 +120,8 @@ class _Fold:
         lines += [f"m = tl.program_id({first}) * BLOCK_M + tl.arange(0, BLOCK_M){along_m}",
                   "m_inside = m < M",
                   f"lane = tl.arange(0, BLOCK_R){along_r}",
-                  f"start = tl.program_id({second}) * SPAN",
-                  "stop = tl.minimum(start + SPAN, R)",
+                  f"start = tl.program_id({second}) * TURNS * BLOCK_R",
+                  "stop = tl.minimum(start + TURNS * BLOCK_R, R)",
                   "whole = start + (stop - start) // BLOCK_R * BLOCK_R"]
         if self.inner:
             lines.append("at = tl.minimum(m, M - 1)")
@@ -147,12 +147,10 @@ class _Fold:
         lines = []
         last = len(self.layout.dims) - 1
         for axis, d in enumerate(self.layout.dims):
-            if axis == last and d % 16 == 0 and d:
-                self.sizes[f"d{axis}_by_16"] = d // 16
-                lines.append(f"d{axis} = d{axis}_by_16 * 16")
-            else:
-                self.sizes[f"d{axis}"] = d
-        self.sizes["SPAN"] = self.span
+            parameter, value, made = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
+            self.sizes[parameter] = value
+            lines += made
+        self.sizes["TURNS"] = self.turns
         for letter, axes in (("M", self.kept), ("R", self.folded)):
             lines.append(f"{letter} = {' * '.join(f'd{a}' for a in axes) or '1'}")
         return lines

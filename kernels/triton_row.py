@@ -12,12 +12,13 @@ from ..dtype import is_half
 from .expr import REDUCE, Expr, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
-from .triton_body import Body, Step, Target, indent, kernel_text, literal, store, tl_type
+from .triton_body import Body, Step, Target, indent, kernel_text, literal, size_parameter, store, tl_type
 from .triton_flat import INT32_ELEMENTS
 from .triton_fold import identity
 from .triton_launch import Flavour, cdiv, next_power_of_2
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
+WALKING_BLOCK = 8192  # elements of a longer row taken at a time
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
@@ -25,7 +26,7 @@ def row_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full
              *, longest: int = LONGEST_BLOCK) -> Step:
     """The kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
-    longest: the largest block a row may be held in; a power of two.
+    longest: the longest row that is held in one block; a power of two.
     """
     return _Rows(e, ins, targets, full, longest, flavour).step(name)
 
@@ -48,8 +49,8 @@ class _Rows:
         self.rows = self.lead.size
         self.along = [s[-1] != 1 for s in shapes]  # per operand, whether it has the last axis
         self.wide = self.rows * self.last > INT32_ELEMENTS
-        self.block = min(next_power_of_2(self.last), longest)
-        self.looped = self.block < self.last
+        self.looped = self.last > longest
+        self.block = min(longest, WALKING_BLOCK) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if flavour.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         self.sizes: dict[str, int] = {}
@@ -86,8 +87,8 @@ class _Rows:
     # ---- places ----
     def _places(self) -> list[str]:
         """Lines for the row's index and the row part of every operand's offset."""
-        lines = ["last = last_by_16 * 16"] if self.last % 16 == 0 else []
-        self.sizes["last_by_16" if lines else "last"] = self.last // 16 if lines else self.last
+        parameter, value, lines = size_parameter("last", self.last)
+        self.sizes[parameter] = value
         self.sizes["rows"] = self.rows
         start = "tl.program_id(0)" + (".to(tl.int64)" if self.wide else "")
         lines += [f"row = {start} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]",
