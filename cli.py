@@ -113,11 +113,11 @@ class Display:
     def __init__(self, console: Console, epochs: int, batches: int):
         self.console, self.epochs, self.batches = console, epochs, batches
         self.bar: Progress | None = None
-        live = console.is_jupyter or (sys.stdout.isatty() and not console.is_dumb_terminal)
-        if live:
-            self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
-                                TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=console, transient=True)
-            self.task = self.bar.add_task(f"epoch 1/{epochs}", total=epochs * batches, note="")
+        if console.is_jupyter or (sys.stdout.isatty() and not console.is_dumb_terminal):
+            bar = self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
+                                      TimeElapsedColumn(), TextColumn("{task.fields[note]}"), console=console,
+                                      transient=True)
+            self.task = bar.add_task(f"epoch 1/{epochs}", total=epochs * batches, note="")
 
     def __enter__(self) -> Display:
         if self.bar:

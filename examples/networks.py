@@ -3,9 +3,14 @@
 import tritium as mx
 
 
+def centred():
+    """The input, its pixels moved from 0..1 to -1..1."""
+    return 2 * mx.sym.Variable("data") - 1
+
+
 def mlp(classes=10):
     """Two hidden layers of 128 and 64."""
-    x = mx.sym.Flatten(mx.sym.Variable("data"))
+    x = mx.sym.Flatten(centred())
     for i, hidden in enumerate((128, 64), 1):
         x = mx.sym.FullyConnected(x, num_hidden=hidden, name=f"fc{i}")
         x = mx.sym.Activation(x, act_type="relu", name=f"relu{i}")
@@ -15,7 +20,7 @@ def mlp(classes=10):
 
 def lenet(classes=10):
     """LeNet for 8 × 8 images: twice convolution, tanh and max pooling, then two fully connected layers."""
-    x = mx.sym.Variable("data")
+    x = centred()
     for i, filters in enumerate((16, 32), 1):
         x = mx.sym.Convolution(x, num_filter=filters, kernel=(3, 3), pad=(1, 1), name=f"conv{i}")
         x = mx.sym.Activation(x, act_type="tanh", name=f"tanh{i}")
