@@ -39,7 +39,7 @@ def dump(states: Mapping[int | str, Tree], extra: Mapping[str, Any]) -> bytes:
             return None
         if isinstance(tree, tuple):
             return [place(t) for t in tree]
-        tensors.append(np.ascontiguousarray(tree))
+        tensors.append(np.asarray(tree, order="C"))  # ascontiguousarray would turn () into (1,)
         return len(tensors) - 1
 
     trees = [[key, place(tree)] for key, tree in states.items()]
@@ -61,11 +61,11 @@ def load(data: bytes, source: str = "optimizer states") -> tuple[dict[int | str,
     source:  the file's name, for messages.
     Raises:  FileError that names source, the offset and the reason.
     """
-    if data[:1] == b"\x80" or data[:2] in (b"(d", b"(l", b"(t"):
-        raise FileError(f"{source}: offset 0: this is a pickle, as MXNet writes; loading one runs code. "
-                        f"Train on without it, or convert it with MXNet itself.")
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > len(data) - 8:
+        if data[:1] == b"\x80" or data[:2] in (b"(d", b"(l", b"(t"):
+            raise FileError(f"{source}: offset 0: this is a pickle, as MXNet writes; loading one runs code. "
+                            f"Train on without it, or convert it with MXNet itself.")
         raise FileError(f"{source}: offset 0: the header should have {size} bytes, the file has {len(data)} in all: "
                         f"cut short, or of another format.")
     try:

@@ -1,0 +1,118 @@
+"""Initializers. Oracle: what MXNet 1.9.1 made of each name and shape (golden); for random ones, their spread."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tritium as mx
+from tritium.errors import ParameterError, ShapeError
+from tritium.train import initializer as init
+
+HERE = Path(__file__).parents[1] / "golden/metrics"
+CASES = [c for c in json.loads((HERE / "initializers.json").read_text()) if c.get("shape")]
+DATA = np.load(HERE / "initializers.npz")
+
+
+def of(case):
+    if case["label"] == "Mixed":
+        return init.Mixed(["bias", ".*"], [init.Zero(), init.One()])
+    return init.create(case["dumps"])
+
+
+def name_of(case):
+    name = case["name"]
+    return name if case["label"].startswith("legacy") else init.InitDesc(name, case["attrs"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['label']}-{c['name']}")
+def test_makes_what_mxnet_makes(case):
+    a = mx.nd.full(case["shape"], 7.0)
+    if "error" in case:
+        with pytest.raises((ParameterError, ShapeError)):
+            of(case)(name_of(case), a)
+        return
+    mx.random.seed(3)
+    of(case)(name_of(case), a)
+    got = a.asnumpy()
+    if case.get("array"):
+        np.testing.assert_allclose(got, DATA[case["array"]], rtol=1e-6)
+    elif math.prod(case["shape"]) > 100:
+        assert got.std() == pytest.approx(case["std"], rel=0.05)
+        assert abs(got.mean()) < 0.1 * case["std"]
+        if "gaussian" not in case["label"] and "ormal" not in case["label"] and "MSRA" not in case["label"]:
+            if "Orthogonal" not in case["label"]:
+                assert np.abs(got).max() <= max(case["max"], -case["min"]) * 1.02
+
+
+def test_the_seed_decides_on_every_device(ctx):
+    def drawn(seed):
+        mx.random.seed(seed)
+        a, b = mx.nd.zeros((30, 40), ctx=ctx), mx.nd.zeros((30, 40), ctx=ctx)
+        init.Xavier()("a_weight", a)
+        init.Xavier()("b_weight", b)
+        return a.asnumpy(), b.asnumpy()
+
+    (a, b), (a2, b2), (a3, _) = drawn(1), drawn(1), drawn(2)
+    assert np.array_equal(a, a2) and np.array_equal(b, b2)
+    assert not np.array_equal(a, b) and not np.array_equal(a, a3)
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (30, 20), (8, 2, 3, 3)])
+def test_orthogonal_rows_or_columns(shape):
+    a = mx.nd.zeros(shape)
+    init.Orthogonal(scale=1.5)("c_weight", a)
+    w = a.asnumpy().reshape(shape[0], -1).astype("f8")
+    gram = w @ w.T if w.shape[0] <= w.shape[1] else w.T @ w
+    np.testing.assert_allclose(gram, 2.25 * np.eye(len(gram)), atol=1e-5)
+
+
+def test_half_precision_arrays():
+    a = mx.nd.zeros((100, 100), dtype="float16")
+    init.Normal(0.5)("w_weight", a)
+    assert a.asnumpy().dtype == np.float16
+    assert a.asnumpy().astype("f8").std() == pytest.approx(0.5, rel=0.05)
+
+
+def test_load_takes_what_it_has_and_asks_for_the_rest(tmp_path):
+    mx.nd.save(str(tmp_path / "p"), {"arg:fc_weight": mx.nd.full((2, 2), 3.0)})
+    given = init.Load(str(tmp_path / "p"), default_init=init.One())
+    a, b = mx.nd.zeros((2, 2)), mx.nd.zeros((2, 2))
+    given("fc_weight", a)
+    given("gc_weight", b)
+    assert a.asnumpy()[0, 0] == 3 and b.asnumpy()[0, 0] == 1
+    with pytest.raises(ShapeError, match=r"parameter 'fc_weight' has another shape: wanted \(3,\), loaded \(2, 2\)"):
+        given("fc_weight", mx.nd.zeros(3))
+    with pytest.raises(ParameterError, match="Load: no parameter is called 'x', and there is no default_init"):
+        init.Load({})("x", a)
+
+
+def test_an_initializer_of_ones_own_is_found_by_name():
+    @init.register
+    class Twos(init.Initializer):
+        def _init_weight(self, name, arr):
+            arr[:] = 2.0
+
+    a = mx.nd.zeros(3)
+    init.create("twos")("x_weight", a)
+    assert a.asnumpy().tolist() == [2, 2, 2]
+    assert init.create(Twos().dumps()) == Twos()
+
+
+@pytest.mark.parametrize(
+    "act, text",
+    [
+        (lambda: init.create("xavir"), "initializer.create: no initializer is called 'xavir'. Did you mean 'xavier'"),
+        (lambda: init.create('["zero"]'), r"is not of the form \[.name., {settings}\]"),
+        (lambda: init.create('["zero", {"x": 1}]'), "is not of the form"),
+        (lambda: init.Xavier(rnd_type="even"), "Xavier: rnd_type='even' is not one of uniform, gaussian."),
+        (lambda: init.Xavier()(init.InitDesc("q_weight"), mx.nd.zeros(3)), r"Xavier: 'q_weight' has no fans: shape \(3,\)"),
+        (lambda: init.Zero()(init.InitDesc("odd"), mx.nd.zeros(3)), "Zero: the name 'odd' does not say how to"),
+        (lambda: init.Mixed(["a"], [init.Zero()])("b", mx.nd.zeros(3)), "Mixed: no pattern matches 'b': a."),
+    ],
+)
+def test_errors_say_what_is_wrong(act, text):
+    with pytest.raises((ParameterError, ShapeError), match=text):
+        act()

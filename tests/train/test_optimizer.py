@@ -1,0 +1,149 @@
+"""Optimizers. Oracle: ten-step weights that MXNet 1.9.1 computed (golden; kept: steps 0, 4 and 9)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tritium as mx
+from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
+from tritium.train import lr_scheduler, optimizer
+
+HERE = Path(__file__).parents[1] / "golden/optimizers"
+RUNS = json.loads((HERE / "index.json").read_text())["runs"]
+DATA = np.load(HERE / "optimizers.npz")
+
+
+def made(run):
+    kwargs = dict(run["kwargs"])
+    if "lr_scheduler" in kwargs:
+        name, settings = kwargs["lr_scheduler"]
+        kwargs["lr_scheduler"] = getattr(lr_scheduler, name)(**settings)
+    if "param_idx2name" in kwargs:
+        kwargs["param_idx2name"] = {int(k): v for k, v in kwargs["param_idx2name"].items()}
+    return optimizer.create(run["optimizer"], **kwargs)
+
+
+# MXNet's in-place NAG kernel adds wd times the weight it has just overwritten to the momentum; ours the old one
+QUIRKS = ("nag_0_wd", "nag_0_all")
+
+
+@pytest.mark.parametrize("name", [n for n in RUNS if n not in QUIRKS])
+def test_walks_where_mxnet_walks(name, ctx):
+    opt = made(RUNS[name])
+    half = name == "sgd_fp16_master"
+    updater, dtype = optimizer.get_updater(opt), "float16" if half else "float32"
+    weights = [mx.nd.array(DATA[f"w0.{i}"], ctx=ctx, dtype=dtype) for i in range(1 if half else 2)]
+    for step in range(10):
+        if f"{name}.lr" in DATA.files:
+            assert opt.learning_rate == pytest.approx(DATA[f"{name}.lr"][step], rel=1e-6)
+        for i, w in enumerate(weights):
+            updater(i, mx.nd.array(DATA[f"grad.{i}.{step}"], ctx=ctx, dtype=dtype), w)
+            key = f"{name}.w.{step}" if half else f"{name}.w.{i}.{step}"
+            if key in DATA.files:
+                tolerance = 1e-3 if half else 1e-5
+                np.testing.assert_allclose(w.asnumpy(), DATA[key], rtol=tolerance, atol=tolerance)
+    assert opt.num_update == RUNS[name].get("num_update", 10)
+
+
+def test_nesterov_with_decay():
+    opt = optimizer.NAG(momentum=0.9, learning_rate=0.1, wd=0.05, rescale_grad=0.5, clip_gradient=0.4)
+    updater, w, want, mom = opt.create_updater(), mx.nd.array(DATA["w0.0"]), DATA["w0.0"].astype("f8"), 0
+    for step in range(10):
+        grad = DATA[f"grad.0.{step}"]
+        updater(0, mx.nd.array(grad), w)
+        g = np.clip(0.5 * grad, -0.4, 0.4) + 0.05 * want
+        mom = 0.9 * mom - 0.1 * g
+        want = want + 0.9 * mom - 0.1 * g
+    np.testing.assert_allclose(w.asnumpy(), want, rtol=1e-5)
+
+
+def test_decay_spares_what_is_no_weight_or_gamma():
+    opt = optimizer.SGD(wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias", 2: "b_gamma", 3: "b_beta", 4: "w"})
+    assert [opt._get_wd(i) for i in range(5)] == [0.1, 0, 0.1, 0, 0]
+    assert opt._get_wd("a_bias") == 0  # a store's keys are the names themselves
+    opt.set_wd_mult({"w": 3.0})
+    assert opt._get_wd(4) == pytest.approx(0.3)
+
+
+def test_variables_carry_multipliers():
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), bias=mx.sym.Variable("b_bias", lr_mult=2, wd_mult=0.5),
+                                num_hidden=2, name="fc")
+    opt = optimizer.SGD(learning_rate=0.1, wd=0.1, param_idx2name={0: "fc_weight", 1: "b_bias"}, sym=net)
+    assert [opt._get_lr(i) for i in (0, 1)] == pytest.approx([0.1, 0.2])
+    assert [opt._get_wd(i) for i in (0, 1)] == pytest.approx([0.1, 0.05])
+
+
+def test_an_explicit_rate_moves_the_schedule():
+    opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1))
+    assert opt.lr_scheduler(5) == pytest.approx(0.05)
+    with pytest.raises(ParameterError, match="the rate is decided by PolyScheduler"):
+        opt.set_learning_rate(1.0)
+
+
+def run(updater, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = {3: mx.nd.ones((2, 3)), "b": mx.nd.ones(4)}
+    grads = [{k: rng.normal(size=w.shape) for k, w in weights.items()} for _ in range(8)]
+    for step in steps:
+        if step == "reload":
+            updater = reloaded(updater)
+            continue
+        for k, w in weights.items():
+            updater(k, mx.nd.array(grads[step][k]), w)
+    return [w.asnumpy() for w in weights.values()]
+
+
+def reloaded(updater):
+    again = optimizer.create(type(updater.optimizer).__name__, learning_rate=0.05).create_updater()
+    again.set_states(updater.get_states(dump_optimizer=True))
+    return again
+
+
+@pytest.mark.parametrize("name, settings", [("sgd", {"momentum": 0.9}), ("adam", {}), ("sgd", {})])
+def test_states_that_were_saved_go_on_bit_for_bit(name, settings):
+    whole = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(), range(8))
+    broken = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(),
+                 [0, 1, 2, 3, "reload", 4, "reload", 5, 6, 7])
+    for a, b in zip(whole, broken):
+        assert np.array_equal(a, b)
+
+
+def test_half_weights_keep_a_master_copy_and_warn_without_one():
+    w = mx.nd.ones(1000, dtype="float16")
+    updater = optimizer.SGD(learning_rate=1e-4, multi_precision=True).create_updater()
+    for _ in range(20):
+        updater(0, mx.nd.ones(1000, dtype="float16"), w)
+    assert w.asnumpy()[0] == np.float16(1 - 20e-4)
+    updater = optimizer.SGD(learning_rate=1e-4).create_updater()
+    with pytest.warns(UserWarning, match="SGD: small updates of float16 weights are lost in rounding"):
+        updater(0, mx.nd.ones(1000, dtype="float16"), w)
+
+
+def test_an_optimizer_of_ones_own():
+    @optimizer.register
+    class Halver(optimizer.Optimizer):
+        def update(self, index, weight, grad, state):
+            weight[:] = weight / 2
+
+    w = mx.nd.ones(3)
+    optimizer.create("halver").create_updater()(0, w, w)
+    assert w.asnumpy().tolist() == [0.5] * 3
+
+
+def test_errors_say_what_is_wrong():
+    with pytest.raises(ParameterError, match="optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"):
+        optimizer.create("sdg")
+    with pytest.raises(ParameterError, match="optimizer.create: 'sgd' does not take these settings: .*'lrr'"):
+        optimizer.create("sgd", lrr=1)
+    adam, sgd = optimizer.Adam().create_updater(), optimizer.SGD(momentum=0.9).create_updater()
+    with pytest.raises(MXNetError, match="the states are of optimizer 'adam', this is 'sgd'"):
+        sgd.set_states(adam.get_states())
+    sgd(0, mx.nd.ones(3), mx.nd.ones(3))
+    other = optimizer.SGD(momentum=0.9).create_updater()
+    other.set_states(sgd.get_states())
+    with pytest.raises(ShapeError, match=r"the saved state of 0 does not fit its weight \(5,\)"):
+        other(0, mx.nd.ones(5), mx.nd.ones(5))
+    with pytest.raises(FileError, match="this is a pickle, as MXNet writes"):
+        sgd.set_states(b"\x80\x03}q\x00.")
