@@ -127,8 +127,8 @@ def waitall() -> None:
 
 
 def _shape(name: str, shape: Shape) -> tuple[int, ...]:
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     try:
+        sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         return tuple(int(n.__index__()) for n in sizes)
     except (TypeError, AttributeError):
         raise ShapeError(f"{name}: shape {shape!r} is not a tuple of whole numbers.") from None

@@ -43,7 +43,7 @@ class Indexing(ArrayCore):
         if full is None:
             return _take(self, key)
         key = _expand(full, len(shape))
-        part = _phantom(self)[key]
+        part = _part(self, key)
         what = layout(part.shape or (1,), self._layout.dtype, self.ctx)
         if part.flags.c_contiguous:
             return _view(self, _distance(self, part) if part.size else 0, what.shape, key)
@@ -58,7 +58,7 @@ class Indexing(ArrayCore):
             _put(self, key, value)
             return
         key = _expand(full, len(self._layout.shape))
-        part = _phantom(self)[key]
+        part = _part(self, key)
         if isinstance(value, bool | int | float | np.number):
             assign(self, key, self._layout.dtype.type(_wrapped(value, self._layout.dtype))
                    if self._layout.target == "cpu" else value.item() if isinstance(value, np.generic) else value)
@@ -136,7 +136,7 @@ def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
     def backward(dy: Any) -> Any:
         dx = allocate(what)
         fill(dx, 0)
-        part = _phantom(dx)[key].shape
+        part = _part(dx, key).shape
         assign(dx, key if isinstance(key, tuple) else (key,), wrap(dy._chunk, dy._offset, layout(
             part, what.dtype, what.ctx)))
         return dx
@@ -144,18 +144,20 @@ def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
     return backward
 
 
-def _phantom(a: Any) -> np.ndarray:
-    """A numpy array laid out like a, whose bytes are never touched: to let numpy work out shapes and places."""
+def _part(a: Any, key: Any) -> np.ndarray:
+    """a[key] as a numpy array laid out like a, whose bytes are never touched: numpy works out shapes and places."""
     itemsize = a._layout.dtype.itemsize
     strides, n = [], itemsize
     for d in reversed(a._layout.shape):
         strides.append(n)
         n *= d
-    return np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a._layout.shape, strides[::-1])
+    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a._layout.shape, strides[::-1])
+    key = key if isinstance(key, tuple) else (key,)
+    return whole[key if Ellipsis in key else (*key, Ellipsis)]  # with ..., one element is a view too
 
 
 def _distance(a: Any, part: np.ndarray) -> int:
-    """Bytes from the beginning of a to a part of its phantom."""
+    """Bytes from the beginning of a to what `_part` gave."""
     base: Any = part
     while base.base is not None:
         base = base.base

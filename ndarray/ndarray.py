@@ -62,7 +62,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and ufunc in _UFUNCS and not kwargs and len(inputs) == 2:
-            a, b = (x if isinstance(x, NDArray) or np.ndim(x) == 0 else like(x, self) for x in inputs)
+            a, b = (x if isinstance(x, NDArray) else like(x, self) if np.ndim(x) else np.asarray(x).item() for x in inputs)
             return _UFUNCS[ufunc](a, b)
         return getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
 

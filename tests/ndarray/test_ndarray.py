@@ -1,0 +1,134 @@
+"""NDArray: waiting, conversion, copies between contexts and dtypes, being a Python object."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium import ndarray as nd
+from tritium.context import cpu
+from tritium.errors import ShapeError
+from tritium.kernels.op import Op, register
+
+X = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+class Failing(Op):
+    """Raises when it runs."""
+
+    name, input_names = "_test_failing", ("data",)
+
+    def infer_shape(self, p, inputs, outputs=None):
+        return list(inputs), [inputs[0]]
+
+    def kernel(self, p, ins, outs, reqs, target, train=False):
+        def kernel(run, inputs, outputs):
+            raise ArithmeticError("on purpose")
+
+        return kernel
+
+
+FAILING = register(Failing(), replace=True)
+
+
+def test_what_it_is(ctx):
+    a = nd.array(X, ctx)
+    assert (a.shape, a.size, a.ndim, a.dtype, a.context, a.ctx, a.stype) == ((2, 3), 6, 2, np.float32, ctx, ctx, "default")
+    assert len(a) == 2 and [r.tolist() for r in a] == X.tolist() and a.nbytes == 24
+    assert a.T.shape == (3, 2) and np.array_equal(a.T.asnumpy(), X.T)
+
+
+def test_repr_is_mxnets():
+    assert repr(nd.ones((2, 3))) == "\n[[1. 1. 1.]\n [1. 1. 1.]]\n<NDArray 2x3 @cpu(0)>"
+    assert repr(nd.array([1])[0]) == "\n[1.]\n<NDArray 1 @cpu(0)>"
+
+
+def test_scalars():
+    a = nd.array([2.5])
+    assert a.asscalar() == np.float32(2.5) and a.item() == 2.5 and float(a) == 2.5 and int(a) == 2 and bool(a)
+    assert not nd.zeros((1,)) and [10, 20, 30][nd.array([2], dtype="int32")] == 30 and 2.5 in a and 3 not in a
+    with pytest.raises(ShapeError, match=r"asscalar: float32\[2\]@cpu\(0\) is not one element"):
+        nd.zeros((2,)).asscalar()
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(nd.zeros((2,)))
+    with pytest.raises(TypeError, match="cannot be an index"):
+        [1][nd.array([0.0])]
+    with pytest.raises(TypeError, match="without axes"):
+        len(nd.array(1))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "bool"])
+def test_astype(dtype, ctx):
+    a = nd.array(X, ctx)
+    b = a.astype(dtype)
+    assert b.ctx == ctx and np.array_equal(b.asnumpy(), X.astype(b.asnumpy().dtype)) and b is not a
+    assert a.astype("float32", copy=False) is a and a.astype("float32") is not a
+
+
+def test_copies_are_their_own(ctx):
+    a = nd.array(X)
+    for b in (a.copy(), a.copyto(ctx), a.copyto(nd.zeros((2, 3), ctx)), copy.copy(a), copy.deepcopy(a)):
+        a[:] = 9
+        assert np.array_equal(b.asnumpy(), X)
+        a[:] = X
+    assert a.as_in_context(cpu(0)) is a and a.as_in_ctx(cpu(1)).ctx == cpu(1)
+    assert np.array_equal(a.as_in_context(ctx).as_in_context(cpu(0)).asnumpy(), X)
+    assert nd.zeros((6,)).copy().shape == (6,) and a.copyto(nd.zeros((6,), dtype="int32")).tolist() == list(range(6))
+    with pytest.raises(ShapeError, match=r"copyto: sizes differ: from float32\[2,3\]"):
+        a.copyto(nd.zeros((4,)))
+    with pytest.raises(TypeError, match="copyto: a int"):
+        a.copyto(3)
+
+
+def test_asnumpy_is_a_copy(ctx):
+    a = nd.array(X, ctx)
+    a.asnumpy()[:] = 7
+    assert np.array_equal(a.asnumpy(), X)
+
+
+def test_a_failure_is_raised_at_the_wait_with_the_operators_name():
+    y = nd.invoke(FAILING, [nd.ones((2,))], FAILING.parse({}))[0]
+    z = y + 1
+    with pytest.raises(ArithmeticError, match="on purpose") as caught:
+        z.asnumpy()
+    assert "_test_failing" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
+    y[:] = 3  # written anew, the mark is gone
+    assert y.tolist() == [3, 3]
+    nd.waitall()
+
+
+def test_a_long_chain_is_in_order(ctx):
+    a = nd.zeros((3,), ctx)
+    for _ in range(200):
+        a += 1
+    assert a.tolist() == [200] * 3
+
+
+def test_never_pickled():
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(nd.ones((2,)))
+
+
+def test_dlpack_exports_a_copy():
+    a = nd.array(X)
+    b = np.from_dlpack(a)
+    a[:] = 0
+    assert np.array_equal(b, X) and nd.from_dlpack(b).dtype is np.float32
+
+
+def test_from_chunk_shares():
+    a = nd.array(X)
+    b = nd.NDArray._from_chunk(a._chunk, 4, (2, 2), "float32")
+    b[:] = -1
+    assert a.tolist() == [[0, -1, -1], [-1, -1, 5]] and b._spec.nbytes == 16
+    assert nd.NDArray(nd.Chunk.new(8, cpu(0)), 0, (2,), np.float32).shape == (2,)
+
+
+def test_methods_come_from_the_registry():
+    a = nd.array(X)
+    assert a.sum(axis=1).tolist() == [3, 12] and a.expand_dims(0).shape == (1, 2, 3) and a.flatten().shape == (2, 3)
+    assert a.transpose().shape == (3, 2) and a.transpose((1, 0)).shape == (3, 2) and a.transpose(1, 0).shape == (3, 2)
+    assert a.max().asscalar() == 5 and a.clip(1, 2).tolist() == [[1, 1, 2], [2, 2, 2]]
+    assert a.sum.__doc__.startswith("The operator `sum`")
+    assert mx is not None
