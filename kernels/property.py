@@ -294,7 +294,10 @@ _KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", 
 
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
     params = []
-    for field, hint in typing.get_type_hints(cls).items():
+    hints = typing.get_type_hints(cls)
+    own_first = dict.fromkeys(f for c in cls.__mro__ for f in c.__dict__.get("__annotations__", {}))
+    for field in own_first:
+        hint = hints[field]
         if typing.get_origin(hint) is ClassVar or field.startswith("_"):
             continue
         options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
