@@ -54,7 +54,7 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
     start: DTypes = []
     for node in order:
         if node.op is None:
-            start.append([known.get(node.name) or _declared_dtype(node)])
+            start.append([known[node.name] if known.get(node.name) is not None else _declared_dtype(node)])
         else:
             start.append([None] * node.n_outputs())
 
@@ -97,8 +97,9 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge
             waiting.append(i)
 
     def store(i: int, k: int, value: Any, node: Node, what: str, source: int) -> None:
-        merged = merge(node, what, table[i][k], value)
-        if merged != table[i][k]:
+        old = table[i][k]
+        merged = merge(node, what, old, value)
+        if old is None or merged != old:  # np.dtype("float64") == None is true
             table[i][k] = merged
             if i != source:
                 queue(i)

@@ -18,6 +18,7 @@ from .compose import clean_attrs, make_node, split_arguments, variable_attrs
 from .infer import from_user, infer_dtypes, infer_shapes, to_user
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
 
+Table = tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]  # arguments, outputs, states
 Number = (int, float, np.number, np.bool_)
 
 
@@ -180,16 +181,16 @@ class Symbol:
         """
         known = self._known("infer_shape", args, kwargs)
         table = self._shape_table(known)
-        unknown = [n for n in self.list_inputs() if not is_known(table[0][n])]
-        if unknown or not all(map(is_known, table[1])):
-            listed = ", ".join(f"{n} {to_user(table[0][n])}" for n in unknown) or "an output"
+        unknown = [(n, s) for n, s in (*table[0], *table[2]) if not is_known(s)]
+        if unknown or not all(is_known(s) for _, s in table[1]):
+            listed = ", ".join(f"{n} {to_user(s)}" for n, s in unknown) or "an output"
             warnings.warn(f"infer_shape: cannot decide the shape of: {listed}. Give the shapes of more arguments.", stacklevel=2)
             return None, None, None
-        return self._three(table, to_user)
+        return _spelled(table, to_user)
 
     def infer_shape_partial(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list]:
         """As infer_shape, with what is known: 0 for an unknown size, () for an unknown shape."""
-        return self._three(self._shape_table(self._known("infer_shape_partial", args, kwargs)), to_user)
+        return _spelled(self._shape_table(self._known("infer_shape_partial", args, kwargs)), to_user)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
         """(argument, output, auxiliary) dtypes, as NumPy scalar types; three Nones and a warning when it cannot tell."""
@@ -202,15 +203,13 @@ class Symbol:
     def _infer_type(self, partial: bool, args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
         known = {k: as_dtype(v) for k, v in self._known("infer_type", args, kwargs).items() if v is not None}
         order = self._order()
-        dtypes = infer_dtypes(order, known)
-        at = {id(n): i for i, n in enumerate(order)}
-        table = ({n.name: dtypes[at[id(n)]][0] for n in order if n.op is None}, [dtypes[at[id(n)]][i] for n, i in self._outputs])
-        unknown = [n for n, d in table[0].items() if d is None]
-        if not partial and (unknown or None in table[1]):
+        table = self._table(order, infer_dtypes(order, known))
+        unknown = [n for n, d in (*table[0], *table[2]) if d is None]
+        if not partial and (unknown or any(d is None for _, d in table[1])):
             warnings.warn(f"infer_type: cannot decide the type of: {', '.join(unknown) or 'an output'}. "
                           f"Give the types of more arguments.", stacklevel=3)
             return None, None, None
-        return self._three(table, lambda d: None if d is None else d.type)
+        return _spelled(table, lambda d: None if d is None else d.type)
 
     def _known(self, what: str, args: tuple, kwargs: dict) -> dict[str, Any]:
         if args and kwargs:
@@ -224,16 +223,15 @@ class Symbol:
                 raise GraphError(f"{what}: no argument is called {key!r}.{nearest(key, names)} Arguments: {', '.join(names)}.")
         return dict(zip(arguments, args)) if args else dict(kwargs)
 
-    def _shape_table(self, known: Mapping[str, Any]) -> tuple[dict[str, Any], list]:
+    def _shape_table(self, known: Mapping[str, Any]) -> Table:
         order = self._order()
-        shapes = infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()})
-        at = {id(n): i for i, n in enumerate(order)}
-        return ({n.name: shapes[at[id(n)]][0] for n in order if n.op is None}, [shapes[at[id(n)]][i] for n, i in self._outputs])
+        return self._table(order, infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()}))
 
-    def _three(self, table: tuple[dict[str, Any], list], spell: Callable) -> tuple[list, list, list]:
-        found, outputs = table
-        arguments, states = split_variables(self._order())
-        return [spell(found[n.name]) for n in arguments], [spell(v) for v in outputs], [spell(found[n.name]) for n in states]
+    def _table(self, order: list[Node], found: list[list]) -> Table:
+        of = {id(n): values for n, values in zip(order, found)}
+        arguments, states = split_variables(order)
+        return ([(n.name, of[id(n)][0]) for n in arguments], [(n.name, of[id(n)][i]) for n, i in self._outputs],
+                [(n.name, of[id(n)][0]) for n in states])
 
     # ---- files --------------------------------------------------------------------------------------------------------
     def tojson(self, remove_amp_cast: bool = True) -> str:
@@ -345,6 +343,11 @@ def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
 def _shown(attrs: Mapping[str, str]) -> dict[str, str]:
     """attrs, with the hidden ones under both spellings."""
     return {**attrs, **{k: attrs[f"__{k}__"] for k in HIDDEN_KEYS if f"__{k}__" in attrs}}
+
+
+def _spelled(table: Table, spell: Callable) -> tuple[list, list, list]:
+    arguments, outputs, states = ([spell(v) for _, v in part] for part in table)
+    return arguments, outputs, states
 
 
 def _as_shape(name: str, value: Any) -> Shape | None:

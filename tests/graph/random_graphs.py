@@ -3,6 +3,9 @@
 import numpy as np
 import tritium.graph as g
 from hypothesis import strategies as st
+from tritium.graph.gradient import add_gradients
+from tritium.graph.node import topological
+from tritium.graph.program import lower, specs_of
 
 sym = g.namespace
 
@@ -42,3 +45,11 @@ def values(shapes, seed):
     """Arrays for the arguments: small, float32."""
     rng = np.random.default_rng(seed)
     return {n: rng.normal(scale=0.5, size=s).astype("float32") for n, s in shapes.items()}
+
+
+def program(symbol, grad_req, **shapes):
+    """The program of symbol with gradients, before fusion and plan."""
+    order = topological(n for n, _ in symbol._outputs)
+    specs = specs_of(order, shapes, {})
+    forward = lower(symbol._outputs, specs, True)[0]
+    return add_gradients(forward, grad_req)
