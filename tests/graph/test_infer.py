@@ -25,8 +25,6 @@ DIFFERENT = {
     "net_lenet_nothing-partial": "weights' sizes follow from num_filter and num_hidden",
     "net_mlp_nothing-partial": "weights' sizes follow from num_hidden",
     "linreg_one": "we give the label the output's shape; (4,) is accepted when it is given",
-    "lenet_double": "dtypes do not yet flow back through OperatorProperty operators",
-    "back": "dtypes do not yet flow back through OperatorProperty operators",
 }
 
 

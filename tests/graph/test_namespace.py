@@ -1,0 +1,37 @@
+"""mx.sym: a function for every operator, with its signature; operators registered later are there too."""
+
+import inspect
+
+import pytest
+from tritium.graph import namespace as sym
+from tritium.kernels import op as ops
+from tritium.kernels import simple_op
+
+
+def test_every_operator_has_a_function_with_a_signature():
+    for name, op in ops.registered().items():
+        function = sym.function(name)
+        assert function.__name__ == name and "name" in inspect.signature(function).parameters, op
+
+
+def test_signature():
+    assert list(inspect.signature(sym.FullyConnected).parameters)[:3] == ["data", "weight", "bias"]
+    assert inspect.signature(sym.Concat).parameters["data"].kind is inspect.Parameter.VAR_POSITIONAL
+
+
+def test_an_operator_declared_later(monkeypatch):
+    monkeypatch.setattr(ops, "_registry", dict(ops._registry))
+
+    @simple_op
+    def thrice_for_test(x):
+        """3 x."""
+        return x * 3
+
+    assert sym.thrice_for_test(sym.Variable("a")).list_outputs() == ["thrice_for_test0_output"]
+    assert thrice_for_test(sym.Variable("a"), name="t").name == "t"
+
+
+def test_prefixed_namespaces():
+    assert sym._internal._plus_scalar(sym.Variable("a"), scalar=1).name == "_plusscalar0"
+    with pytest.raises(AttributeError, match="mx.sym: no operator _linalg_nothing"):
+        sym.linalg.nothing
