@@ -202,8 +202,11 @@ class Engine:
         """Block until nothing is queued or running; raise the failure that was pushed first, and clear all marks."""
         raise NotImplementedError
 
-    def stop(self) -> None:
-        """Drain, end the threads, raise as wait_for_all does. Pushing is an EngineError until start()."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Drain, end the threads, raise as wait_for_all does. Pushing is an EngineError until start().
+
+        timeout: seconds to wait when nothing but on_complete calls is outstanding; then EngineError names the operators.
+        """
         raise NotImplementedError
 
     def start(self) -> None:

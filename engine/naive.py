@@ -52,8 +52,8 @@ class NaiveEngine(Engine):
         self._spoiled.clear()
         self._raise_first(marked)
 
-    def stop(self) -> None:
-        """Refuse pushes until start(); raise as wait_for_all does."""
+    def stop(self, timeout: float | None = None) -> None:
+        """Refuse pushes until start(); raise as wait_for_all does. Nothing is ever under way here."""
         self._settle()
         self._stopped = True
         self.wait_for_all()

@@ -119,9 +119,23 @@ class Pool:
 
     @shielded
     def _start(self) -> None:
-        with self._lock:
-            while len(self._threads) < self.size:
-                self._add_thread()
+        try:
+            with self._lock:
+                while len(self._threads) < self.size:
+                    self._add_thread()
+        except RuntimeError:  # the interpreter is ending and starts no threads any more
+            if not self._threads:
+                self._serve_here()
+
+    def _serve_here(self) -> None:
+        """Do what waits in the calling thread."""
+        run = self.run_context()
+        while self._tokens.qsize():
+            task = self._next()
+            if task is not None:
+                before = enter(task)
+                self.engine.execute(task, run)
+                leave(before)
 
     @shielded
     def _add_thread(self) -> None:

@@ -70,7 +70,7 @@ class Helpers:
         if self.n:
             if not self._threads:
                 self._start()
-            for _ in range(min(self.n, n - 1)):
+            for _ in range(min(len(self._threads), n - 1)):
                 self._jobs.put(job)
         job.help()
         job.finished.acquire()
@@ -94,10 +94,14 @@ class Helpers:
         with self._lock:
             if self._threads:
                 return
-            threads = [threading.Thread(target=self._work, name=f"tritium-helper-{i}", daemon=True)
-                       for i in range(self.n)]
-            for t in threads:
-                t.start()
+            threads = []
+            for i in range(self.n):
+                t = threading.Thread(target=self._work, name=f"tritium-helper-{i}", daemon=True)
+                try:
+                    t.start()
+                except RuntimeError:  # the interpreter is ending: the caller works alone
+                    break
+                threads.append(t)
             self._threads = threads
 
     def _work(self) -> None:

@@ -226,6 +226,10 @@ class ThreadedEngine(Engine):
     def wait_for_var(self, var: Var) -> None:
         if self._bulks:
             self.flush()
+        if self._is_settled(var):
+            if var.failure is not None:
+                self._raise_marked(var, var.failure)
+            return
         self._refuse_own(var)
         woken = allocate_lock()
         woken.acquire()
@@ -237,6 +241,18 @@ class ThreadedEngine(Engine):
                 woken.acquire()
         if task.failure is not None:
             self._raise_marked(var, task.failure)
+
+    @shielded
+    def _is_settled(self, var: Var) -> bool:
+        """Whether nothing pushed before mutates var; False also if another thread is just finding out."""
+        if self._arrived or self._finished:
+            self._pump()
+        if not self._lock.acquire(False):
+            return False
+        settled = not self._arrived and var.held >= 0 and var.queue is None
+        self._lock.release()
+        self._pump()
+        return settled
 
     def wait_for_all(self) -> None:
         self._wait_idle(None)
@@ -283,12 +299,12 @@ class ThreadedEngine(Engine):
         self._pump()
 
     # ---- life and death ---------------------------------------------------------------------------------------------
-    def stop(self) -> None:
+    def stop(self, timeout: float | None = None) -> None:
         if self._stopped:
             return
-        self.quiet(None)
+        self.quiet(timeout)
         self._stopped = True
-        self.quiet(None)  # what other threads pushed meanwhile
+        self.quiet(timeout)  # what other threads pushed meanwhile
         self.end_threads()
         self.wait_for_all()
 

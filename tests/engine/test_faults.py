@@ -200,7 +200,7 @@ def test_stop_names_what_never_completes():
     engine, kept = ThreadedEngine(1), []
     engine.push_async(lambda run, on_complete: kept.append(on_complete), cpu(), [], [], name="sleeper")
     with pytest.raises(EngineError, match=r"on_complete was not called within 0\.05 s by: sleeper\."):
-        engine.quiet(0.05)
+        engine.stop(0.05)
     kept[0]()
     engine.stop()
 
@@ -400,3 +400,17 @@ def test_pushing_from_a_finalizer_inside_a_push(threaded):
     gc.collect()
     threaded.wait_for_all()
     assert len(ran) == 200
+
+
+def test_where_no_thread_can_be_started_the_pusher_works(monkeypatch):
+    """As Python 3.12 has it while the interpreter ends."""
+    def refuse(self):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    engine, order = ThreadedEngine(2), []
+    v = engine.new_variable()
+    for i in range(10):
+        engine.push_sync(lambda run, i=i: run.parallel(lambda k: order.append(i), 2), cpu(i % 2), [], [v])
+    engine.wait_for_all()
+    assert order == [i for i in range(10) for _ in range(2)]
+    engine.stop()

@@ -1,0 +1,215 @@
+"""What the engine itself costs: microseconds per pushed function that does nothing, next to other runtimes.
+
+    python perf/bench_engine.py [--mxnet PYTHON] [--torch PYTHON] [--workers N] [--repeats R] [--quick]
+
+One JSON line per figure: name, median, spread (interquartile range) and unit over R repeats, after a warm-up.
+PYTHON is an interpreter that has the peer; it is measured in the same run, one repeat of each in turn where it matters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from tritium.context import cpu
+from tritium.engine import NaiveEngine, ThreadedEngine, storage
+
+CTX = cpu()
+
+_PEER = """
+import json, statistics, sys, time
+def figures(fn, n, repeats):
+    out = []
+    for r in range(repeats + 1):
+        start = time.perf_counter()
+        fn(n)
+        out.append((time.perf_counter() - start) / n * 1e6)
+    return out[1:]
+"""
+_MXNET = _PEER + """
+import numpy
+numpy.bool = bool
+import mxnet as mx
+a, b = mx.nd.ones((2, 2)), mx.nd.ones((2, 2))
+def imperative(n):
+    for _ in range(n):
+        c = a + b
+    mx.nd.waitall()
+def round_trip(n):
+    for _ in range(n):
+        (a + b).wait_to_read()
+print(json.dumps({"mxnet a+b 2x2": figures(imperative, N, R), "mxnet a+b 2x2, waited for": figures(round_trip, N, R)}))
+"""
+_TORCH = _PEER + """
+import torch
+torch.set_num_threads(1)
+a, b = torch.ones(2, 2), torch.ones(2, 2)
+def add(n):
+    for _ in range(n):
+        c = a + b
+print(json.dumps({"torch a+b 2x2": figures(add, N, R)}))
+"""
+
+
+def nothing(run: object) -> None:
+    """The function whose surroundings are measured."""
+
+
+def report(name: str, figures: list[float], unit: str = "us/op") -> None:
+    quarters = statistics.quantiles(figures, n=4) if len(figures) > 1 else [figures[0]] * 3
+    print(json.dumps({"name": name, "median": round(statistics.median(figures), 3),
+                      "spread": round(quarters[2] - quarters[0], 3), "unit": unit, "repeats": len(figures)}), flush=True)
+
+
+def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int) -> None:
+    """Time fn(n), or take the seconds that it returns; per operation."""
+    figures = []
+    for _ in range(repeats + 1):
+        start = time.perf_counter()
+        seconds = fn(n)
+        figures.append((time.perf_counter() - start if seconds is None else seconds) / n * 1e6)
+    report(name, figures[1:])
+
+
+def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, repeats: int) -> None:
+    chain, many = engine.new_variable(), [engine.new_variable() for _ in range(100)]
+    opr = engine.new_operator(lambda run, on_complete: on_complete(), [], [chain], name="prepared")
+
+    def push_only(n: int) -> float:
+        start = time.perf_counter()
+        for i in range(n):
+            engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
+        pushed = time.perf_counter() - start
+        engine.wait_for_all()
+        return pushed
+
+    def independent(n: int) -> None:
+        for i in range(n):
+            engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
+        engine.wait_for_all()
+
+    def chained(n: int) -> None:
+        for _ in range(n):
+            engine.push_sync(nothing, CTX, (), (chain,), name="nothing")
+        engine.wait_for_all()
+
+    def inline(n: int) -> None:
+        for _ in range(n):
+            engine.push_sync(nothing, CTX, (), (chain,), prop="inline", name="nothing")
+        engine.wait_for_all()
+
+    def prepared(n: int) -> None:
+        for _ in range(n):
+            engine.push(opr, CTX)
+        engine.wait_for_all()
+
+    def three_vars(n: int) -> None:
+        for i in range(n):
+            engine.push_sync(nothing, CTX, (many[i % 50], many[(i + 7) % 50]), (many[50 + i % 50],), name="nothing")
+        engine.wait_for_all()
+
+    def bulk(n: int) -> None:
+        with engine.bulk(16):
+            for _ in range(n):
+                engine.push_sync(nothing, CTX, (), (chain,), name="nothing")
+        engine.wait_for_all()
+
+    def round_trip(n: int) -> None:
+        for _ in range(n):
+            engine.push_sync(nothing, CTX, (), (chain,), name="nothing")
+            engine.wait_for_var(chain)
+
+    def round_trip_inline(n: int) -> None:
+        for _ in range(n):
+            engine.push_sync(nothing, CTX, (), (chain,), prop="inline", name="nothing")
+            engine.wait_for_var(chain)
+
+    for name, fn in (("push alone", push_only), ("independent, end to end", independent),
+                     ("chained, end to end", chained), ("reads 2 mutates 1, end to end", three_vars),
+                     ("inline, end to end", inline), ("prepared, end to end", prepared), ("bulk(16), end to end", bulk)):
+        measure(f"{label}: {name}", fn, n, repeats)
+    for name, fn in (("round trip", round_trip), ("round trip, inline", round_trip_inline)):
+        measure(f"{label}: {name}", fn, n // 10, repeats)
+
+
+def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
+    """Cost per operation, pushed and run, when so many wait for one: should not grow."""
+    for size in sizes:
+        for name in ("one var", "100 vars"):
+            engine = ThreadedEngine(workers)
+            variables = [engine.new_variable() for _ in range(1 if name == "one var" else 100)]
+            gate_var = engine.new_variable()
+
+            def fn(n: int, engine: ThreadedEngine = engine, variables: list = variables, gate_var=gate_var) -> None:
+                gate = threading.Event()
+                engine.push_sync(lambda run: gate.wait(), CTX, (), (gate_var,))
+                for i in range(n):
+                    engine.push_sync(nothing, CTX, (gate_var,), (variables[i % len(variables)],), name="nothing")
+                gate.set()
+                engine.wait_for_all()
+            measure(f"threaded({workers}): {size:,} pending on {name}", fn, size, max(3, repeats // 2))
+            engine.stop()
+
+
+def futures_figures(workers: int, n: int, repeats: int) -> None:
+    with ThreadPoolExecutor(workers) as pool:
+        def independent(n: int) -> None:
+            for f in [pool.submit(nothing, None) for _ in range(n)]:
+                f.result()
+
+        def round_trip(n: int) -> None:
+            for _ in range(n):
+                pool.submit(nothing, None).result()
+        measure(f"concurrent.futures({workers}): independent, end to end", independent, n, repeats)
+        measure(f"concurrent.futures({workers}): round trip", round_trip, n // 10, repeats)
+
+
+def peer_figures(python: str, script: str, n: int, repeats: int) -> None:
+    done = subprocess.run([python, "-c", f"N, R = {n}, {repeats}\n{script}"], capture_output=True, text=True)
+    if done.returncode:
+        print(json.dumps({"name": python, "error": done.stderr.strip().splitlines()[-1:]}), flush=True)
+        return
+    for name, figures in json.loads(done.stdout.splitlines()[-1]).items():
+        report(name, figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mxnet", metavar="PYTHON")
+    parser.add_argument("--torch", metavar="PYTHON")
+    parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1))
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--quick", action="store_true", help="few operations: whether it runs, not how fast")
+    args = parser.parse_args()
+    n, repeats = (500, 2) if args.quick else (10_000, args.repeats)
+
+    print(json.dumps({"machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+                      "python": platform.python_version(), "load": os.getloadavg()[0]}), flush=True)
+    engine_figures("naive", NaiveEngine(), n, repeats)
+    for workers in sorted({1, args.workers}):
+        engine = ThreadedEngine(workers)
+        engine_figures(f"threaded({workers})", engine, n, repeats)
+        engine.stop()
+        futures_figures(workers, n, repeats)
+    pending_figures(args.workers, [100, 1000] if args.quick else [1_000, 10_000, 100_000], repeats)
+
+    def allocate(n: int) -> None:
+        for _ in range(n):
+            storage.alloc(1000, CTX)
+    measure("storage: alloc and drop 1000 bytes", allocate, n, repeats)
+    if args.mxnet:
+        peer_figures(args.mxnet, _MXNET, n // 2, repeats)
+    if args.torch:
+        peer_figures(args.torch, _TORCH, n, repeats)
+
+
+if __name__ == "__main__":
+    main()
