@@ -23,12 +23,12 @@ _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 def row_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str, flavour: Flavour,
-             *, longest: int = LONGEST_BLOCK) -> Step:
+             longest: int | None = None) -> Step:
     """The kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
-    longest: the longest row that is held in one block; a power of two.
+    longest: the longest row that is held in one block, a power of two; None: LONGEST_BLOCK.
     """
-    return _Rows(e, ins, targets, full, longest, flavour).step(name)
+    return _Rows(e, ins, targets, full, longest or LONGEST_BLOCK, flavour).step(name)
 
 
 class _Rows:

@@ -5,7 +5,6 @@ import types
 
 import numpy as np
 import pytest
-
 from tritium.dtype import bfloat16
 from tritium.kernels.expr import cast, load, prim
 from tritium.kernels.op import Expression, Req, Spec
