@@ -262,5 +262,8 @@ def _batches(data: Any) -> Iterator[Any]:
 
 
 def _call(callbacks: Callable | Sequence[Callable] | None, *args: Any) -> None:
-    for c in callbacks if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]:
+    if callable(callbacks):
+        callbacks(*args)
+        return
+    for c in callbacks or ():
         c(*args)

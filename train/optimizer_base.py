@@ -262,7 +262,7 @@ def _settle(saved: Any, fresh: Any, weight: NDArray, index: Index) -> Any:
         return None
     if isinstance(saved, tuple) and isinstance(fresh, tuple) and len(saved) == len(fresh):
         return tuple(_settle(s, f, weight, index) for s, f in zip(saved, fresh))
-    if isinstance(fresh, NDArray) and hasattr(saved, "dtype") and tuple(saved.shape) == tuple(fresh.shape):
+    if isinstance(fresh, NDArray) and isinstance(saved, np.ndarray) and tuple(saved.shape) == tuple(fresh.shape):
         return array(saved, ctx=fresh.context, dtype=saved.dtype)
     raise ShapeError(f"Updater: the saved state of {index!r} does not fit its weight {weight.shape}. "
                      f"It belongs to another network or optimizer.")

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import tritium as mx
 from tritium.errors import ParameterError, ShapeError
 from tritium.train import initializer as init

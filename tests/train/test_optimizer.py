@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import tritium as mx
 from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
 from tritium.train import lr_scheduler, optimizer
@@ -133,9 +132,9 @@ def test_an_optimizer_of_ones_own():
 
 
 def test_errors_say_what_is_wrong():
-    with pytest.raises(ParameterError, match="optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"):
+    with pytest.raises(ParameterError, match=r"optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"):
         optimizer.create("sdg")
-    with pytest.raises(ParameterError, match="optimizer.create: 'sgd' does not take these settings: .*'lrr'"):
+    with pytest.raises(ParameterError, match=r"optimizer.create: 'sgd' does not take these settings: .*'lrr'"):
         optimizer.create("sgd", lrr=1)
     adam, sgd = optimizer.Adam().create_updater(), optimizer.SGD(momentum=0.9).create_updater()
     with pytest.raises(MXNetError, match="the states are of optimizer 'adam', this is 'sgd'"):

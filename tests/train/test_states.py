@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-
 from tritium.dtype import bfloat16
 from tritium.errors import FileError
 from tritium.train import states
