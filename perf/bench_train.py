@@ -3,7 +3,8 @@
     python perf/bench_train.py [--nets mlp,lenet] [--mxnet PYTHON] [--torch PYTHON]
 
 Prints JSON lines: seconds per step, median and spread over rounds, images per second. With --mxnet and --torch, those
-interpreters run the same networks, shapes and steps afterwards in the same run, and a line gives the ratio.
+interpreters run the same networks, shapes and steps, in turn with ours, each in a process of its own, several times
+over; a last line gives the ratio, median and spread over the turns.
 The same code drives Tritium and MXNet (--package mxnet): such lines differ in the package alone.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import resource
+import sys
 
 import common
 import numpy as np
@@ -118,15 +120,22 @@ def main():
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
+    parser.add_argument("--turns", type=int, default=3, help="how often each package gets its turn, with peers")
     a = parser.parse_args()
+    peers = {package: python for package, python in (("mxnet", a.mxnet), ("torch", a.torch)) if python}
     for net in a.nets.split(","):
-        ours = measure(a, a.package, net)
-        for package, python in (("mxnet", a.mxnet), ("torch", a.torch)):
-            if python:
-                peer = common.run_peer(python, __file__, "--nets", net, "--package", package, "--batch", str(a.batch),
-                                       "--steps", str(a.steps), "--rounds", str(a.rounds), "--device", a.device)
-                if peer:
-                    common.ratio("train_step", ours, peer[0], package=a.package, net=net)
+        if not peers:
+            measure(a, a.package, net)
+            continue
+        lines = {package: [] for package in (a.package, *peers)}
+        for _ in range(a.turns):
+            for package, python in {a.package: sys.executable, **peers}.items():
+                lines[package] += common.run_peer(python, __file__, "--nets", net, "--package", package, "--batch",
+                                                  str(a.batch), "--steps", str(a.steps), "--rounds", str(a.rounds),
+                                                  "--device", a.device)
+        for package in peers:
+            if lines[a.package] and lines[package]:
+                common.ratio("train_step", lines[a.package], lines[package], package=a.package, net=net)
 
 
 if __name__ == "__main__":

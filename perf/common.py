@@ -80,10 +80,18 @@ def run_peer(python: str, script: str, *arguments: str, timeout: float = 600) ->
     return lines
 
 
-def ratio(bench: str, ours: dict[str, Any], peer: dict[str, Any], **fields: Any) -> None:
-    """Print how many times as fast as peer we are: above 1 we are faster."""
-    say({"bench": bench, **fields, "times_as_fast_as": peer.get("package"),
-         "ratio": round(peer["median_s"] / ours["median_s"], 3)})
+def ratio(bench: str, ours: Sequence[dict[str, Any]], peers: Sequence[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    """Print how many times as fast as a peer we are (above 1: faster): median and spread over runs made in pairs.
+
+    ours, peers:  lines of `emit`, the i-th of each measured one after the other.
+    """
+    ratios = [b["median_s"] / a["median_s"] for a, b in zip(ours, peers)]
+    median, iqr = median_and_spread(ratios)
+    best = min(b["best_s"] for b in peers) / min(a["best_s"] for a in ours)
+    line = {"bench": bench, **fields, "times_as_fast_as": peers[0].get("package"), "ratio": _short(median),
+            "ratio_iqr": _short(iqr), "ratio_of_best": _short(best), "pairs": len(ratios)}
+    say(line)
+    return line
 
 
 def _short(x: float) -> float:

@@ -32,10 +32,12 @@ def test_rounds_count_the_finish(common):
 
 def test_lines_and_ratios(common, capsys):
     ours = common.emit("step", [0.2, 0.1, 0.4], package="tritium", net="mlp")
-    common.ratio("step", ours, {"package": "torch", "median_s": 0.1}, net="mlp")
+    peers = [{"package": "torch", "median_s": m, "best_s": m} for m in (0.1, 0.4)]
+    common.ratio("step", [ours, ours], peers, net="mlp")
     line, ratio = map(json.loads, capsys.readouterr().out.splitlines())
     assert (line["median_s"], line["best_s"], line["rounds"]) == (0.2, 0.1, 3)
-    assert ratio == {"bench": "step", "net": "mlp", "times_as_fast_as": "torch", "ratio": 0.5}
+    assert ratio == {"bench": "step", "net": "mlp", "times_as_fast_as": "torch", "ratio": 1.25, "ratio_iqr": 0.75,
+                     "ratio_of_best": 1.0, "pairs": 2}
 
 
 def test_a_peer_is_run_and_one_that_fails_is_said(common, tmp_path, capsys):
