@@ -98,6 +98,6 @@ def test_errors_name_operator_and_arrays(ctx):
         y = nd.zeros((2,), ctx)
         y += nd.zeros((3, 2), ctx)
     with pytest.raises(TypeError, match="cannot be compared with a NoneType"):
-        x == None  # noqa: E711
+        x.__eq__(None)
     with pytest.raises(TypeError):
         x + "text"

@@ -188,7 +188,7 @@ def test_freed_after_backward_unless_retained():
         y = x * x
     y.backward(retain_graph=True)
     y.backward()
-    with pytest.raises(MXNetError, match="backward: what elemwise_mul kept was freed.*retain_graph=True"):
+    with pytest.raises(MXNetError, match=r"backward: what elemwise_mul kept was freed.*retain_graph=True"):
         y.backward()
 
 
@@ -285,7 +285,7 @@ def test_errors_say_what_to_do():
         y = x * 2
     with pytest.raises(ShapeError, match=r"backward: the head is float32\[1\].*float32\[2\]"):
         y.backward(nd.ones((2,)))
-    with pytest.raises(MXNetError, match="grad: .*attach_grad"):
+    with pytest.raises(MXNetError, match=r"grad: .*attach_grad"):
         autograd.grad(y, nd.ones((1,)))
 
 

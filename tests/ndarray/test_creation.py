@@ -46,7 +46,7 @@ def test_filled(ctx):
     assert nd.zeros(3, ctx).tolist() == [0, 0, 0] and nd.ones((2, 1), ctx, "int8").tolist() == [[1], [1]]
     assert nd.full((2,), 2.5, ctx).tolist() == [2.5, 2.5] and nd.empty((4, 5), ctx).shape == (4, 5)
     assert nd.zeros((0, 3), ctx).asnumpy().shape == (0, 3) and nd.full((2,), nd.array([4], ctx), ctx).tolist() == [4, 4]
-    with pytest.raises(ShapeError, match="empty: shape 1.5"):
+    with pytest.raises(ShapeError, match=r"empty: shape 1\.5"):
         nd.empty(1.5)
     with pytest.raises(ShapeError, match="negative size"):
         nd.zeros((2, -1))
