@@ -317,3 +317,27 @@ def test_missing_files_are_named(tmp_path):
     m = ready(optimizer=SGD)
     with pytest.raises(FileError, match=r"Module.load_optimizer_states: .*nope: cannot be read"):
         m.load_optimizer_states(str(tmp_path / "nope"))
+
+
+def test_engines_and_workers_give_the_same_bits():
+    from tritium import engine
+
+    before, results = engine.current(), []
+    try:
+        for one in (engine.NaiveEngine(), engine.ThreadedEngine(1), engine.ThreadedEngine(4)):
+            engine.current().wait_for_all()
+            engine.set_current(one)
+            m = fitted(epochs=2, context=[mx.cpu(0), mx.cpu(1)])
+            results.append([v.asnumpy() for d in m.get_params() for v in d.values()])
+            one.wait_for_all()
+    finally:
+        engine.set_current(before)
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other))
+
+
+def test_the_interpreted_gpu_trains_as_the_cpu_does(ctx):
+    m = fitted(epochs=2, context=ctx, kvstore=mx.kv.create("device"))
+    want = fitted(epochs=2)
+    for a, b in zip(numpy_params(m).values(), numpy_params(want).values()):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,59 @@
+"""Checkpoints as files, and when a key-value store is made. Oracle for files: what MXNet 1.9.1 wrote (golden)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import FileError, ParameterError
+from tritium.train import model
+
+GOLDEN = Path(__file__).parents[1] / "golden/symbols"
+
+
+@pytest.mark.parametrize("name, epoch", [("mlp", 0), ("lenet", 0), ("digits_mlp", 20)])
+def test_mxnets_checkpoints_give_its_outputs(name, epoch, ctx):
+    if name == "lenet" and ctx.is_gpu and mx.context.GPU_MODE == "interpret":
+        ctx = mx.cpu(1)  # minutes in the interpreter; the operators' own tests run there
+    want = np.load(GOLDEN / f"{name}.npz")
+    m = mx.mod.Module.load(str(GOLDEN / name), epoch, context=ctx, label_names=None)
+    m.bind([("data", want["in.data"].shape)], for_training=False)
+    np.testing.assert_allclose(m.predict(want["in.data"]).asnumpy(), want["out.0"], atol=1e-5)
+
+
+def test_there_and_back(tmp_path):
+    net = mx.sym.BatchNorm(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc"), name="bn")
+    arg, aux = {"fc_weight": mx.nd.ones((2, 3)), "fc_bias": mx.nd.zeros(2)}, {"bn_moving_mean": mx.nd.full(2, 4.0)}
+    prefix = str(tmp_path / "m")
+    model.save_checkpoint(prefix, 7, net, arg, aux)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0007.params", "m-symbol.json"]
+    net2, arg2, aux2 = model.load_checkpoint(prefix, 7)
+    assert net2.tojson() == net.tojson()
+    assert {k: v.asnumpy().tolist() for k, v in arg2.items()} == {k: v.asnumpy().tolist() for k, v in arg.items()}
+    assert aux2["bn_moving_mean"].asnumpy().tolist() == [4, 4]
+
+
+def test_what_is_no_checkpoint_is_named(tmp_path):
+    with pytest.raises(FileError, match=r"load_params: .*x-0001.params: cannot be read"):
+        model.load_params(str(tmp_path / "x"), 1)
+    mx.nd.save(str(tmp_path / "x-0001.params"), [mx.nd.ones(2)])
+    with pytest.raises(FileError, match="its arrays have no names, so it is no checkpoint"):
+        model.load_params(str(tmp_path / "x"), 1)
+    mx.nd.save(str(tmp_path / "x-0001.params"), {"w": mx.nd.ones(2)})
+    with pytest.raises(FileError, match="the name 'w' begins with neither arg: nor aux:"):
+        model.load_params(str(tmp_path / "x"), 1)
+
+
+def test_when_a_store_is_made(monkeypatch):
+    small, big = {"w": mx.nd.ones(2)}, {"w": mx.nd.ones((1 << 24) + 1)}
+    assert model.create_kvstore("local", 1, small) == (None, False)
+    assert model.create_kvstore(None, 2, small) == (None, False)
+    store, on_store = model.create_kvstore("local", 2, small)
+    assert (store.type, on_store) == ("local", True)
+    assert model.create_kvstore("local", 2, big)[1] is False
+    assert model.create_kvstore("device", 2, big)[1] is True
+    assert model.create_kvstore(store, 1, small) == (store, True)
+    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")
+    assert model.create_kvstore(store, 1, small) == (store, False)
+    with pytest.raises(ParameterError, match="kvstore: 3 is neither a KVStore nor the name of a type nor None"):
+        model.create_kvstore(3, 1, small)
