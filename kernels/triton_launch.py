@@ -16,6 +16,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def launch(
 
     args:    tensors, ints, floats, in the order of fn's parameters. An int must fit int32 unless its parameter is
              annotated tl.int64.
-    stream:  the engine's stream, entered around the launch (`stream.enter()`); None is the current one.
+    stream:  what the engine runs on, entered around the launch if it has `enter()`; else it is the current one already.
     A grid with a zero in it runs nothing. Raises ShapeError for too many programs, ParameterError for an int that
     does not fit.
     """
@@ -192,10 +193,8 @@ def launch(
     if INTERPRET:
         with _lock, np.errstate(all="ignore"):
             fn[tuple(grid)](*map(_host_value, args, _annotations(fn)), **constexprs)
-    elif stream is None:
-        fn[tuple(grid)](*args, num_warps=num_warps, **constexprs)
     else:
-        with stream.enter():
+        with stream.enter() if hasattr(stream, "enter") else nullcontext():
             fn[tuple(grid)](*args, num_warps=num_warps, **constexprs)
 
 

@@ -1,6 +1,7 @@
 """triton_launch: from text to function to launch; what it refuses; and that no generated kernel touches a byte outside
 its arrays (guard pages: the memory after an array is unreadable, and a child process makes the attempt)."""
 
+import contextlib
 import ctypes
 import faulthandler
 import mmap
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from tritium.errors import OperatorError, ParameterError, ShapeError
 from tritium.kernels import lang as L
+from tritium.kernels import triton_launch
 from tritium.kernels.expr import load as load_input
 from tritium.kernels.op import Expression, Req, Spec
 from tritium.kernels.triton_launch import (
@@ -127,11 +129,27 @@ def count(y, n):
     assert y[0] == 10
 
 
-def test_stream_is_entered_only_on_a_device():
-    assert types.SimpleNamespace(enter=None).enter is None  # an interpreted stream is never asked
-    a = np.zeros(4, "float32")
-    launch(load(WHOLE, "add_one"), (1,), a, a, 4, BLOCK=4, stream=types.SimpleNamespace())
-    assert (a == 1).all()
+def test_a_compiled_kernel_is_launched_inside_its_stream(monkeypatch):
+    seen = []
+
+    class Compiled:
+        arg_names, fn = ("x", "n"), types.SimpleNamespace(__annotations__={}, __name__="k")
+
+        def __getitem__(self, grid):
+            return lambda *args, **options: seen.append((grid, args, options))
+
+    class Stream:
+        @contextlib.contextmanager
+        def enter(self):
+            seen.append("enter")
+            yield
+            seen.append("leave")
+
+    monkeypatch.setattr(triton_launch, "INTERPRET", False)
+    launch(Compiled(), (3,), "x", 5, num_warps=8, stream=Stream(), BLOCK=16)
+    assert seen == ["enter", ((3,), ("x", 5), {"num_warps": 8, "BLOCK": 16}), "leave"]
+    launch(Compiled(), (3,), "x", 5, stream=object(), BLOCK=16)
+    assert seen[3:] == [((3,), ("x", 5), {"num_warps": 4, "BLOCK": 16})]
 
 
 # ---- guard pages -------------------------------------------------------------------------------------------------------
