@@ -126,7 +126,10 @@ def wrap(chunk: Chunk, offset: int, what: Layout) -> Any:
 
 def allocate(what: Layout) -> Any:
     """A fresh NDArray, uninitialised."""
-    return wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
+    a = _new(_Made.array_class)
+    a._chunk, a._offset, a._layout = Chunk.new(what.nbytes, what.ctx), 0, what
+    a._view = a._entry = a._grad = a._grad_req = None
+    return a
 
 
 def use_class(cls: type[ArrayCore]) -> None:

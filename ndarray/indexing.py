@@ -19,6 +19,8 @@ from .move import allocate_like_host, assign, copy_to, fill, host, pick, push, s
 from .shaping import reshaped
 from .tape import CallNode, refuse_in_place, state
 
+_ALL = slice(None)
+
 
 class Indexing(ArrayCore):
     """Indexing, views and reshape, for NDArray."""
@@ -53,12 +55,15 @@ class Indexing(ArrayCore):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         refuse_in_place(self, "a[key] = value")
-        full = _normal(key)
-        if full is None:
-            _put(self, key, value)
-            return
-        key = _expand(full, len(self._layout.shape))
-        part = _part(self, key)
+        if type(key) is slice and key == _ALL and self._layout.shape:
+            key, part_shape = (Ellipsis,), self._layout.shape
+        else:
+            full = _normal(key)
+            if full is None:
+                _put(self, key, value)
+                return
+            key = _expand(full, len(self._layout.shape))
+            part_shape = _part(self, key).shape
         if isinstance(value, bool | int | float | np.number):
             assign(self, key, self._layout.dtype.type(_wrapped(value, self._layout.dtype))
                    if self._layout.target == "cpu" else value.item() if isinstance(value, np.generic) else value)
@@ -72,10 +77,10 @@ class Indexing(ArrayCore):
             with np.errstate(all="ignore"):
                 value = np.array(value).astype(self._layout.dtype)
         value_shape: tuple[int, ...] = value.shape
-        while len(value_shape) > part.ndim and value_shape[0] == 1:
+        while len(value_shape) > len(part_shape) and value_shape[0] == 1:
             value_shape = value_shape[1:]
-        if not _fits(value_shape, part.shape):
-            raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {part.shape}, a part of "
+        if not _fits(value_shape, part_shape):
+            raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {part_shape}, a part of "
                              f"{describe(self)}.")
         if value_shape != value.shape:
             value = reshape_view(value, value_shape) if isinstance(value, ArrayCore) else value.reshape(value_shape)

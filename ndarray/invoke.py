@@ -11,8 +11,8 @@ from ..engine import resource
 from ..errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
 from ..kernels.op import Op, Req, compiled_static, is_known
 from ..kernels.params import Params
-from .chunk import Chunk, Layout, layout
-from .core import allocate, wrap
+from .chunk import Layout, layout
+from .core import allocate
 from .tape import OpNode, refuse_in_place, state
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
@@ -81,7 +81,9 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     Raises:  ShapeError, DTypeError, ContextError at once; what the kernel raises, at the next wait.
     """
     train = state.training
-    if inputs:
+    if len(inputs) == 2:
+        key = (op, p.static, train, inputs[0]._layout, inputs[1]._layout)
+    elif inputs:
         key = (op, p.static, train, *[a._layout for a in inputs])
     else:
         ctx = ctx or current_context()
@@ -93,7 +95,7 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
             _plans.clear()
         _plans[key] = plan
     if out is None and req is Req.WRITE:
-        outputs = [wrap(Chunk.new(o.nbytes, plan.ctx), 0, o) for o in plan.outs]
+        outputs = [allocate(o) for o in plan.outs]
         execute(plan, plan.kernel, inputs, outputs, p.scalars)
         copies = ()
     else:
@@ -118,18 +120,21 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
 
 def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
     """Push one engine function that runs kernel on the arrays; an output may be None where the request is NULL."""
-    mutable = [o._chunk.var for o in outputs if o is not None]
-    for i in plan.mutated:
-        mutable.append(inputs[i]._chunk.var)
-    if len(mutable) > 1:
-        mutable = list(dict.fromkeys(mutable))
-    if len(inputs) < 4:
-        const: list[Any] = []
-        for a in inputs:
-            var = a._chunk.var
-            if var not in mutable and var not in const:
-                const.append(var)
+    const: Any = ()
+    if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
+        written = outputs[0]._chunk.var
+        mutable: Any = (written,)
+        if inputs:
+            var = inputs[0]._chunk.var
+            if var is not written:
+                const = (var,)
+            if len(inputs) == 2:
+                other = inputs[1]._chunk.var
+                if other is not var and other is not written:
+                    const = (*const, other)
     else:
+        mutable = list(dict.fromkeys([o._chunk.var for o in outputs if o is not None]
+                                     + [inputs[i]._chunk.var for i in plan.mutated]))
         skip = set(mutable)
         const = [v for v in dict.fromkeys(a._chunk.var for a in inputs) if v not in skip]
     if plan.draws:
