@@ -131,10 +131,16 @@ def math_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if is_half(dtype) else dtype
 
 
+_gpu_modules: dict[str, Any] = {}
+
+
 def gpu_module(name: str) -> Any:
     """The Triton kernels in kernels/ops/triton_<name>.py, imported when a GPU first needs them."""
-    importlib.import_module("..triton_launch", __name__)  # decides between compiled and interpreted before triton loads
-    return importlib.import_module(f"..ops.triton_{name}", __name__)
+    found = _gpu_modules.get(name)
+    if found is None:  # triton_launch decides between compiled and interpreted, so it goes before triton
+        importlib.import_module(".triton_launch", __package__).check_triton()
+        found = _gpu_modules[name] = importlib.import_module(f".ops.triton_{name}", __package__)
+    return found
 
 
 class Operator:

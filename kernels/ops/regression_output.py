@@ -60,6 +60,8 @@ class RegressionOutput(OperatorProperty):
         if self.kind != "logistic":
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         req = reqs[0]
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
         if target == "gpu":
             loss = gpu_module("loss")
             return lambda run, inputs, outputs: loss.sigmoid(run, inputs[0], outputs[0], add=req == Req.ADD)
@@ -69,7 +71,7 @@ class RegressionOutput(OperatorProperty):
             e = np.exp(-np.abs(inputs[0].astype(dtype, copy=False)))
             assign(outputs[0], req, np.where(inputs[0] >= 0, 1, e) / (1 + e))
 
-        return kernel if req != Req.NULL else lambda run, inputs, outputs: None
+        return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
