@@ -78,6 +78,7 @@ def test_a_file_cut_anywhere_gives_its_whole_records_or_an_error(tmp_path_factor
     (b"PNG\r\n\x1a\n" * 4, r"bad\.rec: record 0 at byte 0 has no magic number at byte 0 .*this is not a RecordIO file"),
     (slow_frame(b"abcd") + b"garbage!", r"record 1 at byte 12 has no magic number at byte 12 .*the file is damaged"),
     (MAGIC + struct.pack("<I", 2**29 - 1) + b"abcd", r"record 0 at byte 0 is cut short: .* 4 are left"),
+    (MAGIC + struct.pack("<I", 7) + b"abcd", r"record 0 at byte 0 is cut short: it takes 8 more bytes, 4 are left"),
     (MAGIC + struct.pack("<I", 2 << 29), r"begins with a part of kind 2"),
     (MAGIC + struct.pack("<I", 5 << 29), r"begins with a part of kind 5"),
     (MAGIC + struct.pack("<I", 1 << 29), r"is split, and the file ends"),
@@ -91,6 +92,13 @@ def test_damage_is_named(tmp_path, content, text):
         read(path)
     with pytest.raises(FileError, match=r"bad\.rec: "):
         find_records(path)
+
+
+def test_a_record_the_format_cannot_hold_is_refused(monkeypatch):
+    monkeypatch.setattr(recordio, "_MAX_PART", 10)
+    assert len(recordio.frame(bytes(10))) == 20
+    with pytest.raises(FileError, match=r"a record of 11 bytes is too long: the format holds 10\. Split it"):
+        recordio.frame(bytes(11))
 
 
 def test_the_search_for_records_joins_its_pieces(tmp_path, monkeypatch):
