@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import threading
 from typing import Any, NamedTuple
 
@@ -109,3 +110,13 @@ def release_spaces(ctx: Context) -> None:
     with _lock:
         for key in [k for k in _slots if k[0] == ctx]:
             del _slots[key]
+
+
+def _after_fork() -> None:
+    """In a forked child the lock may be held by a thread that is not here."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

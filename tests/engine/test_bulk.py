@@ -48,12 +48,15 @@ def test_other_threads_see_what_was_collected(engine):
     v, log = engine.new_variable(), []
     with engine.bulk(100):
         push(engine, log, 2, v)
-        for action in (lambda: engine.wait_for_var(v), lambda: push(engine, log, 1, v)):
+        for action in (lambda: engine.push_sync(lambda run: log.append("other"), cpu(), [], [v]),
+                       lambda: engine.wait_for_var(v)):
             t = threading.Thread(target=action)
             t.start()
             t.join()
             engine.wait_for_var(v)
-    assert log == [0, 1, 0]
+            push(engine, log, 1, v)
+    engine.wait_for_var(v)
+    assert log == [0, 1, "other", 0, 0]
 
 
 def test_set_bulk_size_lasts(engine):

@@ -139,6 +139,28 @@ def test_a_merged_operation_fails_in_part(engine):
     engine.wait_for_all()
 
 
+def test_the_line_is_the_users_and_not_ours(engine):
+    v = engine.new_variable()
+
+    def boom():
+        raise ValueError("boom")
+    engine.delete_variable(v, boom)  # pushes from inside the package
+    with pytest.raises(ValueError, match=r"delete_variable: boom \(pushed at .*test_faults\.py:\d+\)"):
+        engine.wait_for_all()
+
+
+def test_what_a_function_pushes_runs_after_it(engine):
+    v, order = engine.new_variable(), []
+
+    def outer(run):
+        engine.push_sync(lambda run: order.append("inner"), cpu(), [], [v])
+        order.append("outer")
+    engine.push_sync(outer, cpu(), [], [v])
+    engine.wait_for_var(v)
+    engine.wait_for_all()
+    assert order == ["outer", "inner"]
+
+
 # ---- on_complete ----------------------------------------------------------------------------------------------------
 def test_completing_twice_is_told_to_who_does_it(engine):
     told = []
