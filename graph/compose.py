@@ -82,6 +82,8 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     name = NameManager.current().get(name, HINTS.get(op.name, op.name.lower()))
     inputs: list[Entry | None] = [*given, *[None] * (len(names) - len(given))]
     for key, entry in named.items():
+        if key not in names and key == "data" and names[:1] == ("x",):
+            key = "x"  # what MXNet calls the input of every elementwise operator
         if key not in names:
             raise OperatorError(f"{name} ({op.name}): no input is called {key!r}.{nearest(key, names)} "
                                 f"Inputs: {', '.join(names) or 'none'}.")

@@ -6,6 +6,8 @@ allows its output to take the place of an input that nobody reads later.
 
 from __future__ import annotations
 
+import bisect
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,7 +15,8 @@ from ..kernels.op import Req
 from .program import INNER, OUTPUT, ZERO, Program, naive_bytes
 
 ALIGNMENT = 256  # bytes
-_TRY_ALL = 20_000  # groups up to which several packing orders are tried
+_TRY_ALL = 300_000  # pairs of values alive together up to which several packing orders are tried
+_TRY_ONE = 3_000_000  # up to which one is
 
 
 @dataclass(slots=True)
@@ -149,16 +152,77 @@ def _peak(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
 
 
 def _pack_best(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-    """Pack in several orders, keep the smallest result."""
-    by_size = sorted(items, key=lambda t: (-t[0], t[1], t[3]))
-    best = _pack(by_size)
-    if len(items) <= _TRY_ALL:
-        for key in (lambda t: (-(t[2] - t[1] + 1) * t[0], t[1], t[3]), lambda t: (-(t[2] - t[1]), -t[0], t[3]),
-                    lambda t: (t[1], -t[0], t[3])):  # fmt: skip
-            found = _pack(sorted(items, key=key))
-            if found[1] < best[1]:
-                best = found
+    """Pack in several ways, keep the smallest result. Ways that compare all pairs are for graphs with few of them."""
+    best = _sweep(items)
+    pairs = _overlaps(items)
+    orders = [lambda t: (-t[0], t[1], t[3])]
+    if pairs <= _TRY_ALL:
+        orders += [lambda t: (-(t[2] - t[1] + 1) * t[0], t[1], t[3]), lambda t: (-(t[2] - t[1]), -t[0], t[3])]
+    for key in orders if pairs <= _TRY_ONE else ():
+        found = _pack(sorted(items, key=key))
+        if found[1] < best[1]:
+            best = found
     return best
+
+
+def _overlaps(items: Sequence[tuple[int, int, int, int]]) -> int:
+    """How many pairs of items are alive together."""
+    starts, ends = sorted(t[1] for t in items), sorted(t[2] for t in items)
+    ended, pairs = 0, 0
+    for started, first in enumerate(starts):
+        while ends[ended] < first:
+            ended += 1
+        pairs += started - ended
+    return pairs
+
+
+def _sweep(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
+    """Walk through time: allocate at the first step, in the tightest free block; free after the last."""
+    at: dict[int, int] = {}
+    free: list[tuple[int, int]] = []  # (size, offset), sorted
+    size_of_start: dict[int, int] = {}
+    start_of_end: dict[int, int] = {}
+    running: list[tuple[int, int, int]] = []  # (last step, offset, size)
+    total = 0
+
+    def put(offset: int, size: int) -> None:
+        bisect.insort(free, (size, offset))
+        size_of_start[offset], start_of_end[offset + size] = size, offset
+
+    def take(offset: int) -> int:
+        size = size_of_start.pop(offset)
+        del start_of_end[offset + size]
+        free.pop(bisect.bisect_left(free, (size, offset)))
+        return size
+
+    for size, first, last, g in sorted(items, key=lambda t: (t[1], -t[0], t[3])):
+        while running and running[0][0] < first:
+            _, offset, length = heapq.heappop(running)
+            if offset + length in size_of_start:
+                length += take(offset + length)
+            if offset in start_of_end:
+                before = start_of_end[offset]
+                length += take(before)
+                offset = before
+            put(offset, length)
+        if size == 0:
+            at[g] = 0
+            continue
+        found = bisect.bisect_left(free, (size, 0))
+        if found < len(free):
+            offset = free[found][1]
+            rest = take(offset) - size
+            if rest:
+                put(offset + size, rest)
+        else:
+            offset = total
+            if total in start_of_end:  # grow the free block at the end
+                offset = start_of_end[total]
+                take(offset)
+            total = offset + size
+        at[g] = offset
+        heapq.heappush(running, (last, offset, size))
+    return at, total
 
 
 class _Spans:

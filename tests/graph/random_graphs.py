@@ -10,6 +10,13 @@ from tritium.graph.program import lower, specs_of
 sym = g.namespace
 
 
+ELEMENTWISE = {
+    "add": lambda x, y: x + y, "mul": lambda x, y: x * y, "sub": lambda x, y: x - y, "twice": lambda x, y: x * x + x,
+    "tanh": lambda x, y: sym.tanh(x), "relu": lambda x, y: sym.relu(x), "square": lambda x, y: sym.square(x),
+    "half": lambda x, y: x * 0.5, "minus": lambda x, y: -1.5 * x,
+}  # fmt: skip
+
+
 @st.composite
 def networks(draw, most=14):
     """(symbol, {argument: shape}): elementwise runs with fan-out, matrix products, broadcasts, splits, several outputs."""
@@ -19,7 +26,7 @@ def networks(draw, most=14):
         shapes = {"a": (rows, cols), "b": (rows, cols)}
         for k in range(draw(st.integers(1, most))):
             x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
-            kind = draw(st.sampled_from(["add", "mul", "sub", "tanh", "relu", "scale", "dense", "broadcast", "split", "square", "twice"]))
+            kind = draw(st.sampled_from([*ELEMENTWISE, "dense", "broadcast", "split"]))
             if kind == "dense":
                 pool.append(sym.FullyConnected(x, num_hidden=cols, name=f"fc{k}"))
                 shapes[f"fc{k}_weight"], shapes[f"fc{k}_bias"] = (cols, cols), (cols,)
@@ -30,11 +37,7 @@ def networks(draw, most=14):
                 parts = sym.SliceChannel(x, num_outputs=2, axis=1, name=f"split{k}")
                 pool.append(sym.Concat(parts[draw(st.integers(0, 1))], parts[1], dim=1, name=f"cat{k}"))
             else:
-                pool.append({
-                    "add": lambda: x + y, "mul": lambda: x * y, "sub": lambda: x - y, "tanh": lambda: sym.tanh(x),
-                    "relu": lambda: sym.relu(x), "scale": lambda: x * draw(st.sampled_from([0.5, -1.5, 2])),
-                    "square": lambda: sym.square(x), "twice": lambda: x * x + x,
-                }[kind]())
+                pool.append(ELEMENTWISE[kind](x, y))
         heads = draw(st.lists(st.sampled_from(pool[2:]), min_size=1, max_size=3))
         symbol = g.Group(heads)
     used = symbol.list_arguments()

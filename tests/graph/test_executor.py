@@ -115,7 +115,7 @@ def test_feeding_by_keyword():
     assert (ex.forward(data=array(np.ones((2, 4), "float32")))[0].asnumpy() == 4).all()
     with pytest.raises(GraphError, match="forward: no argument is called 'dta'. Did you mean 'data'"):
         ex.forward(dta=array(np.ones((2, 4), "float32")))
-    with pytest.raises(ShapeError, match=r"forward: data is float32\[2,4\]@cpu\(0\), the given array float32\[5,4\]@cpu\(0\). Reshape it"):
+    with pytest.raises(ShapeError, match=r"forward: data is float32\[2,4\]@cpu\(0\), the given array float32\[5,4\]@cpu"):
         ex.forward(data=array(np.ones((5, 4), "float32")))
 
 
@@ -217,8 +217,9 @@ def test_eval():
     assert (sym.Variable("a") + 1).eval(mx.cpu(), a=mx.nd.ones((2,)))[0].asnumpy().tolist() == [2, 2]
 
 
-def test_a_failing_kernel_names_its_node(monkeypatch):
-    ex = sym.dot(sym.relu(sym.Variable("a"), name="r"), sym.Variable("b"), name="product").simple_bind(mx.cpu(), a=(2, 2), b=(2, 2))
+def test_a_failing_kernel_names_its_node():
+    y = sym.dot(sym.relu(sym.Variable("a"), name="r"), sym.Variable("b"), name="product")
+    ex = y.simple_bind(mx.cpu(), a=(2, 2), b=(2, 2))
     compiled = ex._compile(False)
 
     def broken(*_):

@@ -11,7 +11,8 @@ from tritium.graph import namespace as sym
 def test_names_are_operator_and_number():
     a = sym.Variable("a")
     names = [sym.FullyConnected(a, num_hidden=1).name, sym.FullyConnected(a, num_hidden=1).name, (a + a).name, (a + 1).name,
-             (1 - a).name, (a * a).name, (-a).name, (2 / a).name, (a**2).name, (2**a).name, (a > 1).name, (a == a).name, abs(a).name]
+             (1 - a).name, (a * a).name, (-a).name, (2 / a).name, (a**2).name, (2**a).name, (a > 1).name,
+             (a == sym.Variable("b")).name, abs(a).name]
     assert names == ["fullyconnected0", "fullyconnected1", "_plus0", "_plusscalar0", "_rminusscalar0", "_mul0", "_mulscalar0",
                      "_rdivscalar0", "_powerscalar0", "_rpower_scalar0", "_greater_scalar0", "_equal0", "abs0"]
 

@@ -9,8 +9,8 @@ from random_graphs import networks, program
 from tritium.graph import namespace as sym
 from tritium.graph.fuse import fuse
 from tritium.graph.plan import apply_inplace, plan_memory
-from tritium.kernels.op import Op, Req, Spec
 from tritium.graph.program import INNER, Program, Step
+from tritium.kernels.op import Op, Req, Spec
 
 
 class Plain(Op):
@@ -55,8 +55,8 @@ def test_a_chain_needs_two_buffers_and_one_in_place():
 
 def test_a_value_that_is_read_later_is_not_overwritten():
     p = chain([PLAIN, INPLACE, PLAIN])
-    p.steps.append(Step(PLAIN, PLAIN.parse({}), "late", (p.steps[0].outputs[0],), (p.add_value(Spec((64,), np.dtype("float32")), INNER, "w"),),
-                        (Req.WRITE,)))
+    late = p.add_value(Spec((64,), np.dtype("float32")), INNER, "w")
+    p.steps.append(Step(PLAIN, PLAIN.parse({}), "late", (p.steps[0].outputs[0],), (late,), (Req.WRITE,)))
     plan = plan_memory(p)
     check_plan(p, plan)
     assert plan.inplace == {}

@@ -23,6 +23,7 @@ def test_missing_inputs_become_variables():
     assert y.list_arguments() == ["data", "fc1_weight", "fc1_bias"]
     assert y.list_outputs() == ["fc1_output"] and y.name == "fc1" and repr(y) == "<Symbol fc1>"
     assert dense(Variable("data"), no_bias=True).list_arguments() == ["data", "fc1_weight"]
+    assert sym.relu(data=Variable("data")).list_arguments() == ["data"]
     assert sym.FullyConnected(num_hidden=2, name="f2").list_arguments() == ["f2_data", "f2_weight", "f2_bias"]
 
 
@@ -32,7 +33,7 @@ def test_missing_inputs_become_variables():
     (lambda a, b: a + 1, "_plus_scalar", {"scalar": "1"}), (lambda a, b: 1 - a, "_rminus_scalar", {"scalar": "1"}),
     (lambda a, b: 2 / a, "_rdiv_scalar", {"scalar": "2"}), (lambda a, b: -a, "_mul_scalar", {"scalar": "-1.0"}),
     (lambda a, b: a**b, "_power", None), (lambda a, b: a % 2, "_mod_scalar", {"scalar": "2"}),
-    (lambda a, b: a != b, "_not_equal", None), (lambda a, b: 1 < a, "_greater_scalar", {"scalar": "1"}),
+    (lambda a, b: a != b, "_not_equal", None), (lambda a, b: a > 1, "_greater_scalar", {"scalar": "1"}),
     (lambda a, b: a.sum(axis=1), "sum", {"axis": "1"}), (lambda a, b: a.reshape((2, 3)), "Reshape", {"shape": "(2, 3)"}),
     (lambda a, b: sym.maximum(a, 2), "_maximum_scalar", {"scalar": "2"}), (lambda a, b: sym.pow(2, a), "_rpower_scalar", {"scalar": "2"}),
     (lambda a, b: sym.zeros((2, 3)), "_zeros", {"dtype": "float32", "shape": "(2, 3)"}),
