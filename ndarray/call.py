@@ -43,8 +43,8 @@ def is_variadic(op: Op) -> bool:
     return found
 
 
-_SAMPLES: dict[str, Any] = {"int": 1, "float": 1.0, "scalar": 1.0, "bool": False, "shape": (1, 1), "floats": (1.0,),
-                            "dtype": "float32", "str": ""}
+#: A value of each kind of parameter, to ask an operator for its arrays; numbers rise (low < high).
+_SAMPLES: dict[str, Any] = {"bool": False, "shape": (1, 1), "floats": (1.0,), "dtype": "float32", "str": "", "any": None}
 
 
 def array_names(op: Op) -> tuple[str, ...]:
@@ -56,7 +56,8 @@ def array_names(op: Op) -> tuple[str, ...]:
 
 
 def _names_by_default(op: Op) -> tuple[str, ...]:
-    sample = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind) for d in op.params if d.default is REQUIRED}
+    sample = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
+              for i, d in enumerate(op.params) if d.default is REQUIRED}
     try:
         p = op.parse(sample)
         return (*op.arguments(p), *op.auxiliaries(p))
@@ -74,9 +75,7 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     out = params.pop("out", None)
     params.pop("name", None)
     req = params.pop("req", Req.WRITE)
-    ctx = None
-    if "ctx" in params and not any(d.name == "ctx" for d in op.params):
-        ctx = as_context(params.pop("ctx"))
+    ctx = as_context(params.pop("ctx", None))  # where inputs are, the operator runs; without any, here
     if is_variadic(op):
         arrays, rest = _leading(args)
         _positional(op, rest, params, skip="num_args")
@@ -104,8 +103,10 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def as_context(spelling: Any) -> Context | None:
     """A Context from one, from "gpu(0)" or "cpu", or None."""
-    if spelling is None or isinstance(spelling, Context):
+    if isinstance(spelling, Context):
         return spelling
+    if spelling is None or spelling == "":
+        return None
     kind, _, number = str(spelling).partition("(")
     return Context(kind, int(number.rstrip(")") or 0))
 

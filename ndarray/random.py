@@ -10,6 +10,7 @@ from ..errors import OperatorError
 from ..kernels.op import get as get_op
 from .call import as_context, call_op
 from .core import ArrayCore
+from .namespace import attribute
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
@@ -57,3 +58,9 @@ def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any 
             **kwargs: Any) -> Any:
     """Whole numbers in [low, high), as int32 unless dtype says otherwise."""
     return _draw("_random_randint", shape, dtype or "int32", ctx, out, low=low, high=high)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return attribute("random", name, ("_random_", "_sample_", "_"))

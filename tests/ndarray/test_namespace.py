@@ -135,3 +135,11 @@ def test_random():
     assert random.randn(2, 3).shape == (2, 3)
     with pytest.raises(OperatorError, match=r"random\.uniform: low is an NDArray"):
         random.uniform(low=nd.ones((1,)))
+
+
+def test_the_context_of_operators_without_arrays(ctx):
+    assert nd._random_uniform(shape=(2,), ctx=ctx).ctx == ctx
+    assert nd._random_uniform(shape=(2,), ctx=str(ctx)).ctx == ctx
+    with ctx:
+        assert nd._random_uniform(shape=(2,)).ctx == ctx
+    assert random.uniform(shape=(2,), ctx=ctx).ctx == ctx
