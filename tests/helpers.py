@@ -44,7 +44,8 @@ def check_gradient(fn, xs, ctx, rng, *, eps: float = 1e-5, tolerance: float = 1e
 
     def at(sign):
         moved = [mx.nd.array(x + sign * eps * v, ctx=ctx, dtype="float64") for x, v in zip(xs, vs)]
-        return fn(*moved).asnumpy()
+        with mx.autograd.train_mode():
+            return fn(*moved).asnumpy()
 
     numeric = np.sum(u * (at(1) - at(-1)) / (2 * eps))
     exact = sum(np.sum(a.grad.asnumpy() * v) for a, v in zip(arrays, vs))

@@ -67,7 +67,7 @@ CASES = [pytest.param(n, *case, id=f"{n}-{i}") for n, cases in TABLE.items() if 
 
 
 def test_no_operator_is_left_out():
-    names = {o.name for o in registered().values() if not isinstance(o, SELF_PROVED)}
+    names = {o.name for o in registered().values() if not isinstance(o, SELF_PROVED) and not o.name.startswith("_test_")}
     assert not names - set(TABLE), f"give these a line in the table: {sorted(names - set(TABLE))}"
 
 
