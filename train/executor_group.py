@@ -65,6 +65,8 @@ class ExecutorGroup:
         self.param_names = [n for n in arguments if n in set(param_names)]
         self.aux_names = symbol.list_auxiliary_states()
         self.output_names = symbol.list_outputs()
+        # a variable or node may say its layout; outputs count samples along axis 0 if it does not
+        self.output_axes = [io.DataDesc.get_batch_axis(symbol[i].attr("__layout__")) for i in range(len(self.output_names))]
         data_names = [d.name for d in data_shapes]
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
         self.execs: list[Any] = []
@@ -169,20 +171,23 @@ class ExecutorGroup:
             if out_grads is None:
                 e.backward()
             else:
-                cut = out_grads if len(self.execs) == 1 else [_cut(g, 0, part) for g in out_grads]
+                cut = out_grads if len(self.execs) == 1 else [
+                    g if axis < 0 else _cut(g, axis, part) for g, axis in zip(out_grads, self.output_axes)]
                 e.backward(out_grads=[g.as_in_context(c) for g, c in zip(cut, [o.context for o in e.outputs])])
 
     def outputs(self, merge: bool = True) -> list[Any]:
         """Per output, the whole batch's (merge), or the list of each context's part."""
         blocks = [list(parts) for parts in zip(*(e.outputs for e in self.execs))]
-        return [_join(b, 0) for b in blocks] if merge else blocks
+        if not merge:
+            return blocks
+        return [b[0] if axis < 0 else _join(b, axis) for b, axis in zip(blocks, self.output_axes)]
 
     def input_grads(self, merge: bool = True) -> list[Any]:
         """Per data input, the derivative by it."""
         blocks = [[e.grad_dict[d.name] for e in self.execs] for d in self.data_shapes]
         if not merge:
             return blocks
-        return [_join(b, max(0, batch_axis(d))) for b, d in zip(blocks, self.data_shapes)]
+        return [b[0] if batch_axis(d) < 0 else _join(b, batch_axis(d)) for b, d in zip(blocks, self.data_shapes)]
 
     def update_metric(self, metric: Any, labels: Sequence[Any], pre_sliced: bool = False) -> None:
         """Let metric count each context's outputs against its labels."""

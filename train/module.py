@@ -204,6 +204,8 @@ class Module(BaseModule):
             self.params_initialized = True
         if self.params_initialized:
             self._check_complete(self._arg_params, self._aux_params)
+            self._arg_params = {n: self._arg_params[n] for n in self._param_names}
+            self._aux_params = {n: self._aux_params[n] for n in self._aux_names}
             self._group.set_params(self._arg_params, self._aux_params)
 
     def _check_names(self, data: list[Any], labels: list[Any]) -> None:
@@ -240,6 +242,9 @@ class Module(BaseModule):
         Parameters that have values stay, unless force_init. Names that the network lacks are left out.
         """
         if self.params_initialized and not force_init:
+            if arg_params is not None or aux_params is not None:
+                warnings.warn("Module.init_params: the parameters have values already, the given ones are left out. "
+                              "Pass force_init=True to take them over.", stacklevel=2)
             return
         self._require("init_params")
         if initializer is None and arg_params is None and aux_params is None:

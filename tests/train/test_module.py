@@ -341,3 +341,74 @@ def test_the_interpreted_gpu_trains_as_the_cpu_does(ctx):
     want = fitted(epochs=2)
     for a, b in zip(numpy_params(m).values(), numpy_params(want).values()):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+
+
+def test_parameters_get_their_values_in_order_of_names():
+    seen = []
+
+    class Recorder(mx.init.Initializer):
+        def __call__(self, desc, arr):
+            seen.append(str(desc))
+
+    m = mx.mod.Module(network(batch_norm=True))
+    m.bind([("data", (2, 5))], [("softmax_label", (2,))])
+    m.init_params(Recorder())
+    assert seen == ["bn_beta", "bn_gamma", "fc1_bias", "fc1_weight", "fc2_bias", "fc2_weight", "bn_moving_mean", "bn_moving_var"]
+
+
+def test_states_are_neither_fed_nor_learned():
+    net = mx.sym.broadcast_add(mx.sym.Variable("data"), mx.sym.Variable("memory", shape=(1, 2)))
+    m = mx.mod.Module(net, label_names=None, state_names=["memory"])
+    m.bind([("data", (3, 2))], for_training=False)
+    m.init_params()
+    m.set_states(value=5)
+    m.forward(mx.io.DataBatch([mx.nd.ones((3, 2))]))
+    assert m.get_params()[0] == {}
+    assert (m.get_outputs()[0].asnumpy() == 6).all()
+    m.set_states([mx.nd.array([[1, 2]])])
+    assert m.get_states()[0].asnumpy().tolist() == [[1, 2]]
+
+
+def test_a_module_begins_with_anothers_parameters_and_borrows_its_optimizer():
+    first = ready(optimizer=SGD)
+    second = mx.mod.Module(network())
+    second.bind([("data", (4, 5))], [("softmax_label", (4,))], shared_module=first)
+    second.borrow_optimizer(first)
+    second.forward_backward(mx.io.DataBatch([mx.nd.array(X[:4])], [mx.nd.array(Y[:4])]))
+    second.update()
+    np.testing.assert_allclose(second.get_outputs()[0].asnumpy(), by_hand(numpy_params(first), X[:4], Y[:4])[0], atol=1e-5)
+
+
+def test_binding_anew_keeps_what_was_learned():
+    m = ready(optimizer=SGD)
+    m.forward_backward(next(batches()))
+    m.update()
+    before = numpy_params(m)
+    m.bind([("data", (2, 5))], [("softmax_label", (2,))], force_rebind=True)
+    for k, v in numpy_params(m).items():
+        assert np.array_equal(v, before[k])
+    m.forward(mx.io.DataBatch([mx.nd.array(X[:2])], [mx.nd.array(Y[:2])]), is_train=False)
+    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), by_hand(before, X[:2], Y[:2])[0], atol=1e-5)
+
+
+def test_a_layout_puts_the_batch_on_another_axis():
+    net = mx.sym.square(mx.sym.Variable("data"), attr={"__layout__": "TN"})
+    m = mx.mod.Module(net, label_names=None, context=[mx.cpu(0), mx.cpu(1)])
+    m.bind([mx.io.DataDesc("data", (3, 4), layout="TN")], for_training=False)
+    m.init_params()
+    x = np.arange(12, dtype="f4").reshape(3, 4)
+    m.forward(mx.io.DataBatch([mx.nd.array(x)]))
+    parts = [o.asnumpy() for o in m.get_outputs(merge_multi_context=False)[0]]
+    assert [p.shape for p in parts] == [(3, 2), (3, 2)]
+    assert np.array_equal(np.concatenate(parts, axis=1), x * x)
+    assert np.array_equal(m.get_outputs()[0].asnumpy(), x * x)
+
+
+def test_given_parameters_are_not_dropped_silently(tmp_path):
+    m = ready()
+    with pytest.warns(UserWarning, match="Module.init_params: the parameters have values already"):
+        m.init_params(arg_params=values(2), aux_params={})
+    mx.model.save_checkpoint(str(tmp_path / "m"), 0, network(), {**values(), "left_over": mx.nd.ones(2)}, {})
+    loaded = mx.mod.Module.load(str(tmp_path / "m"), 0)
+    loaded.bind([("data", (2, 5))], [("softmax_label", (2,))])
+    assert sorted(loaded.get_params()[0]) == sorted(values())
