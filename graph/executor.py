@@ -44,7 +44,7 @@ class Pool:
 class _Segment:
     """Consecutive steps that are one engine operation."""
 
-    __slots__ = ("calls", "const", "mutable", "name", "opr", "produced", "random", "ready")
+    __slots__ = ("calls", "const", "mutable", "name", "produced", "random", "ready")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, target: str,
                  name: str):
@@ -52,7 +52,6 @@ class _Segment:
         self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
         self.produced: list[tuple[str, NDArray]] = []
-        self.opr: Any = None
         self.name = name
         mutable: dict[Any, None] = {arena: None}
         const: dict[Any, None] = {}
@@ -97,27 +96,49 @@ class _Segment:
         except Exception as failure:
             raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
 
-    def prepare(self, on: Any) -> None:
+    def prepare(self, on: Any) -> Any:
+        """The engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
+
         def run(rc: Any, on_complete: Callable[..., None]) -> None:
             self.run(rc)
             on_complete()
 
-        self.opr = on.new_operator(run, self.const, self.mutable, name=self.name)
+        return on.new_operator(run, self.const, self.mutable, name=self.name)
 
-    def push(self, on: Any, ctx: Context) -> None:
+    def push(self, on: Any, ctx: Context, opr: Any) -> None:
         """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone."""
         if not self.random:
-            on.push(self.opr, ctx)
+            on.push(opr, ctx)
             return
         draws = {at: resource.get_random(n, ctx) for at, n in self.random}
         on.push_sync(lambda rc: self.run(rc, draws), ctx, self.const, self.mutable, name=self.name)
 
 
 class _Compiled:
-    """One program, planned and cut into segments."""
+    """One program, planned, cut into segments, and prepared for the engine of the moment."""
 
     def __init__(self, program: Program, plan: Plan, forward: list[_Segment], backward: list[_Segment], chunk: Any):
         self.program, self.plan, self.forward, self.backward, self.chunk = program, plan, forward, backward, chunk
+        self.on: Any = None
+        self.oprs: dict[int, Any] = {}
+
+    def push(self, segments: Sequence[_Segment], ctx: Context, after: Callable[[_Segment], None] | None = None) -> None:
+        """Queue segments in order; after(segment) is called once each is queued."""
+        on = engine.current()
+        if on is not self.on:
+            self.release()
+            self.on = on
+            self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
+        for segment in segments:
+            segment.push(on, ctx, self.oprs[id(segment)])
+            if after is not None:
+                after(segment)
+
+    def release(self) -> None:
+        """Give the prepared operators back to their engine."""
+        for opr in self.oprs.values():
+            self.on.delete_operator(opr)
+        self.oprs = {}
 
 
 class Executor:
@@ -196,12 +217,7 @@ class Executor:
                 raise GraphError(f"forward: no argument is called {name!r}.{nearest(name, self.arg_dict)}")
             _assign(self.arg_dict[name], array, f"forward: {name}")
         program = self._compile(bool(is_train))
-        on = engine.current()
-        for segment in program.forward:
-            segment.push(on, self._ctx)
-            if self._monitor is not None:
-                for name, array in segment.produced:
-                    self._monitor(name, array)
+        program.push(program.forward, self._ctx, self._show if self._monitor is not None else None)
         self._last = program if is_train else None
         self.pool.holds = self._last
         return self.outputs
@@ -226,14 +242,17 @@ class Executor:
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
             self.grad_dict[name][:] = 0
-        on = engine.current()
-        for segment in program.backward:
-            segment.push(on, self._ctx)
+        program.push(program.backward, self._ctx)
         self._last = self.pool.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
         """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more."""
         self._monitor, self._monitor_all = callback, monitor_all
+
+    def _show(self, segment: _Segment) -> None:
+        for name, array in segment.produced:
+            if self._monitor is not None:
+                self._monitor(name, array)
 
     # ---- seeing what was compiled -----------------------------------------------------------------------------------
     def memory_plan(self) -> Plan:
@@ -294,13 +313,9 @@ class Executor:
 
         forward = cut(program.steps[:program.n_forward], "forward")
         backward = cut(program.steps[program.n_forward:], "backward")
-        on = engine.current()
-        oprs = []
-        for segment in (*forward, *backward):
-            segment.prepare(on)
-            oprs.append(segment.opr)
-        weakref.finalize(self, _delete, on, oprs).atexit = False
-        return _Compiled(program, plan, forward, backward, chunk)
+        made = _Compiled(program, plan, forward, backward, chunk)
+        weakref.finalize(self, made.release).atexit = False
+        return made
 
     def _arrays(self, program: Program, plan: Plan, chunk: Chunk) -> dict[int, NDArray]:
         arrays: dict[int, NDArray] = {}
@@ -340,8 +355,3 @@ def _assign(own: NDArray, given: Any, what: str) -> None:
 
 def _shown(spec: Spec) -> str:
     return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"
-
-
-def _delete(on: Any, oprs: list[Any]) -> None:
-    for opr in oprs:
-        on.delete_operator(opr)

@@ -54,6 +54,7 @@ def check_plan(program, plan):
             early, late = (v, w) if spans[v][0] < spans[w][0] else (w, v)
             at = spans[late][0]
             ok = spans[early][1] == at and may_take_place(program, early, late, at) and plan.offsets[v] == plan.offsets[w]
-            assert ok, (f"{program.values[v].name} and {program.values[w].name} share bytes "
-                        f"{max(low[n], low[m])}..{min(high[n], high[m])} in steps {max(first[n], first[m])}..{min(last[n], last[m])}")
+            names = f"{program.values[v].name} and {program.values[w].name}"
+            assert ok, (f"{names} share bytes {max(low[n], low[m])}..{min(high[n], high[m])} "
+                        f"in steps {max(first[n], first[m])}..{min(last[n], last[m])}")
     assert plan.lower_bound_bytes <= plan.planned_bytes

@@ -23,11 +23,11 @@ def test_lists_and_dictionaries():
 
 def test_what_is_wrong_with_the_arrays():
     good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
-    with pytest.raises(GraphError, match=r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_weight, fc_b"):
+    with pytest.raises(GraphError, match=r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_we"):
         small().bind(mx.cpu(), {"data": good["data"], "fc_weight": good["fc_weight"], "fc_bais": good["fc_bias"]})
-    with pytest.raises(GraphError, match="bind: args: 2 arrays for 3 names: data, fc_weight, fc_bias"):
+    with pytest.raises(GraphError, match=r"bind: args: 2 arrays for 3 names: data, fc_weight, fc_bias"):
         small().bind(mx.cpu(), list(good.values())[:2])
-    with pytest.raises(GraphError, match="data is ndarray, not an NDArray. Wrap it with mx.nd.array"):
+    with pytest.raises(GraphError, match=r"data is ndarray, not an NDArray. Wrap it with mx.nd.array"):
         small().bind(mx.cpu(), {**good, "data": np.zeros((2, 4))})
     with pytest.raises(ShapeError, match=r"fc \(FullyConnected\)"):
         small().bind(mx.cpu(), {**good, **arrays(fc_weight=(3, 5))})
@@ -35,22 +35,22 @@ def test_what_is_wrong_with_the_arrays():
         small().bind(mx.cpu(), good, arrays(fc_bias=(4,)))
     with pytest.raises(ContextError, match=r"bind: data is float32\[2,4\]@cpu\(1\), the executor runs on cpu\(0\)"):
         small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), mx.cpu(1))})
-    with pytest.raises(DTypeError, match="float16"):
+    with pytest.raises(DTypeError, match=r"float16"):
         small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), dtype="float16")})
 
 
 def test_what_is_wrong_with_the_request():
-    with pytest.raises(GraphError, match="simple_bind: no argument is called 'dta'. Did you mean 'data'"):
+    with pytest.raises(GraphError, match=r"simple_bind: no argument is called 'dta'. Did you mean 'data'"):
         small().simple_bind(mx.cpu(), dta=(2, 4))
     with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be worked out: \?. Give it by keyword"):
         small().simple_bind(mx.cpu())
-    with pytest.raises(GraphError, match="simple_bind: grad_req of 'data' is 'wirte'"):
+    with pytest.raises(GraphError, match=r"simple_bind: grad_req of 'data' is 'wirte'"):
         small().simple_bind(mx.cpu(), "wirte", data=(2, 4))
-    with pytest.raises(GraphError, match="simple_bind: 2 grad_req for 3 arguments"):
+    with pytest.raises(GraphError, match=r"simple_bind: 2 grad_req for 3 arguments"):
         small().simple_bind(mx.cpu(), ["write", "null"], data=(2, 4))
-    with pytest.raises(ContextError, match="bind: 'cpu' is not a Context"):
+    with pytest.raises(ContextError, match=r"bind: 'cpu' is not a Context"):
         small().simple_bind("cpu", data=(2, 4))
-    with pytest.raises(GraphError, match="two variables are called 'a'"):
+    with pytest.raises(GraphError, match=r"two variables are called 'a'"):
         (sym.Variable("a") + sym.Variable("a")).simple_bind(mx.cpu(), a=(2,))
 
 

@@ -1,5 +1,7 @@
 """Executor: golden networks, requests, engines agree, monitor, reshape, errors."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -102,7 +104,7 @@ def test_copy_params_from():
     ex = small().simple_bind(mx.cpu(), data=(2, 4))
     ex.copy_params_from({"fc_bias": array(np.ones(3, "float32"))})
     assert (ex.forward()[0].asnumpy() == 1).all()
-    with pytest.raises(GraphError, match="the symbol has no argument 'fc_bais'. Did you mean 'fc_bias'"):
+    with pytest.raises(GraphError, match=r"the symbol has no argument 'fc_bais'. Did you mean 'fc_bias'"):
         ex.copy_params_from({"fc_bais": array(np.ones(3, "float32"))})
     ex.copy_params_from({"fc_bais": array(np.ones(3, "float32"))}, allow_extra_params=True)
     with pytest.raises(ShapeError, match=r"copy_params_from: fc_bias is float32\[3\].*, the given array float32\[4\]"):
@@ -113,7 +115,7 @@ def test_feeding_by_keyword():
     ex = small().simple_bind(mx.cpu(), data=(2, 4))
     ex.copy_params_from({"fc_weight": array(np.ones((3, 4), "float32"))})
     assert (ex.forward(data=array(np.ones((2, 4), "float32")))[0].asnumpy() == 4).all()
-    with pytest.raises(GraphError, match="forward: no argument is called 'dta'. Did you mean 'data'"):
+    with pytest.raises(GraphError, match=r"forward: no argument is called 'dta'. Did you mean 'data'"):
         ex.forward(dta=array(np.ones((2, 4), "float32")))
     with pytest.raises(ShapeError, match=r"forward: data is float32\[2,4\]@cpu\(0\), the given array float32\[5,4\]@cpu"):
         ex.forward(data=array(np.ones((5, 4), "float32")))
@@ -130,7 +132,7 @@ def test_backward_needs_a_forward_and_head_gradients():
     assert (ex.grad_dict["fc_bias"].asnumpy() == 2).all()
     ex.forward(is_train=True)
     ex.forward(is_train=False)
-    with pytest.raises(GraphError, match="no other pass in between"):
+    with pytest.raises(GraphError, match=r"no other pass in between"):
         ex.backward(mx.nd.ones((2, 3)))
 
 
@@ -176,7 +178,7 @@ def test_shared_executor_uses_one_arena():
     assert second.pool is first.pool and second.arg_dict["fc_weight"] is first.arg_dict["fc_weight"]
     first.forward(is_train=True)
     second.forward(is_train=True)
-    with pytest.raises(GraphError, match="no other pass in between"):
+    with pytest.raises(GraphError, match=r"no other pass in between"):
         first.backward(mx.nd.ones((8, 3)))
 
 
@@ -229,3 +231,18 @@ def test_a_failing_kernel_names_its_node():
     segment.calls[-1] = (broken, *segment.calls[-1][1:])
     with pytest.raises(mx.MXNetError, match=r"product \(dot\): ZeroDivisionError: boom"):
         ex.forward()[0].asnumpy()
+    with pytest.raises(mx.MXNetError, match="boom"):  # the arena carries the failure too
+        engine.current().wait_for_all()
+
+
+def test_memory_is_freed_with_the_executor():
+    ex = small().simple_bind(mx.cpu(), data=(2, 4))
+    ex.forward(is_train=True)[0].wait_to_read()
+    gone = [weakref.ref(ex), weakref.ref(ex._compile(True).chunk)]
+    gc.disable()
+    try:
+        del ex
+        engine.current().wait_for_all()
+        assert [g() for g in gone] == [None, None]
+    finally:
+        gc.enable()

@@ -47,7 +47,7 @@ def test_zeros_only_for_a_missing_output():
 
 
 def test_unknown_request():
-    with pytest.raises(GraphError, match="grad_req of 'a' is 'wirte'. Use 'write', 'add' or 'null'."):
+    with pytest.raises(GraphError, match=r"grad_req of 'a' is 'wirte'. Use 'write', 'add' or 'null'."):
         program(sym.relu(sym.Variable("a")), {"a": "wirte"}, a=(2,))
 
 

@@ -24,6 +24,8 @@ DIFFERENT = {
     "transpose_back-partial": "backwards through transpose without axes needs only the rank",
     "net_lenet_nothing-partial": "weights' sizes follow from num_filter and num_hidden",
     "net_mlp_nothing-partial": "weights' sizes follow from num_hidden",
+    "embedding": "the weight's dtype does not yet follow from Embedding's dtype parameter",
+    "embedding_dtype": "the same",
     "linreg_one": "we give the label the output's shape; (4,) is accepted when it is given",
 }
 
