@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,3 +48,11 @@ def test_a_peer_is_run_and_one_that_fails_is_said(common, tmp_path, capsys):
     script.write_text("raise SystemExit('no such package')")
     assert common.run_peer(sys.executable, str(script)) == []
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"peer": sys.executable, "error": "no such package"}
+
+
+def test_bench_train_prints_a_line():
+    done = subprocess.run([sys.executable, PERF / "bench_train.py", "--nets", "mlp", "--rounds", "2", "--steps", "1"],
+                          capture_output=True, text=True, check=True)
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert (line["bench"], line["package"], line["net"], line["rounds"]) == ("train_step", "tritium", "mlp", 2)
+    assert 0 < line["best_s"] <= line["median_s"] and line["images_per_s"] > 0 and line["iqr_s"] >= 0
