@@ -301,7 +301,7 @@ _KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", 
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
     params = []
     hints = typing.get_type_hints(cls)
-    own_first = dict.fromkeys(f for c in cls.__mro__ for f in c.__dict__.get("__annotations__", {}))
+    own_first = dict.fromkeys(f for c in cls.__mro__ for f in inspect.get_annotations(c))
     for field in own_first:
         hint = hints[field]
         if typing.get_origin(hint) is ClassVar or field.startswith("_"):

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-
 from tritium import context
 from tritium.kernels import op as ops
 from tritium.kernels.op import Req, Spec
@@ -74,7 +73,7 @@ def backward(name, inputs, heads, target="cpu", reqs=None, fill=7, random=None, 
     groups = {"dy": heads, "x": inputs, "y": outs}
     needed = [groups[kind][i] for kind, i in g.needs]
     specs = [Spec(inputs[i].shape, inputs[i].dtype) for i in g.gives]
-    shapes, given = g.op.infer_shape(p, [a.shape for a in needed], [s.shape for s in specs])
+    _shapes, given = g.op.infer_shape(p, [a.shape for a in needed], [s.shape for s in specs])
     assert [tuple(s) for s in given] == [s.shape for s in specs], (given, specs)
     if reqs is not None:
         reqs = [reqs] * len(specs) if isinstance(reqs, Req) else [reqs[i] for i in g.gives]

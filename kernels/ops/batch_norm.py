@@ -61,7 +61,7 @@ class BatchNorm(OperatorProperty):
             return list(in_shape), list(out_shape), [None, None]
         c = (x[check_axis(self.name, self.axis, len(x))],)
         for what, s in zip(("gamma", "beta"), in_shape[1:]):
-            if s is not None and (len(s) != 1 or -1 not in (s + c) and s != c):
+            if s is not None and (len(s) != 1 or (-1 not in (s + c) and s != c)):
                 raise ShapeError(f"{self.name}: {what} {s} must be {c}: data {x} has that many channels on axis "
                                  f"{self.axis}.")
         return [x, c, c], [x, c, c], [c, c]

@@ -75,7 +75,7 @@ class Convolution(OperatorProperty):
         for what, s in (("data", x), ("the output", y)):
             if s is not None and len(s) != rank + 2:
                 raise ShapeError(f"{self.name}: {what} {s} has {len(s)} axes; kernel={self.kernel} needs {rank + 2}: "
-                                 f"{self.layout or 'NCW NCHW NCDHW'.split()[rank - 1]}.")
+                                 f"{self.layout or ['NCW', 'NCHW', 'NCDHW'][rank - 1]}.")
         n, c, spatial = self._split(x) if x is not None else (-1, -1, (-1,) * rank)
         if c >= 0 and c % self.num_group:
             raise ShapeError(f"{self.name}: data {x} has {c} channels, not a multiple of num_group={self.num_group}.")
@@ -90,7 +90,7 @@ class Convolution(OperatorProperty):
                             for s, o, t, p, e in zip(spatial, ys, stride, pad, extent))
         out = []
         for s, t, p, e in zip(spatial, stride, pad, extent):
-            if 0 <= s and s + 2 * p < e:
+            if s >= 0 and s + 2 * p < e:
                 raise ShapeError(f"{self.name}: kernel {self.kernel} with dilate {dilate} spans {extent}, more than "
                                  f"data {x} with pad {pad}. Pad more, or use a smaller kernel.")
             out.append((s + 2 * p - e) // t + 1 if s >= 0 else -1)

@@ -41,7 +41,7 @@ class FullyConnected(OperatorProperty):
         k = -1
         if x is not None:
             k = (-1 if -1 in x[1:] else math.prod(x[1:])) if self.flatten else x[-1]
-        if w is not None and (len(w) != 2 or w[0] not in (-1, h) or -1 not in (w[1], k) and w[1] != k):
+        if w is not None and (len(w) != 2 or w[0] not in (-1, h) or (-1 not in (w[1], k) and w[1] != k)):
             raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_hidden={h} the weight must be "
                              f"({h}, {k if k >= 0 else 'inputs per sample'}).")
         if not self.no_bias and in_shape[2] is not None and in_shape[2] not in ((h,), (-1,)):

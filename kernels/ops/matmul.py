@@ -84,7 +84,7 @@ class Dot(Product):
         a, b = in_shape
         if a is None or b is None:
             return list(in_shape), list(out_shape), []
-        if not a or not b:
+        if min(len(a), len(b)) < 1:
             raise ShapeError(f"{self.name}: lhs {a} and rhs {b} need at least one axis each.")
         ta, tb = self.transpose_a and len(a) > 1, self.transpose_b and len(b) > 1
         ka, kb = (a[0] if ta else a[-1]), (b[-1] if tb else b[0])

@@ -97,7 +97,7 @@ class Pooling(OperatorProperty):
         if x is None:
             return [x], [y], []
         rank = len(x) - 2
-        if not 1 <= rank <= 3 or self.kernel and not self.global_pool and len(self.kernel) != rank:
+        if not 1 <= rank <= 3 or (self.kernel and not self.global_pool and len(self.kernel) != rank):
             raise ShapeError(f"{self.name}: data {x} has {max(rank, 0)} spatial axes, kernel={self.kernel} has "
                              f"{len(self.kernel)}. Data is [n, c, w], [n, c, h, w] or [n, c, d, h, w].")
         n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])

@@ -173,7 +173,7 @@ class Slice(Window):
     step: tuple = ()
 
     def validate(self) -> None:
-        if len(self.begin) != len(self.end) or self.step and len(self.step) != len(self.begin):
+        if len(self.begin) != len(self.end) or (self.step and len(self.step) != len(self.begin)):
             raise ParameterError(f"{self.name}: begin={self.begin}, end={self.end}, step={self.step} must be equally "
                                  f"long.")
         if 0 in self.step:

@@ -200,7 +200,7 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
 def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:
     """Derivatives of data, weight and, if there is a third, bias. No atomics: the same bits every time."""
     c, f, xs, ys, k, rest = _sizes(g)
-    kernel, positions = dict(KD=k[0], KH=k[1], KW=k[2]), math.prod(ys)
+    kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
     if reqs[0] != Req.NULL:
         m, inner = g.n * math.prod(xs), f * math.prod(k)
         bm, bn, bk = tile(m, 64, 1024), tile(c, 64), tile(inner, 32, 64)

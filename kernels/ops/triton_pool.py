@@ -140,7 +140,7 @@ def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
     steps = (*strides(g.n, g.c, x, g.channels_last), *strides(g.n, g.c, y, g.channels_last),
              *three(g.stride, 1), *three(g.pad, 0))
     padded = p.count_include_pad is None or p.count_include_pad
-    fixed = dict(KD=k[0], KH=k[1], KW=k[2], KIND=p.pool_type, P=p.p_value or 0, PADDED=padded)
+    fixed = {"KD": k[0], "KH": k[1], "KW": k[2], "KIND": p.pool_type, "P": p.p_value or 0, "PADDED": padded}
     return x, y, steps, fixed
 
 

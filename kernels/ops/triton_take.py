@@ -41,7 +41,7 @@ def _put(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int64, WRAP: 
     mine = (i // inner) % n
     outer = i // inner // n
     v = tl.zeros((BLOCK,), WIDE)
-    for j in range(0, k):
+    for j in range(k):
         hit = live & (_place(tl.load(index + j), n, WRAP) == mine)
         v += tl.load(dy + (outer * k + j) * inner + i % inner, mask=hit, other=0).to(WIDE)
     if ADD:

@@ -15,7 +15,6 @@ from layer_helpers import (
     forward,
     golden_cases,
 )
-
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
 from tritium.kernels.ops import convolution_cpu
@@ -23,7 +22,7 @@ from tritium.kernels.ops import convolution_cpu
 
 def by_loops(x, w, b, stride, dilate, pad, groups):
     """Every product of the sum, one by one. x [n, c, h, w]."""
-    n, c, h, wd = x.shape
+    n, _c, h, wd = x.shape
     f, cg, kh, kw = w.shape
     oh = (h + 2 * pad[0] - dilate[0] * (kh - 1) - 1) // stride[0] + 1
     ow = (wd + 2 * pad[1] - dilate[1] * (kw - 1) - 1) // stride[1] + 1
@@ -55,7 +54,7 @@ def test_golden(m, z, target):
 def arguments(case, rng):
     shape, f, kernel, stride, dilate, pad, groups = case
     inputs = [rng.standard_normal(s) for s in (shape, (f, shape[1] // groups, *kernel), (f,))]
-    return inputs, dict(kernel=kernel, num_filter=f, stride=stride, dilate=dilate, pad=pad, num_group=groups)
+    return inputs, {"kernel": kernel, "num_filter": f, "stride": stride, "dilate": dilate, "pad": pad, "num_group": groups}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -90,7 +89,7 @@ def test_gradient_and_requests_on_the_gpu(case, rng):
 def test_channels_last_is_channels_first_moved(rank, last, first, target, rng):
     back = tuple(np.argsort(first))
     inputs = [rng.standard_normal(s).astype("f") for s in ((2, 3, *(5, 4, 6)[:rank]), (4, 3, *(3, 2, 2)[:rank]), (4,))]
-    params = dict(kernel=(3, 2, 2)[:rank], num_filter=4, pad=(1, 0, 1)[:rank])
+    params = {"kernel": (3, 2, 2)[:rank], "num_filter": 4, "pad": (1, 0, 1)[:rank]}
     moved = [a.transpose(back) if a.ndim > 1 else a for a in inputs]
     y = forward("Convolution", inputs, target, **params)[0]
     close(forward("Convolution", moved, target, layout=last, **params)[0], y.transpose(back))
@@ -129,13 +128,20 @@ def test_shapes_are_inferred_both_ways():
 
 
 @pytest.mark.parametrize("params, shapes, error, text", [
-    (dict(kernel=(3, 3), num_filter=4), [(2, 3, 2, 2), None, None], ShapeError, r"kernel \(3, 3\) .* more than data \(2, 3, 2, 2\) with pad \(0, 0\). Pad more"),
-    (dict(kernel=(3, 3), num_filter=4), [(2, 3, 8, 8), (4, 2, 3, 3), None], ShapeError, r"data \(2, 3, 8, 8\) and weight \(4, 2, 3, 3\) disagree.*\(4, 3, 3, 3\)"),
-    (dict(kernel=(3, 3), num_filter=4), [(2, 3, 8), None, None], ShapeError, r"data \(2, 3, 8\) has 3 axes; kernel=\(3, 3\) needs 4: NCHW"),
-    (dict(kernel=(3, 3), num_filter=4, num_group=2), [(2, 3, 8, 8), None, None], ShapeError, "3 channels, not a multiple of num_group=2"),
-    (dict(kernel=(3, 3), num_filter=5, num_group=2), [], ParameterError, "num_filter=5 must be a multiple of num_group=2"),
-    (dict(kernel=(3, 3), num_filter=4, stride=(1,)), [], ParameterError, r"stride=\(1,\) must have as many numbers as kernel has: 2"),
-    (dict(kernel=(3, 3), num_filter=4, kernal=1), [], ParameterError, "unknown parameter 'kernal'.* Did you mean 'kernel'"),
+    ({"kernel": (3, 3), "num_filter": 4}, [(2, 3, 2, 2), None, None],
+     ShapeError, r"kernel \(3, 3\) .* more than data \(2, 3, 2, 2\) with pad \(0, 0\). Pad more"),
+    ({"kernel": (3, 3), "num_filter": 4}, [(2, 3, 8, 8), (4, 2, 3, 3), None],
+     ShapeError, r"data \(2, 3, 8, 8\) and weight \(4, 2, 3, 3\) disagree.*\(4, 3, 3, 3\)"),
+    ({"kernel": (3, 3), "num_filter": 4}, [(2, 3, 8), None, None],
+     ShapeError, r"data \(2, 3, 8\) has 3 axes; kernel=\(3, 3\) needs 4: NCHW"),
+    ({"kernel": (3, 3), "num_filter": 4, "num_group": 2}, [(2, 3, 8, 8), None, None],
+     ShapeError, "3 channels, not a multiple of num_group=2"),
+    ({"kernel": (3, 3), "num_filter": 5, "num_group": 2}, [],
+     ParameterError, "num_filter=5 must be a multiple of num_group=2"),
+    ({"kernel": (3, 3), "num_filter": 4, "stride": (1,)}, [],
+     ParameterError, r"stride=\(1,\) must have as many numbers as kernel has: 2"),
+    ({"kernel": (3, 3), "num_filter": 4, "kernal": 1}, [],
+     ParameterError, "unknown parameter 'kernal'.* Did you mean 'kernel'"),
 ])
 def test_errors(params, shapes, error, text):
     op = ops.get("Convolution")

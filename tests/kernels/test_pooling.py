@@ -14,7 +14,6 @@ from layer_helpers import (
     forward,
     golden_cases,
 )
-
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
 
@@ -43,7 +42,7 @@ def by_loops(x, kernel, stride, pad, kind, counted):
 @pytest.mark.parametrize("counted", [True, False])
 def test_loops_gradient_requests(kind, counted, target, rng):
     x = rng.standard_normal((2, 3, 7, 6))
-    params = dict(kernel=(3, 2), stride=(2, 1), pad=(1, 1), pool_type=kind, count_include_pad=counted, p_value=2)
+    params = {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1), "pool_type": kind, "count_include_pad": counted, "p_value": 2}
     y = by_loops(x, (3, 2), (2, 1), (1, 1), kind, counted)
     close(forward("Pooling", [x], target, **params)[0], y)
     check_gradient("Pooling", [x], rng, target, **params)
@@ -61,7 +60,7 @@ def test_of_equal_greatest_the_first_gets_the_derivative(target):
 @pytest.mark.parametrize("kind", ["max", "avg"])
 def test_channels_last(kind, target, rng):
     x = rng.standard_normal((2, 3, 6, 5)).astype("f")
-    params = dict(kernel=(2, 3), stride=(2, 2), pool_type=kind, pooling_convention="full")
+    params = {"kernel": (2, 3), "stride": (2, 2), "pool_type": kind, "pooling_convention": "full"}
     y = forward("Pooling", [x], target, **params)[0]
     moved = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     close(forward("Pooling", [moved], target, layout="NHWC", **params)[0], y.transpose(0, 2, 3, 1))
@@ -71,12 +70,12 @@ def test_channels_last(kind, target, rng):
 
 
 @pytest.mark.parametrize("params, shape, error, text", [
-    (dict(kernel=(4, 4)), (1, 1, 3, 3), ShapeError, r"kernel \(4, 4\) is larger than the input, 3 with pad 0"),
-    (dict(kernel=(2, 2)), (1, 1, 3), ShapeError, r"data \(1, 1, 3\) has 1 spatial axes, kernel=\(2, 2\) has 2"),
-    (dict(kernel=(2, 2), pad=(2, 2)), None, ParameterError, r"pad=\(2, 2\) must be smaller than kernel=\(2, 2\)"),
-    (dict(kernel=(2, 2), pool_type="maxx"), None, ParameterError, "pool_type='maxx' is not one of"),
-    (dict(pool_type="max"), None, ParameterError, r"kernel=\(\) must be one to three sizes .* or global_pool=True"),
-    (dict(kernel=(2,), pool_type="lp"), None, ParameterError, "needs p_value 1, 2 or 3, not None"),
+    ({"kernel": (4, 4)}, (1, 1, 3, 3), ShapeError, r"kernel \(4, 4\) is larger than the input, 3 with pad 0"),
+    ({"kernel": (2, 2)}, (1, 1, 3), ShapeError, r"data \(1, 1, 3\) has 1 spatial axes, kernel=\(2, 2\) has 2"),
+    ({"kernel": (2, 2), "pad": (2, 2)}, None, ParameterError, r"pad=\(2, 2\) must be smaller than kernel=\(2, 2\)"),
+    ({"kernel": (2, 2), "pool_type": "maxx"}, None, ParameterError, "pool_type='maxx' is not one of"),
+    ({"pool_type": "max"}, None, ParameterError, r"kernel=\(\) must be one to three sizes .* or global_pool=True"),
+    ({"kernel": (2,), "pool_type": "lp"}, None, ParameterError, "needs p_value 1, 2 or 3, not None"),
 ])
 def test_errors(params, shape, error, text):
     op = ops.get("Pooling")

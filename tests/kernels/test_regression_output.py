@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from layer_helpers import TARGETS, backward, check_golden, check_requests, close, golden_cases
-
 from tritium.errors import ShapeError
 from tritium.kernels import op as ops
 

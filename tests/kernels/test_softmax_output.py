@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from layer_helpers import TARGETS, backward, check_golden, check_gradient, check_requests, close, forward, golden_cases
-
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
 

@@ -1,0 +1,56 @@
+"""dot and batch_dot: against MXNet and einsum, gradients, requests, pieces, errors."""
+
+import numpy as np
+import pytest
+from layer_helpers import TARGETS, Run, check_golden, check_gradient, check_requests, close, forward, golden_cases
+from tritium.errors import ShapeError
+from tritium.kernels import op as ops
+from tritium.kernels.ops import matmul_gemm
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m, z", [pytest.param(m, z, id=i) for i, m, z in golden_cases("dot", "batch_dot")])
+def test_golden(m, z, target):
+    check_golden(m, z, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ta", [False, True])
+@pytest.mark.parametrize("tb", [False, True])
+@pytest.mark.parametrize("name, lead", [("dot", ()), ("batch_dot", (3,)), ("batch_dot", (2, 2))])
+def test_values_gradient_requests(name, lead, ta, tb, target, rng):
+    a = rng.standard_normal((*lead, *((6, 4) if ta else (4, 6))))
+    b = rng.standard_normal((*lead, *((5, 6) if tb else (6, 5))))
+    want = np.einsum(f"...{'km' if ta else 'mk'},...{'nk' if tb else 'kn'}->...mn", a, b)
+    params = {"transpose_a": ta, "transpose_b": tb}
+    close(forward(name, [a, b], target, **params)[0], want)
+    check_gradient(name, [a, b], rng, target, **params)
+    check_requests(name, [a, b], [rng.standard_normal(want.shape)], target, **params)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sizes_that_fill_no_block(target, rng):
+    a, b = rng.standard_normal((65, 300)).astype("f"), rng.standard_normal((300, 17)).astype("f")
+    close(forward("dot", [a, b], target)[0], (a.astype("d") @ b).astype("f"))
+
+
+@pytest.mark.parametrize("shape", [(40, 9, 7), (9, 40, 7), (12, 5, 6, 7)])
+def test_pieces_cover_the_product(shape, rng, monkeypatch):
+    monkeypatch.setattr(matmul_gemm, "_FLOPS", 100)
+    *lead, m, n, k = shape
+    a, b = rng.standard_normal((*lead, m, k)), rng.standard_normal((*lead, k, n))
+    out = np.full((*lead, m, n), np.nan)
+    matmul_gemm.gemm(Run(backwards=True), a, b, out)
+    close(out, np.einsum("...mk,...kn->...mn", a, b))
+
+
+def test_errors():
+    op = ops.get("dot")
+    with pytest.raises(ShapeError, match=r"dot: inner sizes differ: lhs \(64, 784\) is summed over 784, "
+                                         r"rhs \(128, 784\) over 128. rhs looks transposed; try transpose_b=True"):
+        op.infer_shape(op.parse({}), [(64, 784), (128, 784)])
+    op = ops.get("batch_dot")
+    with pytest.raises(ShapeError, match=r"batch_dot: lhs \(2, 3, 4\) and rhs \(3, 4, 5\) must agree on the batch"):
+        op.infer_shape(op.parse({}), [(2, 3, 4), (3, 4, 5)])
+    with pytest.raises(ShapeError, match=r"batch_dot: lhs \(3, 4\) must have at least three axes"):
+        op.infer_shape(op.parse({}), [(3, 4), None])
