@@ -39,7 +39,8 @@ class Context:
             raise ContextError(f"Context: unknown device type {device_type!r}. Known: {', '.join(_TYPES)}.")
         if device_id < 0:
             raise ContextError(f"Context: device_id {device_id} is negative.")
-        self.device_type, self.device_id = device_type, int(device_id)
+        self.device_type: str = device_type
+        self.device_id = int(device_id)
         self._tokens: list[contextvars.Token] = []
 
     @property
