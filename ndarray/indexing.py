@@ -15,7 +15,7 @@ from ..errors import ShapeError, describe
 from .arithmetic import is_number
 from .chunk import layout
 from .core import ArrayCore, allocate, wrap
-from .move import allocate_like_host, assign, copy_to, fill, host, pick, push, store_host
+from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
 from .shaping import reshaped
 from .tape import CallNode, refuse_in_place, state
 
@@ -65,8 +65,7 @@ class Indexing(ArrayCore):
             key = _expand(full, len(self._layout.shape))
             part_shape = _part(self, key).shape
         if isinstance(value, bool | int | float | np.number):
-            assign(self, key, self._layout.dtype.type(_wrapped(value, self._layout.dtype))
-                   if self._layout.target == "cpu" else value.item() if isinstance(value, np.generic) else value)
+            assign(self, key, as_element(value, self._layout))
             return
         if isinstance(value, ArrayCore):
             if value.ctx != self.ctx:
@@ -217,15 +216,6 @@ def _host_key(key: Any) -> Any:
 
 def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
     return len(value) <= len(part) and all(v in (1, p) for v, p in zip(value[::-1], part[::-1]))
-
-
-def _wrapped(value: Any, dtype: np.dtype) -> Any:
-    """A number as an assignment to dtype takes it: cut to an integer, wrapped to its range."""
-    if dtype.kind not in "iu" or value != value or value in (float("inf"), float("-inf")):
-        return 0 if dtype.kind in "iu" else value
-    bits = 8 * dtype.itemsize
-    n = int(value) & ((1 << bits) - 1)
-    return n - (1 << bits) if dtype.kind == "i" and n >> (bits - 1) else n
 
 
 # ---- advanced keys --------------------------------------------------------------------------------------------------

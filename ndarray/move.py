@@ -9,7 +9,7 @@ import numpy as np
 from .. import engine
 from ..engine import cuda
 from ..errors import ShapeError, describe
-from .chunk import layout
+from .chunk import Layout, layout
 from .core import ArrayCore, allocate
 
 _INLINE = 16384  # bytes: what is smaller is done at once, if nothing has to be waited for
@@ -59,11 +59,28 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
 
 def fill(dst: ArrayCore, value: Any) -> None:
     """Every element of dst = value."""
+    value = as_element(value, dst._layout)
 
     def run(_: Any) -> None:
         dst._device()[...] = value
 
     push("fill", dst.ctx, run, (), dst)
+
+
+def as_element(value: Any, what: Layout) -> Any:
+    """A number as an element takes it: cut to a whole number and wrapped to the range of an integer type."""
+    value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+    dtype = what.dtype
+    if dtype.kind in "iu":
+        if value != value or value in (float("inf"), float("-inf")):
+            return 0
+        bits = 8 * dtype.itemsize
+        value = int(value) & ((1 << bits) - 1)
+        value = value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+    if what.target == "gpu":
+        return value
+    with np.errstate(all="ignore"):  # beyond a float's range is infinite
+        return dtype.type(value)
 
 
 def assign(dst: ArrayCore, key: Any, value: Any) -> None:

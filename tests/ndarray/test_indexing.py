@@ -69,10 +69,14 @@ def test_values_broadcast_and_are_cast(ctx):
     assert a.tolist() == [[1, 2, 2], [7, 8, 9]]
 
 
-def test_negative_numbers_wrap_in_unsigned_arrays():
-    a = nd.zeros((2,), dtype="uint8")
+def test_numbers_are_cut_wrapped_and_saturated_to_the_dtype(ctx):
+    a = nd.zeros((2,), ctx, dtype="uint8")
     a[:] = -1
-    assert a.tolist() == [255, 255]
+    assert a.tolist() == [255, 255] and nd.full((1,), 2.9, ctx, "int8").item() == 2
+    assert nd.full((1,), 200, ctx, "int8").item() == -56
+    b = nd.full((2,), -1e9, ctx, "float16")
+    b[0] = 1e9
+    assert b.tolist() == [float("inf"), float("-inf")]
 
 
 def test_overlapping_assignment_reads_first(ctx):
