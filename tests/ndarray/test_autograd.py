@@ -167,6 +167,14 @@ def test_missing_output_gradients_are_zero_and_unwanted_ones_are_not_computed():
     assert x.grad.tolist() == [4, 4] and u.grad.tolist() == [5, 5]
 
 
+def test_two_derivatives_for_one_sum_never_share_an_output():
+    x = variable([1, 2])
+    with autograd.record():
+        once, _ = nd.invoke(SPLIT, [x, x], SPLIT.parse({}))
+    once.backward()
+    assert x.grad.tolist() == [6, 6] and SplitBackward.seen[-1] == (Req.WRITE, Req.WRITE)
+
+
 def test_backward_keeps_only_what_the_gradient_names():
     x = variable([1.0])
     with autograd.record():
