@@ -75,10 +75,14 @@ class Dot(Product):
     """
 
     def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
-        k = a[0] if self.transpose_a and len(a) > 1 else a[-1]
-        m = math.prod(a[1:]) if self.transpose_a and len(a) > 1 else math.prod(a[:-1])
-        n = math.prod(b[:-1]) if self.transpose_b and len(b) > 1 else math.prod(b[1:])
-        return 1, m, n, k
+        ta, tb = self._turned(a, b)
+        m = math.prod(a[1:] if ta else a[:-1])
+        n = math.prod(b[:-1] if tb else b[1:])
+        return 1, m, n, a[0] if ta else a[-1]
+
+    def _turned(self, a: Shape, b: Shape) -> tuple[bool, bool]:
+        """Which of lhs and rhs is transposed: a vector never is."""
+        return self.transpose_a and len(a) > 1, self.transpose_b and len(b) > 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         a, b = in_shape
@@ -86,7 +90,7 @@ class Dot(Product):
             return list(in_shape), list(out_shape), []
         if min(len(a), len(b)) < 1:
             raise ShapeError(f"{self.name}: lhs {a} and rhs {b} need at least one axis each.")
-        ta, tb = self.transpose_a and len(a) > 1, self.transpose_b and len(b) > 1
+        ta, tb = self._turned(a, b)
         ka, kb = (a[0] if ta else a[-1]), (b[-1] if tb else b[0])
         if -1 not in (ka, kb) and ka != kb:
             hint = ""

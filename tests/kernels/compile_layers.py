@@ -1,0 +1,90 @@
+"""Run by test_layers_compile.py in a process of its own, where Triton compiles: every launch of the layers' GPU kernels
+is recorded instead of made, and compiled for sm_90. Prints one line of JSON a kernel."""
+
+import json
+import sys
+
+import numpy as np
+import torch
+from tritium.kernels import op as ops
+from tritium.kernels import property as props
+from tritium.kernels import triton_launch
+from tritium.kernels.op import Req, Spec
+
+TYPES = {"torch.float32": "*fp32", "torch.float16": "*fp16", "torch.bfloat16": "*bf16", "torch.float64": "*fp64",
+         "torch.int32": "*i32", "torch.int64": "*i64", "torch.uint8": "*u8"}
+CASES = [
+    ("FullyConnected", [(33, 20), (7, 20), (7,)], {"num_hidden": 7}),
+    ("Convolution", [(2, 3, 8, 8), (4, 3, 3, 3), (4,)], {"kernel": (3, 3), "num_filter": 4}),
+    ("Pooling", [(2, 3, 8, 8)], {"kernel": (2, 2), "stride": (2, 2)}),
+    ("Pooling", [(2, 3, 8, 8)], {"kernel": (3, 3), "pool_type": "avg", "count_include_pad": False}),
+    ("Pooling", [(2, 3, 8, 8)], {"kernel": (3, 3), "pool_type": "lp", "p_value": 3}),
+    ("softmax", [(40, 50)], {"axis": 0}), ("log_softmax", [(40, 50)], {}),
+    ("SoftmaxOutput", [(40, 10), (40,)], {"normalization": "valid", "use_ignore": True}),
+    ("LogisticRegressionOutput", [(4, 5), (4, 5)], {}), ("MAERegressionOutput", [(4, 5), (4, 5)], {}),
+    ("MakeLoss", [(4, 5)], {"normalization": "valid"}), ("transpose", [(3, 4, 5)], {"axes": (1, 0, 2)}),
+    ("slice", [(5, 6)], {"begin": (4,), "end": (0,), "step": (-1,)}), ("Cast", [(7,)], {"dtype": "int32"}),
+    ("BatchNorm", [(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}), ("Dropout", [(40, 50)], {}),
+    ("take", [(6, 4), (5,)], {"mode": "wrap"}), ("_random_uniform", [], {"shape": (99,)}),
+    ("_random_normal", [], {"shape": (99,)}), ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
+]
+launched = {}
+
+
+def record(fn, grid, *args, stream=None, num_warps=4, **constexprs):
+    signature = {}
+    for name, a in zip(fn.arg_names, args):
+        wide = str(fn.fn.__annotations__.get(name, "")) in ("int64", "tl.int64", "i64")
+        signature[name] = TYPES[str(a.dtype)] if hasattr(a, "dtype") else "fp32" if isinstance(a, float) else \
+            "i64" if wide else "i32"
+    key = (fn.fn.__name__, tuple(signature.items()), tuple((k, str(v)) for k, v in constexprs.items()))
+    launched[key] = (fn, {**signature, **dict.fromkeys(constexprs, "constexpr")}, constexprs)
+
+
+class Run:
+    stream = None
+
+    def space(self, shape, dtype):
+        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name))
+
+
+def tensors(specs):
+    return [torch.zeros(s.shape, dtype=getattr(torch, s.dtype.name)) for s in specs]
+
+
+def visit(name, shapes, params, dtype):
+    op = ops.get(name)
+    p = op.parse(params)
+    ins, outs = op.infer_shape(p, shapes)
+    in_types, out_types = op.infer_dtype(p, [np.dtype(dtype), *[None] * (len(shapes) - 1)] if shapes else [])
+    ins, outs = (tuple(Spec(tuple(s), d) for s, d in zip(*z)) for z in ((ins, in_types), (outs, out_types)))
+    extra = {"random": (1, 2)} if op.draws(p, outs) else {}
+    ops.compiled(op, p, ins, outs, (Req.WRITE,) * len(outs), "gpu", True)(Run(), tensors(ins), tensors(outs), **extra)
+    g = op.gradient(p)
+    if g is not None:
+        groups = {"dy": outs, "x": ins, "y": outs}
+        needs, gives = tuple(groups[k][i] for k, i in g.needs), tuple(ins[i] for i in g.gives)
+        req = Req.WRITE if name == "slice" else Req.ADD  # written with holes, so filled first; the others accumulate
+        ops.compiled(g.op, p, needs, gives, (req,) * len(gives), "gpu", True)(Run(), tensors(needs), tensors(gives))
+
+
+def main(dtypes):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    triton_launch.launch = record  # before the kernels' modules take it
+    for name, shapes, params in CASES:
+        for dtype in dtypes if shapes else ["float32"]:
+            visit(name, shapes, params, dtype)
+    assert len(props._gpu_modules) == 9, sorted(props._gpu_modules)
+    for (name, _, _), (fn, signature, constexprs) in launched.items():
+        try:
+            triton.compile(ASTSource(fn, signature, constexprs), target=GPUTarget("cuda", 90, 32))
+            error = ""
+        except Exception as e:
+            error = f"{type(e).__name__}: {e}"
+        print(json.dumps({"kernel": name, "module": fn.fn.__module__.rsplit(".", 1)[-1], "error": error}), flush=True)
+
+
+main(sys.argv[1:])
