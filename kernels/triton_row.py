@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dtype import is_half
+import numpy as np
+
+from ..dtype import float32, is_half
 from .expr import REDUCE, Expr, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
-from .triton_body import Body, Step, Target, indent, kernel_text, literal, size_parameter, store, tl_type
+from .triton_body import Body, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .triton_flat import INT32_ELEMENTS
 from .triton_fold import identity
 from .triton_launch import Flavour, cdiv, next_power_of_2
@@ -154,11 +156,22 @@ class _Rows:
     def _fold_block(self, x: Expr, value: str) -> str:
         if not self._varies()[id(x.args[0])]:
             return value
-        assert x.dtype is not None and not is_half(x.dtype)
-        zero = literal(identity(_COMBINE[x.value], x.dtype), x.dtype)
+        value, dtype, zero = self._widened(x, value)
         if x.value == "sum":
-            return f"tl.sum(tl.where(inside, {value}, {zero}), 1, keep_dims=True)"
-        return f"_row_max({value}, inside, {zero}, 1)"
+            return self._narrowed(x, f"tl.sum(tl.where(inside, {value}, {zero}), 1, keep_dims=True)", dtype)
+        return self._narrowed(x, f"_row_max({value}, inside, {zero}, 1)", dtype)
+
+    @staticmethod
+    def _widened(x: Expr, value: str) -> tuple[str, np.dtype, str]:
+        """What is folded, the dtype it is folded in, and the identity."""
+        assert x.dtype is not None
+        dtype = float32 if is_half(x.dtype) else x.dtype
+        return convert(value, x.dtype, dtype), dtype, literal(identity(_COMBINE[x.value], dtype), dtype)
+
+    @staticmethod
+    def _narrowed(x: Expr, text: str, dtype: np.dtype) -> str:
+        assert x.dtype is not None
+        return convert(text, dtype, x.dtype)
 
     def _passes(self, names: dict[int, str]) -> list[str]:
         """Folds level by level, each in one walk over the row; then a walk that stores."""
@@ -172,20 +185,19 @@ class _Rows:
             local = dict(names)
             inner += self.body.lines([x.args[0] for x in now], local, self._fetch, self._keep)
             for x in now:
-                assert x.dtype is not None
-                n, value = self.body.number[id(x)], local[id(x.args[0])]
-                zero = literal(identity(_COMBINE[x.value], x.dtype), x.dtype)
-                lines.append(f"f{n} = tl.full([BLOCK_ROWS, BLOCK], {zero}, {tl_type(x.dtype)})")
+                n = self.body.number[id(x)]
+                value, dtype, zero = self._widened(x, local[id(x.args[0])])
+                lines.append(f"f{n} = tl.full([BLOCK_ROWS, BLOCK], {zero}, {tl_type(dtype)})")
                 masked = f"tl.where(inside, {value}, {zero})"
                 inner.append(f"f{n} = f{n} + {masked}" if x.value == "sum" else
                              f"f{n} = tl.maximum(f{n}, {masked}, propagate_nan=tl.PropagateNan.ALL)")
             lines += ["for first in range(0, last, BLOCK):", *indent(inner)]
             for x in now:
-                assert x.dtype is not None
                 n = self.body.number[id(x)]
-                low = literal(identity("maximum", x.dtype), x.dtype)
-                lines.append(f"t{n} = " + (f"tl.sum(f{n}, 1, keep_dims=True)" if x.value == "sum"
-                                           else f"_row_max(f{n}, row_inside | (lane >= 0), {low}, 1)"))
+                _, dtype, low = self._widened(x, "")
+                folded = (f"tl.sum(f{n}, 1, keep_dims=True)" if x.value == "sum"
+                          else f"_row_max(f{n}, row_inside | (lane >= 0), {low}, 1)")
+                lines.append(f"t{n} = {self._narrowed(x, folded, dtype)}")
                 names[id(x)] = f"t{n}"
         self._settle(names, lines, 1 + max(self.level.values()), varies)
         if any(self.along[1 + len(self.used):]):

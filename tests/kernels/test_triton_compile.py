@@ -4,10 +4,11 @@
 import numpy as np
 import pytest
 from tritium.dtype import bfloat16
-from tritium.errors import OperatorError
+from tritium.errors import OperatorError, ParameterError
 from tritium.kernels import lang as L
-from tritium.kernels.expr import load, prim
-from tritium.kernels.op import Expression, Req, Spec
+from tritium.kernels.expr import load, prim, topological
+from tritium.kernels.op import Expression, Req, Spec, registered
+from tritium.kernels.params import REQUIRED
 from tritium.kernels.primitives import PRIMITIVES
 from tritium.kernels.triton_check import gate
 from tritium.kernels.triton_compile import Access, Job, compile_all, compile_source, read_accesses
@@ -156,3 +157,30 @@ def test_every_primitive_compiles(dtype, target):
         wrong = gate(kernel, loads=row.arity - (row.rule == "where"), stores=stores, spills=slow,
                      narrow_loads=256 if slow else 1)
         assert wrong == [], name
+
+
+@pytest.mark.nightly
+def test_every_declared_operator_and_its_derivative_compiles():
+    """As many as print a kernel of their own with the parameters' defaults."""
+    jobs, wavy = [], set()
+    for op in dict.fromkeys(registered().values()):
+        try:
+            p = op.parse({d.name: "1" for d in op.params if d.default is REQUIRED})
+        except ParameterError:
+            continue  # a required choice or shape: the operator's own tests give one
+        gradient = op.gradient(p)
+        for part in (op, gradient.op) if gradient else (op,):
+            n = len(part.arguments(p)) + len(part.auxiliaries(p))
+            e = part.expression(p, [F32] * n)
+            if e is None:
+                continue
+            spec = Spec((128, 96), F32)
+            outs = [spec] * len(part.outputs(p))
+            steps = plan_steps(e, [spec] * n, outs, [Req.WRITE] * len(outs), name=part.name, flavour=COMPILED).steps
+            jobs += [step.job(90) for step in steps]
+            if SPILLING & {x.op for x in topological(e.outputs)}:
+                wavy |= {step.name for step in steps}
+    assert len(jobs) > 100
+    kernels = [k for i in range(0, len(jobs), 50) for k in compile_all(jobs[i:i + 50])]
+    wrong = {k.name: gate(k, wide_offsets=False, spills=k.name in wavy) for k in kernels}
+    assert {name: w for name, w in wrong.items() if w} == {}

@@ -9,7 +9,7 @@ from helpers import assert_close
 from tritium.dtype import bfloat16
 from tritium.kernels import lang as L
 from tritium.kernels import triton_row
-from tritium.kernels.expr import const, load, param
+from tritium.kernels.expr import cast, const, load, param
 from tritium.kernels.op import Expression, Req, Spec
 from tritium.kernels.triton_body import Plan, Target
 from tritium.kernels.triton_fold import fold_steps
@@ -220,6 +220,18 @@ def test_a_row_output_folded_over_the_rows():
     x, g = loads(2)
     got = run(Expression((g * softmax(x),), kind="row"), [a, dy], [np.zeros(8, F32)], [Req.WRITE])
     assert_close(got, (dy * numpy_softmax(a)).sum((0, 1)))
+
+
+@pytest.mark.parametrize("longest", [16384, 16])
+def test_a_row_rounded_inside_the_body_is_folded_in_float32(longest, monkeypatch):
+    monkeypatch.setattr(triton_row, "LONGEST_BLOCK", longest)
+    a = normal(3, 40)
+    for dtype in (np.dtype("float16"), bfloat16):
+        rounded = cast(load(0, F32), dtype)
+        got = run(Expression((L.row_sum(rounded) + L.row_max(rounded),), kind="row"), [a], [np.zeros((3, 1), dtype)])
+        wide = a.astype(dtype).astype("float64")
+        want = wide.sum(-1, keepdims=True).astype(dtype).astype("float64") + wide.max(-1, keepdims=True)
+        assert_close(got, want.astype(dtype))
 
 
 def test_rows_with_nan_and_infinity():
