@@ -95,7 +95,6 @@ def test_a_failure_is_raised_at_the_wait_with_the_operators_name():
     assert "_test_failing" in str(caught.value) + "".join(getattr(caught.value, "__notes__", []))
     y[:] = 3  # written anew, the mark is gone
     assert y.tolist() == [3, 3]
-    nd.waitall()
 
 
 def test_a_long_chain_is_in_order(ctx):
