@@ -70,6 +70,8 @@ class Convolution(OperatorProperty):
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y = in_shape[0], in_shape[1], out_shape[0]
         rank = len(self.kernel)
+        if x is None and y is None:
+            return list(in_shape), list(out_shape), []
         stride, dilate = self._axes("stride", 1), self._axes("dilate", 1)
         pad = self._axes("pad", 0)
         for what, s in (("data", x), ("the output", y)):

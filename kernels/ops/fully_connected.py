@@ -36,6 +36,8 @@ class FullyConnected(OperatorProperty):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, w, y, h = in_shape[0], in_shape[1], out_shape[0], self.num_hidden
+        if x is None and (y is None or self.flatten):
+            return list(in_shape), [y], []
         if x is not None and not x:
             raise ShapeError(f"{self.name}: data has no axes. It needs at least one.")
         k = -1

@@ -32,7 +32,7 @@ class RegressionOutput(OperatorProperty):
         if x is None:
             return [x, label], [x], []
         if label is None:
-            label = x
+            label = x[:1] if len(x) == 2 and x[1] == 1 else x
         elif not (len(x) == 2 and x[1] == 1 and len(label) == 1 and label[0] in (-1, x[0])):
             try:
                 label = merge_shapes(self.name, "data and label", x, label)

@@ -120,7 +120,7 @@ class Reshape(SameElements):
             rest = -math.prod(x)
             if rest and math.prod(y) % rest == 0:
                 x = tuple(math.prod(y) // rest if d < 0 else d for d in x)
-        elif y is None and all(c > 0 for c in codes):
+        elif y is None and all(c > 0 or c == -1 for c in codes):
             y = tuple(codes)
         return [x], [y], []
 

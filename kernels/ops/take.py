@@ -160,6 +160,8 @@ class Embedding(Picked):
         want = (self.input_dim, self.output_dim)
         if w is not None and (len(w) != 2 or any(-1 != d != e for d, e in zip(w, want))):
             raise ShapeError(f"{self.name}: weight {w} must be {want}: input_dim by output_dim.")
+        if x is None and y is None:
+            return list(in_shape), list(out_shape), []
         if x is not None:
             y = merge_shapes(self.name, "the output", y, (*x, self.output_dim))
         if y is not None:

@@ -48,7 +48,7 @@ def test_shapes_are_inferred_both_ways():
     p = op.parse({"num_hidden": "7"})
     assert op.infer_shape(p, [(2, 3, 4), None, None]) == ([(2, 3, 4), (7, 12), (7,)], [(2, 7)])
     assert op.infer_shape(p, [(-1, 12), None, None], [(2, 7)]) == ([(2, 12), (7, 12), (7,)], [(2, 7)])
-    assert op.infer_shape(p, [None, None, None])[0] == [None, (7, -1), (7,)]
+    assert op.infer_shape(p, [None, (7, 12), None])[0] == [None, (7, 12), None]  # as MXNet: nothing without the data
 
 
 def test_errors_state_the_shapes_and_the_rule():
