@@ -13,7 +13,7 @@ from ..errors import GraphError, MXNetError
 from ..kernels import op as ops
 from ..kernels.op import Gradient, Op, Req, Spec
 from ..kernels.params import Params
-from .program import ARG, GRAD, HEAD, INNER, ZERO, Program, Step
+from .program import GRAD, HEAD, INNER, ZERO, Program, Step
 
 REQUESTS = {"null": Req.NULL, "write": Req.WRITE, "add": Req.ADD, "inplace": Req.WRITE}
 
@@ -72,7 +72,6 @@ class _Backward:
         self.requests = requests
         self.gradient_of: dict[int, int] = {}  # value -> value that holds its derivative so far
         self.zeros: dict[Spec, int] = {}
-        self.untouched: dict[int, bool] = {}  # argument -> only loss layers use it, and none gives it a derivative
 
     def run(self) -> None:
         program = self.program
@@ -92,12 +91,19 @@ class _Backward:
             at_heads = {v: heads[v] for v in step.outputs if v in heads}
             if gradient is not None:
                 self._backward_of(step, gradient, at_heads, wanted)
+        labels = self._labels()
         for name, v in program.args.items():
-            if v in self.requests and v not in self.gradient_of:
-                number = program.add_value(program.values[v].spec, GRAD, name)
-                program.grads[name] = number
-                if self.requests[v] == Req.WRITE and not self.untouched.get(v, False):
-                    program.zero_grads.append(name)
+            if self.requests.get(v) == Req.WRITE and v not in self.gradient_of and v not in labels:
+                program.zero_grads.append(name)
+
+    def _labels(self) -> set[int]:
+        """Values used as labels alone: their gradient is never written, as in MXNet."""
+        uses: dict[int, bool] = {}
+        for s in self.program.steps[: self.program.n_forward]:
+            names = s.op.arguments(s.params)
+            for i, v in enumerate(s.inputs):
+                uses[v] = uses.get(v, True) and i < len(names) and names[i] == "label"
+        return {v for v, only in uses.items() if only}
 
     def _wanted(self) -> set[int]:
         """Values whose derivative matters: requested arguments and everything computed from them."""
@@ -129,15 +135,7 @@ class _Backward:
                 return  # nothing depends on it
         elif not at_heads and not any(v in self.gradient_of for v in step.outputs):
             return
-        else:
-            for v in step.inputs:
-                if v in self.requests and program.values[v].kind == ARG:
-                    self.untouched.setdefault(v, True)
-        gives = [i for i in gradient.gives if step.inputs[i] in wanted]
-        if by_outputs or not gives:
-            for v in step.inputs:
-                self.untouched[v] = False
-        if not gives:
+        if not any(step.inputs[i] in wanted for i in gradient.gives):
             return
         inputs = tuple(self._need(step, kind, i) for kind, i in gradient.needs)
         outputs: list[int] = []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..kernels.op import Req
-from .program import INNER, OUTPUT, ZERO, Program, naive_bytes
+from .program import INNER, OUTPUT, ZERO, Program, Step, naive_bytes
 
 ALIGNMENT = 256  # bytes
 _TRY_ALL = 300_000  # pairs of values alive together up to which several packing orders are tried
@@ -121,6 +121,8 @@ def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes
     taken: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         used: set[int] = set()
+        if _hands_through(program, step):
+            continue
         for at_in, at_out in step.op.inplace(step.params):
             if at_in >= len(step.inputs) or at_out >= len(step.outputs):
                 continue
@@ -133,6 +135,14 @@ def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes
                 taken[target] = source
                 used.add(source)
     return taken
+
+
+def _hands_through(program: Program, step: Step) -> bool:
+    """Whether one of several outputs is an input as it is: it is copied last, so no other output may overwrite it."""
+    if len(step.outputs) < 2 or not step.inputs:
+        return False
+    body = step.op.expression(step.params, [program.values[v].spec.dtype for v in step.inputs])
+    return body is not None and any(root.op == "load" for root in body.outputs)
 
 
 def _aligned(n: int, alignment: int) -> int:

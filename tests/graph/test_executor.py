@@ -136,12 +136,13 @@ def test_backward_needs_a_forward_and_head_gradients():
         ex.backward(mx.nd.ones((2, 3)))
 
 
-def test_loss_layers_need_no_head_gradient_and_leave_the_label_alone():
-    y = sym.SoftmaxOutput(small(), sym.Variable("label"), name="softmax")
+@pytest.mark.parametrize("out_grad", [False, True])
+def test_loss_layers_need_no_head_gradient_and_leave_the_label_alone(out_grad):
+    y = sym.SoftmaxOutput(small(), sym.Variable("label"), name="softmax", out_grad=out_grad)
     grads = {n: mx.nd.full(s, 7) for n, s in zip(y.list_arguments(), y.infer_shape(data=(2, 4))[0])}
     ex = y.bind(mx.cpu(), {n: mx.nd.zeros(g.shape) for n, g in grads.items()}, grads)
     ex.forward(is_train=True)
-    ex.backward()
+    ex.backward(mx.nd.ones((2, 3)) if out_grad else None)
     assert (grads["label"].asnumpy() == 7).all() and not (grads["fc_bias"].asnumpy() == 7).any()
 
 

@@ -75,3 +75,10 @@ def test_fused_equals_unfused_to_the_bit_forward(dtype, ctx, rng):
     y = sym.tanh(sym.relu(a * b + 1) * a - 0.3)
     args = {k: rng.normal(size=(5, 7)).astype(dtype) for k in "ab"}
     assert (run(y, args, ctx, fuse=True)[0] == run(y, args, ctx, fuse=False)[0]).all()
+
+
+def test_an_output_that_is_an_input_is_not_overwritten_by_its_neighbour():
+    """The derivative of a - b is (dy, -dy): -dy must not take dy's place before dy is copied."""
+    a = sym.Variable("a")
+    got = run(a + (a - a), {"a": np.ones((1, 2), "float32")}, fuse=False)
+    np.testing.assert_allclose(got[1], np.cos(np.arange(2))[None], rtol=1e-6)

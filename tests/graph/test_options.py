@@ -1,0 +1,25 @@
+"""Switches: environment, nesting, and what they turn off."""
+
+import pytest
+import tritium as mx
+from tritium.errors import ParameterError
+from tritium.graph import namespace as sym
+from tritium.graph import options
+from tritium.graph.options import current
+
+
+def test_environment(monkeypatch):
+    monkeypatch.setenv("TRITIUM_FUSION", "0")
+    monkeypatch.setenv("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "3")
+    assert (current().fuse, current().plan, current().bulk_train) == (False, True, 3)
+    monkeypatch.setenv("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "many")
+    with pytest.raises(ParameterError, match="MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN: 'many' is not a whole number"):
+        current()
+
+
+def test_options_hold_for_graphs_bound_inside():
+    y = sym.tanh(sym.relu(sym.Variable("a")))
+    with options(fuse=False, plan=False), options(bulk_infer=1):
+        plain = y.simple_bind(mx.cpu(), "null", a=(2,))
+    assert plain.fused_operators == 0 and len(plain._compile(False).forward) == 2
+    assert y.simple_bind(mx.cpu(), "null", a=(2,)).fused_operators == 2
