@@ -8,7 +8,14 @@ from __future__ import annotations
 import importlib
 import sys
 
-from . import context, engine, graph, io, kernels, kvstore, ndarray, train
+from . import context as context
+from . import engine as engine
+from . import graph as graph
+from . import io as io
+from . import kernels as kernels
+from . import kvstore as kvstore
+from . import ndarray as ndarray
+from . import train as train
 from .context import Context as Context
 from .context import cpu as cpu
 from .context import cpu_pinned as cpu_pinned
@@ -23,7 +30,6 @@ from .kernels import Axes as Axes
 from .kernels import Float as Float
 from .kernels import Ints as Ints
 from .kernels import Scalar as Scalar
-from .kernels import lang as lang
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .ndarray import NDArray as NDArray
@@ -54,6 +60,7 @@ _ALIASES = {
     "attribute": "graph.naming",
     "base": "errors",
     "storage": "engine.storage",
+    "lang": "kernels.lang",
 }
 for _name, _target in _ALIASES.items():
     globals()[_name] = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)

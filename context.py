@@ -27,7 +27,7 @@ class Context:
     Making one never touches the device; using one that does not exist raises ContextError.
     """
 
-    __slots__ = ("device_type", "device_id", "_tokens")
+    __slots__ = ("_tokens", "device_id", "device_type")
 
     devtype2str = _NAMES
     devstr2type = _TYPES

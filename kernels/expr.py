@@ -207,15 +207,16 @@ def prim(name: str, *args: Any) -> Expr:
     if row.rule == "logic":
         return _fold(name, tuple(cast(x, BOOL) for x in xs), BOOL)
     xs = promote(xs)
-    if row.rule == "float" and not is_float(_dtype(xs[0])):
-        xs = [cast(x, float64 if _dtype(x).itemsize == 8 else float32) for x in xs]
-    elif _dtype(xs[0]) == BOOL and row.rule == "same":
+    if row.rule == "float" and not is_float(typed(xs[0])):
+        xs = [cast(x, float64 if typed(x).itemsize == 8 else float32) for x in xs]
+    elif typed(xs[0]) == BOOL and row.rule == "same":
         xs = [cast(x, INT32) for x in xs]
-    return _fold(name, tuple(xs), BOOL if row.rule == "compare" else _dtype(xs[0]))
+    return _fold(name, tuple(xs), BOOL if row.rule == "compare" else typed(xs[0]))
 
 
-def _dtype(x: Expr) -> np.dtype:
-    assert x.dtype is not None
+def typed(x: Expr) -> np.dtype:
+    """The dtype of a node that is not weak."""
+    assert x.dtype is not None, x
     return x.dtype
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import is_half
-from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological
+from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
 from .layout import Layout, merge
 from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
@@ -186,7 +186,7 @@ class _Printer:
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
         self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], s.dtype)
                       for t, s in zip(self.targets, self.specs)]
-        self.root_dtypes = [r.dtype for r in self.roots]
+        self.root_dtypes = [typed(r) for r in self.roots]
         self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
         self.scalar_names = e.scalars
         self.source = self._print(n)
@@ -248,7 +248,7 @@ class _Printer:
             if id(x) in direct:
                 out = f"o{direct[id(x)]}"
             else:
-                key = (x.dtype, by_row[id(x)])
+                key = (typed(x), by_row[id(x)])
                 slots = free.setdefault(key, [])
                 if slots:
                     held[id(x)] = slots.pop()

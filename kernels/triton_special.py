@@ -48,6 +48,7 @@ _EXPM1 = (
 
 _TEXT = f'''
 def _mod(a, b):
+    a, b = tl.broadcast(a, b)  # one may be a scalar, whose comparisons the interpreter mistypes
     if a.dtype.is_floating():
         r = a % b
     else:
@@ -57,6 +58,7 @@ def _mod(a, b):
 
 
 def _pow(a, b):
+    a, b = tl.broadcast(a, b)  # one may be a scalar, whose comparisons the interpreter mistypes
     # in float64: the exponent's error is multiplied by the size of the result's logarithm
     x = tl.abs(a).to(tl.float64)
     y = b.to(tl.float64)
@@ -73,6 +75,7 @@ def _pow(a, b):
 
 
 def _hypot(a, b):
+    a, b = tl.broadcast(a, b)  # one may be a scalar, whose comparisons the interpreter mistypes
     x = tl.abs(a)
     y = tl.abs(b)
     m = tl.where(x > y, x, y)

@@ -6,9 +6,8 @@ others something to work on. An operator that is in neither fails `test_no_opera
 
 import numpy as np
 import pytest
-from helpers import assert_close, check_gradient
-
 import tritium as mx
+from helpers import assert_close, check_gradient
 from tritium.kernels import registered
 from tritium.kernels.simple_op import ReductionOp, SimpleOp
 
@@ -17,14 +16,17 @@ from tritium.kernels.simple_op import ReductionOp, SimpleOp
 #: "train" and "random" are proved elsewhere by their own tests.
 INTS = "ints"
 TABLE = {
-    "FullyConnected": [([(4, 6), (5, 6), (5,)], {"num_hidden": 5}, ""), ([(4, 2, 3), (5, 6)], {"num_hidden": 5, "no_bias": True}, ""),
+    "FullyConnected": [([(4, 6), (5, 6), (5,)], {"num_hidden": 5}, ""),
+                       ([(4, 2, 3), (5, 6)], {"num_hidden": 5, "no_bias": True}, ""),
                        ([(4, 2, 3), (5, 3), (5,)], {"num_hidden": 5, "flatten": False}, "")],
     "Convolution": [([(2, 3, 6, 7), (4, 3, 3, 3), (4,)], {"kernel": (3, 3), "num_filter": 4}, ""),
-                    ([(2, 4, 6, 7), (6, 2, 3, 2), (6,)], {"kernel": (3, 2), "num_filter": 6, "num_group": 2, "pad": (1, 1), "stride": (2, 1)}, ""),
+                    ([(2, 4, 6, 7), (6, 2, 3, 2), (6,)],
+                     {"kernel": (3, 2), "num_filter": 6, "num_group": 2, "pad": (1, 1), "stride": (2, 1)}, ""),
                     ([(2, 3, 5, 5), (4, 3, 1, 1)], {"kernel": (1, 1), "num_filter": 4, "no_bias": True}, ""),
                     ([(2, 3, 9), (4, 3, 3), (4,)], {"kernel": (3,), "num_filter": 4, "dilate": (2,)}, "")],
     "Pooling": [([(2, 3, 6, 6)], {"kernel": (2, 2), "stride": (2, 2), "pool_type": t}, "") for t in ("max", "avg", "sum")]
-               + [([(2, 3, 7, 6)], {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "pool_type": "max", "pooling_convention": "full"}, ""),
+               + [([(2, 3, 7, 6)],
+                   {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "pool_type": "max", "pooling_convention": "full"}, ""),
                   ([(2, 3, 5, 6)], {"kernel": (2, 2), "global_pool": True, "pool_type": "avg"}, "")],
     "SoftmaxOutput": [([(4, 5), (INTS, (4,), 5)], {}, "loss"), ([(2, 5, 3), (INTS, (2, 3), 5)], {"multi_output": True}, "loss")],
     "LinearRegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
@@ -36,7 +38,8 @@ TABLE = {
     "log_softmax": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"axis": 1}, "")],
     "softmin": [([(4, 5)], {}, "")],
     "SoftmaxActivation": [([(4, 5)], {}, "")],
-    "dot": [([(4, 6), (6, 5)], {}, ""), ([(6, 4), (5, 6)], {"transpose_a": True, "transpose_b": True}, ""), ([(6,), (6,)], {}, "")],
+    "dot": [([(4, 6), (6, 5)], {}, ""), ([(6, 4), (5, 6)], {"transpose_a": True, "transpose_b": True}, ""),
+            ([(6,), (6,)], {}, "")],
     "batch_dot": [([(3, 4, 6), (3, 6, 5)], {}, ""), ([(3, 6, 4), (3, 6, 5)], {"transpose_a": True}, "")],
     "BatchNorm": [([(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}, "train")],
     "Dropout": [([(40, 50)], {"p": 0.4}, "random")],
@@ -64,6 +67,8 @@ TABLE = {
 }
 SELF_PROVED = (SimpleOp, ReductionOp)
 CASES = [pytest.param(n, *case, id=f"{n}-{i}") for n, cases in TABLE.items() if n in registered() for i, case in enumerate(cases)]
+
+SMOOTH = [c for c in CASES if c.values[3] in ("", "train") or "only" in c.values[3]]
 
 
 def test_no_operator_is_left_out():
@@ -108,9 +113,9 @@ def test_cpu_equals_interpreted_gpu(name, inputs, params, note, rng):
         assert_close(g, c, scale=10)  # 10: sums of a few dozen products in another order
 
 
-@pytest.mark.parametrize("name, inputs, params, note", [c for c in CASES if c.values[3] in ("", "train") or "only" in c.values[3]])
+@pytest.mark.parametrize("name, inputs, params, note", SMOOTH)
 def test_gradient_is_the_slope(name, inputs, params, note, rng, ctx):
-    if ctx.is_gpu and not note == "":
+    if ctx.is_gpu and note != "":
         ctx = mx.cpu()
     xs = data(inputs, rng)
     if note == "train":
