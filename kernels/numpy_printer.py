@@ -222,6 +222,8 @@ class _Printer:
                 last_use[id(a)] = i
         for r in self.roots:
             last_use[id(r)] = len(order)
+        # a root that is an input itself is read when it is stored, after everything; beside a shared target it is read first
+        early = any(map(self._shares, range(len(self.roots)))) and len(self.roots) > 1
         loads_after = [False] * (len(order) + 1)
         for i in range(len(order) - 1, -1, -1):
             loads_after[i] = loads_after[i + 1] or any(a.op == LOAD for a in order[i].args)
@@ -230,6 +232,11 @@ class _Printer:
         names: dict[int, str] = {}
         free: dict[tuple[np.dtype, bool], list[int]] = {}
         held: dict[int, int] = {}
+        kept: dict[int, str] = {}
+        for x in {id(r): r for r in self.roots if r.op == LOAD and early}.values():
+            kept[id(x)] = f"r{len(self.registers)}"
+            self.registers.append((typed(x), False))
+            lines.append(f"np.copyto({kept[id(x)]}, {self._leaf(x)})")
         for i, x in enumerate(order):
             names[id(x)] = self._leaf(x) if x.op in (LOAD, PARAM, CONST) else ""
             if names[id(x)]:
@@ -262,7 +269,7 @@ class _Printer:
                 self._release(a, held, free)
         folded = []
         for t, root in enumerate(self.roots):
-            value = names[id(root)]
+            value = kept.get(id(root), names[id(root)])
             if self.folded[t]:
                 axes = self.layout.folded(n_in + t)
                 folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({self._spread(root, value, varies)}, axis={axes}, "
@@ -283,19 +290,23 @@ class _Printer:
     def _direct(self, order: list[Expr], by_row: dict[int, bool], loads_after: list[bool]) -> dict[int, int]:
         """Nodes that may write straight into an output: {id(node): target}.
 
-        An output may share memory with an input, so nothing that still reads inputs may come after the write.
+        A target that shares memory with an input is written only where nothing reads inputs any more.
         """
         direct: dict[int, int] = {}
         place = {id(x): i for i, x in enumerate(order)}
         for t, root in enumerate(self.roots):
             plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
                      and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and id(root) not in direct)
-            used_again = any(a is root for x in order for a in x.args)
-            function_writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
-            if (plain and not by_row[id(root)] and not loads_after[place[id(root)] + 1] and not used_again
-                    and not function_writes_early):
+            reads_itself = any(a is root for x in order for a in x.args)
+            writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
+            safe = not self._shares(t) or (not loads_after[place[id(root)] + 1] and not writes_early)
+            if plain and not by_row[id(root)] and not reads_itself and safe:
                 direct[id(root)] = t
         return direct
+
+    def _shares(self, t: int) -> bool:
+        """Whether target t lies where an input lies."""
+        return self.reqs[self.targets[t]] == Req.INPLACE or self.targets[t] in self.states
 
     def _release(self, a: Expr, held: dict[int, int], free: dict) -> None:
         if id(a) in held:

@@ -43,7 +43,7 @@ class Params(Mapping[str, Any]):
     scalars:  the values of the "scalar" parameters, in declared order: handed to the kernel at each run.
     """
 
-    __slots__ = ("_values", "_hash", "static", "scalars")
+    __slots__ = ("_hash", "_values", "scalars", "static")
 
     def __init__(self, values: dict[str, Any], scalar_names: tuple[str, ...] = ()):
         self._values = values

@@ -9,6 +9,8 @@ import pytest
 os.environ.setdefault("TRITIUM_GPU", "interpret")
 
 import tritium as mx
+from plan_checker import check_plan
+from tritium.graph import executor
 
 
 @pytest.fixture(params=["cpu", "gpu"])
@@ -22,3 +24,11 @@ def ctx(request):
 @pytest.fixture
 def rng(request):
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _every_plan_is_checked():
+    """The memory plan of every graph that any test binds goes through the independent checker."""
+    executor.on_plan.append(check_plan)
+    yield
+    executor.on_plan.remove(check_plan)

@@ -21,10 +21,10 @@ _PRIMITIVE = ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", 
 def _declare(name: str) -> None:
     primitive = getattr(lang, name, abs)
 
-    def body(x: Float) -> Float:
-        return primitive(x)
+    def body(data: Float) -> Float:
+        return primitive(data)
 
-    doc = f"{PRIMITIVES[name].doc}, element by element.\n\nx: any shape. Returns: the shape and dtype of x."
+    doc = f"{PRIMITIVES[name].doc}, element by element.\n\ndata: any shape. Returns: the shape and dtype of data."
     registry.register(SimpleOp(body, name=name, doc=doc))
 
 
@@ -33,21 +33,21 @@ for _name in _PRIMITIVE:
 
 
 @simple_op(aliases=("_copy",))
-def identity(x: Array) -> Array:
-    """x itself."""
-    return x
+def identity(data: Array) -> Array:
+    """data itself."""
+    return data
 
 
 @simple_op(aliases=("_np_negative",))
-def negative(x: Array) -> Array:
-    """-x"""
-    return -x
+def negative(data: Array) -> Array:
+    """-data"""
+    return -data
 
 
 @simple_op(name="sign")
-def sign_(x: Array) -> Array:
+def sign_(data: Array) -> Array:
     """-1, 0 or 1; 0 for NaN."""
-    return sign(x)
+    return sign(data)
 
 
 @sign_.gradient
@@ -56,54 +56,54 @@ def _(dy):
 
 
 @simple_op(name="round")
-def round_(x: Array) -> Array:
+def round_(data: Array) -> Array:
     """The nearest whole number; halves away from zero."""
-    whole = lang.trunc(x)
-    return whole + where(abs(x - whole) >= 0.5, sign(x), 0)
+    whole = lang.trunc(data)
+    return whole + where(abs(data - whole) >= 0.5, sign(data), 0)
 
 
 @simple_op
-def rint(x: Array) -> Array:
+def rint(data: Array) -> Array:
     """The nearest whole number; halves go down, as in MXNet."""
-    low, high = lang.floor(x), lang.ceil(x)
-    return where(x - low <= high - x, low, high)
+    low, high = lang.floor(data), lang.ceil(data)
+    return where(data - low <= high - data, low, high)
 
 
 @simple_op
-def fix(x: Array) -> Array:
-    """x without its fraction."""
-    return lang.trunc(x)
+def fix(data: Array) -> Array:
+    """data without its fraction."""
+    return lang.trunc(data)
 
 
 @simple_op
-def rcbrt(x: Float) -> Float:
-    """1 / ∛x"""
-    return 1 / lang.cbrt(x)
+def rcbrt(data: Float) -> Float:
+    """1 / ∛data"""
+    return 1 / lang.cbrt(data)
 
 
 @simple_op
-def radians(x: Float) -> Float:
+def radians(data: Float) -> Float:
     """Degrees to radians."""
-    return x * (np.pi / 180)
+    return data * (np.pi / 180)
 
 
 @simple_op
-def degrees(x: Float) -> Float:
+def degrees(data: Float) -> Float:
     """Radians to degrees."""
-    return x * (180 / np.pi)
+    return data * (180 / np.pi)
 
 
 @simple_op(differentiable=False)
-def logical_not(x: Array) -> Array:
-    """1 where x is 0, else 0."""
-    return x == 0
+def logical_not(data: Array) -> Array:
+    """1 where data is 0, else 0."""
+    return data == 0
 
 
 # ---- activations -------------------------------------------------------------------------------------------------------
 @simple_op
-def relu(x: Float) -> Float:
-    """max(x, 0); NaN stays NaN."""
-    return maximum(x, 0)
+def relu(data: Float) -> Float:
+    """max(data, 0); NaN stays NaN."""
+    return maximum(data, 0)
 
 
 @relu.gradient
@@ -112,9 +112,9 @@ def _(dy, y):
 
 
 @simple_op
-def sigmoid(x: Float) -> Float:
+def sigmoid(data: Float) -> Float:
     """1 / (1 + e⁻ˣ)"""
-    return 1 / (1 + exp(-x))
+    return 1 / (1 + exp(-data))
 
 
 @sigmoid.gradient
@@ -123,21 +123,21 @@ def _(dy, y):
 
 
 @simple_op
-def softsign(x: Float) -> Float:
-    """x / (1 + |x|)"""
-    return x / (1 + abs(x))
+def softsign(data: Float) -> Float:
+    """data / (1 + |data|)"""
+    return data / (1 + abs(data))
 
 
 @softsign.gradient
-def _(dy, x):
-    d = 1 + abs(x)
+def _(dy, data):
+    d = 1 + abs(data)
     return dy / (d * d)
 
 
 @simple_op
-def hard_sigmoid(x: Float, *, alpha: float = 0.2, beta: float = 0.5) -> Float:
-    """clip(alpha x + beta, 0, 1)"""
-    return lang.minimum(maximum(alpha * x + beta, 0), 1)
+def hard_sigmoid(data: Float, *, alpha: float = 0.2, beta: float = 0.5) -> Float:
+    """clip(alpha data + beta, 0, 1)"""
+    return lang.minimum(maximum(alpha * data + beta, 0), 1)
 
 
 @hard_sigmoid.gradient
@@ -177,16 +177,16 @@ def _(dy, y, *, act_type):  # every one of them can be told from its result, so 
 
 
 @simple_op
-def smooth_l1(x: Float, *, scalar: float = 1.0) -> Float:
-    """Smooth L1: quadratic where |x| < 1/scalar², linear outside."""
+def smooth_l1(data: Float, *, scalar: float = 1.0) -> Float:
+    """Smooth L1: quadratic where |data| < 1/scalar², linear outside."""
     s2 = scalar * scalar
-    return where(abs(x) < 1 / s2, 0.5 * s2 * x * x, abs(x) - 0.5 / s2)
+    return where(abs(data) < 1 / s2, 0.5 * s2 * data * data, abs(data) - 0.5 / s2)
 
 
 @smooth_l1.gradient
-def _(dy, x, *, scalar):
+def _(dy, data, *, scalar):
     s2 = scalar * scalar
-    return dy * where(abs(x) < 1 / s2, s2 * x, sign(x))
+    return dy * where(abs(data) < 1 / s2, s2 * data, sign(data))
 
 
 @simple_op

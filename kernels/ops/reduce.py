@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ..lang import where
 from ..simple_op import Array, reduction
 

