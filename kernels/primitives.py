@@ -19,7 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from .special import digamma as _digamma
 from .special import erf as _erf
+from .special import select as _where
+from .special import erfinv as _erfinv
+from .special import gamma as _gamma
+from .special import gammaln as _gammaln
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,6 @@ class Primitive:
     derivative: Callable[..., tuple] | None
     cost: int
     doc: str
-
-
-def _where(cond: np.ndarray, a: Any, b: Any, out: np.ndarray) -> None:
-    if out is not b:
-        np.copyto(out, b)
-    np.copyto(out, a, where=cond)
 
 
 def _rsqrt(x: np.ndarray, out: np.ndarray) -> None:
@@ -63,9 +62,9 @@ _ROWS: list[tuple] = [
     ("pow", 2, "float", np.power, "_pow({0}, {1})", "powf({0}, {1})",
      lambda L, dy, y, a, b: (dy * b * L.power(a, b - 1), dy * y * L.log(a)), 20, "a to the power b"),
     ("maximum", 2, "same", np.maximum, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_max({0}, {1})",
-     lambda L, dy, y, a, b: (L.where(a >= b, dy, 0), L.where(a >= b, 0, dy)), 1, "the larger; NaN if either is"),
+     lambda L, dy, y, a, b: (L.where(a >= b, dy, 0), L.where(a < b, dy, 0)), 1, "the larger; NaN if either is"),
     ("minimum", 2, "same", np.minimum, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_min({0}, {1})",
-     lambda L, dy, y, a, b: (L.where(a <= b, dy, 0), L.where(a <= b, 0, dy)), 1, "the smaller; NaN if either is"),
+     lambda L, dy, y, a, b: (L.where(a <= b, dy, 0), L.where(a > b, dy, 0)), 1, "the smaller; NaN if either is"),
     ("hypot", 2, "float", np.hypot, "_hypot({0}, {1})", "hypotf({0}, {1})",
      lambda L, dy, y, a, b: (dy * a / y, dy * b / y), 8, "√(a² + b²)"),
     ("arctan2", 2, "float", np.arctan2, "_arctan2({0}, {1})", "atan2f({0}, {1})",
@@ -110,6 +109,14 @@ _ROWS: list[tuple] = [
      lambda L, dy, y, x: (dy / (1 - x * x),), 20, "arctanh x"),
     ("erf", 1, "float", _erf, "tl.erf({0})", "erff({0})",
      lambda L, dy, y, x: (dy * 1.1283791670955126 * L.exp(-x * x),), 25, "2/√π ∫₀ˣ e^(-t²) dt"),
+    ("erfinv", 1, "float", _erfinv, "_erfinv({0})", "_erfinv({0})",
+     lambda L, dy, y, x: (dy * 0.8862269254527580 * L.exp(y * y),), 40, "the number whose erf is x"),
+    ("gamma", 1, "float", _gamma, "_gamma({0})", "tgammaf({0})",
+     lambda L, dy, y, x: (dy * y * L.digamma(x),), 60, "Γ(x)"),
+    ("gammaln", 1, "float", _gammaln, "_gammaln({0})", "lgammaf({0})",
+     lambda L, dy, y, x: (dy * L.digamma(x),), 60, "ln |Γ(x)|"),
+    ("digamma", 1, "float", _digamma, "_digamma({0})", "_digamma({0})",
+     lambda L, dy, y, x: (dy * L.trigamma(x),), 60, "the derivative of ln Γ(x)"),
     # rounding
     ("floor", 1, "same", np.floor, "_floor({0})", "floorf({0})", lambda L, dy, y, x: (None,), 2, "⌊x⌋"),
     ("ceil", 1, "same", np.ceil, "_ceil({0})", "ceilf({0})", lambda L, dy, y, x: (None,), 2, "⌈x⌉"),

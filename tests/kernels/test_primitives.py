@@ -7,7 +7,7 @@ from tritium.kernels.expr import load, prim
 from tritium.kernels.numpy_printer import numpy_kernel
 from tritium.kernels.op import Expression, Req, Spec
 from tritium.kernels.primitives import PRIMITIVES
-from tritium.kernels.special import erf
+from tritium.kernels.special import erf, select
 
 F64 = np.dtype("float64")
 RANGE = {"log": (0.2, 3), "log2": (0.2, 3), "log10": (0.2, 3), "log1p": (-0.5, 3), "sqrt": (0.2, 3), "rsqrt": (0.2, 3),
@@ -64,3 +64,32 @@ def test_erf_against_the_standard_library():
     nan = np.array([np.nan])
     erf(nan, nan)
     assert np.isnan(nan[0])
+
+
+def test_erf_in_single_precision():
+    import math
+
+    x = np.concatenate([np.linspace(-5, 5, 5001), [0.0, -0.0, 1e-30, np.inf, -np.inf]]).astype("float32")
+    out = np.empty_like(x)
+    erf(x, out)
+    np.testing.assert_allclose(out, [math.erf(v) for v in x], rtol=1e-6, atol=0)
+    assert math.copysign(1, out[5002]) < 0
+    nan = np.array([np.nan], "float32")
+    erf(nan.copy(), nan)
+    assert np.isnan(nan[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64", "bool"])
+@pytest.mark.parametrize("n", [3, 5000])
+def test_select_is_exact(dtype, n, rng):
+    a, b = ((rng.normal(size=n) * 100).astype(dtype) for _ in range(2))
+    if dtype.startswith("float"):
+        a[0], b[1] = np.nan, -0.0
+    c = rng.random(n) < 0.5
+    for x, y in ((a, b), (a, 0), (0, b), (a, -0.0 if dtype.startswith("float") else 1), (a[:1], b), (1, 0)):
+        out = np.empty(n, dtype)
+        select(c, x, y, out)
+        assert out.tobytes() == np.where(c, np.asarray(x, dtype), np.asarray(y, dtype)).tobytes()
+    out = b.copy()
+    select(c, a, out, out)
+    assert out.tobytes() == np.where(c, a, b).tobytes()
