@@ -21,10 +21,10 @@ import numpy as np
 
 from .special import digamma as _digamma
 from .special import erf as _erf
-from .special import select as _where
 from .special import erfinv as _erfinv
 from .special import gamma as _gamma
 from .special import gammaln as _gammaln
+from .special import select as _where
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ def select(condition: np.ndarray, a: Any, b: Any, out: np.ndarray) -> None:
     """
     if out.size < 1024:
         if out is not b:
-            np.copyto(out, b)
-        np.copyto(out, a, where=condition)
+            np.copyto(out, b, casting="unsafe")
+        np.copyto(out, a, where=condition, casting="unsafe")
         return
     word = _WORDS[out.dtype.itemsize]
     x, y = (np.asarray(v, out.dtype).view(word) for v in (a, b))
