@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import kernels as kernels
 from . import autograd as autograd
+from . import custom as custom
 from . import random as random
 from .call import call_op as call_op
 from .chunk import Chunk as Chunk
