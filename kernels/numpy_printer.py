@@ -19,6 +19,7 @@ from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, to
 from .layout import Layout, merge
 from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
+from .special import mask_dtype
 
 TILE = 32 * 1024  # elements of one register: 128 KiB in float32, a few of which fit a 1 MiB L2
 PARALLEL = 16 * TILE  # element-additions below which handing tiles to other threads costs more than it brings
@@ -264,7 +265,16 @@ class _Printer:
                     self.registers.append(key)
                 out = f"r{held[id(x)]}"
             names[id(x)] = out
-            lines.append(self._call(x, args, out))
+            if x.op == "where":
+                key = (mask_dtype(typed(x)), by_row[id(x)])
+                slots = free.setdefault(key, [])
+                if not slots:
+                    slots.append(len(self.registers))
+                    self.registers.append(key)
+                args.append(f"{out}, r{slots[-1]}")  # scratch, free again afterwards
+                lines.append(f"p_where({', '.join(args)})")
+            else:
+                lines.append(self._call(x, args, out))
             for a in dict.fromkeys(dying):
                 self._release(a, held, free)
         folded = []

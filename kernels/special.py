@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# erf: W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969), the tables for double precision
+# erf: W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969), double precision
 _A = (3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2, 3.20937758913846947e3, 1.85777706184603153e-1)
 _B = (2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
 _C = (5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1, 2.98635138197400131e2, 8.81952221241769090e2,
@@ -22,22 +22,30 @@ _P = (1.1283791392989253, 0.19354569476690772, 0.053101809419922, 0.003883366929
       1.9867668396247887e-06)
 _Q = (1.0, 0.5048579614666853, 0.11535024372092631, 0.015207295919311232, 0.0011855754331302993, 3.742000469295017e-05)
 
-_WORDS = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+_WORDS = {n: np.dtype(f"int{8 * n}") for n in (1, 2, 4, 8)}
 
 
-def select(condition: np.ndarray, a: Any, b: Any, out: np.ndarray) -> None:
+def mask_dtype(dtype: np.dtype) -> np.dtype:
+    """The integers that are as wide as dtype."""
+    return _WORDS[dtype.itemsize]
+
+
+def select(condition: np.ndarray, a: Any, b: Any, out: np.ndarray, mask: np.ndarray | None = None) -> None:
     """out = a where condition, else b; a and b may be numbers. out must not be a or condition, but may be b.
 
     Large arrays are selected by their bits, which is several times as fast as a masked copy and as exact.
+    mask: scratch of out's shape, of integers as wide as its elements.
     """
     if out.size < 1024:
         if out is not b:
             np.copyto(out, b, casting="unsafe")
         np.copyto(out, a, where=condition, casting="unsafe")
         return
-    word = _WORDS[out.dtype.itemsize]
+    word = mask_dtype(out.dtype)
     x, y = (np.asarray(v, out.dtype).view(word) for v in (a, b))
-    mask = condition.view(np.int8).astype(word)
+    if mask is None:
+        mask = np.empty(out.shape, word)
+    np.copyto(mask, condition.view(np.int8))
     np.negative(mask, out=mask)  # all bits, or none
     bits = out.view(word)
     if not isinstance(b, np.ndarray) and b == 0 and math.copysign(1, b) > 0:
