@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from . import op as _op
 from .expr import Expr, _evaluate, as_expr, cast, prim, reduce
 from .primitives import PRIMITIVES
@@ -52,6 +54,10 @@ arcsinh = _function("arcsinh", "arcsinh")
 arccosh = _function("arccosh", "arccosh")
 arctanh = _function("arctanh", "arctanh")
 erf = _function("erf", "erf")
+erfinv = _function("erfinv", "erfinv")
+gamma = _function("gamma", "gamma")
+gammaln = _function("gammaln", "gammaln")
+digamma = _function("digamma", "digamma")
 floor = _function("floor", "floor")
 ceil = _function("ceil", "ceil")
 trunc = _function("trunc", "trunc")
@@ -84,6 +90,20 @@ def relu(x: Any) -> Any:
 def softplus(x: Any) -> Any:
     """log(1 + eˣ), in a form where neither tail overflows."""
     return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+def trigamma(x: Any) -> Any:
+    """The derivative of digamma, by its series at x + 8; below 1/2 by reflection. Abramowitz and Stegun 6.4.7, 6.4.12."""
+    z = where(x < 0.5, 1 - x, x)
+    total = 0
+    for _ in range(8):
+        total = total + 1 / (z * z)
+        z = z + 1
+    r = 1 / (z * z)
+    series = 1 / 6 - r * (1 / 30 - r * (1 / 42 - r * (1 / 30 - r * 5 / 66)))
+    total = total + 1 / z + 0.5 * r + r / z * series
+    turn = np.pi / sin(np.pi * (x - floor(x)))
+    return where(x < 0.5, turn * turn - total, total)
 
 
 def cast_like(value: Any, x: Any) -> Any:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .special import DIGAMMA, NORMAL_QUANTILE, STIRLING
+
 
 def _horner(variable: str, *columns: tuple[float, ...]) -> str:
     """Lines that set p to the polynomial in variable; columns: coefficients for float32 and float64, lowest first."""
@@ -22,6 +24,13 @@ def _horner(variable: str, *columns: tuple[float, ...]) -> str:
         lines.append(f"        p = {last!r} * {variable} + {previous!r}")
         lines += [f"        p = p * {variable} + {c!r}" for c in reversed(rest)]
     return "\n".join(lines)
+
+
+def _polynomial(result: str, variable: str, coefficients: tuple[float, ...]) -> str:
+    """Lines that set result to the polynomial in variable; coefficients: lowest first."""
+    *rest, last = coefficients
+    lines = [f"    {result} = {last!r} * {variable} + {rest[-1]!r}"]
+    return "\n".join(lines + [f"    {result} = {result} * {variable} + {c!r}" for c in rest[-2::-1]])
 
 
 # (arctan(x)/x - 1)/x² in z = x² on [0, tan²(π/8)]; error below 2e-8 and 2e-18
@@ -231,6 +240,80 @@ def _arctanh(x):
     r = tl.where(a > 1.0, float("nan"), r)
     return tl.where(x < 0, -r, r)
 
+
+def _reflected(y):
+    # y or 1 - y, whichever is at least 1/2
+    return tl.where(y < 0.5, 1.0 - y, y)
+
+
+def _pole(y):
+    # where the gamma function has a pole; tl.floor(inf) is inf
+    return (y <= 0) & (y == tl.floor(y))
+
+
+def _log_gamma(y):
+    # y: float64. Stirling's series from 8 on; below, the product that leads there is divided out
+    z = _reflected(y)
+    product = tl.where(z == z, 1.0, z)
+    for _ in tl.static_range(8):
+        near = z < 8.0
+        product = product * tl.where(near, z, 1.0)
+        z = tl.where(near, z + 1.0, z)
+    r = 1.0 / (z * z)
+{_polynomial("s", "r", STIRLING)}
+    v = (z - 0.5) * tl.log(z) - z + 0.9189385332046727418 + s / z - tl.log(product)
+    turn = tl.abs(tl.sin(3.1415926535897932385 * (y - tl.floor(y))))
+    v = tl.where(y < 0.5, 1.1447298858494001741 - tl.log(turn) - v, v)
+    return tl.where(_pole(y) | (tl.abs(y) == float("inf")), float("inf"), v)
+
+
+def _gammaln(x):
+    return _log_gamma(x.to(tl.float64)).to(x.dtype)
+
+
+def _gamma(x):
+    y = x.to(tl.float64)
+    v = tl.exp(_log_gamma(y))
+    whole = tl.floor(y)
+    v = tl.where((y < 0) & (whole != 2.0 * tl.floor(whole * 0.5)), -v, v)
+    v = tl.where((y < 0) & (y == whole), float("nan"), tl.where(y == 0, 1.0 / y, v))
+    return v.to(x.dtype)
+
+
+def _digamma(x):
+    y = x.to(tl.float64)
+    z = _reflected(y)
+    v = tl.where(z == z, 0.0, z)
+    for _ in tl.static_range(8):
+        near = z < 8.0
+        v = v - tl.where(near, 1.0 / z, 0.0)
+        z = tl.where(near, z + 1.0, z)
+    r = 1.0 / (z * z)
+{_polynomial("s", "r", DIGAMMA)}
+    v = v + tl.log(z) - 0.5 / z - r * s
+    turn = 3.1415926535897932385 * (y - tl.floor(y))
+    v = tl.where(y < 0.5, v - 3.1415926535897932385 * tl.cos(turn) / tl.sin(turn), v)
+    return tl.where(_pole(y) | (tl.abs(y) == float("inf")), float("inf"), v).to(x.dtype)
+
+
+def _erfinv(x):
+    y = x.to(tl.float64)
+    a = tl.abs(y)
+    far = tl.sqrt(-tl.log(tl.where(a < 1.0, 1.0 - a, 0.5) * 0.5))
+    r = 0.180625 - 0.25 * a * a
+{_polynomial("p", "r", NORMAL_QUANTILE[0][0])}
+{_polynomial("q", "r", NORMAL_QUANTILE[0][1])}
+    middle = 0.5 * a * (p / q)
+    r = far - 1.6
+{_polynomial("p", "r", NORMAL_QUANTILE[1][0])}
+{_polynomial("q", "r", NORMAL_QUANTILE[1][1])}
+    near = p / q
+    r = far - 5.0
+{_polynomial("p", "r", NORMAL_QUANTILE[2][0])}
+{_polynomial("q", "r", NORMAL_QUANTILE[2][1])}
+    v = tl.where(a <= 0.85, middle, tl.where(far <= 5.0, near, p / q)) * 0.70710678118654752440
+    v = tl.where(a == 1.0, float("inf"), tl.where(a < 1.0, v, float("nan")))
+    return tl.where(y < 0, -v, v).to(x.dtype)
 
 def _floor(x):
     if x.dtype.is_floating():

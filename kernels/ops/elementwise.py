@@ -9,13 +9,15 @@ import numpy as np
 from .. import lang
 from .. import op as registry
 from ..lang import exp, maximum, sign, softplus, tanh, where
+from ..op import Gradient
+from ..params import Params
 from ..primitives import PRIMITIVES
 from ..simple_op import Array, Float, Scalar, SimpleOp, simple_op
 
 # ---- one primitive each: formula, derivative and text are the table's row --------------------------------------------
 _PRIMITIVE = ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "square", "reciprocal", "sin", "cos",
-              "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "erf", "floor",
-              "ceil", "trunc", "abs")
+              "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "erf", "erfinv",
+              "gamma", "gammaln", "digamma", "floor", "ceil", "trunc", "abs")
 
 
 def _declare(name: str) -> None:
@@ -30,6 +32,14 @@ def _declare(name: str) -> None:
 
 for _name in _PRIMITIVE:
     _declare(_name)
+
+_rsqrt = registry.get("rsqrt")
+assert isinstance(_rsqrt, SimpleOp)
+
+
+@_rsqrt.gradient
+def _(dy, data):  # from data, not from the result: at -0 the sign is MXNet's
+    return -0.5 * dy / (data * lang.sqrt(data))
 
 
 @simple_op(aliases=("_copy",))
@@ -108,7 +118,7 @@ def relu(data: Float) -> Float:
 
 @relu.gradient
 def _(dy, y):
-    return where(y > 0, dy, 0)
+    return where(y > 0, dy, y * 0)  # y is 0 or NaN here
 
 
 @simple_op
@@ -145,8 +155,7 @@ def _(dy, y, *, alpha):
     return where((y > 0) & (y < 1), alpha * dy, 0)
 
 
-@simple_op
-def Activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]) -> Float:
+def _activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "softrelu", "softsign"]) -> Float:
     """An activation by name: relu max(x, 0), sigmoid 1/(1+e⁻ˣ), tanh, softrelu log(1+eˣ), softsign x/(1+|x|).
 
     data: any shape. Returns: the shape and dtype of data.
@@ -162,18 +171,30 @@ def Activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "sof
     return data / (1 + abs(data))
 
 
-@Activation.gradient
-def _(dy, y, *, act_type):  # every one of them can be told from its result, so backward keeps y alone
+def _activation_gradient(dy, y, *, act_type):  # told from the result, so backward keeps y alone
     if act_type == "relu":
-        return where(y > 0, dy, 0)
+        return where(y > 0, dy, y * 0)
     if act_type == "sigmoid":
         return dy * y * (1 - y)
     if act_type == "tanh":
         return dy * (1 - y * y)
-    if act_type == "softrelu":
-        return dy * -lang.expm1(-y)
-    rest = 1 - abs(y)  # softsign: 1 / (1 + |x|)
-    return dy * rest * rest
+    return dy * -lang.expm1(-y)  # softrelu
+
+
+def _softsign_gradient(dy, data):
+    d = 1 + abs(data)
+    return dy / (d * d)
+
+
+class ActivationOp(SimpleOp):
+    """Softsign keeps its input for backward: at infinity the result says nothing. The others keep their result."""
+
+    def make_gradient(self, p: Params) -> Gradient | None:
+        self._gradient_body = _softsign_gradient if p.act_type == "softsign" else _activation_gradient
+        return super().make_gradient(p)
+
+
+Activation = registry.register(ActivationOp(_activation, name="Activation"))
 
 
 @simple_op
@@ -186,7 +207,7 @@ def smooth_l1(data: Float, *, scalar: float = 1.0) -> Float:
 @smooth_l1.gradient
 def _(dy, data, *, scalar):
     s2 = scalar * scalar
-    return dy * where(abs(data) < 1 / s2, s2 * data, sign(data))
+    return dy * where(data > 1 / s2, 1, where(data < -1 / s2, -1, s2 * data))
 
 
 @simple_op

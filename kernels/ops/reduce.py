@@ -34,8 +34,8 @@ def _(dy, *, count):
 
 @reduction(combine="add")
 def nansum(data: Array) -> Array:
-    """Σ data along axis, with NaN counted as 0. Parameters as in sum."""
-    return where(data == data, data, 0)
+    """Σ data along axis, with NaN counted as 0. An infinity gives NaN, as in MXNet. Parameters as in sum."""
+    return where(data == data, data + data * 0, 0)  # data * 0 is 0, or NaN for an infinity
 
 
 @nansum.gradient

@@ -23,23 +23,30 @@ def rows_along(shape: Shape, axis: int) -> Rows:
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
 
 
-def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None) -> np.ndarray:
-    """Softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: where to look, the rest is 0 (-inf)."""
+def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None,
+                 halves: bool = False) -> np.ndarray:
+    """Softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: where to look, the rest is 0 (-inf).
+
+    halves: round to float16 after every step, as MXNet does for float16 data and another dtype of the output.
+    """
+    rounded = (lambda v: v.astype(np.float16).astype(v.dtype)) if halves else (lambda v: v)
     dtype = math_dtype(x.dtype)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         z = x * dtype.type(scale) if scale != 1.0 else x.astype(dtype)
         if keep is not None:
             z = np.where(keep, z, -np.inf)
         z -= z.max(axis=1, keepdims=True, initial=-np.inf)
+        z = rounded(z)
         e = np.exp(z)
         if keep is not None:
             e[~np.broadcast_to(keep, e.shape)] = 0
-        total = e.sum(axis=1, keepdims=True)
+        total = rounded(e.sum(axis=1, keepdims=True))
+        e = rounded(e)
         if log:
             z -= np.log(total)
-            return z
+            return rounded(z)
         e /= total
-        return e
+        return rounded(e)
 
 
 def blocks(run: Any, rows: Rows, itemsize: int, work: Any) -> None:
@@ -61,6 +68,10 @@ class SoftmaxLike(OperatorProperty):
     def axis_of(self, shape: Shape) -> Rows:
         """The data as [outer, n, inner]."""
         raise NotImplementedError(self.name)
+
+    def backward_axis_of(self, shape: Shape) -> Rows:
+        """The same for the derivative."""
+        return self.axis_of(shape)
 
     def list_gradients(self) -> list[int]:
         return [0]
@@ -85,10 +96,11 @@ class SoftmaxLike(OperatorProperty):
         rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None
+        halves = ins[0].dtype == np.float16 and outs[0].dtype != np.float16
         if target == "gpu":
             soft = gpu_module("softmax")
             return lambda run, inputs, outputs: soft.forward(run, rows, inputs[0], outputs[0], scale=scale, log=log,
-                                                             length=inputs[1] if lengths else None,
+                                                             length=inputs[1] if lengths else None, halves=halves,
                                                              add=req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -97,7 +109,7 @@ class SoftmaxLike(OperatorProperty):
 
             def piece(a: int, z: int) -> None:
                 keep = None if length is None else np.arange(rows[1])[None, :, None] < length[a:z]
-                assign(y[a:z], req, softmax_rows(x[a:z], scale, log=log, keep=keep))
+                assign(y[a:z], req, softmax_rows(x[a:z], scale, log=log, keep=keep, halves=halves))
 
             blocks(run, rows, x.itemsize, piece)
 
@@ -105,7 +117,7 @@ class SoftmaxLike(OperatorProperty):
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
-        rows, (scale, _, _), log, req = self.axis_of(outs[0].shape), self.options(), self.log, reqs[0]
+        rows, (scale, _, _), log, req = self.backward_axis_of(outs[0].shape), self.options(), self.log, reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None
         if target == "gpu":
@@ -189,7 +201,11 @@ class Softmin(SoftmaxAlong):
 
 @register_operator("SoftmaxActivation")
 class SoftmaxActivation(SoftmaxLike):
-    """Softmax over the last axis (mode "instance"), or over axis 1 ("channel")."""
+    """Softmax over the last axis (mode "instance"), or over axis 1 ("channel").
+
+    The derivative always goes along axis 1, as MXNet's does: in mode "instance" with more than two axes it is not the
+    slope. softmax(axis=-1) has the right one.
+    """
 
     mode: Literal["instance", "channel"] = "instance"
 
@@ -197,3 +213,6 @@ class SoftmaxActivation(SoftmaxLike):
         if len(shape) < 2:
             raise ShapeError(f"{self.name}: data {shape} needs a batch and at least one more axis.")
         return rows_along(shape, 1 if self.mode == "channel" else len(shape) - 1)
+
+    def backward_axis_of(self, shape: Shape) -> Rows:
+        return rows_along(shape, 1)

@@ -24,7 +24,7 @@ class SoftmaxOutput(OperatorProperty):
     use_ignore:     rows whose label is ignore_label get no derivative.
     normalization:  "batch" divides by the number of rows, "valid" by how many labels are not ignore_label.
     smooth_alpha:   this much of the label's weight is spread over the other classes.
-    out_grad:       multiply by the derivative from above after all.
+    out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
     """
 
     grad_scale: float = 1.0
@@ -70,7 +70,7 @@ class SoftmaxOutput(OperatorProperty):
         return [d, in_type[1] or d], [d], []
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_data[0], in_data[1], *(out_grad if self.out_grad else [])]
+        return [out_data[0], in_data[1]]
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
         return [(in_data[0], out_data[0])]
@@ -143,7 +143,7 @@ class SoftmaxOutput(OperatorProperty):
                 if self.use_ignore:
                     d *= ~ignored
             if self.out_grad:
-                d *= inputs[2].reshape(rows)
+                d *= y
             assign(dx, req, d)
 
         return kernel

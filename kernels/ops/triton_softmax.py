@@ -14,8 +14,16 @@ from .triton_gemm import wide
 
 
 @triton.jit
+def _rounded(v, HALVES: tl.constexpr):
+    if HALVES:
+        return v.to(tl.float16).to(tl.float32)
+    else:
+        return v
+
+
+@triton.jit
 def _forward(x, y, length, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.constexpr, LENGTH: tl.constexpr,
-             ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+             HALVES: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     base = ((r // inner) * N * inner + r % inner)[:, None]
     live = (r < rows)[:, None]
@@ -31,14 +39,17 @@ def _forward(x, y, length, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.co
     for start in range(0, N, BC):
         c = (start + tl.arange(0, BC))[None, :]
         v = tl.load(x + base + c * inner, mask=live & (c < end), other=0).to(WIDE) * scale
-        total += tl.sum(tl.where(c < end, tl.exp(v - top), 0), axis=1, keep_dims=True)
+        e = tl.exp(_rounded(v - top, HALVES))
+        total += tl.sum(tl.where(c < end, e, 0), axis=1, keep_dims=True)
+    total = _rounded(total, HALVES)
     for start in range(0, N, BC):
         c = (start + tl.arange(0, BC))[None, :]
         v = tl.load(x + base + c * inner, mask=live & (c < end), other=0).to(WIDE) * scale
         if LOG:
-            out = tl.where(c < end, v - top - tl.log(total), float("-inf"))
+            out = tl.where(c < end, _rounded(v - top, HALVES) - tl.log(total), float("-inf"))
         else:
-            out = tl.where(c < end, tl.exp(v - top) / total, 0)
+            out = tl.where(c < end, _rounded(tl.exp(_rounded(v - top, HALVES)), HALVES) / total, 0)
+        out = _rounded(out, HALVES)
         if ADD:
             out += tl.load(y + base + c * inner, mask=live & (c < N), other=0).to(WIDE)
         tl.store(y + base + c * inner, out.to(y.dtype.element_ty), mask=live & (c < N))
@@ -81,8 +92,8 @@ def _count_labels(label, count, n, ignored, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _loss(y, label, head, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignored, hit, miss,
-          SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr, HEAD: tl.constexpr, ADD: tl.constexpr,
+def _loss(y, label, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignored, hit, miss,
+          SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr, TIMES: tl.constexpr, ADD: tl.constexpr,
           WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     c = (tl.program_id(1) * BC + tl.arange(0, BC))[None, :]
@@ -98,8 +109,8 @@ def _loss(y, label, head, count, dx, rows: tl.int64, N, inner: tl.int64, scale, 
             out = out / tl.load(count).to(WIDE)
         if IGNORE:
             out = tl.where(k == ignored, 0, out)
-    if HEAD:
-        out = out * tl.load(head + at, mask=live, other=0).to(WIDE)
+    if TIMES:
+        out = out * tl.load(y + at, mask=live, other=0).to(WIDE)
     if ADD:
         out += tl.load(dx + at, mask=live, other=0).to(WIDE)
     tl.store(dx + at, out.to(dx.dtype.element_ty), mask=live)
@@ -113,12 +124,16 @@ def _blocks(rows: int, n: int) -> tuple[int, int]:
 
 
 def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: float = 1.0, log: bool = False,
-            length: Any = None, add: bool = False) -> None:
-    """y = (or +=) softmax of scale · x seen as [outer, n, inner], along n; its logarithm with log."""
+            length: Any = None, halves: bool = False, add: bool = False) -> None:
+    """y = (or +=) softmax of scale · x seen as [outer, n, inner], along n; its logarithm with log.
+
+    halves: every step is rounded to float16.
+    """
     outer, n, inner = shape
     br, bc = _blocks(outer * inner, n)
     launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer * inner, n, inner,
-           float(scale), stream=run.stream, LOG=log, LENGTH=length is not None, ADD=add, WIDE=wide(x), BR=br, BC=bc)
+           float(scale), stream=run.stream, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add, WIDE=wide(x),
+           BR=br, BC=bc)
 
 
 def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool,
@@ -132,10 +147,10 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
 
 def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
                   dx: Any, *, add: bool) -> None:
-    """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label, and the head if p uses it."""
+    """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label, """
     outer, n, inner = shape
     rows, valid, ignored = outer * inner, p.normalization == "valid" and not soft, int(p.ignore_label)
-    y, label, head = (*inputs, dx)[:3]
+    y, label = inputs
     count = dx
     if valid:
         count = run.space((1,), np.int32)
@@ -143,6 +158,6 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
                BLOCK=max(16, min(next_power_of_2(rows), 1 << 14)))
     br, bc = _blocks(rows, n)
     miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0
-    launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, head, count, dx, rows, n, inner, float(scale), ignored,
+    launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, count, dx, rows, n, inner, float(scale), ignored,
            float(1 - p.smooth_alpha), float(miss), stream=run.stream, SOFT=soft, IGNORE=p.use_ignore, VALID=valid,
-           HEAD=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+           TIMES=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
