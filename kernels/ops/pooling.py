@@ -179,13 +179,9 @@ class Pooling(OperatorProperty):
         padded = _pad(g, x, dtype, lowest(dtype) if kind == "max" else 0)
         if kind == "lp":
             padded = np.abs(padded) ** self.p_value
-        views = (padded[w] for _, w in _offsets(g))
-        y = next(views).copy()
-        for v in views:
-            if kind == "max":
-                np.maximum(y, v, out=y)
-            else:
-                y += v
+        y = padded
+        for axis in range(len(g.out)):  # one axis after the other: fewer steps, and the first ones run along memory
+            y = _fold_axis(g, axis, y, np.maximum if kind == "max" else np.add)
         if kind == "max" and (empty := self._empty(g)) is not None:
             y[..., empty] = finite_lowest(x.dtype)
         if kind == "avg":
@@ -211,11 +207,15 @@ class Pooling(OperatorProperty):
             y = y.astype(dtype, copy=False)
             if kind == "max":
                 left = np.ones(dy.shape, bool)
+                apart = all(s >= k for s, k in zip(g.stride, g.kernel))  # no element is in two windows
                 for _, w in _offsets(g):
                     here = padded[w] == y
                     here &= left
                     left ^= here
-                    spread[w] += np.where(here, dy, 0)
+                    if apart:
+                        spread[w] = np.where(here, dy, 0)
+                    else:
+                        spread[w] += np.where(here, dy, 0)
             else:
                 p: int = self.p_value  # type: ignore[assignment]
                 with np.errstate(divide="ignore", invalid="ignore"):
@@ -223,6 +223,18 @@ class Pooling(OperatorProperty):
                 for _, w in _offsets(g):
                     spread[w] += scaled * np.sign(padded[w]) * np.abs(padded[w]) ** (p - 1)
         return spread[(..., *(slice(p, p + s) for p, s in zip(g.pad, g.spatial)))]
+
+
+def _fold_axis(g: Geometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndarray:
+    """x with the windows of one spatial axis folded: that axis then has the output's size."""
+    size, step = g.out[axis], g.stride[axis]
+    views = [x[(slice(None),) * (2 + axis) + (slice(i, i + (size - 1) * step + 1, step),)] for i in range(g.kernel[axis])]
+    if len(views) == 1:
+        return views[0].copy() if axis == 0 else views[0]
+    y = fold(views[0], views[1])
+    for v in views[2:]:
+        fold(y, v, out=y)
+    return y
 
 
 def lowest(dtype: np.dtype) -> Any:
