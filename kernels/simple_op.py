@@ -150,6 +150,12 @@ class SimpleOp(TracedOp):
 
         check_op(self, params)
 
+    def gradient_source(self, *, dtype: Any = "float32", **params: Any) -> str:
+        """The derivative as formulas, and what backward keeps for them."""
+        from .proof import gradient_source
+
+        return gradient_source(self, self.parse(params), dtype)
+
 
 def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Declare an elementwise operator by its formula, and register it.

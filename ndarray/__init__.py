@@ -8,6 +8,7 @@ from typing import Any
 from .. import kernels as kernels
 from . import autograd as autograd
 from . import custom as custom
+from . import on_gpu as _on_gpu  # noqa: F401  hands itself to kernels/proof.py
 from . import random as random
 from .call import call_op as call_op
 from .chunk import Chunk as Chunk

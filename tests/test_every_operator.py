@@ -32,6 +32,7 @@ TABLE = {
     "LinearRegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
     "LogisticRegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
     "MAERegressionOutput": [([(4, 5), (4, 5)], {}, "loss")],
+    "Custom": [],  # whatever users register: tests/test_user_operators.py
     "MakeLoss": [([(4, 5)], {"grad_scale": 2.0}, "loss")],
     "make_loss": [([(4, 5)], {}, "loss")],
     "softmax": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"axis": 1, "temperature": 2.0}, "")],
