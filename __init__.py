@@ -60,6 +60,7 @@ _ALIASES = {
     "attribute": "graph.naming",
     "base": "errors",
     "storage": "engine.storage",
+    "profiler": "engine.profiler",
     "lang": "kernels.lang",
 }
 for _name, _target in _ALIASES.items():

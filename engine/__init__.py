@@ -5,6 +5,7 @@
 
 from . import cuda as cuda
 from . import lifetime as lifetime
+from . import profiler as profiler
 from . import resource as resource
 from . import storage as storage
 from .base import Engine as Engine

@@ -43,9 +43,9 @@ class Bulk:
         with self._lock:
             tasks, self._tasks = self._tasks, []
             if len(tasks) == 1:
-                self._engine._submit(tasks[0])
+                self._engine._enter(tasks[0])
             elif tasks:
-                self._engine._submit(Merged(self._engine, tasks))
+                self._engine._enter(Merged(self._engine, tasks))
 
 
 class Merged(Task):

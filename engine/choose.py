@@ -33,6 +33,8 @@ def set_current(engine: Engine) -> Engine:
     before = current()
     if engine is not before:
         before.wait_for_all()
+        engine.set_profiler(before._profiler)
+        before.set_profiler(None)
         _current = engine
     return before
 

@@ -19,7 +19,7 @@ class Var:
     """A token for any resource the engine orders by. It knows nothing of what it stands for.
 
     held:     readers holding it now; -1 is one writer.
-    queue:    (task, is_write) not yet granted, in order; None when nobody waits.
+    queue:    task, is_write, task, is_write ... not yet granted, in order; None when nobody waits.
     failure:  what spoiled the resource, until it is raised or written anew.
     """
 
@@ -27,7 +27,7 @@ class Var:
 
     def __init__(self) -> None:
         self.held = 0
-        self.queue: deque[tuple[Task, bool]] | None = None
+        self.queue: deque[Any] | None = None
         self.failure: Failure | None = None
         self.deleted = False
 
@@ -37,6 +37,7 @@ class Task:
 
     lane:    the queue of workers it goes to; None: a signal, which whoever frees it gives at once.
     origin:  (code, instruction) of the line that pushed it.
+    times:   what a profiler noted when it was pushed; unset without one.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Task:
         "origin",
         "priority",
         "seq",
+        "times",
         "waits",
         "wants_complete",
     )
@@ -92,7 +94,8 @@ def add(task: Task) -> bool:
             waits += 1
             if v.queue is None:
                 v.queue = deque()
-            v.queue.append((task, False))
+            v.queue.append(task)
+            v.queue.append(False)
     for v in task.mutable_vars:
         if v.held == 0:  # then nobody queues either
             v.held = -1
@@ -100,7 +103,8 @@ def add(task: Task) -> bool:
             waits += 1
             if v.queue is None:
                 v.queue = deque()
-            v.queue.append((task, True))
+            v.queue.append(task)
+            v.queue.append(True)
     task.waits = waits
     return not waits
 
@@ -123,10 +127,11 @@ def done(task: Task) -> Sequence[Task]:
 
 
 @shielded
-def _grant(v: Var, queue: deque[tuple[Task, bool]], freed: list[Task]) -> None:
+def _grant(v: Var, queue: deque[Any], freed: list[Task]) -> None:
     """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""
     while queue:
-        task, writes = queue[0]
+        task: Task = queue[0]
+        writes: bool = queue[1]
         if writes:
             if v.held:
                 return
@@ -135,6 +140,7 @@ def _grant(v: Var, queue: deque[tuple[Task, bool]], freed: list[Task]) -> None:
             v.held += 1
             if v.failure is not None:
                 task.inherit(v, v.failure)
+        queue.popleft()
         queue.popleft()
         task.waits -= 1
         if not task.waits:

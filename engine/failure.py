@@ -12,6 +12,7 @@ _FLOORS = ("engine", "kernels", "ndarray", "graph", "kvstore", "io", "train", "g
 _ours: dict[str, bool] = {}  # file name -> whether it belongs to the package, so that the user's line is above it
 
 Origin = tuple[CodeType, int]
+_last: Origin = (sys._getframe().f_code, -1)
 
 
 class Failure:
@@ -43,7 +44,11 @@ def here(depth: int = 2) -> Origin | None:
         if ours is None:
             ours = _ours[code.co_filename] = _is_ours(code.co_filename)
         if not ours:
-            return code, frame.f_lasti
+            global _last
+            last, at = _last, frame.f_lasti
+            if last[1] != at or last[0] is not code:  # a loop that pushes a million times keeps one pair and not a million
+                _last = last = (code, at)
+            return last
         frame = frame.f_back
     return None
 

@@ -11,6 +11,7 @@ import _thread
 import signal
 import threading
 import time
+from _thread import LockType
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _shielded: set[CodeType] = set()
 _opens: set[CodeType] = set()
 _AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
+_SLICE = 0.1  # seconds that the main thread sleeps without looking for signals
 
 
 def shielded(fn: _F) -> _F:
@@ -64,4 +66,25 @@ def _handle(signum: int, frame: FrameType | None) -> None:
 
 def _knock() -> None:
     time.sleep(_AGAIN)
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # a real signal: it also wakes a main thread that blocks in a lock
+    else:
+        _thread.interrupt_main()
+
+
+def block(lock: LockType, timeout: float | None = None) -> bool:
+    """Acquire lock, as lock.acquire(timeout) does; in the main thread in slices.
+
+    A signal that comes after Python last looked and before the thread sleeps does not wake it (and on Windows none
+    does); so nobody sleeps for longer than a slice before looking again.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return lock.acquire() if timeout is None else lock.acquire(timeout=timeout)
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        slice_ = _SLICE if end is None else min(_SLICE, end - time.monotonic())
+        if lock.acquire(timeout=max(slice_, 0)):
+            return True
+        if end is not None and time.monotonic() >= end:
+            return False

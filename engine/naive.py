@@ -32,7 +32,7 @@ class NaiveEngine(Engine):
         install()
         self._queue: deque[Task] = deque()
         self._turn = threading.RLock()
-        self._lanes: dict[tuple[str, int], _Lane] = {}
+        self._lane_of: dict[tuple[str, int], _Lane] = {}
         self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
         self._depth = 0
 
@@ -56,6 +56,7 @@ class NaiveEngine(Engine):
         """Refuse pushes until start(); raise as wait_for_all does. Nothing is ever under way here."""
         self._settle()
         self._stopped = True
+        self._lanes.clear()
         self.wait_for_all()
 
     def _settle(self) -> None:
@@ -69,9 +70,9 @@ class NaiveEngine(Engine):
         if self._stopped:
             raise self._refuse(name)
         key = (ctx.device_type, ctx.device_id)
-        lane = self._lanes.get(key)
+        lane = self._lane_of.get(key)
         if lane is None:
-            lane = self._lanes[key] = _Lane(self, ctx)
+            lane = self._lane_of[key] = _Lane(self, ctx)
         return lane
 
     @shielded
@@ -101,7 +102,8 @@ class NaiveEngine(Engine):
         ready = add(task)
         assert ready, f"{task.name}: not ready in a serial engine"
         if task.failure is None:
-            start = time.perf_counter_ns()
+            profiler = self._profiler
+            start = time.perf_counter_ns() if profiler is not None else 0
             try:
                 with cuda.run_on(task.lane.run.stream):
                     self._call(task)
@@ -111,9 +113,9 @@ class NaiveEngine(Engine):
                 if not isinstance(e, Exception):
                     raise
             finally:
+                if profiler is not None:
+                    profiler.ended(task, start)
                 self._finish(task)
-                if self._profiler is not None:
-                    self._profiler.ran(task, task.lane.ctx, start, time.perf_counter_ns())
         else:
             self._finish(task)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
+from _thread import LockType, allocate_lock
 from collections import deque
 from heapq import heappop, heappush
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ..context import Context
 from . import cuda
-from .deps import Task
+from .deps import Task, Var
 from .interrupt import shielded
 from .run import Helpers, RunContext
 
 if TYPE_CHECKING:
     from .threaded import ThreadedEngine
 
+_NOTHING = object()
 _CHAIN = 32  # tasks a worker may take straight from the one it finished, before others get their turn
 
 _running: dict[int, Task | None] = {}  # thread -> the task it executes
@@ -53,7 +54,10 @@ def this_pool() -> Pool | None:
 class Pool:
     """`put` hands a ready task to the workers: the highest priority first, among equals in order.
 
-    Tasks of priority 0 wait in a deque, others in a heap; a token in `_tokens` stands for each.
+    Tasks of priority 0 wait in a deque, others in a heap. Workers without work sleep, each in front of its own lock.
+    One is woken at a time, and wakes the next if it finds more than it can take: so a thread that pushes many tasks
+    pays for one call to the operating system and not for one each. No task is overlooked: `put` appends before it
+    looks at `_waking`, a woken worker clears that before it looks for tasks, and none sleeps without a second look.
     """
 
     def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: Helpers):
@@ -64,7 +68,8 @@ class Pool:
     def _reset(self) -> None:
         self._plain: deque[Task | None] = deque()
         self._ranked: list[tuple[int, int, Task]] = []
-        self._tokens: SimpleQueue[None] = SimpleQueue()
+        self._sleepers: list[LockType] = []
+        self._waking = False
         self._threads: list[threading.Thread] = []
         self._lock = threading.RLock()
 
@@ -75,9 +80,37 @@ class Pool:
             heappush(self._ranked, (-task.priority, task.seq, task))
         else:
             self._plain.append(task)
-        self._tokens.put(None)
-        if not self._threads:
+        if not self._waking and self._sleepers:
+            self._wake()
+        elif not self._threads:
             self._start()
+
+    @shielded
+    def reclaim(self, var: Var) -> Task | None:
+        """Take back the task that became ready last, if it mutates var and no worker has begun it."""
+        plain = self._plain
+        try:
+            task = plain[-1]
+            if task is None or task.wants_complete or var not in task.mutable_vars:
+                return None
+            taken = plain.pop()
+        except IndexError:
+            return None
+        if taken is task:
+            return task
+        plain.append(taken)
+        self._wake()
+        return None
+
+    @shielded
+    def _wake(self) -> None:
+        self._waking = True
+        try:
+            lock = self._sleepers.pop()
+        except IndexError:  # everybody is awake, and looks before sleeping
+            self._waking = False
+        else:
+            lock.release()
 
     def run_context(self) -> RunContext:
         """For a function that runs on a thread other than the workers."""
@@ -97,7 +130,7 @@ class Pool:
     def give_back(self) -> None:
         """A worker goes on: end one."""
         self._plain.append(None)
-        self._tokens.put(None)
+        self._wake()
 
     def stop(self) -> None:
         """End the threads, after what is queued; `put` starts fresh ones."""
@@ -130,8 +163,7 @@ class Pool:
     def _serve_here(self) -> None:
         """Do what waits in the calling thread."""
         run = self.run_context()
-        while self._tokens.qsize():
-            task = self._next()
+        while (task := self._take()) is not _NOTHING:
             if task is not None:
                 before = enter(task)
                 self.engine.execute(task, run)
@@ -144,17 +176,34 @@ class Pool:
         t.start()
         self._threads.append(t)
 
-    def _next(self) -> Task | None:
-        """The next task; None tells the worker to end."""
-        self._tokens.get()
+    def _take(self) -> Any:
+        """The next task; None tells the worker to end, _NOTHING that there is none."""
         plain, ranked = self._plain, self._ranked
-        while True:  # another worker may be quicker between the look and the pop; the token says there is one for us
+        while True:  # another worker may be quicker between the look and the pop
             try:
                 if ranked and (ranked[0][0] < 0 or not plain):
                     return heappop(ranked)[2]
                 return plain.popleft()
             except IndexError:
-                continue
+                if not plain and not ranked:
+                    return _NOTHING
+
+    def _next(self, bed: LockType) -> Task | None:
+        """The next task, slept for if need be; None tells the worker to end."""
+        sleepers = self._sleepers
+        while (task := self._take()) is _NOTHING:
+            sleepers.append(bed)
+            if self._plain or self._ranked:
+                try:
+                    sleepers.remove(bed)
+                    continue
+                except ValueError:  # somebody is waking us
+                    pass
+            bed.acquire()
+            self._waking = False
+        if sleepers and not self._waking and (self._plain or self._ranked):
+            self._wake()
+        return task
 
     def _work(self) -> None:
         me = threading.get_ident()
@@ -169,7 +218,9 @@ class Pool:
     def _serve(self, me: int) -> None:
         engine, run = self.engine, self.run_context()
         running, ranked, execute, pump_for = _running, self._ranked, engine.execute, engine.pump_for
-        while (task := self._next()) is not None:
+        bed = allocate_lock()
+        bed.acquire()
+        while (task := self._next(bed)) is not None:
             for left in range(_CHAIN, -1, -1):
                 running[me] = task
                 execute(task, run)

@@ -11,6 +11,7 @@ import math
 import os
 import threading
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,10 @@ class Stats(NamedTuple):
     in_use: int
     pooled: int
     peak: int
+
+
+#: Called with (ctx, bytes in use, bytes pooled) after every change, the pool's lock held: the profiler's.
+observers: list[Callable[[Context, int, int], None]] = []
 
 
 class Block:
@@ -146,6 +151,8 @@ class _HostPool:
             self._in_use += size
             if self._in_use > self._peak:
                 self._peak = self._in_use
+            if observers:
+                self._tell()
         if self._returned:
             self._settle()
         owned = raw[:nbytes].view(_Owned)
@@ -182,12 +189,20 @@ class _HostPool:
     @shielded
     def _sort(self) -> None:
         """Lock held: put returned memory into its class, or let it go where that would exceed the cap."""
+        if not self._returned:
+            return
         while self._returned:
             raw, size = self._returned.popleft()
             self._in_use -= size
             if self._pooled + size <= self.limit:
                 self._free[size].append(raw)
                 self._pooled += size
+        if observers:
+            self._tell()
+
+    def _tell(self) -> None:
+        for observe in observers:
+            observe(self.ctx, self._in_use, self._pooled)
 
     def _release(self) -> int:
         gone, self._pooled = self._pooled, 0

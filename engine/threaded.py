@@ -9,25 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Sequence
+from threading import get_ident
+from time import perf_counter_ns
 from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from . import cuda
+from . import backlog, costs, cuda
 from .base import Engine, number_from
 from .blas import limit_blas
 from .complete import Completion
 from .deps import Task, Var, add, done
 from .failure import Failure
-from .interrupt import install, opens, shielded
+from .interrupt import block, install, opens, shielded
 from .pool import Pool, current_task, enter, leave, this_pool
 from .run import Helpers, RunContext
 
+_SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
 _GPU_KINDS = {"compute": "compute", "copy": "copy", "io": "io", "priority": "compute"}
 
 
@@ -51,6 +53,7 @@ class ThreadedEngine(Engine):
         self._finished: deque[Task] = deque()
         self._lock = allocate_lock()
         self._pending = 0
+        self._few, self._many = 0, backlog.MANY
         self._idlers: list[LockType] = []
         self._pools: dict[tuple[str, int, str], Pool] = {}
         self._helpers = Helpers(workers - 1)
@@ -147,7 +150,10 @@ class ThreadedEngine(Engine):
                     finished.append(t)
                 else:
                     ready.append(t)
-        if not self._pending and self._idlers:
+        pending = self._pending
+        if not self._few <= pending < self._many:
+            self._few, self._many = backlog.weigh(pending, self)
+        if not pending and self._idlers:
             for idler in self._idlers:
                 idler.release()
             self._idlers.clear()
@@ -159,21 +165,27 @@ class ThreadedEngine(Engine):
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         """Run task here and let go of it. Nothing it raises gets out, but a KeyboardInterrupt of an inline function."""
         profiler = self._profiler
-        start = time.perf_counter_ns() if profiler is not None else 0
+        start = perf_counter_ns() if profiler is not None else 0
         try:
             if task.wants_complete:
                 self._begin(task, run)
+                if profiler is not None:
+                    profiler.ended(task, start)
             else:
                 task.fn(run)  # type: ignore[misc]
+                if profiler is not None and len(ran := profiler.ran) < profiler.most:
+                    ran += (task, get_ident(), start, perf_counter_ns())  # `ended`, written out
+                elif profiler is not None:
+                    profiler.dropped += 1
                 self._finish(task)
         except BaseException as e:
             self._fail(task, e)
+            if profiler is not None:
+                profiler.ended(task, start)
             self._finish(task)
             if inline and not isinstance(e, Exception):
                 self._pump()
                 raise
-        if profiler is not None:
-            profiler.ran(task, run.ctx, start, time.perf_counter_ns())
 
     def _execute_inline(self, task: Task) -> None:
         before = enter(task)
@@ -203,6 +215,8 @@ class ThreadedEngine(Engine):
         self._handed_on.pop(task, None)
         if error is not None:
             self._fail(task, error)
+        if self._profiler is not None:
+            self._profiler.completed(task)
         self._finish(task)
         self._pump()
 
@@ -234,13 +248,41 @@ class ThreadedEngine(Engine):
         woken = allocate_lock()
         woken.acquire()
         task = Task(woken.release, (var,), (), None, 0, next(self._seq), "wait_for_var", None, False, False)
+        profiler = self._profiler
+        start = perf_counter_ns() if profiler is not None else 0
         self._arrived.append(task)
         self._pump()
-        if not woken.acquire(False):
+        if not woken.acquire(False) and not self._help(var, woken):
             with _standing_in():
-                woken.acquire()
+                block(woken)
+        if profiler is not None:
+            profiler.waited(start, var)
         if task.failure is not None:
             self._raise_marked(var, task.failure)
+
+    def _help(self, var: Var, woken: LockType) -> bool:
+        """While the task that var waits for is ready and known to be short, do it here; whether the wait is over.
+
+        A thread that sleeps and is woken costs more than a short function. How long one takes is measured here, by its
+        code: the first time a worker runs it, with a clock around it.
+        """
+        pools = list(self._pools.values())
+        while True:
+            for pool in pools:
+                task = pool.reclaim(var) if pool.stream is None else None
+                if task is not None:
+                    break
+            else:
+                return False
+            cost, fn = costs.of(task.fn), task.fn
+            task.fn = costs.timed(fn)
+            if cost is None or cost > _SHORT:
+                pool.put(task)
+                return False
+            self._execute_inline(task)
+            self._pump()
+            if woken.acquire(False):
+                return True
 
     @shielded
     def _is_settled(self, var: Var) -> bool:
@@ -281,9 +323,12 @@ class ThreadedEngine(Engine):
         # a task that nobody else needs: its round of bookkeeping finds out whether all is idle
         self._arrived.append(Task(_nothing, (), (), None, 0, 0, "wait_for_all", None, False, False))
         self._pump()
-        if timeout is None:
-            return woken.acquire()
-        return woken.acquire(timeout=timeout)
+        profiler = self._profiler
+        start = perf_counter_ns() if profiler is not None else 0
+        idle = block(woken, timeout)
+        if profiler is not None:
+            profiler.waited(start, None)
+        return idle
 
     def _refuse_own(self, var: Var) -> None:
         task = current_task()
@@ -304,6 +349,7 @@ class ThreadedEngine(Engine):
             return
         self.quiet(timeout)
         self._stopped = True
+        self._lanes.clear()
         self.quiet(timeout)  # what other threads pushed meanwhile
         self.end_threads()
         self.wait_for_all()
