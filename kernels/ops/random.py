@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...dtype import as_dtype, is_float
+from ...dtype import as_dtype, bfloat16, is_float
 from ...errors import DTypeError, ParameterError
 from ..op import Kernel, Req, Spec
 from ..philox import integers, normal, uniform
@@ -74,6 +74,24 @@ class Drawn(OperatorProperty):
             run.parallel(piece, -(-n // _CHUNK))
 
         return kernel
+
+
+def fill_uniform(run: Any, target: str, out: Any, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
+    """out = low + span · uniform numbers of [0, 1): number i of out is number i after random's (seed, offset)."""
+    seed, offset = random
+    if target == "gpu":
+        dtype = np.dtype(str(out.dtype).removeprefix("torch.")) if "bfloat16" not in str(out.dtype) else bfloat16
+        gpu_module("random").draw(run, out, seed, offset, "uniform", low, span, dtype, add=False)
+        return
+    flat = out.reshape(-1)
+    wide = np.float64 if out.dtype == np.float64 else np.float32
+
+    def piece(i: int) -> None:
+        part = flat[i * _CHUNK:(i + 1) * _CHUNK]
+        u = uniform(seed, offset + i * _CHUNK, part.size, out.dtype)
+        part[...] = u if (low, span) == (0.0, 1.0) else (u.astype(wide) * wide(span) + wide(low)).astype(out.dtype)
+
+    run.parallel(piece, -(-flat.size // _CHUNK))
 
 
 def _floating(p: Drawn) -> None:

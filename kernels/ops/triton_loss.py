@@ -81,3 +81,17 @@ def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: 
     block = block_for(n)
     launch(_constant, (cdiv(n, block),), dx, count, n, float(scale), stream=run.stream, VALID=x is not None, ADD=add,
            WIDE=wide(dx), BLOCK=block)
+
+
+@triton.jit
+def _numbers(y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, i, mask=i < n)
+
+
+def numbers(run: Any, n: int) -> Any:
+    """0, 1, … n - 1 as int32, in scratch."""
+    y = run.space((n,), np.int32)
+    block = block_for(n)
+    launch(_numbers, (cdiv(n, block),), y, n, stream=run.stream, BLOCK=block)
+    return y

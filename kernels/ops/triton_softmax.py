@@ -147,7 +147,7 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
 
 def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
                   dx: Any, *, add: bool) -> None:
-    """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label, """
+    """dx = (or +=) scale · (y - onehot(label)). p: the SoftmaxOutput; inputs: y, label."""
     outer, n, inner = shape
     rows, valid, ignored = outer * inner, p.normalization == "valid" and not soft, int(p.ignore_label)
     y, label = inputs
