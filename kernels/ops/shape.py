@@ -27,7 +27,11 @@ class SameElements(MoveProperty):
     shares = True
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        return [Move(0, shaped((math.prod(ins[0]),)), 0, shaped((math.prod(outs[0]),)))]
+        n, m = math.prod(ins[0]), math.prod(outs[0])
+        if n != m:
+            raise ShapeError(f"{self.name}: {n} elements of {ins[0]} do not fill {outs[0]}, which holds {m}. "
+                             f"Choose sizes whose product is {n}.")
+        return [Move(0, shaped((n,)), 0, shaped((m,)))]
 
 
 def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) -> Shape:
@@ -86,7 +90,7 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) 
     if free >= 0:
         rest = math.prod(out)
         out[free] = size // rest if rest else 0
-    if math.prod(out) != size:
+    elif math.prod(out) != size:  # with -1 MXNet infers what it cannot run: the kernel refuses
         raise ShapeError(f"{told}: {size} elements do not fill {tuple(out[::-1] if reverse else out)}, "
                          f"which holds {math.prod(out)}.")
     return tuple(out[::-1] if reverse else out)
@@ -131,11 +135,9 @@ class Flatten(SameElements):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
-        if x is None or not x:
+        if x is None or not x or not is_known(x):  # as MXNet: nothing follows from a part of the sizes
             return [x], [y], []
-        rest = -1 if -1 in x[1:] else math.prod(x[1:])
-        y = merge_shapes(self.name, "the output", y, (x[0], rest))
-        return [(y[0], *x[1:])], [y], []  # type: ignore[index]
+        return [x], [merge_shapes(self.name, "the output", y, (x[0], math.prod(x[1:])))], []
 
 
 @register_operator("expand_dims")
@@ -213,10 +215,18 @@ class Permuted(MoveProperty):
         """Which input axis each output axis is."""
         raise NotImplementedError(self.name)
 
+    @property
+    def backwards(self) -> bool:
+        """Whether the data's shape follows from the output's."""
+        return True
+
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
         if x is not None:
             y = merge_shapes(self.name, "the output", y, tuple(x[a] for a in self.order(len(x))))
+        elif y is not None and not self.backwards:
+            raise ShapeError(f"{self.name}: the shape of the data is not known, and it follows from the output {y} only "
+                             f"if axes are given. Give axes={self.order(len(y))}.")
         if y is not None:
             order = self.order(len(y))
             x = tuple(y[order.index(i)] for i in range(len(y)))
@@ -232,6 +242,10 @@ class Transpose(Permuted):
     """Axes in the order `axes`; without it, in reverse order."""
 
     axes: tuple = ()
+
+    @property
+    def backwards(self) -> bool:
+        return bool(self.axes)  # as in MXNet
 
     def order(self, rank: int) -> tuple[int, ...]:
         if not self.axes:

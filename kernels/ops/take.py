@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ...dtype import as_dtype
 from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
@@ -167,3 +168,7 @@ class Embedding(Picked):
         if y is not None:
             x = y[:-1]
         return [x, want], [y], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        weight = in_type[1] or out_type[0] or as_dtype(self.dtype)
+        return [in_type[0] or weight, weight], [weight], []

@@ -16,27 +16,11 @@ CASES = json.loads((GOLDEN / "cases.json").read_text())
 TYPES = json.loads((GOLDEN / "types.json").read_text())
 
 
-#: Where we differ from MXNet on purpose, or not yet follow it.
-DIFFERENT = {
-    "fc_from_weight-partial": "the bias follows from num_hidden, whatever the data",
-    "reshape_5_m1": "MXNet makes (5, 4) of 24 elements; we refuse",
-    "reshape_unknown-partial": "(0, 3, 4) to (-1, 4) tells the second size",
-    "transpose_back-partial": "backwards through transpose without axes needs only the rank",
-    "net_lenet_nothing-partial": "weights' sizes follow from num_filter and num_hidden",
-    "net_mlp_nothing-partial": "weights' sizes follow from num_hidden",
-    "embedding": "the weight's dtype does not yet follow from Embedding's dtype parameter",
-    "embedding_dtype": "the same",
-    "linreg_one": "we give the label the output's shape; (4,) is accepted when it is given",
-}
-
-
 def label(case):
     return f"{case['name']}{'-partial' if case.get('partial') else ''}"
 
 
 def load(case):
-    if label(case) in DIFFERENT:
-        pytest.xfail(DIFFERENT[label(case)])
     missing = {n["op"] for n in json.loads(case["symbol"])["nodes"]} - {"null"} - set(ops.registered())
     if missing:
         pytest.skip(f"no operator {', '.join(sorted(missing))} yet")

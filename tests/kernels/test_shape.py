@@ -87,15 +87,26 @@ def test_layout_of_a_view():
 
 
 @pytest.mark.parametrize("name, params, shapes, outs, want", [
-    ("Flatten", {}, [(2, -1, 4)], None, [(2, -1)]), ("Concat", {"num_args": 2}, [(2, 3), (2, -1)], [(2, 8)], [(2, 8)]),
-    ("transpose", {}, [None], [(2, 3)], [(2, 3)]), ("SliceChannel", {"num_outputs": 2}, [(4, 6)], None, [(4, 3)] * 2)])
+    ("Flatten", {}, [(2, -1, 4)], None, [None]), ("Concat", {"num_args": 2}, [(2, 3), (2, -1)], [(2, 8)], [(2, 8)]),
+    ("transpose", {"axes": (1, 0)}, [None], [(2, 3)], [(2, 3)]), ("SliceChannel", {"num_outputs": 2}, [(4, 6)], None, [(4, 3)] * 2)])
 def test_partial_shapes(name, params, shapes, outs, want):
     op = ops.get(name)
     assert op.infer_shape(op.parse(params), shapes, outs)[1] == want
 
 
+def test_what_inference_passes_and_the_kernel_refuses():
+    """MXNet infers (5, 4) for 24 elements; and transposes backwards only along axes that are named."""
+    op = ops.get("Reshape")
+    assert op.infer_shape(op.parse({"shape": (5, -1)}), [(2, 3, 4)])[1] == [(5, 4)]
+    with pytest.raises(ShapeError, match=r"24 elements of \(2, 3, 4\) do not fill \(5, 4\), which holds 20"):
+        forward("Reshape", [np.zeros((2, 3, 4))], shape=(5, -1))
+    op = ops.get("transpose")
+    with pytest.raises(ShapeError, match=r"from the output \(2, 3\) only if axes are given. Give axes=\(1, 0\)"):
+        op.infer_shape(op.parse({}), [None], [(2, 3)])
+
+
 @pytest.mark.parametrize("name, params, shapes, error, text", [
-    ("Reshape", {"shape": (7, -1)}, [(2, 3)], ShapeError, r"cannot reshape \(2, 3\) to \(7, -1\): 6 elements do not fill"),
+    ("Reshape", {"shape": (7, 1)}, [(2, 3)], ShapeError, r"cannot reshape \(2, 3\) to \(7, 1\): 6 elements do not fill"),
     ("Reshape", {"shape": (-1, -1)}, [(2, 3)], ShapeError, "only one size can be -1"),
     ("Reshape", {"shape": (0, 0, 0)}, [(2, 3)], ShapeError, "the codes use more than 2 axes"),
     ("transpose", {"axes": (0, 0)}, [(2, 3)], ShapeError, r"axes=\(0, 0\) is no order of the 2 axes"),
