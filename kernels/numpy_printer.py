@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 
 from ..dtype import is_half
+from . import tuned
 from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
 from .layout import Layout, merge
 from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
 from .special import mask_dtype
+from .tune_key import key
 
 TILE = 32 * 1024  # elements of one register: 128 KiB in float32, a few of which fit a 1 MiB L2
 PARALLEL = 16 * TILE  # element-additions below which handing tiles to other threads costs more than it brings
 CHUNK = 4  # tiles per task
+SMALL = 1 << 13  # elements up to which there is nothing to choose
 
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _REDUCE = {"sum": np.add, "max": np.maximum}
@@ -48,9 +51,10 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     registers = printed.registers
     shapes = [layout.shape(i) for i in range(n_in + n_targets)]
     flat_ins = [s.shape == shape for s, shape in zip(ins, shapes)]
-    sliced = None if layout.size <= TILE or printed.whole_rows else _tiles(layout)
-    if printed.whole_rows and layout.size > TILE:
-        sliced = _tiles(layout, keep_last=True)
+    work = layout.size * max(1, cost(e.outputs))
+    chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": TILE, "threads": 0}) if layout.size > SMALL else {}
+    size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
+    sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
     folds = [t for t in range(n_targets) if printed.folded[t]]
     targets, states = printed.targets, printed.states
 
@@ -80,7 +84,6 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
 
     del flat_ins
     tiles = sliced
-    work = layout.size * max(1, cost(e.outputs))
     chunks = [range(i, min(i + CHUNK, len(tiles))) for i in range(0, len(tiles), CHUNK)]
     largest = max(math.prod(t.shape) for t in tiles)
 
@@ -99,7 +102,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
                     parts[i] = tile(*views, *scratch, *scalars)
 
         if work >= PARALLEL and len(chunks) > 1 and run is not None:
-            run.parallel(chunk, len(chunks))
+            tuned.limited(run, threads).parallel(chunk, len(chunks))
         else:
             for c in range(len(chunks)):
                 chunk(c)
@@ -148,14 +151,23 @@ class _Tile:
         self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
 
 
-def _tiles(layout: Layout, *, keep_last: bool = False) -> list[_Tile]:
-    """Tiles of about TILE elements, in row-major order. keep_last: never cut the last axis (rows)."""
+def tile_key(printed: _Printer, n_in: int, work: int) -> Any:
+    """What a tuned tile size is kept under: how the operands lie, how many, how dear an element is."""
+    layout = printed.layout
+    lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
+    sizes = {"elements": layout.size, "arrays": n_in + len(printed.targets), "cost": work // layout.size}
+    return key("cpu tile", printed.root_dtypes[0].name if printed.root_dtypes else "", lies, **sizes,
+               **({} if lies == "flat" else {"last": layout.dims[-1]}))
+
+
+def _tiles(layout: Layout, size: int = TILE, *, keep_last: bool = False) -> list[_Tile]:
+    """Tiles of about size elements, in row-major order. keep_last: never cut the last axis (rows)."""
     dims = layout.dims
     axis, inner = len(dims) - 1, 1
-    while axis > 0 and (inner * dims[axis] <= TILE or (keep_last and axis == len(dims) - 1)):
+    while axis > 0 and (inner * dims[axis] <= size or (keep_last and axis == len(dims) - 1)):
         inner *= dims[axis]
         axis -= 1
-    step = max(1, TILE // inner)
+    step = max(1, size // inner)
     if keep_last and len(dims) == 1:
         step = dims[0]
     rest = [slice(0, d) for d in dims[axis + 1:]]

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import tuned
 from ..op import Req, Shape
 from ..property import assign, math_dtype
+from ..tune_key import Config, Key, key
 
 _CACHE = 1 << 20  # bytes of window matrix at a time
 _SLOTS, _PARTIAL = 16, 1 << 26  # how many partial sums of a weight's derivative, and bytes of them all
@@ -60,13 +62,27 @@ def channels_second(g: Geometry, a: np.ndarray) -> np.ndarray:
     return np.moveaxis(a, -1, 1) if g.channels_last else a
 
 
-def _row_pieces(g: Geometry, itemsize: int) -> tuple[int, int]:
-    """Images, and rows of the first output axis, whose window matrix fits the cache."""
+def conv_key(g: Geometry, what: str, dtype: np.dtype) -> Key:
+    """What tuned block sizes are kept under. what: "forward" or "backward"."""
+    return key(f"cpu conv {what}", dtype.name, "last" if g.channels_last else "first", m=g.n * math.prod(g.out), n=g.f,
+               k=g.c, taps=math.prod(g.kernel), step=math.prod(g.stride), groups=g.groups, wide=math.prod(g.out[1:]))
+
+
+#: Bytes of window matrix at a time; threads that take part, 0 for all.
+DEFAULT: Config = {"cache": _CACHE, "threads": 0}
+
+
+def _chosen(g: Geometry, what: str, dtype: np.dtype) -> Config:
+    return tuned.choice(conv_key(g, what, dtype), DEFAULT) if tuned.active() else DEFAULT
+
+
+def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, int]:
+    """Images, and rows of the first output axis, whose window matrix fits `cache` bytes."""
     row = max(1, g.depth * g.groups * math.prod(g.out[1:]) * itemsize)
     rows = g.out[0]
-    if row * rows <= _CACHE:
-        return max(1, _CACHE // (row * max(rows, 1))), rows
-    return 1, max(1, min(rows, _CACHE // row))
+    if row * rows <= cache:
+        return max(1, cache // (row * max(rows, 1))), rows
+    return 1, max(1, min(rows, cache // row))
 
 
 def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) -> np.ndarray:
@@ -109,7 +125,8 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
     dtype = math_dtype(y.dtype)
     w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
     b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
-    images, rows = _row_pieces(g, dtype.itemsize)
+    chosen = _chosen(g, "forward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
     pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
     in_place = req != Req.ADD and dtype == y.dtype and not g.channels_last
     inner = math.prod(g.out[1:])
@@ -129,7 +146,7 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
                 out += b
             assign(ys[n:m, :, r:q], req, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
 
-    run.parallel(piece, len(pieces))
+    tuned.limited(run, chosen["threads"]).parallel(piece, len(pieces))
 
 
 def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
@@ -141,7 +158,8 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
     want_x, want_w = reqs[0] != Req.NULL, reqs[1] != Req.NULL
     want_b = len(reqs) > 2 and reqs[2] != Req.NULL
     dxs = channels_second(g, grads[0])
-    images, rows = _row_pieces(g, dtype.itemsize)
+    chosen = _chosen(g, "backward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
     groups = -(-g.n // images)
     slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
     dw = np.zeros((slots, g.groups, g.f // g.groups, g.depth), dtype)
@@ -164,7 +182,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
             if spread is not None:
                 _store_data_gradient(g, spread, dxs[n:m], reqs[0])
 
-    run.parallel(slot, slots)
+    tuned.limited(run, chosen["threads"]).parallel(slot, slots)
     if want_w:
         total = dw.sum(axis=0).reshape(g.f, g.c // g.groups, *g.kernel)
         assign(channels_second(g, grads[1]), reqs[1], total)

@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 
 from ...dtype import is_half
+from .. import tuned
 from ..op import Req, Shape
 from ..property import gpu_module, upcast
+from ..tune_key import Config, Key, key
 
 _FLOPS = 1 << 24  # a product is cut into pieces of about this many multiplications: by its size, never by the threads
+
+#: Multiplications of one piece of a product; threads that take part, 0 for all.
+DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
+
+
+def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
+    """What tuned piece sizes are kept under."""
+    return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
 def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
@@ -33,7 +43,8 @@ def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = Fa
                 np.copyto(z, product, casting="unsafe")
 
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
-    pieces = min(64, out.size * k // _FLOPS)
+    chosen = tuned.choice(gemm_key(out.size // max(m * n, 1), m, n, k, out.dtype), DEFAULT) if tuned.active() else DEFAULT
+    run, pieces = tuned.limited(run, chosen["threads"]), min(64, out.size * k // chosen["piece"])
     if pieces < 2:
         piece(a, b, out)
     elif out.ndim > 2 and len(out) >= pieces:
