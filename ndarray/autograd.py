@@ -12,10 +12,12 @@ from typing import Any
 from ..errors import MXNetError, OperatorError, ShapeError, describe
 from ..kernels.op import Gradient, Req
 from ..kernels.op import get as get_op
+from ..kernels.traced import TracedOp
 from .core import ArrayCore, allocate
 from .invoke import backward_plan, execute, execute_copy, invoke
 from .move import fill
-from .tape import CallNode, Entry, Leaf, Node, OpNode, bare, state
+from .second import derivative, formula
+from .tape import CallNode, Entry, Leaf, Node, OpNode, bare, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
@@ -194,6 +196,7 @@ class _Sums:
         if slot[0] is None:
             if self.to_buffers and isinstance(node, Leaf):
                 slot[:] = node.grad, True
+                node.grad._chunk.version += 1
                 return node.grad, Req.ADD if node.req == "add" else Req.WRITE
             return None, Req.WRITE
         return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)
@@ -317,21 +320,31 @@ def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums:
         if kind != "dy":
             inputs[position] = bare(inputs[position])
             inputs[position]._entry = node.inputs[i] if kind == "x" else (node, i)
+    outs = formula(node, gradient, inputs)
+    if outs is None:
+        outs = _run_recorded(node, gradient, inputs)
+    for i, g in zip(gradient.gives, outs):
+        entry = node.inputs[i]
+        if entry is not None:
+            sums.add(entry, g, owned=False)
+
+
+def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[Any]:
+    """The derivative's own operator on inputs, noted on the tape if any of them is."""
     layouts = [node.in_layouts[i] for i in gradient.gives]
     outs = [allocate(what) for what in layouts]
     plan = backward_plan(gradient.op, node.p, [a._layout for a in inputs], layouts, node.train)
     execute(plan, plan.kernel, inputs, outs, node.p.scalars)
     if any(a._entry is not None for a in inputs):
-        second = gradient.op.gradient(node.p)
-        if second is None:
-            raise MXNetError(f"grad: create_graph=True needs the derivative of {gradient.op.name}, which has none.")
-        made = OpNode(gradient.op, node.p, second, inputs, outs, node.train)
+        made: Node
+        if isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a._layout.dtype for a in inputs]) is not None:
+            second = gradient.op.gradient(node.p)
+            made = OpNode(gradient.op, node.p, second, inputs, outs, node.train, plan.mutated)
+        else:
+            made = derivative(node, gradient, inputs, outs)
         for i, o in enumerate(outs):
             o._entry = (made, i)
-    for i, g in zip(gradient.gives, outs):
-        entry = node.inputs[i]
-        if entry is not None:
-            sums.add(entry, g, owned=False)
+    return outs
 
 
 def _through_call(node: CallNode, dys: list[Any], sums: _Sums) -> None:
@@ -358,14 +371,18 @@ class Function:
     """
 
     _saved: tuple[Any, ...] = ()
+    _versions: tuple[int, ...] = ()
 
     def save_for_backward(self, *arrays: Any) -> None:
         """Keep arrays for backward; there they are `self.saved_tensors`."""
-        self._saved = arrays
+        self._saved, self._versions = arrays, tuple(a._chunk.version for a in arrays)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What save_for_backward kept."""
+        """What save_for_backward kept. Raises MXNetError if it was written in place since."""
+        for a, version in zip(self._saved, self._versions):
+            if a._chunk.version != version:
+                raise overwritten(type(self).__name__, a)
         return self._saved
 
     def forward(self, *inputs: Any) -> Any:

@@ -15,12 +15,16 @@ _TINY = 512  # bytes: NumPy's own cache of small memory is faster than the pool
 
 
 class Chunk:
-    """Memory that arrays share: a storage block, one engine variable, and the context both belong to."""
+    """Memory that arrays share: a storage block, one engine variable, and the context both belong to.
 
-    __slots__ = ("__weakref__", "block", "ctx", "var")
+    version:  how often an array in it was written in place; the tape compares (tape.written).
+    """
+
+    __slots__ = ("__weakref__", "block", "ctx", "var", "version")
 
     def __init__(self, block: storage.Block, var: Any, ctx: Context):
         self.block, self.var, self.ctx = block, var, ctx
+        self.version = 0
 
     @staticmethod
     def new(nbytes: int, ctx: Context) -> Chunk:
@@ -29,7 +33,10 @@ class Chunk:
             block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx)
         else:
             block = storage.alloc(nbytes, ctx)
-        return Chunk(block, Var(), ctx)
+        var = Var()
+        if storage.guardian is not None:
+            storage.guardian.guard(block, var)
+        return Chunk(block, var, ctx)
 
 
 class Layout:

@@ -91,6 +91,8 @@ class ArrayCore:
                 view = storage.view(self._chunk.block, self._offset, what.shape, what.dtype)
             else:
                 view = np.ndarray(what.shape, what.dtype, self._chunk.block.memory, self._offset)
+            if storage.guardian is not None:  # CheckedEngine asks every time
+                return storage.guardian.view(self._chunk.block, view) if what.target == "cpu" else view
             self._view = view
         return view
 

@@ -17,7 +17,7 @@ from .chunk import layout
 from .core import ArrayCore, allocate, wrap
 from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
 from .shaping import reshaped
-from .tape import CallNode, refuse_in_place, state
+from .tape import CallNode, state, written
 
 _ALL = slice(None)
 
@@ -54,7 +54,7 @@ class Indexing(ArrayCore):
         return _record(self, out, "slice", _spread(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        refuse_in_place(self, "a[key] = value")
+        written(self, "a[key] = value")
         if type(key) is slice and key == _ALL and self._layout.shape:
             key, part_shape = (Ellipsis,), self._layout.shape
         else:
@@ -143,7 +143,7 @@ def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
         part = _part(dx, key).shape
         assign(dx, key if isinstance(key, tuple) else (key,), wrap(dy._chunk, dy._offset, layout(
             part, what.dtype, what.ctx)))
-        return dx
+        return _record(dy, dx, "spread", lambda ddx: ddx[key])
 
     return backward
 
@@ -239,7 +239,7 @@ def _take(a: Any, key: Any) -> Any:
             store_host(dx, sums)
 
         push("scatter", dx.ctx, scatter, (dy,), dx)
-        return dx
+        return _record(dy, dx, "scatter", lambda ddx: _take(ddx, key))
 
     return _record(a, out, "take", backward)
 

@@ -13,7 +13,7 @@ from ..kernels.op import Op, Req, compiled_static, is_known
 from ..kernels.params import Params
 from .chunk import Layout, layout
 from .core import allocate
-from .tape import OpNode, refuse_in_place, state
+from .tape import OpNode, state, written
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
 _LIMIT = 16384  # plans kept; a program with ever new shapes must not grow for ever
@@ -105,7 +105,7 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     if state.recording:
         for a in inputs:
             if a._entry is not None:
-                node = OpNode(op, p, op.gradient(p), inputs, outputs, train)
+                node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
                 for i, o in enumerate(outputs):
                     o._entry = (node, i)
                 break
@@ -229,7 +229,7 @@ def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[
         o = given[i]
         if o._layout is not want:
             raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(want)}.")
-        refuse_in_place(o, plan.name)
+        written(o, plan.name)
         request = req
         for j, a in enumerate(inputs):
             if a._chunk is not o._chunk or j in plan.mutated or not _overlap(a, o):

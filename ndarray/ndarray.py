@@ -20,7 +20,7 @@ from .core import ArrayCore, allocate, use_class
 from .fluent import Fluent
 from .indexing import Indexing
 from .move import copy_to
-from .tape import CallNode, bare, refuse_in_place, state
+from .tape import CallNode, bare, state, written
 
 
 class NDArray(Arithmetic, Indexing, Fluent):
@@ -85,7 +85,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
         if isinstance(other, ArrayCore):
             if other is self:
                 return other
-            refuse_in_place(other, "copyto")
+            written(other, "copyto")
             copy_to(self, other)
             return other
         if not isinstance(other, Context):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import MXNetError
+from ..errors import MXNetError, describe
 from ..kernels.op import Gradient, Op
 from ..kernels.params import Params
 from .chunk import Layout
@@ -66,24 +66,34 @@ class Leaf(Node):
 class OpNode(Node):
     """One use of an operator. Keeps what its gradient declaration names, and nothing else.
 
-    saved:  for each of `gradient.needs` the array, or None where it is an output's derivative.
+    saved:     for each of `gradient.needs` the array, or None where it is an output's derivative.
+    versions:  of the saved arrays' chunks when they were recorded; None for states, which forward itself changes.
     """
 
-    __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train")
+    __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train", "versions")
 
     def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[Any], outputs: Sequence[Any],
-                 train: bool):
+                 train: bool, states: Sequence[int] = ()):
         super().__init__(op.name, [a._entry for a in inputs], [a._layout for a in outputs])
         self.op, self.p, self.gradient, self.train = op, p, gradient, train
         self.in_layouts = tuple(a._layout for a in inputs)
         self.saved: tuple[Any, ...] = ()
+        self.versions: tuple[int | None, ...] = ()
         if gradient is not None:
             self.saved = tuple(None if kind == "dy" else bare((inputs if kind == "x" else outputs)[i])
                                for kind, i in gradient.needs)
+            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a._chunk.version
+                                  for a, (kind, i) in zip(self.saved, gradient.needs))
 
     def free(self) -> None:
         super().free()
         self.saved = ()
+
+    def check(self) -> None:
+        super().check()
+        for a, version in zip(self.saved, self.versions):
+            if version is not None and a._chunk.version != version:
+                raise overwritten(self.name, a)
 
 
 class CallNode(Node):
@@ -104,6 +114,12 @@ class CallNode(Node):
         self.backward = None
 
 
+def overwritten(name: str, a: Any) -> MXNetError:
+    """The error for an array that backward needs and that is not what it was."""
+    return MXNetError(f"backward: {name} needs {describe(a)} as it was, but its memory was written in place since. "
+                      f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
+
+
 def bare(a: Any) -> Any:
     """The same memory without the array's place on the tape, which would be a circle."""
     b = object.__new__(type(a))
@@ -112,8 +128,9 @@ def bare(a: Any) -> Any:
     return b
 
 
-def refuse_in_place(a: Any, what: str) -> None:
-    """Raise if writing to a would falsify the tape."""
+def written(a: Any, what: str) -> None:
+    """Note that a is about to be written in place. Raises if that would falsify the tape."""
     if state.recording and a._entry is not None:
         raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
                          f"gradient. Make a new array, or write outside autograd.record().")
+    a._chunk.version += 1

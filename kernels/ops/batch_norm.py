@@ -130,13 +130,14 @@ class BatchNorm(OperatorProperty):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dy, x, gamma, mean, inverse = inputs
-            dy, x, dx = dy.reshape(rows), x.reshape(rows), outputs[0].reshape(rows)
+            dy, x = dy.reshape(rows), x.reshape(rows)
             m, r = (v.astype(dtype, copy=False).reshape(1, -1, 1) for v in (mean, inverse))
             total, along = _sums(run, rows, dtype, lambda a, z: dy[a:z], lambda a, z: (x[a:z] - m) * r * dy[a:z])
             assign(outputs[1], reqs[1], np.zeros_like(along) if self.fix_gamma else along)
             assign(outputs[2], reqs[2], total)
-            if reqs[0] == Req.NULL:
+            if reqs[0] == Req.NULL:  # then there is no array
                 return
+            dx = outputs[0].reshape(rows)
             scale = r if self.fix_gamma else r * gamma.astype(dtype, copy=False).reshape(1, -1, 1)
             a1, a2 = ((v / dtype.type(count)).reshape(1, -1, 1) for v in (total, along))
 

@@ -1,0 +1,151 @@
+"""Derivatives of derivatives, for `grad(create_graph=True)`, of operators whose derivative is a kernel and no formula.
+
+A traced operator's derivative is traced, so it differentiates itself. For the rest the operator's own two halves serve:
+
+* linear (reshape, transpose, concat, slice, take, ...): backward is Aᵀ dy, so its derivative is A, the operator itself;
+* bilinear (dot, FullyConnected, Convolution, ...): y = B(x, w); every mixed derivative is one of its three kernels;
+* diagonal (Dropout): backward is its own transpose;
+* reductions and softmax: the derivative written with operators that are recorded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import MXNetError
+from ..kernels.op import Gradient
+from ..kernels.op import get as get_op
+from ..kernels.simple_op import ReductionOp, SimpleOp
+from .arithmetic import array_op
+from .call import call_op
+from .core import allocate
+from .indexing import reshape_view
+from .invoke import backward_plan, execute, invoke
+from .move import fill
+from .tape import CallNode, OpNode, state
+
+LINEAR = frozenset({
+    "Reshape", "Flatten", "expand_dims", "squeeze", "reshape_like", "transpose", "SwapAxis", "depth_to_space", "space_to_depth",
+    "Cast", "Concat", "stack", "add_n", "SliceChannel", "_split_v2", "slice", "slice_axis", "slice_like", "reverse", "tile",
+    "repeat", "take", "Embedding", "pick", "batch_take", "gather_nd", "broadcast_to", "broadcast_axis", "broadcast_like",
+    "diag", "Crop", "Pad", "Pooling", "SequenceLast", "SequenceReverse", "cumsum", "im2col", "col2im"})
+BILINEAR = frozenset({"dot", "batch_dot", "FullyConnected", "Convolution", "Deconvolution", "_linalg_gemm2"})
+DIAGONAL = frozenset({"Dropout"})
+_NOT_LINEAR: dict[str, Callable[[Any], bool]] = {
+    "Pooling": lambda p: p.pool_type not in ("avg", "sum"), "Pad": lambda p: bool(p.get("constant_value"))}
+
+
+def formula(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any] | None:
+    """The derivatives by gradient.gives, computed with recorded operators; None if there is no such formula.
+
+    inputs: what the derivative reads, in the order of gradient.needs, with their places on the tape.
+    """
+    read = {need: a for need, a in zip(gradient.needs, inputs)}
+    folded = getattr(gradient.op, "forward", None)
+    if isinstance(folded, ReductionOp):
+        return [_spread(node, folded, read)]
+    if node.op.name in _FORMULAS and not node.p.get("use_length"):
+        return [_FORMULAS[node.op.name](node, read[("dy", 0)], read[("y", 0)])]
+    return None
+
+
+def derivative(node: OpNode, gradient: Gradient, inputs: Sequence[Any], outs: Sequence[Any]) -> CallNode:
+    """The tape's node of one backward run that read inputs and gave outs. Raises MXNetError if it cannot be derived."""
+    found = _rule(node, gradient, inputs)
+    if found is None:
+        raise MXNetError(f"grad: create_graph=True needs the derivative of {gradient.op.name}, which has none. "
+                         f"{node.op.name} can be differentiated once.")
+    return CallNode(gradient.op.name, [a._entry for a in inputs], [o._layout for o in outs], found)
+
+
+def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]] | None:
+    op, p, needs, gives = node.op, node.p, gradient.needs, gradient.gives
+    saved = {i: a for (kind, i), a in zip(needs, inputs) if kind == "x"}
+    if op.auxiliaries(p) or not any(kind == "dy" for kind, _ in needs):
+        return None
+
+    def at_dy(results: Sequence[Any]) -> list[Any]:
+        return [results[i] if kind == "dy" else None for kind, i in needs]
+
+    def forward(given: dict[int, Any]) -> list[Any]:
+        return invoke(op, [given[i] if i in given else zeros(what) for i, what in enumerate(node.in_layouts)], p)
+
+    def again(replaced: dict[tuple[str, int], Any]) -> list[Any]:
+        """The backward kernel on other arrays; not recorded."""
+        arrays = [replaced.get(need, a) for need, a in zip(needs, inputs)]
+        if state.recording and any(a._entry is not None for a in arrays):
+            raise MXNetError(f"grad: create_graph=True a second time needs a third derivative of {op.name}, which has none.")
+        layouts = [node.in_layouts[i] for i in gives]
+        made = [allocate(what) for what in layouts]
+        plan = backward_plan(gradient.op, p, [a._layout for a in arrays], layouts, node.train)
+        execute(plan, plan.kernel, arrays, made, p.scalars)
+        return made
+
+    if op.name in DIAGONAL:
+        return lambda ds: at_dy([again({("dy", 0): ds[0]})[0]])
+    if op.name in BILINEAR and gives[:2] == (0, 1):
+
+        def bilinear(ds: list[Any]) -> list[Any]:
+            rest = {i: ds[i] for i in range(2, len(ds))}  # the bias
+            dy = array_op("elemwise_add", forward({0: ds[0], 1: saved[1]})[0], forward({0: saved[0], 1: ds[1], **rest})[0])
+            found = {("dy", 0): dy, ("x", 0): again({("x", 1): ds[1]})[0], ("x", 1): again({("x", 0): ds[0]})[1]}
+            return [found[need] for need in needs]
+
+        return bilinear
+    if op.name not in LINEAR or _NOT_LINEAR.get(op.name, lambda _: False)(p):
+        return None
+    return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))
+
+
+def zeros(what: Any) -> Any:
+    """A fresh array of zeros."""
+    made = allocate(what)
+    fill(made, 0)
+    return made
+
+
+# ---- formulas -------------------------------------------------------------------------------------------------------
+_spreads: dict[ReductionOp, SimpleOp] = {}
+
+
+def _spread(node: OpNode, op: ReductionOp, read: dict[tuple[str, int], Any]) -> Any:
+    """A reduction's declared derivative as a broadcasting operator of its own, which derives itself."""
+    body: Any = op._gradient_body
+    spread = _spreads.get(op)
+    if spread is None or spread.body is not body:
+        spread = _spreads[op] = SimpleOp(body, name=f"_spread_{op.name}", broadcast=True)
+    what = node.in_layouts[0]
+    kept = op.kept(node.p, what.shape)
+    by_name = {"dy": ("dy", 0), "y": ("y", 0)}
+    arrays = [read[by_name.get(n, ("x", 0))] for n in spread.input_names]
+    arrays = [a if n not in by_name else reshape_view(a, kept) for a, n in zip(arrays, spread.input_names)]
+    values = {"count": max(what.size, 1) // max(math.prod(kept), 1)}
+    given = {d.name: values.get(d.name, node.p.get(d.name)) for d in spread.params}
+    result = call_op(spread, arrays, given)
+    return result if result.shape == what.shape else array_op("broadcast_add", result, zeros(what))
+
+
+def _inner(node: OpNode, a: Any, b: Any | None = None) -> Any:
+    """Σ a·b along the softmax's axis, which stays."""
+    return call_op(get_op("sum"), (a if b is None else a * b,), {"axis": node.p.get("axis", -1), "keepdims": True})
+
+
+def _softmax(sign: float) -> Callable[[OpNode, Any, Any], Any]:
+    def run(node: OpNode, dy: Any, y: Any) -> Any:
+        dx = y * array_op("broadcast_sub", dy, _inner(node, dy, y))
+        scale = sign / (node.p.get("temperature") or 1.0)
+        return dx if scale == 1.0 else dx * scale
+
+    return run
+
+
+def _log_softmax(node: OpNode, dy: Any, y: Any) -> Any:
+    dx = dy - array_op("broadcast_mul", call_op(get_op("exp"), (y,), {}), _inner(node, dy))
+    scale = 1.0 / (node.p.get("temperature") or 1.0)
+    return dx if scale == 1.0 else dx * scale
+
+
+_FORMULAS: dict[str, Callable[[OpNode, Any, Any], Any]] = {
+    "softmax": _softmax(1.0), "softmin": _softmax(-1.0), "log_softmax": _log_softmax}
