@@ -134,7 +134,6 @@ class Store:
         self._db.execute("PRAGMA synchronous = NORMAL")
         keys = ", ".join(KEY)
         self._db.execute(f"CREATE TABLE IF NOT EXISTS configurations ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID")
-        self._db.execute("CREATE TABLE IF NOT EXISTS compilations (hash TEXT PRIMARY KEY, facts TEXT)")
         self._db.execute("CREATE TABLE IF NOT EXISTS runs (arguments TEXT, started TEXT, ended INTEGER DEFAULT 0)")
         self._db.execute("CREATE TABLE IF NOT EXISTS roofs (device TEXT, name TEXT, value REAL, at TEXT, "
                          "PRIMARY KEY (device, name))")
@@ -209,14 +208,6 @@ class Store:
         return self.put(list(read_rows(path)))
 
     # ---- the rest of what a tuning run keeps --------------------------------------------------------------------------
-    def compilation(self, digest: str) -> dict[str, Any] | None:
-        """What is known of a compilation: facts, or {"error": ...}."""
-        found = self._db.execute("SELECT facts FROM compilations WHERE hash = ?", (digest,)).fetchone()
-        return json.loads(found[0]) if found else None
-
-    def keep_compilation(self, digest: str, facts: Mapping[str, Any]) -> None:
-        self._db.execute("INSERT OR REPLACE INTO compilations VALUES (?, ?)", (digest, json.dumps(facts)))
-
     def begin(self, arguments: Mapping[str, Any]) -> int:
         """Note that a run with these arguments has begun; its number."""
         cursor = self._db.execute("INSERT INTO runs (arguments, started) VALUES (?, datetime('now'))", (json.dumps(arguments),))

@@ -1,0 +1,200 @@
+"""Free pruning: configurations that cannot be the best, said so before any compiler or clock runs; and what the model
+expects of the rest. The model ranks; nothing it says is ever shown as a measurement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .ops.convolution_cpu import row_pieces
+from .tune_device import Limits, limits_of
+from .tune_key import Config, Key
+from .tune_space import Task, cache_bytes, math_itemsize
+
+KEEP = 40  # configurations per task that the model's ranking lets through to the compiler
+MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
+LAUNCH_S = 2e-6
+#: Reasons, as the summary counts them.
+REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A configuration that is not tried. reason: one of REASONS; why: with the numbers."""
+
+    config: Config
+    reason: str
+    why: str
+
+
+def prune(task: Task, space: Sequence[Config], target: int = 90, keep: int = KEEP) -> tuple[list[Config], list[Pruned]]:
+    """(configurations worth compiling, most promising first; the others with reasons). The default is always kept.
+
+    target: compute capability times ten; of no meaning for a CPU's tasks.
+    """
+    default, rest = space[0], space[1:]
+    check = _cpu_check(task, default) if task.target == "cpu" else _gpu_check(task, limits_of(target))
+    kept, pruned = [], []
+    for config in rest:
+        bad = check(config)
+        if bad is None:
+            kept.append(config)
+        else:
+            pruned.append(Pruned(config, *bad))
+    if task.target != "cpu":
+        expected = {id(c): estimate(task, c, target) for c in kept}
+        kept.sort(key=lambda c: expected[id(c)])
+        first = expected[id(kept[0])] if kept else 0.0
+        pruned += [Pruned(c, "rank", f"the model expects {expected[id(c)] / max(first, 1e-12):.2f} times the best's time "
+                                     f"(place {i} of {len(kept)})") for i, c in enumerate(kept[keep:], keep + 1)]
+        kept = kept[:keep]
+    return [default, *kept], pruned
+
+
+# ---- GPU ------------------------------------------------------------------------------------------------------------
+def _gpu_check(task: Task, limits: Limits):
+    if task.key.template == "gpu flat":
+        return lambda c: _flat(task.key, c)
+    if task.key.template == "gpu row":
+        return lambda c: _row(task.key, c)
+    return lambda c: product_reason(task.key, c, limits)
+
+
+def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
+    """Why a product's configuration need not be compiled, or None."""
+    bm, bn, bk, warps, stages = (c[n] for n in ("BM", "BN", "BK", "num_warps", "num_stages"))
+    size, item = k.size, np_itemsize(k.dtype)
+    m, n, inner = size["m"], size["n"], size["k"]
+    batch = size.get("batch", 1) * size.get("groups", 1)
+    wide = 2 if k.dtype == "float64" else 1
+    accumulators = bm * bn * wide / (warps * 32)
+    if accumulators > MAX_ACCUMULATORS:
+        return "registers", f"{accumulators:.0f} registers per thread for sums alone, {MAX_ACCUMULATORS} are bearable"
+    if accumulators < MIN_ACCUMULATORS:
+        return "registers", f"{accumulators:.0f} sums per thread: too little work for {warps} warps"
+    shared = stages * (bm + bn) * bk * item
+    if shared > limits.shared_block:
+        return "shared memory", f"{shared} bytes for {stages} stages, {limits.shared_block} are there"
+    for name, block, whole in (("BM", bm, m), ("BN", bn, n), ("BK", bk, inner)):
+        if block > 16 and block >= 2 * max(16, power_of_2(whole)):
+            return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
+    if bk * item < 32:
+        return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
+    if stages > 3 and k.align < 16:
+        return "alignment", f"rows start at multiples of {k.align} bytes: nothing is copied ahead, {stages} stages or not"
+    if stages > 2 and -(-inner // bk) < stages:
+        return "same as another", f"{-(-inner // bk)} turns of the loop: {stages} stages are never full"
+    tiles = -(-m // bm) * -(-n // bn) * batch
+    if tiles < limits.sms / 2 and bm * bn > 32 * 32 and m * n * batch >= 32 * 32 * limits.sms:
+        return "waves", f"{tiles} tiles for {limits.sms} multiprocessors"
+    waves = tiles / limits.sms
+    if waves > 1 and waves / math.ceil(waves) < 0.55:
+        return "waves", f"{waves:.2f} waves: the last leaves {1 - waves / math.ceil(waves):.0%} of all time unused"
+    return None
+
+
+def _flat(k: Key, c: Config) -> tuple[str, str] | None:
+    item, per_thread = np_itemsize(k.dtype), c["BLOCK"] / (c["num_warps"] * 32)
+    if per_thread * item < 16:
+        return "alignment", f"{per_thread:g} elements per thread are {per_thread * item:g} bytes, less than one 128-bit access"
+    registers = per_thread * k.size["arrays"] * max(item, 4) / 4
+    if registers > MAX_ACCUMULATORS:
+        return "registers", f"{registers:.0f} registers per thread for the operands alone"
+    if c["BLOCK"] >= 2 * max(1, k.size["elements"]) and c["BLOCK"] > 256:
+        return "same as another", f"a block of {c['BLOCK']} for {k.size['elements']} elements"
+    blocks = -(-k.size["elements"] // c["BLOCK"])
+    if blocks < 132 <= -(-k.size["elements"] // 256):
+        return "waves", f"{blocks} blocks leave multiprocessors without work"
+    return None
+
+
+def _row(k: Key, c: Config) -> tuple[str, str] | None:
+    per_thread = power_of_2(k.size["last"]) / (c["num_warps"] * 32)
+    registers = per_thread * k.size["arrays"]
+    if registers > MAX_ACCUMULATORS:
+        return "registers", f"{registers:.0f} registers per thread for a row of {k.size['last']}"
+    if per_thread < 1 and c["num_warps"] > 1:
+        return "waves", f"{c['num_warps']} warps for a row of {k.size['last']}: threads without work"
+    return None
+
+
+def estimate(task: Task, c: Config, target: int = 90) -> float:
+    """Seconds the model expects: whole waves of tiles, each bound by arithmetic or by what it reads through the L2."""
+    limits, k = limits_of(target), task.key
+    bound = max(task.nbytes / limits.bytes_per_s, task.flops / limits.flops.get(k.dtype, limits.flops["float32"]))
+    if "BM" not in c:
+        spread = abs(math.log2(c.get("BLOCK", 1024) / 1024)) + abs(math.log2(c["num_warps"] / 4))
+        return LAUNCH_S + bound * (1 + 0.02 * spread)
+    size, item = k.size, np_itemsize(k.dtype)
+    bm, bn, bk = c["BM"], c["BN"], c["BK"]
+    inner = -(-size["k"] // bk) * bk
+    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1)
+    shared = c["num_stages"] * (bm + bn) * bk * item
+    registers = min(255, bm * bn // (c["num_warps"] * 32) + 40)
+    resident = max(1, min(limits.shared // (shared + 1024), limits.registers // (registers * c["num_warps"] * 32), 8))
+    peak, through = limits.flops.get(k.dtype, limits.flops["float32"]) / limits.sms, limits.l2_bytes_per_s / limits.sms
+    reach = min(1.0, 0.55 + 0.075 * math.log2(bm * bn / 1024) + 0.05 * (c["num_stages"] - 2))  # small tiles feed units badly
+    busy = min(1.0, 0.6 + 0.4 * resident * c["num_warps"] / 8)
+    per_tile = max(2 * bm * bn * inner / (peak * reach), (bm + bn) * inner * item / through) / busy
+    turns = inner / bk * 3e-8 / c["num_stages"]
+    return LAUNCH_S + max(math.ceil(tiles / limits.sms) * (per_tile + turns / resident), task.nbytes / limits.bytes_per_s)
+
+
+def bound_s(flops: float, nbytes: int, dtype: str, target: int = 90) -> float:
+    """Seconds no kernel can beat by the published limits: what work is sorted by before anything is measured."""
+    limits = limits_of(target)
+    return LAUNCH_S + max(nbytes / limits.bytes_per_s, flops / limits.flops.get(dtype, limits.flops["float32"]))
+
+
+# ---- CPU ------------------------------------------------------------------------------------------------------------
+def _cpu_check(task: Task, default: Config):
+    seen = {_cuts(task, default): default}
+
+    def check(c: Config) -> tuple[str, str] | None:
+        if task.key.template == "cpu tile":
+            nbytes = c["tile"] * math_itemsize(task.key.dtype) * min(task.key.size["arrays"], 4)
+            if nbytes > 8 * cache_bytes() and task.key.size["elements"] > c["tile"]:
+                return "cache", f"{nbytes} bytes in use by a tile, {8 * cache_bytes()} are eight second-level caches"
+        cuts = _cuts(task, c)
+        pieces = cuts[0]
+        if c["threads"] > pieces:
+            return "same as another", f"{pieces} pieces for {c['threads']} threads"
+        if c["threads"] == 0 and pieces == 1:
+            cuts = (1, *cuts[1:-1], 1)
+        if cuts in seen:
+            return "same as another", f"cuts the work as {seen[cuts]} does"
+        seen[cuts] = c
+        return None
+
+    return check
+
+
+def _cuts(task: Task, c: Config) -> tuple[int, ...]:
+    """How a configuration cuts the work: (pieces, sizes of one ..., threads). Equal cuts are the same program."""
+    size, threads = task.key.size, c["threads"]
+    if task.key.template == "cpu tile":
+        last = size.get("last", 1)
+        step = max(c["tile"], last) if task.key.layout == "row" else c["tile"]
+        tiles = -(-size["elements"] // max(1, min(step, size["elements"])))
+        return tiles, step if tiles > 1 else 0, threads if tiles > 4 else 1
+    if task.key.template == "cpu gemm":
+        pieces = min(64, size["batch"] * size["m"] * size["n"] * size["k"] // c["piece"])
+        return max(1, pieces), threads if pieces > 1 else 1
+    g = task.geometry
+    assert g is not None, task
+    images, rows = row_pieces(g, math_itemsize(task.key.dtype), c["cache"])
+    pieces = -(-g.n // images) * -(-g.out[0] // rows)
+    return max(1, pieces), min(images, g.n), rows, threads if pieces > 1 else 1
+
+
+def np_itemsize(dtype: str) -> int:
+    """Bytes of an element of a dtype by name."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,251 @@
+"""Tasks: what of an operator can be tuned, and the space of configurations to try it with.
+
+An operator may hold several tasks (a convolution's derivative by data and by weight are two kernels); each is the
+operator with the requests that make it compute that one thing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from . import tuned
+from .layout import full_shape
+from .numpy_printer import TILE, numpy_kernel
+from .op import Op, Req, Spec
+from .ops import convolution_cpu, matmul_gemm
+from .ops.convolution_cpu import Geometry
+from .params import Params
+from .tune_key import Config, Key, alignment, key
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to tune: a use of an operator, and what its configurations are kept under.
+
+    flops:   multiplications and additions of one run; nbytes: what must be read and written at least.
+    """
+
+    key: Key
+    op: Op
+    params: Params
+    ins: tuple[Spec, ...]
+    outs: tuple[Spec, ...]
+    reqs: tuple[Req, ...]
+    train: bool
+    default: tuple[tuple[str, int], ...]
+    flops: float
+    nbytes: int
+    geometry: Geometry | None = None
+
+    @property
+    def target(self) -> str:
+        return self.key.template[:3]
+
+
+def work_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> tuple[float, int]:
+    """(flops, bytes) of one run: what any implementation must at least do."""
+    kept = [o for o, r in zip(outs, reqs) if r != Req.NULL]
+    nbytes = sum(s.nbytes for s in (*ins, *kept))
+    name = op.name.removeprefix("_backward_")
+    backward = name != op.name
+    passes = sum(r != Req.NULL for r in reqs[:2]) if backward else 1
+    if name == "Convolution":
+        g = _geometry(op, p, ins)
+        return 2.0 * g.n * math.prod(g.out) * g.f * g.depth * passes, nbytes
+    sizes = _product(op, p, ins)
+    if sizes:
+        return 2.0 * math.prod(sizes) * passes, nbytes
+    return float(max((s.size for s in (*ins, *kept)), default=0)), nbytes
+
+
+def tasks_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+             train: bool = True) -> list[Task]:
+    """What can be tuned in one use of op. target: "cpu" or "gpu". Empty where there is nothing to choose."""
+    ins, outs, reqs = tuple(ins), tuple(outs), tuple(reqs)
+    base = Task(key("", ""), op, p, ins, outs, reqs, train, (), 0.0, 0)
+    name = op.name.removeprefix("_backward_")
+    if name == "Convolution":
+        return _convolution(base, target, backward=name != op.name)
+    sizes = _product(op, p, ins)
+    if sizes:
+        return _gemm(base, target, sizes, backward=name != op.name)
+    return _cpu_tile(base) if target == "cpu" else _gpu_traced(base)
+
+
+def _finish(task: Task, made: Key, default: Config, reqs: Sequence[Req] | None = None, **more: object) -> Task:
+    task = replace(task, key=made, default=tuple(default.items()), reqs=tuple(reqs or task.reqs), **more)
+    flops, nbytes = work_of(task.op, task.params, task.ins, task.outs, task.reqs)
+    return replace(task, flops=flops, nbytes=nbytes)
+
+
+# ---- products and convolutions --------------------------------------------------------------------------------------
+GPU_PRODUCT: Config = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 3}
+
+
+def _geometry(op: Op, p: Params, ins: Sequence[Spec]) -> Geometry:
+    backward = op.name.startswith("_backward_")
+    prop = (op.forward if backward else op).property(p)  # type: ignore[attr-defined]
+    return prop.geometry(ins[1 if backward else 0].shape)
+
+
+def _one(reqs: Sequence[Req], i: int) -> tuple[Req, ...]:
+    return tuple(r if j == i else Req.NULL for j, r in enumerate(reqs))
+
+
+def _convolution(task: Task, target: str, backward: bool) -> list[Task]:
+    g = _geometry(task.op, task.params, task.ins)
+    dtype = (task.ins if backward else task.outs)[0].dtype
+    c, f, taps = g.c // g.groups, g.f // g.groups, math.prod(g.kernel)
+    if not g.n * math.prod(g.out) * g.f * g.depth or all(r == Req.NULL for r in task.reqs):
+        return []
+    if target == "cpu":
+        what = "backward" if backward else "forward"
+        return [_finish(task, convolution_cpu.conv_key(g, what, convolution_cpu.math_dtype(dtype)),
+                        convolution_cpu.DEFAULT, geometry=g)]
+    positions, step = g.n * math.prod(g.out), math.prod(g.stride)
+    layout = "last" if g.channels_last else "first"
+    aligned = alignment(c * dtype.itemsize, f * dtype.itemsize) if g.channels_last else dtype.itemsize
+    extra = {"taps": taps, "step": step, "groups": g.groups}
+
+    def made(what: str, m: int, n: int, k: int, reqs: Sequence[Req]) -> Task:
+        return _finish(task, key(f"gpu conv {what}", dtype.name, layout, aligned, m=m, n=n, k=k, **extra), GPU_PRODUCT, reqs,
+                       geometry=g)
+
+    if not backward:
+        return [made("forward", positions, f, c * taps, task.reqs)]
+    found = []
+    if task.reqs[0] != Req.NULL:
+        found.append(made("data", g.n * math.prod(g.spatial), c, f * taps, _one(task.reqs, 0)))
+    if task.reqs[1] != Req.NULL:
+        found.append(made("weight", f, c * taps, positions, _one(task.reqs, 1)))
+    return found
+
+
+def _product(op: Op, p: Params, ins: Sequence[Spec]) -> tuple[int, int, int, int] | None:
+    """batch, m, n, k of a matrix product; None for anything else."""
+    name = op.name.removeprefix("_backward_")
+    backward = name != op.name
+    if name not in ("dot", "batch_dot", "FullyConnected"):
+        return None
+    prop = (op.forward if backward else op).property(p)  # type: ignore[attr-defined]
+    if name == "FullyConnected":
+        n, k = prop._sizes(ins[1 if backward else 0].shape)
+        return 1, n, p["num_hidden"], k
+    a, b = (s.shape for s in ins[1:3]) if backward else (s.shape for s in ins[:2])
+    return prop.sizes(a, b)
+
+
+def _gemm(task: Task, target: str, sizes: tuple[int, int, int, int], backward: bool) -> list[Task]:
+    batch, m, n, k = sizes
+    dtype = task.ins[0].dtype
+    if not batch * m * n * k:
+        return []
+    dense = "FullyConnected" in task.op.name  # whose weight is [n, k]
+    ta, tb = (False, True) if dense else (bool(task.params["transpose_a"]), bool(task.params["transpose_b"]))
+    parts = [((m, n, k), "nt"[ta] + "nt"[tb], task.reqs)]
+    if backward:  # a turned operand is read the other way round
+        by_b = ((n, k, m), "tn") if dense else ((k, n, m), "tn"[ta] + "n")
+        derivatives = (((m, k, n), "n" + "tn"[tb]), by_b)
+        parts = [(*d, _one(task.reqs, i)) for i, d in enumerate(derivatives) if task.reqs[i] != Req.NULL]
+    found = []
+    for (m, n, k), lies, reqs in parts:
+        if target == "cpu":
+            if m * n * k >= 2 * MIN_PIECE:
+                found.append(_finish(task, matmul_gemm.gemm_key(batch, m, n, k, dtype), matmul_gemm.DEFAULT, reqs))
+        else:
+            aligned = alignment(*(s * dtype.itemsize for s in (m, n, k)))
+            made = key("gpu gemm", dtype.name, lies, aligned, batch=batch, m=m, n=n, k=k)
+            found.append(_finish(task, made, GPU_PRODUCT, reqs))
+    return found
+
+
+# ---- generated kernels ----------------------------------------------------------------------------------------------
+def _cpu_tile(task: Task) -> list[Task]:
+    """The kernel is made once, only to see what it asks for: an operator that asks for nothing has no tile."""
+    e = task.op.expression(task.params, [s.dtype for s in task.ins]) if task.ins else None
+    if e is None or any(s.size == 0 for s in (*task.ins, *task.outs)):
+        return []
+    seen: list[tuple[Key, Config]] = []
+    with tuned.asked(lambda k, d: seen.append((k, d))):
+        numpy_kernel(e, task.ins, task.outs, task.reqs, name="tune")
+    return [_finish(task, k, d) for k, d in seen if k.template == "cpu tile"][:1]
+
+
+def _gpu_traced(task: Task) -> list[Task]:
+    e = task.op.expression(task.params, [s.dtype for s in task.ins]) if task.ins else None
+    kept = [o for o, r in zip(task.outs, task.reqs) if r != Req.NULL]
+    if e is None or not kept:
+        return []
+    full = full_shape([s.shape for s in (*task.ins, *kept)])
+    elements, arrays = math.prod(full), len(task.ins) + len(kept)
+    if not elements:
+        return []
+    dtype = max((s.dtype for s in kept), key=lambda d: d.itemsize)
+    last = full[-1] if full else 1
+    if e.kind == "row":
+        made = key("gpu row", dtype.name, "", alignment(last * dtype.itemsize), rows=elements // last, last=last, arrays=arrays)
+        return [_finish(task, made, {"num_warps": 4})]
+    if any(o.size != elements for o in kept):
+        return []  # folds choose their blocks by the axes they fold
+    dense = all(s.size in (1, elements) for s in task.ins)
+    made = key("gpu flat", dtype.name, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
+    return [_finish(task, made, {"BLOCK": 1024, "num_warps": 4})]
+
+
+# ---- spaces ---------------------------------------------------------------------------------------------------------
+MIN_PIECE = 1 << 20
+_PRODUCT_SPACE = {"BM": (32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (16, 32, 64, 128), "num_warps": (4, 8),
+                  "num_stages": (2, 3, 4, 5)}
+
+
+def space(task: Task) -> list[Config]:
+    """Every configuration of task's template, the default first."""
+    template = task.key.template
+    if template in ("gpu gemm", "gpu conv forward", "gpu conv data", "gpu conv weight"):
+        axes = _PRODUCT_SPACE
+    elif template == "gpu flat":
+        axes = {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)}
+    elif template == "gpu row":
+        axes = {"num_warps": (1, 2, 4, 8, 16, 32)}
+    elif template == "cpu tile":
+        axes = {"tile": tuple((TILE >> 3) << s for s in range(7)), "threads": threads()}
+    elif template == "cpu gemm":
+        axes = {"piece": tuple(MIN_PIECE << s for s in range(16)), "threads": threads()}
+    else:
+        axes = {"cache": tuple(1 << s for s in range(17, 25)), "threads": threads()}
+    default = dict(task.default)
+    every = [dict(zip(axes, values)) for values in product(*axes.values())]
+    return [default, *(c for c in every if c != default)]
+
+
+@cache
+def threads() -> tuple[int, ...]:
+    """Numbers of threads to try: 0, which is all of the engine's, and powers of two below the processors here."""
+    n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return (0, *(1 << i for i in range(n.bit_length()) if 1 << i < n))
+
+
+@cache
+def cache_bytes() -> int:
+    """Bytes of this CPU's second-level cache; 1 MiB where it does not say."""
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            if (index / "level").read_text().strip() == "2":
+                text = (index / "size").read_text().strip()
+                return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+        except (OSError, ValueError):
+            continue
+    return 1 << 20
+
+
+def math_itemsize(dtype: str) -> int:
+    """Bytes of the numbers that a dtype is computed in on the CPU."""
+    return 8 if np.dtype(dtype if dtype != "bfloat16" else "float32").itemsize == 8 else 4
