@@ -17,8 +17,9 @@ from ..dtype import bfloat16, float32, is_float, is_half
 from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, retype
 from .op import Req, Spec
 from .primitives import PRIMITIVES
-from .triton_compile import Job
-from .triton_launch import HEADER, Flavour, launch, load
+from .triton_job import Job
+from .triton_kernel import kernel_of
+from .triton_launch import HEADER, Flavour, launch
 from .triton_special import helpers_for
 
 _SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
@@ -88,7 +89,7 @@ class Step:
 
     def run(self, stream: Any, arrays: Mapping[Place, Any], scalars: Sequence[float]) -> None:
         if self._function is None:
-            self._function = load(self.source, self.name)
+            self._function = kernel_of(self.source, self.name)
         values = [int(scalars[i]) if kind == "i64" else float(scalars[i]) for _, i, kind in self.scalars]
         launch(self._function, self.grid, *(arrays[place] for place, _ in self.pointers), *self.sizes.values(),
                *values, num_warps=self.num_warps, stream=stream, **self.constexprs)

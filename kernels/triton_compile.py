@@ -1,94 +1,36 @@
-"""Kernels compiled ahead of time, for a GPU that need not be here: what the machine code is made of.
+"""Kernels compiled ahead of time, for a GPU that need not be here, and what the machine code is made of.
 
-The compiler runs in a child process, so that an interpreted process can use it too. The first compilation of a child
-costs seconds and each further one about a tenth of a second: give it many kernels at once.
+Misses are compiled by a child process that forks once per kernel: the parent has threads and may be an interpreted
+process, so it neither forks nor compiles. A compiler that takes too long is killed with all it started.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
+import select
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..errors import OperatorError
-from .triton_launch import load
+from . import triton_store as store
+from .triton_job import Job, constexpr
+from .triton_load import load
+from .triton_store import Access, CompiledKernel
 
+__all__ = ["Access", "CompiledKernel", "Job", "build", "compile_all", "compile_source", "prepare", "read_accesses"]
 
-@dataclass(frozen=True)
-class Job:
-    """One kernel to compile.
-
-    source, name:  as for triton_launch.load.
-    signature:     {parameter: "*fp32" | "*bf16" | "i32" | "i64" | "fp32" ...}; what is missing is a constexpr.
-    constexprs:    {parameter: value}.
-    target:        compute capability times ten: 80, 90, 100.
-    align16:       parameters whose value divides by 16 (bytes for a pointer); None: every pointer.
-    """
-
-    source: str
-    name: str
-    signature: Mapping[str, str]
-    constexprs: Mapping[str, Any] = field(default_factory=dict)
-    target: int = 90
-    align16: tuple[str, ...] | None = None
-    num_warps: int = 4
-
-
-@dataclass(frozen=True)
-class Access:
-    """One access to global memory in the machine code.
-
-    kind:    "load" or "store"; bits: its width; masked: whether a predicate guards it.
-    """
-
-    kind: str
-    bits: int
-    masked: bool
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """What a compiled kernel is made of.
-
-    registers:     per thread. local, stack: bytes per thread in slow memory; spills: how many instructions use them.
-    shared:        bytes per program. num_warps: as compiled.
-    accesses:      every global load and store.
-    wide_offsets:  whether addresses are computed from 64-bit integers.
-    tensor_ops, async_copies: instructions of the tensor cores, copies from global to shared memory.
-    """
-
-    name: str
-    target: int
-    registers: int
-    stack: int
-    local: int
-    spills: int
-    shared: int
-    num_warps: int
-    accesses: tuple[Access, ...]
-    wide_offsets: bool
-    tensor_ops: int
-    async_copies: int
-
-    @classmethod
-    def from_json(cls, d: dict[str, Any]) -> CompiledKernel:
-        return cls(**{**d, "accesses": tuple(Access(**a) for a in d["accesses"])})
-
-    @property
-    def occupancy(self) -> float:
-        """The share of a multiprocessor's 64 warps that registers and shared memory leave room for."""
-        warps = self.num_warps
-        per_warp = -(-self.registers * 32 // 256) * 256
-        by_registers = 65536 // (per_warp * warps) if self.registers else 32
-        by_shared = (167936 if self.target < 90 else 233472) // (self.shared + 1024)
-        return min(32, by_registers, by_shared, 64 // warps) * warps / 64
+#: A job's outcome: what came of it, or the compiler's words.
+Outcome = CompiledKernel | OperatorError
 
 
 def compile_source(source: str, name: str, signature: Mapping[str, str], constexprs: Mapping[str, Any] | None = None,
@@ -97,50 +39,114 @@ def compile_source(source: str, name: str, signature: Mapping[str, str], constex
     return compile_all([Job(source, name, signature, constexprs or {}, target, align16, num_warps)])[0]
 
 
-def compile_all(jobs: Sequence[Job], *, timeout: float = 300) -> list[CompiledKernel]:
-    """Every job, compiled in one child process; results in the order of jobs.
+def compile_all(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> list[CompiledKernel]:
+    """Every job, from the store or compiled; results in the order of jobs.
 
-    timeout: seconds for all of them.
+    timeout: seconds for each.
     Raises OperatorError that names the kernel and target, with the compiler's words.
     """
+    results: list[CompiledKernel | None] = [None] * len(jobs)
+    for i, outcome in build(jobs, timeout=timeout, workers=workers):
+        if isinstance(outcome, OperatorError):
+            raise outcome
+        results[i] = outcome
+    assert all(r is not None for r in results)
+    return results  # type: ignore[return-value]
+
+
+def prepare(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> int:
+    """See to it that every job is in the store, before the first run of what needs them.
+
+    Returns: how many had to be compiled. Which kernel runs never depends on how long this took.
+    Raises: OperatorError for the first that does not compile, when the others are done.
+    """
+    missing = {j.digest(): j for j in jobs}
+    missing = {d: j for d, j in missing.items() if store.find(d) is None}
+    failed = [o for _, o in build(list(missing.values()), timeout=timeout, workers=workers)
+              if isinstance(o, OperatorError)]
+    if failed:
+        raise failed[0]
+    return len(missing)
+
+
+def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> Iterator[tuple[int, Outcome]]:
+    """(position, outcome) of every job as it is done: those in the store first. The others go to a pool.
+
+    timeout: seconds for each. workers: at once; default, the processors this process may use.
+    Leaving the loop early stops the compilers.
+    """
+    waiting: dict[str, list[int]] = {}
+    for i, job in enumerate(jobs):
+        digest = job.digest()
+        found = None if digest in waiting else store.find(digest)
+        if found:
+            yield i, found[0]
+        else:
+            waiting.setdefault(digest, []).append(i)
+    if not waiting:
+        return
+    digests = list(waiting)
+    order = [jobs[waiting[d][0]] for d in digests]
+    workers = workers or len(os.sched_getaffinity(0))
+    for i, reply in _children([j.to_json() for j in order], timeout, min(workers, len(order))):
+        outcome: Outcome
+        if "error" in reply:
+            outcome = OperatorError(f"{order[i].name}: does not compile for sm_{order[i].target}: {reply['error']}")
+        else:
+            outcome = CompiledKernel.from_json(reply["facts"])
+            store.keep(digests[i], outcome, base64.b64decode(reply["cubin"]))
+        for position in waiting[digests[i]]:
+            yield position, outcome
+
+
+def _children(jobs: list[dict[str, Any]], timeout: float, workers: int) -> Iterator[tuple[int, dict[str, Any]]]:
     environment = {**os.environ, "TRITIUM_GPU": "cuda"}
     environment.pop("TRITON_INTERPRET", None)
-    child = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", __name__],
-        input=json.dumps([{**asdict(j), "signature": dict(j.signature), "constexprs": dict(j.constexprs)}
-                          for j in jobs]),
-        capture_output=True, text=True, env=environment, timeout=timeout, check=False,
-    )
-    if child.returncode:
-        raise OperatorError(f"compile_all: the compiling process died: {child.stderr[-2000:]}")
-    results = json.loads(child.stdout.splitlines()[-1])
-    for job, r in zip(jobs, results):
-        if "error" in r:
-            raise OperatorError(f"{job.name}: does not compile for sm_{job.target}: {r['error']}")
-    return [CompiledKernel.from_json(r) for r in results]
+    with tempfile.TemporaryFile("w+") as orders, tempfile.TemporaryFile("w+") as complaints:
+        json.dump({"jobs": jobs, "timeout": timeout, "workers": workers}, orders)
+        orders.seek(0)
+        with subprocess.Popen([sys.executable, "-W", "ignore", "-m", __name__], stdin=orders, stdout=subprocess.PIPE,
+                              stderr=complaints, text=True, env=environment, start_new_session=True) as child:
+            assert child.stdout
+            answered = 0
+            try:
+                for line in child.stdout:
+                    reply = json.loads(line)
+                    answered += 1
+                    yield reply.pop("i"), reply
+            finally:
+                if answered < len(jobs):
+                    child.terminate()
+                child.wait()
+        if answered < len(jobs):
+            complaints.seek(0)
+            raise OperatorError(f"compile_all: the compiling process died: {complaints.read()[-2000:]}")
 
 
-def _compile(job: dict[str, Any]) -> dict[str, Any]:
+# ---- the compiler ---------------------------------------------------------------------------------------------------
+def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
+    """Facts and machine code of one job (as JSON), compiled in this process, which must not be interpreted."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    began = time.perf_counter()
     fn = load(job["source"], job["name"])
-    constexprs = job["constexprs"]
-    signature = {p: job["signature"].get(p, "constexpr") for p in fn.arg_names}
+    constexprs = {k: constexpr(v) for k, v in job["constexprs"]}
+    types = dict(job["signature"])
+    signature = {p: types.get(p, "constexpr") for p in fn.arg_names}
     missing = [p for p, t in signature.items() if t == "constexpr" and p not in constexprs]
     assert not missing, f"neither a type nor a value for {missing}"
-    align = job["align16"]
-    if align is None:
-        align = [p for p, t in signature.items() if t.startswith("*")]
-    attrs = {(fn.arg_names.index(p),): [["tt.divisibility", 16]] for p in align}
+    attrs = {(fn.arg_names.index(p),): [["tt.divisibility", 16]] for p in job["align16"]}
     compiled = triton.compile(
         ASTSource(fn, signature, constexprs, attrs),
         target=GPUTarget("cuda", job["target"], 32),
-        options={"num_warps": job["num_warps"], "enable_fp_fusion": True},
+        options={"num_warps": job["num_warps"], "num_stages": job["num_stages"], "enable_fp_fusion": job["fusion"]},
     )
-    ptx = compiled.asm["ptx"]
-    usage, sass = _disassemble(compiled.asm["cubin"], Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
+    ptx, cubin, metadata = compiled.asm["ptx"], compiled.asm["cubin"], compiled.metadata
+    usage, sass = _disassemble(cubin, Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
+    assert not getattr(metadata, "profile_scratch_size", 0), "a kernel that is profiled"
+    kinds = [k for k in ("tcgen05.mma", "wgmma.mma_async", "mma.sync") if k in ptx]
     facts = CompiledKernel(
         name=job["name"],
         target=job["target"],
@@ -148,14 +154,21 @@ def _compile(job: dict[str, Any]) -> dict[str, Any]:
         stack=usage["STACK"],
         local=usage["LOCAL"],
         spills=len(re.findall(r"\b(?:STL|LDL)\b", sass)),
-        shared=compiled.metadata.shared,
-        num_warps=compiled.metadata.num_warps,
+        shared=metadata.shared,
+        num_warps=metadata.num_warps,
         accesses=read_accesses(ptx),
         wide_offsets=bool(re.search(r"arith\.(?:muli|addi)[^\n]*i64", compiled.asm["ttir"])),
         tensor_ops=len(re.findall(r"wgmma\.mma_async|mma\.sync|tcgen05\.mma", ptx)),
-        async_copies=len(re.findall(r"cp\.async", ptx)),
+        async_copies=len(re.findall(r"cp\.async\.c[ag]|cp\.async\.bulk\.tensor", ptx)),
+        tma=len(re.findall(r"cp\.async\.bulk\.tensor", ptx)),
+        instruction=kinds[0] if kinds else "",
+        specialised="setmaxnreg" in ptx or "ttg.warp_specialize" in compiled.asm["ttgir"],
+        parameters=tuple((p, t) for p, t in signature.items() if t != "constexpr"),
+        scratch=(metadata.global_scratch_size, metadata.global_scratch_align),
+        cooperative=bool(metadata.launch_cooperative_grid),
+        seconds=round(time.perf_counter() - began, 3),
     )
-    return asdict(facts)
+    return facts, cubin
 
 
 _ACCESS = re.compile(r"(@!?%p\d+\s+)?\b(ld|st)\.global((?:\.[\w:]+)*)")
@@ -186,15 +199,86 @@ def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], str]:
         return usage, run("nvdisasm", "-c")
 
 
-def main() -> None:
-    """The child: jobs as JSON on standard input, facts or errors as one line of JSON on standard output."""
-    results: list[dict[str, Any]] = []
-    for job in json.load(sys.stdin):
+# ---- the child ------------------------------------------------------------------------------------------------------
+def run_pool(jobs: Sequence[Any], work: Callable[[Any], dict[str, Any]], workers: int, timeout: float,
+             answer: Callable[[int, dict[str, Any]], None]) -> None:
+    """answer(i, work(jobs[i])) for every job, each in a fork of this process (which must have one thread)."""
+    running: dict[int, tuple[int, int, float, list[bytes]]] = {}  # pipe -> (job, pid, deadline, what it said)
+    todo = list(range(len(jobs)))[::-1]
+    try:
+        while todo or running:
+            while todo and len(running) < workers:
+                pipe, pid = _fork(work, jobs[todo[-1]])
+                running[pipe] = todo.pop(), pid, time.monotonic() + timeout, []
+            ready = select.select(list(running), [], [], max(0.0, min(d for _, _, d, _ in running.values())
+                                                             - time.monotonic()))[0]
+            for pipe in ready:
+                i, pid, _, said = running[pipe]
+                block = os.read(pipe, 1 << 16)
+                said.append(block)
+                if not block:
+                    del running[pipe]
+                    os.close(pipe)
+                    status = os.waitpid(pid, 0)[1]
+                    text = b"".join(said)
+                    answer(i, json.loads(text) if text and not status else
+                           {"error": f"the compiler ended with status {status}"})
+            for pipe, (i, pid, deadline, _) in list(running.items()):
+                if time.monotonic() > deadline:
+                    _kill(pid)
+                    os.close(pipe)
+                    del running[pipe]
+                    answer(i, {"error": f"the compiler took more than {timeout:g} s", "late": True})
+    finally:
+        for _, pid, _, _ in running.values():
+            _kill(pid)
+
+
+def _fork(work: Callable[[Any], dict[str, Any]], job: Any) -> tuple[int, int]:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return read, pid
+    status = 1
+    try:  # the child
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with os.fdopen(write, "w") as out:
+            json.dump(work(job), out)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _kill(pid: int) -> None:
+    for target in (-pid, pid):
         try:
-            results.append(_compile(job))
-        except Exception as e:  # the parent names the kernel; one that fails must not lose the others
-            results.append({"error": f"{type(e).__name__}: {e}"[:4000]})
-    print(json.dumps(results))
+            os.kill(target, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    os.waitpid(pid, 0)
+
+
+def _reply(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        facts, cubin = compile_here(job)
+    except Exception as e:  # the parent names the kernel; one that fails must not lose the others
+        return {"error": f"{type(e).__name__}: {e}"[:4000]}
+    return {"facts": asdict(facts), "cubin": base64.b64encode(cubin).decode()}
+
+
+def main() -> None:
+    """The child: jobs as JSON on standard input; on standard output one line of JSON a job, as each is done."""
+    from triton.runtime import cache
+
+    orders = json.load(sys.stdin)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    key = getattr(cache, "triton_key", None)
+    if key is not None:  # seconds, and remembered: once here and not in every fork
+        key()
+    run_pool(orders["jobs"], _reply, orders["workers"], orders["timeout"],
+             lambda i, reply: print(json.dumps({"i": i, **reply}), flush=True))
 
 
 if __name__ == "__main__":

@@ -1,43 +1,40 @@
-"""From the text of a Triton kernel to a function, and from a function to a launch: compiled or interpreted.
+"""A launch: of a kernel with arrays and numbers, compiled or interpreted.
 
-With TRITIUM_GPU=interpret every kernel runs in Triton's interpreter on host memory. A process is either interpreted
-or compiled, never both, because Triton decides when its own library is imported.
+Compiled, it is a look-up (kernel, dtypes, which pointers divide by 16, constexprs, target), at most once the store or
+the compiler, and a call of the driver. A specialisation never depends on the value of a run-time number, so how many
+there are is ours to choose and to count.
 """
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import importlib.util
-import linecache
+import json
 import math
-import os
-import sys
-import tempfile
 import threading
-import types
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..context import GPU_MODE
-from ..errors import ContextError, OperatorError, ParameterError, ShapeError
+from ..errors import ContextError, ParameterError
+from . import triton_load, triton_store
+from .triton_driver import MAX_PROGRAMS, check_grid, driver
+from .triton_job import Job
+from .triton_kernel import Kernel, Name
+from .triton_load import HEADER, INTERPRET, cache_dir, load, write_source
 
-#: Whether kernels run in Triton's interpreter.
-INTERPRET = GPU_MODE == "interpret"
-if INTERPRET:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton's own library is decorated, so before anyone imports it
+__all__ = ["HEADER", "HERE", "INTERPRET", "MAX_PROGRAMS", "Flavour", "block_for", "bound", "cache_dir", "cdiv", "check_triton",
+           "interpreting", "launch", "load", "name_of", "next_power_of_2", "record", "specialisations", "target", "write_source"]
 
-#: Every generated file starts with this; kernels see nothing else.
-HEADER = "import triton\nimport triton.language as tl\n\n\n"
-
-MAX_PROGRAMS = 2**31 - 1  # above it, Triton's own launcher starts nothing and says nothing
 _INT32 = range(-(2**31), 2**31)
 _lock = threading.RLock()  # the interpreter keeps its grid position in one global
-_loaded: dict[tuple[str, str], Any] = {}
+_ready: dict[tuple, tuple[Callable[..., None], tuple[int, int]]] = {}
+_recording = threading.local()
+_recorders: list[Any] = []  # those at work, in any thread
 
 
 def cdiv(a: int, b: int) -> int:
@@ -70,137 +67,228 @@ class Flavour:
 HERE = Flavour(INTERPRET)
 
 
+def interpreting() -> bool:
+    """Whether the launches that are made now are interpreted (those that are only recorded are not)."""
+    return INTERPRET and getattr(_recording, "to", None) is None
+
+
 def block_for(n: int, compiled: int = 1024) -> int:
-    """Elements one program should take of n, in this process."""
-    return HERE.block(n, compiled)
-
-
-def cache_dir() -> Path:
-    """Where generated kernel files are kept: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
-    given = os.environ.get("TRITIUM_CACHE_DIR")
-    return Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"
-
-
-def write_source(source: str, name: str) -> Path | None:
-    """The content-addressed file that holds source; None where the cache folder cannot be written.
-
-    The file appears whole or not at all, and a file that was changed since is replaced.
-    """
-    path = cache_dir() / f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:24]}.py"
-    try:
-        if path.exists() and path.read_text() == source:
-            return path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "w") as f:
-            f.write(source)
-        os.replace(temporary, path)
-    except OSError:
-        return None
-    return path
-
-
-def load(source: str, name: str) -> Any:
-    """The jit function called name that source defines. The same source gives the same function.
-
-    source: Python text; HEADER is put before it unless it imports triton itself.
-    Raises: ContextError when triton is missing or was imported compiled in an interpreted process;
-        OperatorError when source defines no such name.
-    """
-    key = (source, name)
-    with _lock:
-        found = _loaded.get(key)
-        if found is None:
-            found = _loaded[key] = _define(source, name)
-    return found
-
-
-def _define(source: str, name: str) -> Any:
-    check_triton()
-    if not source.startswith("import triton"):
-        source = HEADER + source
-    path = write_source(source, name)
-    digest = hashlib.sha256(source.encode()).hexdigest()[:24]
-    filename = str(path) if path else f"<tritium {name} {digest}>"
-    if path is None:  # mtime None: linecache.checkcache leaves the entry alone
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    module = types.ModuleType(f"tritium_kernel_{name}_{digest}")
-    module.__file__ = filename
-    sys.modules[module.__name__] = module  # inspect finds the text of a function through its module
-    exec(compile(source, filename, "exec"), module.__dict__)
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        raise OperatorError(f"load: the source defines no {name!r}: {source[:80]!r}.") from None
+    """Elements one program should take of n, here."""
+    return Flavour(interpreting()).block(n, compiled)
 
 
 def check_triton() -> None:
-    """Raise ContextError unless triton is here, and interpreted exactly if this process is."""
-    if importlib.util.find_spec("triton") is None:
-        raise ContextError('load: triton is not installed. Install it with pip install "tritium[gpu]", or use cpu(0).')
-    import triton.language as tl
+    """Raise ContextError where kernels can neither be interpreted nor compiled nor found in the store.
 
-    interpreted = type(tl.cdiv).__name__ == "InterpretedFunction"
-    if interpreted != INTERPRET:
-        was, want = ("interpreted", "compiled") if interpreted else ("compiled", "interpreted")
-        raise ContextError(
-            f"load: triton was imported {was}, but TRITIUM_GPU={GPU_MODE} needs it {want}. "
-            f"Import tritium before triton, and leave TRITON_INTERPRET alone."
-        )
-    if INTERPRET:
-        _mend_interpreter()
-
-
-def _mend_interpreter() -> None:
-    """Let loops run up to a scalar: the interpreter holds scalars as arrays [1], which newer NumPy turns into no int.
-
-    Triton 3.9 needs no mending.
+    Imports triton only in an interpreted process.
     """
-    from triton.runtime import interpreter
-
-    original = interpreter._patch_lang_tensor
-    if getattr(original, "mended", False):
-        return
-
-    def patch(tensor: Any, scope: Any) -> None:
-        original(tensor, scope)
-        scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
-
-    patch.mended = True  # type: ignore[attr-defined]
-    interpreter._patch_lang_tensor = patch
+    if INTERPRET:
+        triton_load.check_triton()
+    elif importlib.util.find_spec("triton") is None and not triton_store.folder().exists():
+        raise ContextError('load: triton is not installed. Install it with pip install "tritium[gpu]", or use cpu(0).')
 
 
-def launch(
-    fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, stream: Any = None, **constexprs: Any
-) -> None:
+def target(device: int = 0) -> int:
+    """The compute capability, times ten, that launches here are compiled for; 90 where no GPU says otherwise."""
+    recorder = getattr(_recording, "to", None)
+    if recorder is not None:
+        return recorder.target
+    return driver().capability(device) if GPU_MODE == "cuda" else 90
+
+
+def multiprocessors(device: int = 0) -> int:
+    """How many multiprocessors launches here have; 132 where no GPU says otherwise."""
+    here = GPU_MODE == "cuda" and getattr(_recording, "to", None) is None
+    return driver().multiprocessors(device) if here else 132
+
+
+def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_stages: int = 3, stream: Any = None,
+           space: Any = None, **constexprs: Any) -> None:
     """Run fn once per point of grid.
 
-    args:    tensors, ints, floats, in the order of fn's parameters. An int must fit int32 unless its parameter is
-             annotated tl.int64.
-    stream:  what the engine runs on, entered around the launch if it has `enter()`; else it is the current one already.
+    fn:      a Kernel (triton_kernel.py), or a function of Triton's own.
+    args:    tensors, ints, floats, in the order of fn's parameters, tensors first. An int must fit int32 unless its
+             parameter is annotated tl.int64.
+    stream:  what the engine runs on; None is the default stream.
+    space:   the RunContext's, for kernels that need scratch memory of their own (tensor descriptors).
     A grid with a zero in it runs nothing. Raises ShapeError for too many programs, ParameterError for an int that
     does not fit.
     """
-    programs = math.prod(grid)
-    if programs == 0:
+    if type(fn) is Kernel and not INTERPRET and (not _recorders or getattr(_recording, "to", None) is None):
+        device, handle = (0, 0) if stream is None else (stream.device_index, stream.cuda_stream)
+        addresses: list[int] = []
+        key: list[Any] = [fn, device, num_warps, num_stages, *constexprs.values()]
+        arrays = fn.arrays
+        if arrays < 0:
+            arrays = fn.arrays = sum(hasattr(a, "data_ptr") for a in args)
+        for a in args[:arrays]:
+            address = a.data_ptr()
+            addresses.append(address)
+            key += (a.dtype, address & 15 == 0)
+        if 0 in grid:
+            return
+        found = _ready.get(tuple(key))
+        if found is None:
+            found = _ready[tuple(key)] = _resolve(fn, args, constexprs, num_warps, num_stages, device)
+        run, (size, alignment) = found
+        if not size:
+            run(handle, grid, *addresses, *args[arrays:])
+            return
+        if space is None:
+            raise ParameterError(f"{fn.name}: needs {size} bytes of scratch a program. Give launch(space=run.space).")
+        memory = space((math.prod(grid) * size + alignment,), np.dtype("uint8"))
+        run(handle, grid, *addresses, *args[arrays:], scratch=cdiv(memory.data_ptr(), alignment) * alignment)
         return
-    if programs > MAX_PROGRAMS or min(grid) < 0:
-        raise ShapeError(
-            f"{name_of(fn)}: a grid of {' x '.join(map(str, grid))} is {programs} programs, the limit is "
-            f"{MAX_PROGRAMS}. Use larger blocks."
-        )
+    if _recorded(fn, grid, args, constexprs, num_warps, num_stages):
+        return
+    if math.prod(grid) == 0:
+        return
+    check_grid(name_of(fn), grid)
+    if isinstance(fn, Kernel):
+        fn = fn.function()
+        constexprs = {k: v.real() if isinstance(v, Name) else v for k, v in constexprs.items()}
     _check_ints(fn, args)
     if INTERPRET:
         with _lock, np.errstate(all="ignore"):
             fn[tuple(grid)](*map(_host_value, args, _annotations(fn)), **constexprs)
     else:
         with stream.enter() if hasattr(stream, "enter") else nullcontext():
-            fn[tuple(grid)](*args, num_warps=num_warps, **constexprs)
+            fn[tuple(grid)](*args, num_warps=num_warps, num_stages=num_stages, **constexprs)
 
 
+# ---- compiled: from arguments to a job, from a job to a function -------------------------------------------------------
+_SIGNATURE = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "bool": "i1", "int8": "i8",
+              "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32",
+              "uint64": "u64"}
+_WIDE_TYPES = {"int64": "i64", "float64": "fp64"}
+
+
+def job_of(fn: Any, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
+           target: int) -> Job:
+    """What must be compiled for a launch. Of run-time numbers only the kind matters, never the value."""
+    signature, aligned = {}, []
+    for name, a in zip(fn.arg_names, args):
+        if hasattr(a, "data_ptr"):
+            signature[name] = "*" + _SIGNATURE[str(a.dtype).removeprefix("torch.")]
+            if a.data_ptr() % 16 == 0:
+                aligned.append(name)
+        else:
+            usual = "fp32" if isinstance(a, float) else "i32"
+            signature[name] = _WIDE_TYPES.get(fn.annotations[name], usual)
+    return Job(fn.source, fn.name, signature, dict(constexprs), target, tuple(aligned), num_warps, num_stages)
+
+
+def _resolve(fn: Kernel, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
+             device: int) -> tuple[Callable[..., None], tuple[int, int]]:
+    """What launches (stream handle, grid, *values), and the scratch each program needs: (bytes, alignment).
+
+    From the store, else compiled here and now.
+    """
+    job = job_of(fn, args, constexprs, num_warps, num_stages, driver().capability(device))
+    digest = job.digest()
+    found = triton_store.find(digest)
+    if found is None:
+        from .triton_compile import compile_here
+
+        found = compile_here(json.loads(json.dumps(job.to_json())))
+        triton_store.keep(digest, *found)
+    return driver().function(*found, device).launch, found[0].scratch
+
+
+def bound(fn: Kernel, arrays: Sequence[Any], constexprs: dict[str, Any], numbers: Sequence[float] = (), *, num_warps: int = 4,
+          num_stages: int = 3, device: int = 0) -> Callable[..., None]:
+    """The function (stream handle, grid, *addresses, *numbers) of a specialisation, for callers that launch it often.
+
+    arrays: any with the dtypes and the alignment to launch with; numbers: any of their kinds.
+    """
+    run, scratch = _resolve(fn, [*arrays, *numbers], constexprs, num_warps, num_stages, device)
+    assert not scratch[0], fn
+    return run
+
+
+def specialisations() -> dict[str, int]:
+    """How many specialisations of each kernel this process has launched."""
+    counts: dict[str, int] = {}
+    for key in _ready:
+        counts[key[0].name] = counts.get(key[0].name, 0) + 1
+    return counts
+
+
+# ---- recording: which kernels an operator would launch ------------------------------------------------------------------
+class Recorder:
+    """Jobs instead of launches, each once. launches: per launch (job, grid)."""
+
+    def __init__(self, target: int):
+        self.target = target
+        self.launches: list[tuple[Job, tuple[int, ...]]] = []
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [job for i, (job, _) in enumerate(self.launches) if job not in [j for j, _ in self.launches[:i]]]
+
+
+class FakeArray:
+    """An array of a launch that is only recorded: shape and dtype, and an address that divides by 256 (or not)."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any, address: int = 1 << 12):
+        self.shape, self.dtype, self._address = tuple(shape), FakeDtype(np.dtype(dtype).name), address
+        self.is_cuda = True
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+class FakeDtype:
+    """Looks like torch's dtype of that name."""
+
+    def __init__(self, name: str):
+        self.name, self.is_floating_point = name, "float" in name
+
+    def __str__(self) -> str:
+        return f"torch.{self.name}"
+
+
+class FakeRun:
+    """A RunContext for recording."""
+
+    stream = None
+
+    def space(self, shape: Sequence[int], dtype: Any) -> FakeArray:
+        return FakeArray(shape, dtype)
+
+
+@contextlib.contextmanager
+def record(target: int = 90) -> Iterator[Recorder]:
+    """Within, this thread's launches are written down for a compute capability (times ten) and not made.
+
+    Triton need not be here. Give kernels FakeRun and FakeArray.
+    """
+    previous = getattr(_recording, "to", None)
+    _recording.to = recorder = Recorder(target)
+    _recorders.append(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorders.remove(recorder)
+        _recording.to = previous
+
+
+def _recorded(fn: Any, grid: Sequence[int], args: Sequence[Any], constexprs: dict[str, Any], num_warps: int,
+              num_stages: int) -> bool:
+    recorder = getattr(_recording, "to", None)
+    if recorder is None:
+        return False
+    recorder.launches.append((job_of(fn, args, constexprs, num_warps, num_stages, recorder.target), tuple(grid)))
+    return True
+
+
+# ---- interpreted -----------------------------------------------------------------------------------------------------
 def name_of(fn: Any) -> str:
-    """The name a jit function was defined with."""
-    return getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "kernel")
+    """The name a kernel was defined with."""
+    return getattr(fn, "name", None) or getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "kernel")
 
 
 def _annotations(fn: Any) -> list[str]:

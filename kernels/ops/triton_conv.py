@@ -9,10 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import triton
-import triton.language as tl
-
 from ..op import Req
+from ..triton_kernel import tl, triton
 from ..triton_launch import cdiv, launch
 from .triton_gemm import tile, wide
 

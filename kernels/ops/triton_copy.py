@@ -6,9 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import triton
-import triton.language as tl
-
+from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, launch
 
 _AXES = 6  # after neighbouring axes that step alike are merged

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
-import triton.language as tl
-
-from ..triton_launch import INTERPRET, cdiv, launch, next_power_of_2
+from ..triton_kernel import tl, triton
+from ..triton_launch import cdiv, interpreting, launch, next_power_of_2
 
 
 @triton.jit
@@ -61,7 +59,7 @@ def wide(tensor: Any) -> Any:
 
 def tile(n: int, compiled: int, interpreted: int = 256) -> int:
     """Block along an axis of n: at least 16, a power of two; large in the interpreter."""
-    return max(16, min(next_power_of_2(n), interpreted if INTERPRET else compiled))
+    return max(16, min(next_power_of_2(n), interpreted if interpreting() else compiled))
 
 
 def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,

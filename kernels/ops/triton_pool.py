@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 
 from ...dtype import as_dtype
+from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, launch
 from .pooling import finite_lowest
 from .triton_conv import strides, three

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 
 from ..op import Req, Shape
 from ..philox import uniform_bits
+from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, launch
 from .triton_gemm import wide
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 
-from ..triton_launch import INTERPRET, cdiv, launch, next_power_of_2
+from ..triton_kernel import tl, triton
+from ..triton_launch import cdiv, interpreting, launch, next_power_of_2
 from .triton_gemm import wide
 
 
@@ -118,8 +117,8 @@ def _loss(y, label, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignore
 
 def _blocks(rows: int, n: int) -> tuple[int, int]:
     """Rows and columns of one program."""
-    columns = max(16, min(next_power_of_2(n), 1 << 14 if INTERPRET else 1 << 12))
-    budget = (1 << 17 if INTERPRET else 1 << 12) // columns
+    columns = max(16, min(next_power_of_2(n), 1 << 14 if interpreting() else 1 << 12))
+    budget = (1 << 17 if interpreting() else 1 << 12) // columns
     return max(1, min(next_power_of_2(rows), budget)), columns
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import triton
-import triton.language as tl
-
+from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, launch
 from .triton_gemm import wide
 

@@ -147,9 +147,9 @@ def test_a_compiled_kernel_is_launched_inside_its_stream(monkeypatch):
 
     monkeypatch.setattr(triton_launch, "INTERPRET", False)
     launch(Compiled(), (3,), "x", 5, num_warps=8, stream=Stream(), BLOCK=16)
-    assert seen == ["enter", ((3,), ("x", 5), {"num_warps": 8, "BLOCK": 16}), "leave"]
+    assert seen == ["enter", ((3,), ("x", 5), {"num_warps": 8, "num_stages": 3, "BLOCK": 16}), "leave"]
     launch(Compiled(), (3,), "x", 5, stream=object(), BLOCK=16)
-    assert seen[3:] == [((3,), ("x", 5), {"num_warps": 4, "BLOCK": 16})]
+    assert seen[3:] == [((3,), ("x", 5), {"num_warps": 4, "num_stages": 3, "BLOCK": 16})]
 
 
 # ---- guard pages -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""What one launch costs the host, against a CUDA driver that does nothing (tests/kernels/stub_cuda.c): no GPU needed.
+
+    python perf/bench_launch.py [--rounds 7]
+
+Compiles one kernel for sm_90 on its first run; the second finds it in the store, and says whether Triton was imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+os.environ["TRITIUM_GPU"] = "cuda"
+
+import common
+
+STUB = Path(__file__).parents[1] / "tests" / "kernels" / "stub_cuda.c"
+CHAIN = """@triton.jit(do_not_specialize=["n"])
+def chain(x, y, b, out, n: tl.int64, alpha, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n) * alpha + tl.load(y + at, mask=at < n) + tl.load(b + at, mask=at < n)
+    tl.store(out + at, v, mask=at < n)
+"""
+
+
+class Array:
+    """What a launch asks of a tensor."""
+
+    def __init__(self, address: int, dtype: str = "torch.float32"):
+        self.address, self.dtype = address, dtype
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as folder:
+        library = str(Path(folder, "libcuda.so.1"))
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, str(STUB)], check=True)
+        os.environ["TRITIUM_LIBCUDA"] = library
+        from tritium.kernels import triton_launch
+        from tritium.kernels.triton_kernel import kernel_of
+
+        kernel = kernel_of(CHAIN, "chain")
+        arrays = [Array(1 << 20 + i) for i in range(4)]
+        pointers = [a.address for a in arrays]
+
+        def launched() -> None:
+            triton_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+
+        def moved() -> None:
+            triton_launch.launch(kernel, (1025,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+            triton_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+
+        launched()
+        common.say({"bench": "launch", **common.machine(), "triton imported": "triton" in sys.modules})
+        common.emit("launch, 4 arrays and 2 numbers", common.rounds_of(launched, calls=20_000, rounds=rounds))
+        common.emit("two launches on two grids", common.rounds_of(moved, calls=10_000, rounds=rounds))
+        function = triton_launch.bound(kernel, arrays, {"BLOCK": 1024}, [1, 1.5])
+        common.emit("the same, looked up before",
+                    common.rounds_of(lambda: function(0, (1024,), *pointers, 1 << 20, 1.5), calls=20_000, rounds=rounds))
+
+
+if __name__ == "__main__":
+    main()
