@@ -40,7 +40,7 @@ class LabelLoss(OperatorProperty):
     def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
                      outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
         """row_kernel of a body that also gets the class numbers of the columns, as its last value."""
-        classes = views[0][-1] if len(views[0]) > 1 else views[-2][-1]
+        classes = max(v[-1] for v in views)
         column = Spec((1, classes), np.dtype(np.int32))
         inner = row_kernel(body, [*views, column.shape], [result], kept, [*ins, column], outs, reqs, target, self.name)
         if target == "gpu":

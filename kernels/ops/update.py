@@ -12,7 +12,8 @@ from ..lang import maximum, minimum, sign, sqrt
 from ..simple_op import Array, Scalar, simple_op
 
 
-def _clipped(g: Any, bound: float) -> Any:
+def clipped(g: Any, bound: float) -> Any:
+    """g limited to ±bound, if that is positive."""
     return maximum(minimum(g, bound), -bound) if bound > 0 else g
 
 
@@ -20,7 +21,7 @@ def _clipped(g: Any, bound: float) -> Any:
 def sgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                clip_gradient: float = -1.0, lazy_update: bool = True) -> Array:
     """weight - lr (g + wd weight), g the rescaled and clipped gradient."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     return (1 - lr * wd) * weight - lr * g
 
 
@@ -28,7 +29,7 @@ def sgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, resc
 def sgd_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
     """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - lr * wd * weight - lr * g
     return weight + mom, mom
 
@@ -36,17 +37,33 @@ def sgd_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, moment
 @simple_op(differentiable=False, states=("mom",))
 def nag_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983."""
-    g = _clipped(rescale_grad * grad, clip_gradient) + wd * weight
+    """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
+
+    What is kept in mom has wd times the new weight, as MXNet's update in place leaves it.
+    """
+    return _nesterov(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+
+
+def _nesterov(weight: Any, grad: Any, mom: Any, lr: Any, momentum: Any, wd: Any, rescale_grad: Any, bound: float) -> Any:
+    g = clipped(rescale_grad * grad, bound)
     mom = momentum * mom - lr * g
-    return weight + momentum * mom - lr * g, mom
+    moved = weight + momentum * (mom - lr * wd * weight) - lr * (g + wd * weight)
+    return moved, mom - lr * wd * moved
+
+
+@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
+def mp_nag_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
+                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """nag_mom_update on a float32 copy of a half-precision weight."""
+    moved, mom = _nesterov(weight32, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+    return moved, mom, moved
 
 
 @simple_op(differentiable=False, states=("weight32",), free=("weight32",))
 def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                   clip_gradient: float = -1.0, lazy_update: bool = True):
     """sgd_update on a float32 copy of a half-precision weight."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     w = (1 - lr * wd) * weight32 - lr * g
     return w, w
 
@@ -55,7 +72,7 @@ def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd
 def mp_sgd_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
                       wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
     """sgd_mom_update on a float32 copy of a half-precision weight."""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - lr * wd * weight32 - lr * g
     return weight32 + mom, mom, weight32 + mom
 
@@ -68,7 +85,7 @@ def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scal
 
     Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
     """
-    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    g = clipped(rescale_grad * grad + wd * weight, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
     var = beta2 * var + (1 - beta2) * g * g
     return weight - lr * mean / (sqrt(var) + epsilon), mean, var
@@ -78,5 +95,5 @@ def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scal
 def signsgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                    clip_gradient: float = -1.0) -> Array:
     """(1 - lr wd) weight - lr sign(g)"""
-    g = _clipped(rescale_grad * grad, clip_gradient)
+    g = clipped(rescale_grad * grad, clip_gradient)
     return (1 - lr * wd) * weight - lr * sign(g)
