@@ -13,7 +13,7 @@ from ..op import Req, Shape
 from ..property import gpu_module, upcast
 from ..tune_key import Config, Key, key
 
-_FLOPS = 1 << 24  # a product is cut into pieces of about this many multiplications: by its size, never by the threads
+_FLOPS = 1 << 22  # a product is cut into pieces of about this many multiplications: by its size, never by the threads
 
 #: Multiplications of one piece of a product; threads that take part, 0 for all.
 DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
