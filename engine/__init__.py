@@ -10,6 +10,7 @@ from . import resource as resource
 from . import storage as storage
 from .base import Engine as Engine
 from .base import Opr as Opr
+from .checked import CheckedEngine as CheckedEngine
 from .choose import bulk as bulk
 from .choose import current as current
 from .choose import set_bulk_size as set_bulk_size

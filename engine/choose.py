@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable
 
 from ..errors import EngineError, nearest
+from . import guard
 from .base import Engine
+from .checked import CheckedEngine
 from .naive import NaiveEngine
 from .threaded import ThreadedEngine
 
 _KINDS: dict[str, Callable[[], Engine]] = {
     "NaiveEngine": NaiveEngine,
+    "CheckedEngine": CheckedEngine,
     "ThreadedEngine": ThreadedEngine,
     "ThreadedEnginePooled": ThreadedEngine,
     "ThreadedEnginePerDevice": ThreadedEngine,
@@ -52,12 +55,19 @@ def set_bulk_size(size: int) -> int:
     return current().set_bulk_size(size)
 
 
+def _wanted() -> str:
+    return os.environ.get("TRITIUM_ENGINE_TYPE") or os.environ.get("MXNET_ENGINE_TYPE") or "ThreadedEngine"
+
+
+if _wanted() == "CheckedEngine":
+    guard.install()  # arrays made before the engine is first used are guarded too
+
+
 def _make() -> Engine:
     global _current
     with _lock:
         if _current is None:
-            name = os.environ.get("TRITIUM_ENGINE_TYPE") or os.environ.get("MXNET_ENGINE_TYPE")
-            kind = name or "ThreadedEngine"
+            kind = _wanted()
             if kind not in _KINDS:
                 raise EngineError(f"TRITIUM_ENGINE_TYPE: no engine {kind!r}. Known: {', '.join(_KINDS)}."
                                   f"{nearest(kind, _KINDS)}")

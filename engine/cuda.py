@@ -11,7 +11,10 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import threading
+import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ import numpy as np
 from ..context import GPU_MODE, missing_gpu
 from ..dtype import bfloat16
 from ..errors import EngineError
+
+_LOOK = 0.0001  # seconds between looks of a main thread that waits for a device
 
 
 @functools.cache
@@ -100,27 +105,38 @@ def _numpy(tensor: Any) -> np.ndarray:
 
 
 def to_host(tensor: Any) -> np.ndarray:
-    """The values on the host: a copy from a device (waits for its stream), the memory itself when interpreted."""
-    if tensor.is_cuda:
-        torch = _torch()
-        with torch.cuda.stream(stream(tensor.device.index)):
-            tensor = tensor.cpu()
-    return _numpy(tensor)
+    """The values on the host: a copy from a device, through pinned memory; the memory itself when interpreted.
+
+    Waits for the copy and what the calling function's stream did before, without the GIL.
+    """
+    if not tensor.is_cuda:
+        return _numpy(tensor)
+    torch = _torch()
+    s = _stream_here(tensor.device.index, "copy")
+    with torch.cuda.stream(s):
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        tensor.record_stream(s)  # its memory may be dropped meanwhile: not to be used again before this copy is done
+        wait(s.record_event())
+    return np.array(_numpy(host))
 
 
 def from_host(tensor: Any, values: np.ndarray) -> None:
-    """Write host values into tensor: same shape and dtype."""
+    """Write host values into tensor: same shape and dtype. A real copy is enqueued from pinned memory: values are free."""
     if tuple(values.shape) != tuple(tensor.shape):
         raise EngineError(f"cuda.from_host: shapes differ: tensor {tuple(tensor.shape)}, values {values.shape}.")
     if not tensor.is_cuda:
         np.copyto(_numpy(tensor), values, casting="no")
         return
     torch = _torch()
-    values = np.ascontiguousarray(values)
-    host = torch.from_numpy(values.view(np.int16)).view(torch.bfloat16) if values.dtype == bfloat16 else \
-        torch.from_numpy(values)
-    with torch.cuda.stream(stream(tensor.device.index)):
-        tensor.copy_(host)
+    s = _stream_here(tensor.device.index, "copy")
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    np.copyto(_numpy(pinned), values, casting="no")
+    with torch.cuda.stream(s):
+        tensor.copy_(pinned, non_blocking=True)  # torch keeps the pinned memory until the copy is done
+        tensor.record_stream(s)
+    if getattr(_here, "stream", None) is None:  # nobody who comes later knows of this stream
+        wait(s.record_event())
 
 
 def free_bytes(device_id: int) -> int | None:
@@ -143,14 +159,26 @@ def empty_cache(device_id: int) -> int:
 
 
 # ---- streams --------------------------------------------------------------------------------------------------------
+#: What the streams of the interpreted GPU were told, the last ten thousand: ("run", stream, name), ("record", stream,
+#: event), ("wait", stream, event), ("host waits", None, event), ("replay", stream, name).
+log: deque[tuple[str, Any, Any]] = deque(maxlen=10_000)
+
+
+class FakeEvent:
+    """A moment of a FakeStream."""
+
+    def __init__(self, on: FakeStream):
+        self.on = on
+
+
 class FakeStream:
     """Stands for a stream when the GPU is interpreted: everything is done when it is called, and recorded.
 
     calls: the last thousand names given to `record`.
     """
 
-    def __init__(self, device_id: int):
-        self.device_id = device_id
+    def __init__(self, device_id: int, kind: str = "compute"):
+        self.device_id, self.kind = device_id, kind
         self.calls: deque[str] = deque(maxlen=1000)
 
     def record(self, name: str) -> None:
@@ -161,16 +189,109 @@ class FakeStream:
         """Nothing is outstanding, ever."""
 
     def __repr__(self) -> str:
-        return f"FakeStream(gpu({self.device_id}))"
+        return f"FakeStream(gpu({self.device_id}), {self.kind})"
 
 
 @functools.cache
-def stream(device_id: int) -> Any:
-    """The stream that functions for a GPU context enqueue on. Raises ContextError for a GPU that is not there."""
+def stream(device_id: int, kind: str = "compute") -> Any:
+    """The stream that functions for a GPU context enqueue on. Raises ContextError for a GPU that is not there.
+
+    kind: "compute", "copy", or "priority", whose kernels overtake others on the device.
+    """
     torch = _need(device_id)
-    return torch.cuda.Stream(device_id) if is_real() else FakeStream(device_id)
+    return torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else \
+        FakeStream(device_id, kind)
 
 
-def run_on(s: Any) -> Any:
-    """A context manager in which work is enqueued on stream s; does nothing for None and for a FakeStream."""
-    return contextlib.nullcontext() if s is None or isinstance(s, FakeStream) else _torch().cuda.stream(s)
+@contextlib.contextmanager
+def run_on(s: Any) -> Iterator[None]:
+    """Work inside is enqueued on stream s. Does nothing for None."""
+    before = getattr(_here, "stream", None)
+    _here.stream = s if s is not None else before
+    try:
+        if s is None or isinstance(s, FakeStream):
+            yield
+        else:
+            with _torch().cuda.stream(s):
+                yield
+    finally:
+        _here.stream = before
+
+
+_here = threading.local()
+
+
+def _stream_here(device_id: int, kind: str) -> Any:
+    """The stream that the calling function was given, or else the device's of this kind."""
+    s = getattr(_here, "stream", None)
+    return s if s is not None else stream(device_id, kind)
+
+
+def record(s: Any, name: str) -> Any:
+    """An event: the moment when all that was enqueued on s, lastly work called name, is done."""
+    if isinstance(s, FakeStream):
+        event = FakeEvent(s)
+        log.append(("run", s, name))
+        log.append(("record", s, event))
+        return event
+    return s.record_event()
+
+
+def stream_waits(s: Any, event: Any) -> None:
+    """What is enqueued on s from now on starts after event. Returns at once."""
+    if isinstance(s, FakeStream):
+        log.append(("wait", s, event))
+    else:
+        s.wait_event(event)
+
+
+def wait(event: Any) -> None:
+    """Block until event, without the GIL; the main thread looks for Ctrl-C meanwhile."""
+    if isinstance(event, FakeEvent):
+        log.append(("host waits", None, event))
+    elif threading.current_thread() is threading.main_thread():
+        while not event.query():
+            time.sleep(_LOOK)
+    else:
+        event.synchronize()
+
+
+def synchronize(s: Any) -> None:
+    """Block until s has nothing left to do."""
+    if isinstance(s, FakeStream):
+        s.synchronize()
+    else:
+        wait(s.record_event())
+
+
+class Graph:
+    """Work enqueued once and replayed with one call: a CUDA graph; when interpreted, the function called again.
+
+    What is captured keeps its addresses: arrays it uses must stay where they are, and no memory may be allocated in it.
+    """
+
+    def __init__(self, device_id: int, name: str = "graph"):
+        self.device_id, self.name = device_id, name
+        self._fn: Callable[[], Any] | None = None
+        self._graph: Any = None
+
+    def capture(self, fn: Callable[[], Any]) -> None:
+        """Record what fn() enqueues on the compute stream. A real device records only: replay does it the first time."""
+        torch = _need(self.device_id)
+        self._fn = fn
+        if is_real():
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=stream(self.device_id)):
+                fn()
+
+    def replay(self) -> None:
+        """Enqueue it on the calling function's stream. Raises EngineError before capture."""
+        if self._fn is None:
+            raise EngineError(f"cuda.Graph: {self.name} was replayed before it was captured. Call capture(fn) first.")
+        s = _stream_here(self.device_id, "compute")
+        if self._graph is not None:
+            with _torch().cuda.stream(s):
+                self._graph.replay()
+        else:
+            log.append(("replay", s, self.name))
+            self._fn()

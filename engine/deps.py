@@ -21,15 +21,17 @@ class Var:
     held:     readers holding it now; -1 is one writer.
     queue:    task, is_write, task, is_write ... not yet granted, in order; None when nobody waits.
     failure:  what spoiled the resource, until it is raised or written anew.
+    marks:    work on it that was enqueued on a GPU stream, see streams.py; None: nothing.
     """
 
-    __slots__ = ("__weakref__", "deleted", "failure", "held", "queue")
+    __slots__ = ("__weakref__", "deleted", "failure", "held", "marks", "queue")
 
     def __init__(self) -> None:
         self.held = 0
         self.queue: deque[Any] | None = None
         self.failure: Failure | None = None
         self.deleted = False
+        self.marks: Any = None
 
 
 class Task:

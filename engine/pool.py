@@ -62,7 +62,7 @@ class Pool:
 
     def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: Helpers):
         self.engine, self.ctx, self.kind, self.size, self.stream = engine, ctx, kind, size, stream
-        self._helpers = helpers
+        self.run = RunContext(ctx, stream, helpers)
         self._reset()
 
     def _reset(self) -> None:
@@ -112,10 +112,6 @@ class Pool:
         else:
             lock.release()
 
-    def run_context(self) -> RunContext:
-        """For a function that runs on a thread other than the workers."""
-        return RunContext(self.ctx, self.stream, self._helpers)
-
     def busy(self) -> bool:
         """Whether a worker executes something."""
         return any(_running.get(t.ident or 0) is not None for t in self._threads)
@@ -162,7 +158,7 @@ class Pool:
 
     def _serve_here(self) -> None:
         """Do what waits in the calling thread."""
-        run = self.run_context()
+        run = self.run
         while (task := self._take()) is not _NOTHING:
             if task is not None:
                 before = enter(task)
@@ -216,7 +212,7 @@ class Pool:
             _running.pop(me, None)
 
     def _serve(self, me: int) -> None:
-        engine, run = self.engine, self.run_context()
+        engine, run = self.engine, self.run
         running, ranked, execute, pump_for = _running, self._ranked, engine.execute, engine.pump_for
         bed = allocate_lock()
         bed.acquire()

@@ -102,6 +102,7 @@ def get_space(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Space:
         elif slot.block.nbytes < nbytes:
             # queued functions keep the old bytes alive through their arrays
             slot.block = storage.alloc(nbytes, ctx)
+        storage.guard(slot.block, slot.var)
         return Space(storage.view(slot.block, 0, shape, dtype), slot.var)
 
 

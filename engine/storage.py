@@ -37,6 +37,8 @@ class Stats(NamedTuple):
 
 #: Called with (ctx, bytes in use, bytes pooled) after every change, the pool's lock held: the profiler's.
 observers: list[Callable[[Context, int, int], None]] = []
+#: CheckedEngine's, while there is one: told of vars and views, see guard.py.
+guardian: Any = None
 
 
 class Block:
@@ -79,8 +81,16 @@ def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
     if offset < 0 or offset + nbytes > block.nbytes:
         raise EngineError(f"storage.view: {nbytes:,} bytes at offset {offset:,} do not fit in {block}.")
     if block.ctx.is_gpu:
-        return cuda.view(block.memory, offset, shape, dtype)
-    return np.ndarray(shape, dtype, block.memory, offset)
+        made = cuda.view(block.memory, offset, shape, dtype)
+    else:
+        made = np.ndarray(shape, dtype, block.memory, offset)
+    return made if guardian is None else guardian.view(block, made)
+
+
+def guard(block: Block, var: Any) -> None:
+    """Say that var stands for the bytes of block: CheckedEngine then catches functions that use them undeclared."""
+    if guardian is not None:
+        guardian.guard(block, var)
 
 
 def array(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Any:

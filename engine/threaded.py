@@ -19,7 +19,7 @@ from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from . import backlog, costs, cuda
+from . import backlog, costs, cuda, streams
 from .base import Engine, number_from
 from .blas import limit_blas
 from .complete import Completion
@@ -30,7 +30,7 @@ from .pool import Pool, current_task, enter, leave, this_pool
 from .run import Helpers, RunContext
 
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
-_GPU_KINDS = {"compute": "compute", "copy": "copy", "io": "io", "priority": "compute"}
+_STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
 
 
 class ThreadedEngine(Engine):
@@ -53,6 +53,7 @@ class ThreadedEngine(Engine):
         self._finished: deque[Task] = deque()
         self._lock = allocate_lock()
         self._pending = 0
+        self._on_gpu = False  # whether anything was ever pushed to a GPU
         self._few, self._many = 0, backlog.MANY
         self._idlers: list[LockType] = []
         self._pools: dict[tuple[str, int, str], Pool] = {}
@@ -167,12 +168,16 @@ class ThreadedEngine(Engine):
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         try:
+            if self._on_gpu:
+                streams.before(task, run.stream)
             if task.wants_complete:
                 self._begin(task, run)
                 if profiler is not None:
                     profiler.ended(task, start)
             else:
                 task.fn(run)  # type: ignore[misc]
+                if run.stream is not None:
+                    streams.after(task, run.stream)
                 if profiler is not None and len(ran := profiler.ran) < profiler.most:
                     ran += (task, get_ident(), start, perf_counter_ns())  # `ended`, written out
                 elif profiler is not None:
@@ -188,10 +193,13 @@ class ThreadedEngine(Engine):
                 raise
 
     def _execute_inline(self, task: Task) -> None:
-        before = enter(task)
+        before, lane = enter(task), task.lane
         try:
-            with cuda.run_on(task.lane.stream):
-                self.execute(task, task.lane.run_context(), inline=True)
+            if lane.stream is None:
+                self.execute(task, lane.run, inline=True)
+            else:
+                with cuda.run_on(lane.stream):
+                    self.execute(task, lane.run, inline=True)
         finally:
             leave(before)
 
@@ -215,6 +223,8 @@ class ThreadedEngine(Engine):
         self._handed_on.pop(task, None)
         if error is not None:
             self._fail(task, error)
+        if task.lane.stream is not None:
+            streams.after(task, task.lane.stream)
         if self._profiler is not None:
             self._profiler.completed(task)
         self._finish(task)
@@ -230,8 +240,8 @@ class ThreadedEngine(Engine):
     def _new_pool(self, ctx: Context, kind: str) -> Pool:
         stream = None
         if ctx.is_gpu:
-            kind = _GPU_KINDS[kind]
-            stream = cuda.stream(ctx.device_id)  # raises ContextError if there is no such GPU
+            stream = cuda.stream(ctx.device_id, _STREAMS[kind])  # raises ContextError if there is no such GPU
+            self._on_gpu = True
         size = self.workers if kind == "compute" and not ctx.is_gpu else 1
         pool = Pool(self, ctx, kind, size, stream, self._helpers)
         return self._pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
@@ -241,6 +251,8 @@ class ThreadedEngine(Engine):
         if self._bulks:
             self.flush()
         if self._is_settled(var):
+            if self._on_gpu:
+                streams.settle(var)
             if var.failure is not None:
                 self._raise_marked(var, var.failure)
             return
@@ -255,6 +267,8 @@ class ThreadedEngine(Engine):
         if not woken.acquire(False) and not self._help(var, woken):
             with _standing_in():
                 block(woken)
+        if self._on_gpu:
+            streams.settle(var)
         if profiler is not None:
             profiler.waited(start, var)
         if task.failure is not None:
@@ -326,6 +340,9 @@ class ThreadedEngine(Engine):
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         idle = block(woken, timeout)
+        if self._on_gpu and idle:
+            for stream in {pool.stream for pool in list(self._pools.values()) if pool.stream is not None}:
+                cuda.synchronize(stream)
         if profiler is not None:
             profiler.waited(start, None)
         return idle
@@ -378,6 +395,7 @@ class ThreadedEngine(Engine):
         self._lock = allocate_lock()
         self._failure_lock = threading.RLock()
         self._idlers.clear()
+        streams.forget()
         for pool in self._pools.values():
             pool.forget()
         self._helpers.forget()
