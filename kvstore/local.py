@@ -13,7 +13,7 @@ from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, empty
 from .base import Key, KVStore, MakesUpdater, Updater, pairs
-from .work import add_up, copy
+from .work import add_up, add_up_all, copy, copy_all
 
 
 class LocalKVStore(KVStore):
@@ -66,8 +66,15 @@ class LocalKVStore(KVStore):
                 stored = self._values[k] = stored.copyto(arrays[0].context)
             if self._updater is None:
                 add_up(arrays, stored, priority)
-            else:
-                self._updater(k, _sum(arrays, stored.context, priority), stored)
+        if self._updater is None:
+            return
+        if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's: it takes all keys in one update
+            sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)
+            self._updater([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
+            return
+        for k, arrays in todo:
+            stored = self._values[k]
+            self._updater(k, _sum(arrays, stored.context, priority), stored)
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         what = "KVStore.pull"
@@ -77,9 +84,7 @@ class LocalKVStore(KVStore):
         for k, arrays in todo:
             for a in arrays:
                 _fits(what, k, self._stored(what, k), a)
-        for k, arrays in todo:
-            for a in arrays:
-                copy(self._values[k], a, priority)
+        copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority)
 
     def barrier(self) -> None:
         for value in self._values.values():

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import engine
-from ..ndarray import NDArray
+from ..context import Context
+from ..ndarray import NDArray, empty
 from ..ndarray.move import host, store_host
 
 
@@ -22,7 +23,7 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
         else:
             store_host(dst, host(src))
 
-    _push("kvstore.copy", run, [src], dst, priority)
+    _push("kvstore.copy", run, [src], [dst], priority)
 
 
 def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
@@ -36,17 +37,62 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
             dst += a.as_in_context(dst.context)
         return
 
-    def run(_: Any) -> None:
-        total = dst._device()
-        np.copyto(total, host(arrays[0]))
-        with np.errstate(all="ignore"):  # an overflow shows as inf, as it does in every other addition
-            for a in arrays[1:]:
-                np.add(total, host(a), out=total)
-
-    _push("kvstore.add_up", run, arrays, dst, priority)
+    _push("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority)
 
 
-def _push(name: str, run: Any, reads: Sequence[NDArray], dst: NDArray, priority: int) -> None:
-    var = dst._chunk.var
-    const = [v for v in dict.fromkeys(a._chunk.var for a in reads) if v is not var]
-    engine.current().push_sync(run, dst.context, const, [var], priority=priority, name=name)
+def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0) -> None:
+    """dst = src for every (src, dst): one engine function for each context that is written to."""
+    groups: dict[Context, list[tuple[NDArray, NDArray]]] = {}
+    for src, dst in pairs:
+        groups.setdefault(dst.context, []).append((src, dst))
+    for group in groups.values():
+        if len(group) == 1 or group[0][1].context.is_gpu:
+            for src, dst in group:
+                copy(src, dst, priority)
+            continue
+
+        def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
+            for src, dst in group:
+                store_host(dst, host(src))
+
+        _push("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority)
+
+
+def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> list[NDArray]:
+    """The sum of each list of arrays, on the context of the array beside it, which is not changed.
+
+    A lone array that is there already is itself. On the host, all of them are one engine function.
+    """
+    found: list[NDArray] = []
+    todo: list[tuple[Sequence[NDArray], NDArray]] = []
+    for arrays, place in sums:
+        if len(arrays) == 1 and arrays[0].context == place.context:
+            found.append(arrays[0])
+            continue
+        total = empty(arrays[0].shape, ctx=place.context, dtype=arrays[0].dtype)
+        found.append(total)
+        if place.context.is_gpu:
+            add_up(arrays, total, priority)
+        else:
+            todo.append((arrays, total))
+    if todo:
+        def run(_: Any) -> None:
+            for arrays, total in todo:
+                _add(arrays, total)
+
+        _push("kvstore.add_up", run, [a for arrays, _ in todo for a in arrays], [t for _, t in todo], priority)
+    return found
+
+
+def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
+    out = total._device()
+    np.copyto(out, host(arrays[0]))
+    with np.errstate(all="ignore"):  # an overflow shows as inf, as it does in every other addition
+        for a in arrays[1:]:
+            np.add(out, host(a), out=out)
+
+
+def _push(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int) -> None:
+    mutable = list(dict.fromkeys(a._chunk.var for a in writes))
+    const = [v for v in dict.fromkeys(a._chunk.var for a in reads) if v not in mutable]
+    engine.current().push_sync(run, writes[0].context, const, mutable, priority=priority, name=name)

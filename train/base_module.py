@@ -212,17 +212,15 @@ class BaseModule:
                 self.forward_backward(data_batch)
                 self.update()
                 self.update_metric(eval_metric, data_batch.label)
-                if may_warn and getattr(eval_metric, "saw_nan", False):
-                    may_warn = False
-                    warnings.warn(f"fit: the loss became NaN: epoch {epoch}, batch {nbatch}: an output that the metric "
-                                  f"reads holds a NaN. Lower the learning rate, or look for a NaN in the data.",
-                                  RuntimeWarning, stacklevel=2)
+                may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
                 if monitor is not None:
                     monitor.toc_print()
                 _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
             if nbatch < 0:
                 raise MXNetError(f"fit: train_data gave no batch in epoch {epoch}.")
-            for name, value in eval_metric.get_global_name_value():
+            train_values = eval_metric.get_global_name_value()
+            may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
+            for name, value in train_values:
                 self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, value)
             self.logger.info("Epoch[%d] Time cost=%.3f", epoch, time.perf_counter() - tic)
             self._end_epoch(epoch, epoch_end_callback)
@@ -232,6 +230,16 @@ class BaseModule:
                 for name, value in result:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
             train_data.reset()
+
+    def _warn_of_nan(self, eval_metric: Any, epoch: int) -> bool:
+        """Warn if the metric saw a NaN. It counts while training goes on, so the batch it names may lie some back."""
+        if not getattr(eval_metric, "saw_nan", False):
+            return False
+        batch = eval_metric.nan_update // max(1, len(getattr(self, "_context", ())))
+        warnings.warn(f"fit: the loss became NaN: epoch {epoch}, batch {batch}: an output that the metric "
+                      f"reads holds a NaN. Lower the learning rate, or look for a NaN in the data.",
+                      RuntimeWarning, stacklevel=3)
+        return True
 
     def _end_epoch(self, epoch: int, callbacks: Any) -> None:
         """Bring several devices together: each goes on from their mean. Then the callbacks."""

@@ -2,7 +2,8 @@
 
 A metric adds up `sum_metric` over `num_inst`; their quotient is its value. It does so twice: since the last
 `reset_local` (what Speedometer shows), and since the last `reset` (`global_*`, what an epoch shows).
-All arithmetic is on the host: `as_host` is the one place where a metric waits for the device.
+All arithmetic is on the host, in an engine function of its own: `update` returns at once, and only reading the value
+waits for what was counted.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import engine
+from ..context import cpu
+from ..engine import Var
 from ..errors import ParameterError, ShapeError
+from ..ndarray import NDArray
+from ..ndarray.move import host
 from .registry import Registry
 
 registry = Registry("metric")
@@ -36,11 +42,13 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
 
 
 class EvalMetric:
-    """Base of metrics. Subclasses write `update`, which calls `add`.
+    """Base of metrics. Subclasses write `update`, which changes sum_metric and num_inst and may wait for the arrays; or
+    `count`, which gets the values on the host, calls `add`, and is queued.
 
     name:                        what is printed.
     output_names, label_names:   which outputs and labels `update_dict` picks; all of them if None.
-    saw_nan:                     whether a prediction that this metric looked at held a NaN, since the last reset.
+    saw_nan:                     whether a prediction that was looked at held a NaN, since the last reset.
+    nan_update:                  in which update that was first, from 0.
     """
 
     def __init__(self, name: str, output_names: Sequence[str] | None = None,
@@ -52,24 +60,29 @@ class EvalMetric:
         self.reset()
 
     # ---- counting ---------------------------------------------------------------------------------------------
+    _queued = False  # whether updates were queued since the last wait
+    _var: Any = None
+    _failure: BaseException | None = None
+
     def reset(self) -> None:
         """Forget everything."""
-        self.global_sum_metric: float = 0.0
-        self.global_num_inst: int = 0
+        self.settle()
+        self._global = [0.0, 0]
         self.saw_nan = False
+        self.nan_update = -1
+        self._updates = 0
         self.reset_local()
 
     def reset_local(self) -> None:
         """Forget what was counted since the last reset_local; the epoch's sums stay."""
-        self.sum_metric: float = 0.0
-        self.num_inst: int = 0
+        self.settle()
+        self._sums = [0.0, 0]
 
     def add(self, total: float, count: int) -> None:
         """Count `total` over `count` instances, locally and for the epoch."""
-        self.sum_metric += total
-        self.num_inst += count
-        self.global_sum_metric += total
-        self.global_num_inst += count
+        for sums in (self._sums, self._global):
+            sums[0] += total
+            sums[1] += count
 
     def as_host(self, pred: Any) -> np.ndarray:
         """The host copy of a prediction (waits for it), noting whether it holds a NaN."""
@@ -80,9 +93,59 @@ class EvalMetric:
         return host
 
     # ---- updating -----------------------------------------------------------------------------------------------
-    def update(self, labels: Any, preds: Any) -> None:
-        """Count one batch. labels, preds: lists of arrays, one per output."""
+    def check(self, labels: Any, preds: Any) -> tuple[Any, Any]:
+        """labels and preds as lists; ShapeError at once for what shows without the values."""
+        return check_label_shapes(labels, preds, wrap=True)
+
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
+        """Count one batch of host arrays. Runs on any thread: it must push no work and wait for nothing."""
         raise NotImplementedError(f"{type(self).__name__}.update")
+
+    def update(self, labels: Any, preds: Any) -> None:
+        """Count one batch. labels, preds: lists of arrays, one per output. NDArrays are counted once they are there."""
+        labels, preds = self.check(labels, preds)
+        labels, preds = list(labels or ()), list(preds)
+        number, self._updates = self._updates, self._updates + 1
+        given = [a for a in (*labels, *preds) if isinstance(a, NDArray)]
+        if not given:
+            self._count(labels, preds, number)
+            return
+        if self._var is None:
+            self._var = Var()
+
+        def run(_: Any) -> None:
+            if self._failure is None:
+                try:
+                    self._count(*([host(a) if isinstance(a, NDArray) else a for a in part] for part in (labels, preds)), number)
+                except Exception as e:  # kept for whoever reads the value; the next batches are not counted
+                    self._failure = e
+
+        reads = list(dict.fromkeys(a._chunk.var for a in given))
+        engine.current().push_sync(run, cpu(0), reads, [self._var], name=f"metric {self.name}")
+        self._queued = True
+
+    def _count(self, labels: list[Any], preds: list[Any], number: int) -> None:
+        seen = self.saw_nan
+        self.count(labels, preds)
+        if self.saw_nan and not seen:
+            self.nan_update = number
+
+    def settle(self) -> None:
+        """Wait until everything queued is counted. Raises what went wrong, once."""
+        if self._queued:
+            self._queued = False
+            try:
+                engine.current().wait_for_var(self._var)
+            except BaseException:
+                self._var = None
+                raise
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.settle()
+        return {k: v for k, v in vars(self).items() if k != "_var"}
 
     def update_dict(self, label: dict[str, Any], pred: dict[str, Any]) -> None:
         """Count one batch given by name."""
@@ -91,6 +154,23 @@ class EvalMetric:
         self.update(labels, preds)
 
     # ---- reading ------------------------------------------------------------------------------------------------
+    def _read(part: str, index: int) -> Any:  # type: ignore[misc]
+        def get(self: EvalMetric) -> Any:
+            self.settle()
+            return getattr(self, part)[index]
+
+        def put(self: EvalMetric, value: Any) -> None:
+            getattr(self, part)[index] = value
+
+        return property(get, put)
+
+    #: What `update` adds up, for subclasses that write it: the sum and the number of instances, local and of the epoch.
+    sum_metric = _read("_sums", 0)
+    num_inst = _read("_sums", 1)
+    global_sum_metric = _read("_global", 0)
+    global_num_inst = _read("_global", 1)
+    del _read
+
     def value(self, total: float, count: int) -> float:
         """The metric's value from its sums."""
         return total / count
@@ -151,6 +231,14 @@ class CompositeEvalMetric(EvalMetric):
     @property
     def saw_nan(self) -> bool:  # type: ignore[override]
         return any(m.saw_nan for m in self.metrics)
+
+    @property
+    def nan_update(self) -> int:  # type: ignore[override]
+        return min((m.nan_update for m in self.metrics if m.saw_nan), default=-1)
+
+    def settle(self) -> None:
+        for m in self.metrics:
+            m.settle()
 
     def update(self, labels: Any, preds: Any) -> None:
         for m in self.metrics:

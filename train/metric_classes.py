@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from .metric_base import EvalMetric, _host, check_label_shapes, register, registry
+from .metric_base import EvalMetric, _host, register, registry
 
 Names = Sequence[str] | None
 
@@ -22,8 +22,7 @@ class Accuracy(EvalMetric):
         super().__init__(name, output_names, label_names, axis=axis)
         self.axis = axis
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             label, pred = _host(label), self.as_host(pred)
             if pred.shape != label.shape:
@@ -45,8 +44,7 @@ class TopKAccuracy(EvalMetric):
         self.top_k = top_k
         self.name = f"{name}_{top_k}"
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             if pred.ndim == 1:
@@ -89,8 +87,7 @@ class BinaryMetric(EvalMetric):
         self._local = np.zeros(4)
         super().reset_local()
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         counts, seen = np.zeros(4), 0
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
@@ -162,8 +159,7 @@ class PCC(EvalMetric):
         self._local = np.zeros((0, 0))
         super().reset_local()
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             _same_count(self, truth, pred)
@@ -185,8 +181,7 @@ class Picked(EvalMetric):
         super().__init__(name, output_names, label_names, eps=eps)
         self.eps = eps
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             _same_count(self, truth, pred)
@@ -225,8 +220,7 @@ class Perplexity(EvalMetric):
         self.ignore_label = ignore_label
         self.axis = axis
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             rows = np.moveaxis(pred, self.axis, -1).reshape(-1, pred.shape[self.axis])

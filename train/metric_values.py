@@ -21,8 +21,7 @@ class BatchError(EvalMetric):
         """The error of one batch, from label minus prediction."""
         raise NotImplementedError
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             label, pred = _host(label), self.as_host(pred)
             label, pred = (x.reshape(-1, 1) if x.ndim == 1 else x for x in (label, pred))
@@ -87,8 +86,7 @@ class PearsonCorrelation(EvalMetric):
         self._local = _Moments()
         super().reset_local()
 
-    def update(self, labels: Any, preds: Any) -> None:
-        labels, preds = check_label_shapes(labels, preds, wrap=True)
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
             label, pred = _host(label), self.as_host(pred)
             check_label_shapes(label, pred, shape=True)
@@ -117,8 +115,11 @@ class Loss(EvalMetric):
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names)
 
-    def update(self, labels: Any, preds: Any) -> None:
-        for pred in preds if isinstance(preds, (list, tuple)) else [preds]:
+    def check(self, labels: Any, preds: Any) -> tuple[Any, Any]:
+        return (), preds if isinstance(preds, (list, tuple)) else [preds]
+
+    def count(self, labels: list[Any], preds: list[Any]) -> None:
+        for pred in preds:
             host = self.as_host(pred)
             self.add(float(host.sum(dtype=np.float64)), host.size)
 

@@ -105,24 +105,25 @@ def initialize_kvstore(kvstore: kv.KVStore, param_arrays: Sequence[Sequence[NDAr
 
 def update_params_on_kvstore(param_arrays: Sequence[Sequence[NDArray]], grad_arrays: Sequence[Sequence[Any]],
                              kvstore: kv.KVStore, param_names: Sequence[str]) -> None:
-    """Push every gradient, pull every new weight; the first layers first, for the next forward needs them first."""
-    for i, (name, weights, grads) in enumerate(zip(param_names, param_arrays, grad_arrays)):
-        if grads[0] is not None:
-            kvstore.push(name, list(grads), priority=-i)
-            kvstore.pull(name, list(weights), priority=-i)
+    """Push every gradient, pull every new weight: all of them in one call of each."""
+    learned = [(n, list(w), list(g)) for n, w, g in zip(param_names, param_arrays, grad_arrays) if g[0] is not None]
+    if not learned:
+        return
+    names, weights, grads = (list(part) for part in zip(*learned))
+    kvstore.push(names, grads)
+    kvstore.pull(names, weights)
 
 
 def update_params(param_arrays: Sequence[Sequence[NDArray]], grad_arrays: Sequence[Sequence[Any]], updater: Any,
                   kvstore: kv.KVStore | None, param_names: Sequence[str]) -> None:
-    """Sum every gradient over devices (if there is a store), then update the weights on each device.
+    """Sum every gradient over devices (if there is a store), then update the weights: one update for each device.
 
     The updater's key of parameter i on device k of n is i · n + k.
     """
-    for i, (name, weights, grads) in enumerate(zip(param_names, param_arrays, grad_arrays)):
-        if grads[0] is None:
-            continue
-        if kvstore is not None:
-            kvstore.push(name, list(grads), priority=-i)
-            kvstore.pull(name, list(grads), priority=-i)
-        for k, (w, g) in enumerate(zip(weights, grads)):
-            updater(i * len(weights) + k, g, w)
+    learned = [(i, w, g) for i, (w, g) in enumerate(zip(param_arrays, grad_arrays)) if g[0] is not None]
+    if kvstore is not None and learned:
+        names, grads = [param_names[i] for i, _, _ in learned], [list(g) for _, _, g in learned]
+        kvstore.push(names, grads)
+        kvstore.pull(names, grads)
+    for k in range(len(param_arrays[0]) if learned else 0):
+        updater([i * len(w) + k for i, w, _ in learned], [g[k] for _, _, g in learned], [w[k] for _, w, _ in learned])

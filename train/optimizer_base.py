@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -10,10 +12,12 @@ import numpy as np
 
 from ..dtype import is_half
 from ..errors import MXNetError, ParameterError, ShapeError
-from ..ndarray import NDArray, array
+from ..ndarray import NDArray, array, zeros
 from . import states as states_file
 from .lr_scheduler import LRScheduler
+from .mxnet_states import is_pickle, read_mxnet_states
 from .registry import Registry
+from .update import Step, apply
 
 registry = Registry("optimizer")
 Index = int | str  # a parameter's number, or its name where the kvstore goes by names
@@ -34,6 +38,8 @@ class Optimizer:
     """
 
     opt_registry = registry
+    aggregate_num = int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "0"))  # parameters in one update; 0: all
+    master_first = True  # a state under multi_precision is (float32 copy, state); False: (state, float32 copy)
 
     def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[int, str] | None = None, wd: float = 0.0,
                  clip_gradient: float | None = None, learning_rate: float | None = None,
@@ -83,9 +89,33 @@ class Optimizer:
         """What is kept between updates of one parameter: None, an array, or a tuple of these."""
         return None
 
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+        """What is to be done to weight and state, as one declared operator; None for nothing, this time.
+
+        An optimizer writes this, or `update` if no single operator does it. Steps of many parameters run in one go.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.step")
+
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Change weight (and state) by grad, in place."""
-        raise NotImplementedError(f"{type(self).__name__}.update")
+        step = self.step(index, weight, grad, state)
+        if step is not None:
+            apply([step])
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether `step` says all that an update does, so that updates may be gathered."""
+        cls = type(self)
+        return (cls.step is not Optimizer.step and cls.update is Optimizer.update
+                and cls.update_multi_precision is Optimizer.update_multi_precision)
+
+    def step_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+        """step, through the float32 copy if there is one."""
+        if not self.keeps_master(weight):
+            return self.step(index, weight, grad, state)
+        master, inner = state if self.master_first else reversed(state)
+        step = self.step(index, master, grad, inner)
+        return None if step is None else step.through(weight)
 
     # ---- 16-bit weights --------------------------------------------------------------------------------------------
     def keeps_master(self, weight: NDArray) -> bool:
@@ -93,11 +123,12 @@ class Optimizer:
         return self.multi_precision and is_half(np.dtype(weight.dtype))
 
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
-        """create_state, or (float32 copy, its state) for a 16-bit weight under multi_precision."""
+        """create_state, or with a float32 copy for a 16-bit weight under multi_precision (see master_first)."""
         if not self.keeps_master(weight):
             return self.create_state(index, weight)
         master = weight.astype("float32")
-        return master, self.create_state(index, master)
+        inner = self.create_state(index, master)
+        return (master, inner) if self.master_first else (inner, master)
 
     def _warn_if_half(self, weight: NDArray) -> None:
         if is_half(np.dtype(weight.dtype)) and not self.multi_precision:
@@ -109,7 +140,12 @@ class Optimizer:
         if not self.keeps_master(weight):
             self.update(index, weight, grad, state)
             return
-        master, inner = state
+        if self.stepwise:
+            step = self.step_multi_precision(index, weight, grad, state)
+            if step is not None:
+                apply([step])
+            return
+        master, inner = state if self.master_first else reversed(state)
         self.update(index, master, grad.astype("float32"), inner)
         weight[:] = master.astype(weight.dtype)
 
@@ -187,17 +223,30 @@ class Updater:
         self._loaded: dict[Any, Any] = {}  # host arrays of a file; each moves to its weight's context when it is used
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
-        if isinstance(index, (list, tuple)):
-            for i, g, w in zip(index, grad, weight):
-                self(i, g, w)
+        opt = self.optimizer
+        if not isinstance(index, (list, tuple)):
+            opt.update_multi_precision(index, weight, grad, self._state(index, weight))
             return
-        if index not in self.states:
-            self.optimizer._warn_if_half(weight)
-            fresh = self.optimizer.create_state_multi_precision(index, weight)
-            if index in self._loaded:
-                fresh = _settle(self._loaded.pop(index), fresh, weight, index)
-            self.states[index] = fresh
-        self.optimizer.update_multi_precision(index, weight, grad, self.states[index])
+        if not opt.stepwise:
+            for i, g, w in zip(index, grad, weight):
+                opt.update_multi_precision(i, w, g, self._state(i, w))
+            return
+        steps = [opt.step_multi_precision(i, w, g, self._state(i, w)) for i, g, w in zip(index, grad, weight)]
+        steps = [s for s in steps if s is not None]
+        size = opt.aggregate_num if 0 < opt.aggregate_num < math.inf else len(steps)
+        for at in range(0, len(steps), max(size, 1)):
+            apply(steps[at:at + size])
+
+    def _state(self, index: Any, weight: NDArray) -> Any:
+        """The state of a parameter, made when it is first asked for."""
+        if index in self.states:
+            return self.states[index]
+        self.optimizer._warn_if_half(weight)
+        fresh = self.optimizer.create_state_multi_precision(index, weight)
+        if index in self._loaded:
+            fresh = _settle(self._loaded.pop(index), fresh, weight, index)
+        self.states[index] = fresh
+        return fresh
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """All states and update counts as bytes; with dump_optimizer also the optimizer's own numbers."""
@@ -213,7 +262,12 @@ class Updater:
         return states_file.dump(trees, extra)
 
     def set_states(self, states: bytes, source: str = "optimizer states") -> None:
-        """Take over what get_states gave. When it is damaged or of another optimizer, an error, and nothing changed."""
+        """Take over what get_states gave, or what MXNet's Updater wrote. A damaged file, or one of another optimizer, is an
+        error, and nothing changed. MXNet's files do not say whose they are: their form shows when a state is first used.
+        """
+        if is_pickle(states):
+            self._loaded, self.states = read_mxnet_states(states, source), {}
+            return
         trees, extra = states_file.load(states, source)
         opt = self.optimizer
         name = type(opt).__name__.lower()
@@ -248,6 +302,11 @@ def create(name: Any, **kwargs: Any) -> Optimizer:
 
 
 register = Optimizer.register
+
+
+def like(weight: NDArray) -> NDArray:
+    """Zeros like weight."""
+    return zeros(weight.shape, ctx=weight.context, dtype=weight.dtype)
 
 
 def _map(tree: Any, fn: Any) -> Any:

@@ -63,9 +63,6 @@ def load(data: bytes, source: str = "optimizer states") -> tuple[dict[int | str,
     """
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or size > len(data) - 8:
-        if data[:1] == b"\x80" or data[:2] in (b"(d", b"(l", b"(t"):
-            raise FileError(f"{source}: offset 0: this is a pickle, as MXNet writes; loading one runs code. "
-                            f"Train on without it, or convert it with MXNet itself.")
         raise FileError(f"{source}: offset 0: the header should have {size} bytes, the file has {len(data)} in all: "
                         f"cut short, or of another format.")
     try:
