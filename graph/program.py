@@ -6,7 +6,7 @@ A value is one buffer. It has one writer, except that gradients add up: then the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -41,6 +41,7 @@ class Step:
     auxiliaries:      how many of the last inputs the kernel changes.
     merged:           how many operators of the graph it stands for.
     absent:           specs of the outputs nobody wants, by position.
+    parts:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
     """
 
     op: Op
@@ -52,6 +53,7 @@ class Step:
     auxiliaries: int = 0
     merged: int = 1
     absent: dict[int, Spec] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,6 +78,10 @@ class Program:
     def add_value(self, spec: Spec, kind: str, name: str) -> int:
         self.values.append(Value(spec, kind, name))
         return len(self.values) - 1
+
+    def without_steps(self) -> Program:
+        """The same values and names, and no steps yet: what a pass fills."""
+        return replace(self, steps=[], n_forward=0)
 
     def __str__(self) -> str:
         """One line per step: for reading a graph before and after a pass."""

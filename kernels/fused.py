@@ -1,27 +1,143 @@
-"""FusedOp: several elementwise operators as one kernel. Fusing is putting one graph's result where another loads it."""
+"""FusedOp: several operators as one kernel. Fusing is putting one graph's result where another loads it.
+
+A Body is what an operator contributes to a fused kernel: its expression, and how its arrays lie against the kernel's full
+shape. Elementwise operators, sums at the end of a run, what a sum's derivative spreads, and the last step of BatchNorm
+have one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from ..dtype import is_half
-from .expr import LOAD, PARAM, Expr, cast, const, retype, substitute, topological
-from .op import Expression
+from .expr import LOAD, PARAM, Expr, as_expr, cast, const, load, retype, substitute, topological
+from .layout import full_shape
+from .op import Expression, Kernel, Op, Req, Shape, Spec
 from .params import Params
+from .simple_op import ReductionOp, _SpreadOp
 from .traced import TracedOp
 
 
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An operator inside a fused kernel.
+
+    roots:    one per output, as expressions of the raw loads of the inputs; run-time scalars are bound.
+    ins:      the shape under which each input broadcasts to the full shape: its own, or its own with axes of size 1.
+    outs:     the same for the outputs; where an output has 1 and the full shape more, the root is folded by combine.
+    shape:    the full shape.
+    combine:  how; "" where nothing is folded.
+    """
+
+    roots: tuple[Expr, ...]
+    ins: tuple[Shape, ...]
+    outs: tuple[Shape, ...]
+    shape: Shape
+    combine: str = ""
+
+    def folds(self, output: int) -> bool:
+        """Whether this output is a fold, whose value no other part of the same kernel can read."""
+        return bool(self.combine) and self.outs[output] != self.shape
+
+
+def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | str:
+    """The Body of one use of op, or why it has none: a phrase for `executor.explain()`."""
+    if isinstance(op, ReductionOp):
+        if op.finish is not None:
+            return f"{op.name} has a last step after its fold"
+        (x,) = ins
+        e = TracedOp.expression(op, p, [x.dtype])
+        return Body(bind_scalars(e, p), (x.shape,), (op.kept(p, x.shape),), x.shape, op.combine)
+    if isinstance(op, _SpreadOp):
+        full = outs[0].shape
+        kept = op.forward.kept(p, full)
+        count = max(outs[0].size, 1) // max(Spec(kept, outs[0].dtype).size, 1)
+        values = {k: count if k == "count" else p[k] for k in op.keywords}
+        root = as_expr(op.body(*(load(i, s.dtype) for i, s in enumerate(ins)), **values))
+        return Body((root,), tuple(full if kind == "x" else kept for kind, _ in op.needs), (full,), full)
+    if not ins or not outs:
+        return f"{op.name} has no inputs"
+    e = op.expression(p, [s.dtype for s in ins])
+    if e is None:
+        return f"{op.name} is no formula over single elements"
+    if e.kind != "elementwise":
+        return f"{op.name} folds rows in the middle of its formula"
+    if e.states or len(e.outputs) != len(outs) or op.draws(p, outs):
+        return f"{op.name} keeps a state or draws random numbers"
+    views = op.views(p, [s.shape for s in ins]) if isinstance(op, NormaliseOp) else tuple(s.shape for s in ins)
+    try:
+        full = full_shape(views)
+    except AssertionError:
+        return f"{op.name}'s inputs do not broadcast"
+    shapes = tuple(s.shape for s in outs)
+    if all(s == full for s in shapes):
+        return Body(bind_scalars(e, p), views, shapes, full)
+    padded = tuple((1,) * (len(full) - len(s)) + s for s in shapes)
+    if e.combine != "add" or any(a not in (1, b) for s in padded for a, b in zip(s, full)):
+        return f"{op.name}'s outputs have another shape than its inputs"
+    return Body(bind_scalars(e, p), views, padded, full, "add")
+
+
+class NormaliseOp(TracedOp):
+    """BatchNorm's last step, from the statistics it has: y = (data - mean) · inverse · gamma + beta, per channel.
+
+    Its parameters are BatchNorm's; the formula is the one BatchNorm computes with, so that the bits agree.
+    """
+
+    hidden = True
+    broadcast = True
+    name = "_normalise"
+    input_names = ("data", "gamma", "beta", "mean", "inverse")
+    doc = "The normalised values of a BatchNorm whose statistics are known."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        x, gamma, beta, mean, inverse = inputs
+        scale = inverse if p.fix_gamma else inverse * gamma
+        return (x * scale + (beta - mean * scale),)
+
+    def views(self, p: Params, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+        """The statistics as [1, channels, 1, ...]."""
+        x = shapes[0]
+        axis = p.axis % len(x)
+        one = tuple(n if i == axis else 1 for i, n in enumerate(x))
+        return (x, one, one, one, one)
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        views = self.views(p, [s.shape for s in ins])
+        return super().kernel(p, [Spec(v, s.dtype) for v, s in zip(views, ins)], outs, reqs, target, train)
+
+
+@cache
+def normalise() -> NormaliseOp:
+    """The one NormaliseOp."""
+    return NormaliseOp()
+
+
 class FusedOp(TracedOp):
-    """Several elementwise operators in one kernel; its inputs broadcast. The dtypes are those it was built for."""
+    """Several operators in one kernel; its inputs broadcast. The dtypes are those it was built for."""
 
     hidden = True
     broadcast = True
 
-    def __init__(self, name: str, expression: Expression, n_inputs: int, output_names: Sequence[str]):
+    def __init__(self, name: str, expression: Expression, n_inputs: int, output_names: Sequence[str],
+                 ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None):
         super().__init__()
         self.name, self.roots = name, expression.outputs
+        self.combine = expression.combine
         self.input_names = tuple(f"x{i}" for i in range(n_inputs))
         self._output_names = tuple(output_names)
+        self.ins, self.outs = ins, outs
+        full = full_shape(ins) if ins is not None else None
+        self._inplace = tuple(
+            (i, o) for i in range(n_inputs) for o in range(len(self._output_names))
+            if (ins is None or ins[i] == full) and (outs is None or outs[o] == full))
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return self._output_names
@@ -29,14 +145,27 @@ class FusedOp(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return self.roots
 
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return self._inplace
 
-def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None = None, *, name: str = "fused") -> FusedOp:
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        if self.ins is not None and self.outs is not None:
+            ins = [Spec(v, s.dtype) for v, s in zip(self.ins, ins)]
+            outs = [Spec(v, s.dtype) for v, s in zip(self.outs, outs)]
+        return super().kernel(p, ins, outs, reqs, target, train)
+
+
+def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None = None, *, name: str = "fused",
+             ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None) -> FusedOp:
     """An operator that computes expression in one kernel.
 
     expression:  its load i reads input i; no run-time scalars (see bind_scalars).
     names:       names of the outputs.
+    ins, outs:   the shapes under which the arrays broadcast and fold, where they are not their own.
     """
-    return FusedOp(name, expression, n_inputs, names or [f"output{i}" for i in range(len(expression.outputs))])
+    names = names or [f"output{i}" for i in range(len(expression.outputs))]
+    return FusedOp(name, expression, n_inputs, names, ins, outs)
 
 
 def bind_scalars(expression: Expression, p: Params) -> tuple[Expr, ...]:
@@ -57,7 +186,7 @@ def connect(roots: Sequence[Expr], inputs: Sequence[Expr]) -> list[Expr]:
     return substitute(roots, {id(x): inputs[x.value] for x in topological(roots) if x.op == LOAD})
 
 
-def stored(root: Expr, dtype) -> Expr:
+def stored(root: Expr, dtype: Any) -> Expr:
     """root as it would be read back from an array of dtype: fused and unfused agree to the bit."""
     value = root if root.dtype is not None else retype(root, dtype)
     if value.dtype == dtype:
@@ -65,3 +194,4 @@ def stored(root: Expr, dtype) -> Expr:
     rounded = cast(value, dtype)
     assert rounded.dtype == dtype or is_half(dtype)
     return rounded
+

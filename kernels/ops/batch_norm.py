@@ -85,7 +85,7 @@ class BatchNorm(OperatorProperty):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, gamma, beta, moving_mean, moving_var = inputs
-            x, y = x.reshape(rows), outputs[0].reshape(rows)
+            x = x.reshape(rows)
             if batch and count:
                 mean = _sums(run, rows, dtype, lambda a, z: x[a:z])[0] / count
                 m = mean.reshape(1, -1, 1)
@@ -108,6 +108,7 @@ class BatchNorm(OperatorProperty):
             assign(outputs[1], reqs[1], mean)
             assign(outputs[2], reqs[2], inverse)
             if req != Req.NULL:
+                y = outputs[0].reshape(rows)
                 s, t = (v.astype(dtype, copy=False).reshape(1, -1, 1) for v in (scale, shift))
 
                 def write(a: int, z: int) -> None:

@@ -88,7 +88,8 @@ def test_layout_of_a_view():
 
 @pytest.mark.parametrize("name, params, shapes, outs, want", [
     ("Flatten", {}, [(2, -1, 4)], None, [None]), ("Concat", {"num_args": 2}, [(2, 3), (2, -1)], [(2, 8)], [(2, 8)]),
-    ("transpose", {"axes": (1, 0)}, [None], [(2, 3)], [(2, 3)]), ("SliceChannel", {"num_outputs": 2}, [(4, 6)], None, [(4, 3)] * 2)])
+    ("transpose", {"axes": (1, 0)}, [None], [(2, 3)], [(2, 3)]),
+    ("SliceChannel", {"num_outputs": 2}, [(4, 6)], None, [(4, 3)] * 2)])
 def test_partial_shapes(name, params, shapes, outs, want):
     op = ops.get(name)
     assert op.infer_shape(op.parse(params), shapes, outs)[1] == want
