@@ -24,6 +24,8 @@ from .creation import full as full
 from .creation import linspace as linspace
 from .creation import moveaxis as moveaxis
 from .creation import ones as ones
+from .creation import to_dlpack_for_read as to_dlpack_for_read
+from .creation import to_dlpack_for_write as to_dlpack_for_write
 from .creation import waitall as waitall
 from .creation import zeros as zeros
 from .functions import FUNCTIONS as _FUNCTIONS
@@ -33,12 +35,14 @@ from .namespace import attribute as _attribute
 from .ndarray import NDArray as NDArray
 from .serialize import load as load
 from .serialize import load_frombuffer as load_frombuffer
+from .serialize import load_metadata as load_metadata
 from .serialize import save as save
 
 op = _Namespace("nd.op")
 _internal = _Namespace("nd._internal", ("", "_"))
 contrib = _Namespace("nd.contrib", ("_contrib_",))
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
+sparse = _Namespace("nd.sparse")  # its functions on dense arrays
 image = _Namespace("nd.image", ("_image_",))
 
 

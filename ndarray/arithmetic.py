@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError
+from ..errors import DTypeError, ShapeError, describe
 from ..kernels.op import Op
 from ..kernels.op import get as get_op
 from ..kernels.params import Params
@@ -160,16 +160,44 @@ class Arithmetic(ArrayCore):
         return _compared(combine(self, other, "broadcast_not_equal", "broadcast_not_equal", "_not_equal_scalar"), other)
 
     def __gt__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar")
+        return _mask(combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar"))
 
     def __ge__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")
+        return _mask(combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar"))
 
     def __lt__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar")
+        return _mask(combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar"))
 
     def __le__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar")
+        return _mask(combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar"))
+
+    def __and__(self, other: Any) -> Any:
+        return _logic(self, other, "broadcast_minimum")
+
+    def __or__(self, other: Any) -> Any:
+        return _logic(self, other, "broadcast_maximum")
+
+    def __xor__(self, other: Any) -> Any:
+        return _logic(self, other, "broadcast_not_equal")
+
+    def __invert__(self) -> Any:
+        if not is_mask(self):
+            raise DTypeError(f"~: {describe(self)} is no mask. Use it on a comparison or a bool array, or 1 - a.")
+        return _mask(scalar_op("_equal_scalar", self, 0))
+
+    def __matmul__(self, other: Any) -> Any:
+        if isinstance(other, np.ndarray):
+            other = like(other, self)
+        if not isinstance(other, ArrayCore):
+            return NotImplemented
+        if self.ndim == other.ndim == 3:
+            return array_op("batch_dot", self, other)
+        if max(self.ndim, other.ndim) > 2:
+            raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
+        return array_op("dot", self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented
 
     __hash__ = object.__hash__
 
@@ -178,4 +206,25 @@ def _compared(result: Any, other: Any) -> Any:
     if result is NotImplemented:
         raise DTypeError(f"==: an NDArray cannot be compared with a {type(other).__name__}. "
                              f"Compare with an array or a number; `is None` asks for None.")
+    return _mask(result)
+
+
+def _mask(result: Any) -> Any:
+    """The result of a comparison, remembered as one: as an index it selects, though its elements are 0.0 and 1.0."""
+    if result is not NotImplemented:
+        result._mask = True
     return result
+
+
+def is_mask(a: Any) -> bool:
+    """Whether a is bool, or the result of a comparison."""
+    return a._layout.dtype.kind == "b" or getattr(a, "_mask", False)
+
+
+def _logic(a: Any, b: Any, name: str) -> Any:
+    """a ∘ b for two masks; NotImplemented for anything else."""
+    if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
+        return NotImplemented
+    if a._layout.dtype != b._layout.dtype:
+        b = b.astype(a._layout.dtype)  # type: ignore[attr-defined]
+    return _mask(array_op(name, a, b))

@@ -21,7 +21,7 @@ class ArrayCore:
     offset:  bytes into the chunk.
     """
 
-    __slots__ = ("__weakref__", "_chunk", "_entry", "_grad", "_grad_req", "_layout", "_offset", "_view")
+    __slots__ = ("__weakref__", "_chunk", "_entry", "_grad", "_grad_req", "_layout", "_mask", "_offset", "_view")
 
     def __init__(self, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any):
         self._chunk, self._offset = chunk, offset

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import engine
-from ..context import Context
-from ..dtype import as_dtype, float32
+from ..context import Context, cpu
+from ..dtype import DTYPES, as_dtype, float32
 from ..errors import ParameterError, ShapeError
 from ..kernels.op import get as get_op
+from . import dlpack
 from .call import as_context, call_op
 from .chunk import layout
 from .core import ArrayCore, allocate
@@ -46,13 +47,31 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:
-    """An array with the values and the dtype of a numpy array. Always a copy."""
-    return array(ndarray, dtype=ndarray.dtype)
+    """An array with the values and the dtype of a numpy array, on the CPU.
+
+    zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since what the engine
+                writes there comes later. False, or a read-only array: a copy.
+    """
+    if not zero_copy or not ndarray.flags.c_contiguous or not ndarray.flags.writeable or ndarray.dtype not in DTYPES.values():
+        return array(ndarray, cpu(), ndarray.dtype)
+    made = dlpack.over(ndarray.view())
+    ndarray.flags.writeable = False
+    return made
 
 
 def from_dlpack(exporter: Any) -> Any:
-    """An array with the values of any object that speaks DLPack. Always a copy."""
-    return from_numpy(np.from_dlpack(exporter))
+    """An array over the memory of any object that speaks DLPack, or of a capsule; a copy if that is strided or read-only."""
+    return dlpack.adopt(exporter)
+
+
+def to_dlpack_for_read(data: NDArray) -> Any:
+    """data.to_dlpack_for_read()."""
+    return data.to_dlpack_for_read()
+
+
+def to_dlpack_for_write(data: NDArray) -> Any:
+    """data.to_dlpack_for_write()."""
+    return data.to_dlpack_for_write()
 
 
 def empty(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError, describe
-from .arithmetic import is_number
+from .arithmetic import is_mask, is_number
 from .chunk import layout
 from .core import ArrayCore, allocate, wrap
 from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
@@ -204,7 +204,9 @@ def _host_key(key: Any) -> Any:
 
     def one(k: Any) -> Any:
         if isinstance(k, ArrayCore):
-            k = k.asnumpy()
+            mask, k = is_mask(k), k.asnumpy()
+            if mask and ((k == 0) | (k == 1)).all():  # it may have been written since it was compared
+                k = k.astype(np.bool_)
         elif isinstance(k, (list, tuple, range)):
             k = np.asarray(k, dtype=None if len(k) else np.int64)
         if isinstance(k, np.ndarray) and k.dtype != np.bool_:

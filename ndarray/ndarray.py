@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,16 +9,20 @@ import numpy as np
 
 from ..context import Context, current_context
 from ..dtype import as_dtype
-from ..errors import ShapeError, describe
+from ..errors import ContextError, FileError, ShapeError, describe
 from ..kernels.op import Op
-from .arithmetic import Arithmetic, like
+from . import dlpack
+from .arithmetic import Arithmetic
 from .autograd import attach_grad, backward
-from .call import call_op
+from .call import as_context, call_op
 from .chunk import layout
 from .core import ArrayCore, allocate, use_class
 from .fluent import Fluent
+from .html import to_html
 from .indexing import Indexing
-from .move import copy_to
+from .move import allocate_like_host, copy_to
+from .numpy_protocol import apply_function, apply_ufunc, plain
+from .safetensors import read_tensors, write_tensors
 from .tape import CallNode, bare, state, written
 
 
@@ -57,23 +60,33 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return _recorded(self, out, "astype", lambda dy: dy.astype(self.dtype))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("NDArray: the values cannot be seen without a copy. Leave copy=False out, or use np.from_dlpack.")
         values = self.asnumpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method == "__call__" and ufunc in _UFUNCS and not kwargs and len(inputs) == 2:
-            a, b = (x if isinstance(x, NDArray) else like(x, self) if np.ndim(x) else np.asarray(x).item() for x in inputs)
-            return _UFUNCS[ufunc](a, b)
-        return getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
+        return apply_ufunc(self, ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
-        return func(*_plain(args), **{k: _plain(v) for k, v in kwargs.items()})
+        return apply_function(func, args, kwargs)
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return self.asnumpy().__dlpack__(**kwargs)  # a copy: the consumer may outlive our memory
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: Any = None,
+                   copy: bool | None = None) -> Any:
+        """A DLPack capsule of this array's memory, once what is queued on it is done; a copy only if copy is True."""
+        return dlpack.export(self, max_version, copy, stream, dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return dlpack.device_of(self)
+
+    def to_dlpack_for_read(self) -> Any:
+        """A DLPack capsule (of before version 1) to read from; everything written so far is in it."""
+        return dlpack.export(self, None, None, None, None)
+
+    def to_dlpack_for_write(self) -> Any:
+        """A DLPack capsule (of before version 1) whose consumer may write."""
+        written(self, "to_dlpack_for_write")
+        return dlpack.export(self, None, None, None, None)
 
     # ---- copies ----
     def copy(self) -> NDArray:
@@ -99,6 +112,11 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return self if context == self.ctx else self.copyto(context)
 
     as_in_ctx = as_in_context
+
+    @property
+    def writable(self) -> bool:
+        """True: every array can be written."""
+        return True
 
     def as_nd_ndarray(self) -> NDArray:
         """self."""
@@ -162,7 +180,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return int(self.asscalar())
 
     def __contains__(self, value: Any) -> bool:
-        return bool((self.asnumpy() == _plain(value)).any())
+        return bool((self.asnumpy() == plain(value)).any())
 
     def __deepcopy__(self, memo: Any) -> NDArray:
         return self.copy()
@@ -173,8 +191,13 @@ class NDArray(Arithmetic, Indexing, Fluent):
         size = "x".join(map(str, self.shape))
         return f"\n{self.asnumpy()!s}\n<{type(self).__name__} {size} @{self.ctx}>"
 
+    def _repr_html_(self) -> str:
+        sizes = ", ".join(map(str, self.shape))
+        return to_html(self.asnumpy(), f"{type(self).__name__} {self._layout.dtype.name} ({sizes}) @{self.ctx}")
+
     def __reduce__(self) -> Any:
-        raise TypeError("NDArray cannot be pickled. Use mx.nd.save, or asnumpy().")
+        """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
+        return restore, (b"".join(write_tensors(["array"], [self.asnumpy()])), str(self.ctx))
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator does with arrays: it runs."""
@@ -183,21 +206,15 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
 use_class(NDArray)
 
-_UFUNCS = {
-    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul, np.true_divide: operator.truediv,
-    np.floor_divide: operator.floordiv, np.remainder: operator.mod, np.power: operator.pow, np.equal: operator.eq,
-    np.not_equal: operator.ne, np.greater: operator.gt, np.greater_equal: operator.ge, np.less: operator.lt,
-    np.less_equal: operator.le,
-}
-
-
-def _plain(x: Any) -> Any:
-    """x with arrays as numpy arrays, also inside lists and tuples."""
-    if isinstance(x, ArrayCore):
-        return x.asnumpy()
-    if isinstance(x, (list, tuple)) and any(isinstance(e, (ArrayCore, list, tuple)) for e in x):
-        return type(x)(map(_plain, x))
-    return x
+def restore(data: bytes, context: str) -> Any:
+    """The array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
+    values = read_tensors(data, "pickle")[0].get("array")
+    if values is None:
+        raise FileError("load: pickle: it holds no array.")
+    try:
+        return allocate_like_host(values, as_context(context) or current_context())
+    except ContextError:
+        return allocate_like_host(values, current_context())
 
 
 def _recorded(a: NDArray, out: NDArray, name: str, backward: Callable[[Any], Any]) -> NDArray:

@@ -42,7 +42,7 @@ def formula(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any
 
     inputs: what the derivative reads, in the order of gradient.needs, with their places on the tape.
     """
-    read = {need: a for need, a in zip(gradient.needs, inputs)}
+    read = dict(zip(gradient.needs, inputs))
     folded = getattr(gradient.op, "forward", None)
     if isinstance(folded, ReductionOp):
         return [_spread(node, folded, read)]

@@ -1,4 +1,4 @@
-"""Arrays in files, in MXNet's format: `save`, `load`, `load_frombuffer`.
+"""Arrays in files, in MXNet's format or as safetensors: `save`, `load`, `load_frombuffer`.
 
 Layout, little-endian: u64 0x112, u64 0, u64 count, records, u64 number of names, each name as u64 length and UTF-8.
 A record: V0 has no magic, u32 ndim, u32 sizes; V1 u32 0xF993FAC8, u32 ndim, i64 sizes; V2 u32 0xF993FAC9, i32 storage
@@ -21,6 +21,7 @@ from ..dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
 from ..errors import DTypeError, FileError, describe
 from .creation import array
 from .ndarray import NDArray
+from .safetensors import is_safetensors, read_tensors, write_tensors
 
 _LIST_MAGIC = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -140,12 +141,16 @@ def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator
         yield struct.pack("<Q", len(raw)) + raw
 
 
-def save(fname: str | os.PathLike, data: Any) -> None:
+def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write arrays to a file that MXNet reads too; the old file stays whole until the new one is complete.
+
+    A name that ends in `.safetensors` gives that format: a dict, any dtype, and metadata.
 
     data: one NDArray, a list of them, or a dict from names to them.
     Raises: TypeError for anything else; DTypeError for a dtype the format lacks (uint16, uint32, uint64, int16).
     """
+    path = os.fspath(fname)
+    tensors = path.endswith(".safetensors")
     if isinstance(data, NDArray):
         data = [data]
     if isinstance(data, Mapping):
@@ -154,19 +159,29 @@ def save(fname: str | os.PathLike, data: Any) -> None:
         names, arrays = [], list(data)
     else:
         raise TypeError(f"save: data is a {type(data).__name__}. Give an NDArray, a list of them, or a dict.")
+    if tensors and arrays and not names:
+        raise TypeError("save: a safetensors file holds arrays by name. Give a dict.")
+    if metadata and not tensors:
+        raise TypeError("save: only safetensors files hold metadata. Let the name end in .safetensors.")
     for i, a in enumerate(arrays):
         label = repr(names[i]) if names else f"item {i}"
         if not isinstance(a, NDArray):
             raise TypeError(f"save: {label} is a {type(a).__name__}, not an NDArray. Wrap it in mx.nd.array(...).")
         if names and not isinstance(names[i], str):
             raise TypeError(f"save: name {label} is a {type(names[i]).__name__}, not a string.")
-        if a._layout.dtype not in DTYPE_TO_FLAG:
-            raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype.")
-    path = os.fspath(fname)
+        if not tensors and a._layout.dtype not in DTYPE_TO_FLAG:
+            raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype, or "
+                             f"save it as .safetensors.")
+    values = [a.asnumpy() for a in arrays]
+    _replace(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
+
+
+def _replace(path: str, pieces: Iterator[bytes | memoryview]) -> None:
+    """Write pieces to a file beside path, then put it in path's place."""
     temporary = f"{path}.{os.getpid()}-{next(_temporary)}.tmp"
     try:
         with open(temporary, "xb") as f:
-            for piece in write_arrays(names, [a.asnumpy() for a in arrays]):
+            for piece in pieces:
                 f.write(piece)
             f.flush()
             os.fsync(f.fileno())
@@ -178,7 +193,7 @@ def save(fname: str | os.PathLike, data: Any) -> None:
 
 
 def load(fname: str | os.PathLike) -> Any:
-    """The arrays of a file written by nd.save, here or by MXNet, on the current context.
+    """The arrays of a file written by nd.save, here or by MXNet, or of a safetensors file, on the current context.
 
     Returns: a list, or a dict if names were saved (of a duplicate name the last wins, with a warning).
     Raises: FileError with file, byte and reason; nothing is returned of a damaged file.
@@ -186,6 +201,13 @@ def load(fname: str | os.PathLike) -> Any:
     path = os.fspath(fname)
     with open(path, "rb") as f:
         return _load(f.read(), path)
+
+
+def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
+    """The metadata of a safetensors file. Raises FileError."""
+    path = os.fspath(fname)
+    with open(path, "rb") as f:
+        return read_tensors(f.read(), path)[1]
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:
@@ -196,6 +218,8 @@ def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:
 
 
 def _load(data: bytes | memoryview, file: str) -> Any:
+    if is_safetensors(data):
+        return {n: array(a, dtype=a.dtype) for n, a in read_tensors(data, file)[0].items()}
     names, arrays = read_arrays(data, file)
     loaded = [array(a, dtype=a.dtype) for a in arrays]
     if not names:

@@ -145,3 +145,33 @@ def test_reshape_shares_and_passes_gradients():
         y = x.reshape((5, 12))
     y.backward(nd.array(np.arange(60).reshape(5, 12)))
     assert np.array_equal(x.grad.asnumpy(), np.arange(60, dtype="float32").reshape(3, 4, 5))
+
+
+def test_a_comparison_selects(ctx):
+    x = np.array([[1.0, -2, 3], [-4, 5, -6]], "float32")
+    a = nd.array(x, ctx)
+    assert a[a > 0].tolist() == [1, 3, 5] and a[a.sum(axis=1) > 0].tolist() == x[x.sum(1) > 0].tolist()
+    assert a[(a > 0) & (a < 4)].tolist() == [1, 3] and a[(a < -3) | (a == 5)].tolist() == [-4, 5, -6]
+    assert a[~(a > 0)].tolist() == [-2, -4, -6] and a[(a > 0) ^ (a > 2)].tolist() == [1]
+    assert a[nd.array([1, 0], ctx)].tolist() == x[[1, 0]].tolist()  # no comparison: positions
+    a[a < 0] = 0
+    assert a.tolist() == [[1, 0, 3], [0, 5, 0]]
+    a[a > 0] = nd.array([7, 8, 9], ctx)
+    assert a.tolist() == [[7, 0, 8], [0, 9, 0]]
+    a[a > 100] = 5
+    assert a[a > 100].shape == (0,)
+
+
+def test_a_comparison_that_was_written_is_positions_again():
+    a = nd.array([10.0, 20, 30])
+    m = a > 15
+    m += 1
+    assert a[m].tolist() == [20, 30, 30]
+
+
+def test_what_is_no_mask_says_so():
+    with pytest.raises(TypeError, match=r"~: float32\[2\]@cpu\(0\) is no mask"):
+        ~nd.ones((2,))
+    with pytest.raises(TypeError):
+        nd.ones((2,)) & nd.ones((2,))
+    assert (~nd.array([True, False], dtype="bool")).tolist() in ([0, 1], [False, True])

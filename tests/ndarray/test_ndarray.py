@@ -8,7 +8,7 @@ import pytest
 import tritium as mx
 from tritium import ndarray as nd
 from tritium.context import cpu
-from tritium.errors import ShapeError
+from tritium.errors import FileError, ShapeError
 from tritium.kernels.op import Op, register
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
@@ -104,16 +104,28 @@ def test_a_long_chain_is_in_order(ctx):
     assert a.tolist() == [200] * 3
 
 
-def test_never_pickled():
-    with pytest.raises(TypeError, match="cannot be pickled"):
-        pickle.dumps(nd.ones((2,)))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "uint16", "uint64", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_pickled_as_data(dtype, shape, ctx):
+    a = nd.array(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2, ctx, dtype)
+    a.attach_grad()
+    b = pickle.loads(pickle.dumps(a))
+    assert b.ctx == ctx and b.shape == shape and b.dtype is a.dtype and b.tolist() == a.tolist() and b.grad is None
 
 
-def test_dlpack_exports_a_copy():
-    a = nd.array(X)
-    b = np.from_dlpack(a)
-    a[:] = 0
-    assert np.array_equal(b, X) and nd.from_dlpack(b).dtype is np.float32
+def test_a_pickle_names_one_function_of_ours_and_holds_bytes():
+    function, (data, where) = nd.ones((2,)).__reduce__()
+    assert function.__module__ == "tritium.ndarray.ndarray" and isinstance(data, bytes) and where == "cpu(0)"
+    with pytest.raises(FileError, match="load: pickle: "):
+        function(data[:-1], where)
+    assert function(data, "gpu(7)").ctx == cpu(0)  # a context that does not exist here
+
+
+@pytest.mark.parametrize("shape, shown", [((2, 3), "<td"), ((7,), "<td"), ((), "<pre>"), ((2, 2, 2), "<pre>"), ((0, 3), "<pre>"),
+                                          ((100, 100), "…")])
+def test_html(shape, shown):
+    html = nd.ones(shape)._repr_html_()
+    assert shown in html and f"NDArray float32 ({', '.join(map(str, shape))}) @cpu(0)" in html and len(html) < 30000
 
 
 def test_from_chunk_shares():

@@ -125,7 +125,7 @@ def test_what_has_no_second_derivative_says_so():
     x.attach_grad()
     with autograd.record():
         y = nd.Pooling(x * x, kernel=(2, 2), pool_type="max")
-        with pytest.raises(MXNetError, match="needs the derivative of _backward_Pooling, which has none. Pooling can be"):
+        with pytest.raises(MXNetError, match=r"needs the derivative of _backward_Pooling, which has none. Pooling can be"):
             autograd.grad(y * y, x, create_graph=True)
 
 

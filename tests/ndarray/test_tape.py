@@ -122,7 +122,7 @@ def test_writing_after_backward_is_allowed(ctx):
 
 
 def test_a_kept_graph_notices_an_update_between_two_walks():
-    x, w, y = recorded(mx.cpu())
+    _, w, y = recorded(mx.cpu())
     y.backward(retain_graph=True)
     w += 1
     with pytest.raises(MXNetError, match="written in place"):

@@ -1,0 +1,177 @@
+"""DLPack both ways, without copying: capsules of version 1 (`dltensor_versioned`) and of before (`dltensor`).
+
+What leaves keeps the array's memory alive until the consumer lets go; what enters is kept by the array. The engine does
+not know what the other side does: `__dlpack__` waits for writes that are queued, and after that both see each other's.
+Source: https://dmlc.github.io/dlpack (C structures).
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..context import Context, cpu
+from ..dtype import bfloat16
+from ..engine import Var, storage
+from ..errors import ContextError, DTypeError, MXNetError
+from .chunk import Chunk, layout
+from .core import wrap
+
+CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
+_VERSION = (1, 0)
+_READ_ONLY, _COPIED = 1, 2
+_CODE = {"i": 0, "u": 1, "f": 2, "b": 6}
+_BFLOAT = 4
+_ANY_VERSION, _OLD_NAME = b"dltensor_versioned", b"dltensor"
+_USED = {_ANY_VERSION: b"used_dltensor_versioned", _OLD_NAME: b"used_dltensor"}  # capsules point at these bytes
+
+
+class _Tensor(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device_type", c.c_int32), ("device_id", c.c_int32), ("ndim", c.c_int32),
+                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16), ("shape", c.POINTER(c.c_int64)),
+                ("strides", c.POINTER(c.c_int64)), ("byte_offset", c.c_uint64)]
+
+
+_Deleter = c.CFUNCTYPE(None, c.c_void_p)
+
+
+class _Managed(c.Structure):
+    _fields_ = [("tensor", _Tensor), ("manager_ctx", c.c_void_p), ("deleter", _Deleter)]
+
+
+class _Versioned(c.Structure):
+    _fields_ = [("major", c.c_uint32), ("minor", c.c_uint32), ("manager_ctx", c.c_void_p), ("deleter", _Deleter),
+                ("flags", c.c_uint64), ("tensor", _Tensor)]
+
+
+_Destructor = c.PYFUNCTYPE(None, c.c_void_p)
+_new = c.PYFUNCTYPE(c.py_object, c.c_void_p, c.c_char_p, c.c_void_p)(("PyCapsule_New", c.pythonapi))
+_valid = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_IsValid", c.pythonapi))
+_pointer = c.PYFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)(("PyCapsule_GetPointer", c.pythonapi))
+_rename = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_SetName", c.pythonapi))
+
+_lent: dict[int, tuple[Any, ...]] = {}  # address of what a consumer holds -> what must stay alive for it
+
+
+@_Deleter
+def _let_go(address: int) -> None:
+    _lent.pop(address, None)
+
+
+@_Destructor
+def _dropped(capsule: int) -> None:
+    """A capsule that nobody consumed gives up its tensor."""
+    for name in (_ANY_VERSION, _OLD_NAME):
+        if _valid(capsule, name):
+            _lent.pop(_pointer(capsule, name), None)
+
+
+def device_of(a: Any) -> tuple[int, int]:
+    """What `__dlpack_device__` answers."""
+    if a._layout.target == "cpu":
+        return CPU_DEVICE
+    return tuple(map(int, a._device().__dlpack_device__()))  # type: ignore[return-value]
+
+
+def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, stream: Any, dl_device: Any) -> Any:
+    """A capsule of the array a: versioned if the consumer asks for version 1 or later.
+
+    copy: True for memory of its own.
+    """
+    a.wait_to_read()
+    if dl_device is not None and tuple(map(int, dl_device)) != device_of(a):
+        raise BufferError(f"__dlpack__: the array lives on {a.ctx}. Copy it with as_in_context first.")
+    if copy:
+        a = a.copyto(a.ctx)
+        a.wait_to_read()
+    if a._layout.target == "gpu":
+        return a._device().__dlpack__() if stream is None else a._device().__dlpack__(stream=stream)
+    memory = a._device()
+    shape = (c.c_int64 * max(a.ndim, 1))(*a.shape)
+    strides = (c.c_int64 * max(a.ndim, 1))(*(s // memory.itemsize for s in memory.strides))
+    versioned = max_version is not None and max_version[0] >= 1
+    held: Any = _Versioned() if versioned else _Managed()
+    t = held.tensor
+    t.data, t.device_type, t.device_id = memory.ctypes.data, *CPU_DEVICE
+    t.code = _BFLOAT if memory.dtype == bfloat16 else _CODE[memory.dtype.kind]
+    t.bits, t.lanes, t.ndim, t.byte_offset = 8 * memory.itemsize, 1, a.ndim, 0
+    t.shape, t.strides = c.cast(shape, c.POINTER(c.c_int64)), c.cast(strides, c.POINTER(c.c_int64))
+    held.deleter = _let_go
+    if versioned:
+        held.major, held.minor = _VERSION
+        held.flags = _COPIED if copy else 0
+    address = c.addressof(held)
+    _lent[address] = held, shape, strides, memory
+    return _new(address, _ANY_VERSION if versioned else _OLD_NAME, c.cast(_dropped, c.c_void_p))
+
+
+def adopt(source: Any) -> Any:
+    """An array over the memory of a capsule, or of any object with `__dlpack__`; a copy if it is strided or read-only.
+
+    Raises: MXNetError for a capsule already consumed; DTypeError, ContextError for what arrays cannot be.
+    """
+    if hasattr(source, "__dlpack_device__"):
+        kind, number = map(int, source.__dlpack_device__())
+        if kind not in HOST_DEVICES:
+            raise ContextError(f"from_dlpack: the array lives on DLPack device ({kind}, {number}). "
+                               f"Bring it to the host first, and back with as_in_context(mx.gpu({number})).")
+        try:
+            capsule = source.__dlpack__(max_version=_VERSION)
+        except TypeError:  # older than version 1
+            capsule = source.__dlpack__()
+    else:
+        capsule = source
+    handle = id(capsule)
+    name = next((n for n in (_ANY_VERSION, _OLD_NAME) if type(capsule).__name__ == "PyCapsule" and _valid(handle, n)), None)
+    if name is None:
+        raise MXNetError(f"from_dlpack: a {type(source).__name__} is no DLPack tensor, or one that was consumed already.")
+    address = _pointer(handle, name)
+    held: Any = (_Versioned if name == _ANY_VERSION else _Managed).from_address(address)
+    if name == _ANY_VERSION and held.major > _VERSION[0]:
+        raise MXNetError(f"from_dlpack: the tensor speaks DLPack {held.major}.{held.minor}; {_VERSION[0]}.x is understood.")
+    t = held.tensor
+    dtype, shape = _dtype(t), tuple(t.shape[i] for i in range(t.ndim))
+    if t.device_type not in HOST_DEVICES:
+        raise ContextError(f"from_dlpack: the tensor lives on DLPack device ({t.device_type}, {t.device_id}), not the host.")
+    read_only = name == _ANY_VERSION and bool(held.flags & _READ_ONLY)
+    strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim)) if t.strides else None
+    _rename(handle, _USED[name])
+    size = int(np.prod(shape, dtype=np.int64))
+    reach = size * dtype.itemsize
+    if strides is not None and size:
+        reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
+        low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
+        if low < 0:
+            held.deleter(address)
+            raise MXNetError("from_dlpack: negative strides. Copy the array first.")
+    memory: Any = (c.c_uint8 * max(reach, 1)).from_address(t.data + t.byte_offset) if size else (c.c_uint8 * 1)()
+    weakref.finalize(memory, _release, held, address)
+    values = np.ndarray(shape, dtype, memory, 0, strides)
+    return over(values if values.flags.c_contiguous and not read_only else values.copy())
+
+
+def _release(held: Any, address: int) -> None:
+    if held.deleter:
+        held.deleter(address)
+
+
+def _dtype(t: _Tensor) -> np.dtype:
+    if t.lanes == 1:
+        if t.code == _BFLOAT and t.bits == 16:
+            return bfloat16
+        for kind, code in _CODE.items():
+            if code == t.code and t.bits % 8 == 0 and t.bits in (8, 16, 32, 64) and (kind, t.bits) not in (("f", 8), ("b", 16)):
+                return np.dtype(f"{kind}{t.bits // 8}")
+    raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is none that arrays have.")
+
+
+def over(values: np.ndarray, ctx: Context | None = None) -> Any:
+    """An NDArray over the memory of a contiguous numpy array, which it keeps alive."""
+    ctx = ctx or cpu()
+    flat = values.reshape(-1).view(np.uint8)
+    a = wrap(Chunk(storage.Block(flat, flat.nbytes, ctx), Var(), ctx), 0, layout(values.shape, values.dtype, ctx))
+    a._view = values
+    return a

@@ -1,0 +1,39 @@
+"""How an array looks in a notebook: a table for one or two axes, numpy's text for more; large ones with their middle left out."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+_ROWS, _COLUMNS = 12, 10  # of a table; more shows the first and last halves
+_CELL = "padding:0 .6em;text-align:right;font-variant-numeric:tabular-nums"
+
+
+def to_html(a: Any, title: str) -> str:
+    """HTML of the numpy array a under a title."""
+    head = f"<div><code>{escape(title)}</code></div>"
+    if not 1 <= a.ndim <= 2 or not a.size:
+        return f"{head}<pre>{escape(np.array2string(a, threshold=200))}</pre>"
+    rows = a.reshape(1, -1) if a.ndim == 1 else a
+    lines = "".join("<tr>" + "".join(_cell(rows, i, j) for j in _shown(rows.shape[1], _COLUMNS)) + "</tr>"
+                    for i in _shown(rows.shape[0], _ROWS))
+    return f"{head}<table style='border-collapse:collapse'>{lines}</table>"
+
+
+def _shown(n: int, most: int) -> list[int | None]:
+    """Positions to show of n; None stands for those left out."""
+    if n <= most:
+        return list(range(n))
+    half = most // 2
+    return [*range(half), None, *range(n - half, n)]
+
+
+def _cell(rows: np.ndarray, i: int | None, j: int | None) -> str:
+    text = "…" if i is None or j is None else _number(rows[i, j])
+    return f"<td style='{_CELL}'>{escape(text)}</td>"
+
+
+def _number(x: Any) -> str:
+    return str(x) if x.dtype.kind in "iub" else f"{float(x):.6g}"

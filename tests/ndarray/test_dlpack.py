@@ -1,0 +1,126 @@
+"""DLPack: memory is shared both ways, lives as long as anyone holds it, and what cannot be shared says so."""
+
+import ctypes
+import gc
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tritium as mx
+from tritium import nd
+from tritium.errors import MXNetError
+from tritium.ndarray import dlpack
+
+torch = pytest.importorskip("torch")
+DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64",
+          "bool"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_round_trip_through_torch(dtype, ctx):
+    a = nd.array([[0, 1, 2], [3, 4, 5]], ctx, dtype)
+    t = torch.from_dlpack(a)
+    assert str(t.dtype) == f"torch.{dtype}" and t.tolist() == a.tolist()
+    b = nd.from_dlpack(t)
+    assert b.dtype is a.dtype and b.tolist() == a.tolist()
+    t[1, 2] = 0
+    assert a.tolist()[1][2] == 0 == b.tolist()[1][2]  # one memory
+
+
+def capsule_name(capsule):
+    get = ctypes.pythonapi.PyCapsule_GetName
+    get.restype, get.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    return get(capsule)
+
+
+def test_both_kinds_of_capsule():
+    a = nd.array([1, 2, 3])
+    assert capsule_name(a.__dlpack__()) == b"dltensor"
+    assert capsule_name(a.__dlpack__(max_version=(0, 8))) == b"dltensor"
+    assert capsule_name(a.__dlpack__(max_version=(1, 1))) == b"dltensor_versioned"
+    assert capsule_name(a.to_dlpack_for_read()) == capsule_name(nd.to_dlpack_for_write(a)) == b"dltensor"
+    for capsule in (a.__dlpack__(), a.__dlpack__(max_version=(1, 0))):
+        b = nd.from_dlpack(capsule)
+        b[0] = 9
+        assert a.tolist() == [9, 2, 3]
+        a[0] = 1
+        with pytest.raises(MXNetError, match="consumed already"):
+            nd.from_dlpack(capsule)
+    with pytest.raises(MXNetError, match="a list is no DLPack tensor"):
+        nd.from_dlpack([1, 2])
+
+
+def test_numpy_reads_and_writes_our_memory():
+    a = nd.array([1, 2, 3])
+    b = np.from_dlpack(a)
+    a += 1
+    a.wait_to_read()
+    assert b.tolist() == [2, 3, 4]
+    assert nd.from_dlpack(np.arange(3, dtype="int16")).tolist() == [0, 1, 2]
+
+
+def test_copy():
+    a = nd.array([1, 2, 3])
+    b = nd.from_dlpack(a.__dlpack__(copy=True, max_version=(1, 0)))
+    a[:] = 0
+    assert b.tolist() == [1, 2, 3]
+
+
+def test_views_and_awkward_shapes():
+    a = nd.array(np.arange(12.0).reshape(3, 4))
+    assert torch.from_dlpack(a[1:3]).tolist() == a.tolist()[1:3]
+    for shape in ((), (0,), (2, 0, 3), (1,)):
+        x = torch.ones(shape)
+        assert nd.from_dlpack(x).shape == shape and torch.from_dlpack(nd.zeros(shape)).shape == shape
+    strided = torch.arange(12.0).reshape(3, 4).T
+    assert nd.from_dlpack(strided).tolist() == strided.tolist()  # copied
+
+
+def test_a_read_only_array_is_copied():
+    x = np.arange(3.0)
+    x.flags.writeable = False
+    a = nd.from_dlpack(x) if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else nd.from_numpy(x)
+    a[:] = 5
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_memory_lives_while_anyone_holds_it():
+    before = len(dlpack._lent)
+    a = nd.array(np.arange(100000.0))
+    t = torch.from_dlpack(a)
+    del a
+    gc.collect()
+    assert len(dlpack._lent) == before + 1 and t[99999] == 99999
+    del t
+    gc.collect()
+    assert len(dlpack._lent) == before
+    capsule = nd.ones((3,)).__dlpack__()
+    assert len(dlpack._lent) == before + 1
+    del capsule  # never consumed
+    assert len(dlpack._lent) == before
+    b = nd.from_dlpack(torch.arange(5.0))
+    gc.collect()
+    assert b.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_cannot_be_taken():
+    for bad in (np.ones(2, "complex64"), np.ones(2, "float32")[::-1]):
+        with pytest.raises(MXNetError, match="from_dlpack: "):
+            nd.from_dlpack(bad)
+    with pytest.raises(BufferError, match="Copy it with as_in_context"):
+        nd.ones((2,)).__dlpack__(dl_device=(2, 0))
+
+
+def test_from_numpy_shares_unless_told_otherwise():
+    x = np.arange(4, dtype="float32")
+    a = nd.from_numpy(x)
+    assert not x.flags.writeable and a.ctx == mx.cpu(0)
+    a += 1
+    a.wait_to_read()
+    assert x.tolist() == [1, 2, 3, 4]
+    y = np.arange(4.0)
+    b = nd.from_numpy(y, zero_copy=False)
+    b[:] = 0
+    assert y.tolist() == [0, 1, 2, 3] and b.dtype is np.float64
+    assert nd.from_numpy(np.arange(6.0).reshape(2, 3).T).shape == (3, 2)
+    assert nd.from_numpy(np.ones(2, ml_dtypes.bfloat16)).dtype is ml_dtypes.bfloat16
