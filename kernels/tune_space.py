@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from . import tuned
-from .layout import full_shape
-from .numpy_printer import TILE, numpy_kernel
+from .numpy_printer import TILE
 from .op import Op, Req, Spec
 from .ops import convolution_cpu, matmul_gemm
 from .ops.convolution_cpu import Geometry
 from .params import Params
+from .traced import TracedOp
 from .tune_key import Config, Key, alignment, key
 
 
@@ -77,6 +77,8 @@ def tasks_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     sizes = _product(op, p, ins)
     if sizes:
         return _gemm(base, target, sizes, backward=name != op.name)
+    if not isinstance(op, TracedOp) or not ins:  # others write their own kernels, whatever expression fusion knows of them
+        return []
     return _cpu_tile(base) if target == "cpu" else _gpu_traced(base)
 
 
@@ -170,26 +172,23 @@ def _gemm(task: Task, target: str, sizes: tuple[int, int, int, int], backward: b
 # ---- generated kernels ----------------------------------------------------------------------------------------------
 def _cpu_tile(task: Task) -> list[Task]:
     """The kernel is made once, only to see what it asks for: an operator that asks for nothing has no tile."""
-    e = task.op.expression(task.params, [s.dtype for s in task.ins]) if task.ins else None
-    if e is None or any(s.size == 0 for s in (*task.ins, *task.outs)):
+    if any(s.size == 0 for s in (*task.ins, *task.outs)):
         return []
     seen: list[tuple[Key, Config]] = []
     with tuned.asked(lambda k, d: seen.append((k, d))):
-        numpy_kernel(e, task.ins, task.outs, task.reqs, name="tune")
+        task.op.kernel(task.params, task.ins, task.outs, task.reqs, "cpu", task.train)
     return [_finish(task, k, d) for k, d in seen if k.template == "cpu tile"][:1]
 
 
 def _gpu_traced(task: Task) -> list[Task]:
-    e = task.op.expression(task.params, [s.dtype for s in task.ins]) if task.ins else None
+    e = task.op.expression(task.params, [s.dtype for s in task.ins])
     kept = [o for o, r in zip(task.outs, task.reqs) if r != Req.NULL]
-    if e is None or not kept:
-        return []
-    full = full_shape([s.shape for s in (*task.ins, *kept)])
-    elements, arrays = math.prod(full), len(task.ins) + len(kept)
-    if not elements:
+    full = max((*task.ins, *kept), key=lambda s: s.size)
+    elements, arrays = full.size, len(task.ins) + len(kept)
+    if e is None or not kept or not elements:
         return []
     dtype = max((s.dtype for s in kept), key=lambda d: d.itemsize)
-    last = full[-1] if full else 1
+    last = full.shape[-1] if full.shape else 1
     if e.kind == "row":
         made = key("gpu row", dtype.name, "", alignment(last * dtype.itemsize), rows=elements // last, last=last, arrays=arrays)
         return [_finish(task, made, {"num_warps": 4})]

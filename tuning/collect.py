@@ -1,0 +1,186 @@
+"""Collecting: the kernels of a model's real plan, or of single operators, as tasks; those that cost most come first.
+
+The plan is the one an executor would run (lowered, differentiated, fused), but no array is allocated for it. The same
+request gives the same tasks in the same order in every process, so that a child is told a task by its number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ..dtype import as_dtype
+from ..errors import GraphError, ParameterError, nearest
+from ..graph import load as load_symbol
+from ..graph.fuse import fuse
+from ..graph.gradient import add_gradients
+from ..graph.infer import from_user
+from ..graph.node import split_variables, topological
+from ..graph.program import lower, specs_of
+from ..kernels import op as ops
+from ..kernels.op import Op, Req, Spec
+from ..kernels.params import Params
+from ..kernels.tune_prune import bound_s
+from ..kernels.tune_space import Task, tasks_of, work_of
+
+MAX_SIZE = 1 << 40  # elements of one array: more is a slip of the keyboard
+_CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: to sort by before anything is measured
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to tune, as a user said it: a model with shapes, or operators with shapes. Plain data, as JSON holds it.
+
+    model: path of a symbol JSON. shapes: {input: shape} for a model. cases: (operator, shape as written).
+    dtype: of the inputs. target: "cpu" or "gpu". train: the training step (else inference).
+    """
+
+    model: str = ""
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    cases: Sequence[tuple[str, str]] = ()
+    dtype: str = "float32"
+    target: str = "cpu"
+    train: bool = True
+
+    @classmethod
+    def from_json(cls, d: Mapping[str, Any]) -> Request:
+        return cls(d["model"], {n: tuple(s) for n, s in d["shapes"].items()}, [(str(a), str(b)) for a, b in d["cases"]],
+                   d["dtype"], d["target"], d["train"])
+
+
+@dataclass
+class Item:
+    """A task and its part of a step.
+
+    name:     the first node that runs it. count: how often a step runs it.
+    bound_s:  seconds of all its runs if published limits were reached. share: of such a step's whole time.
+    """
+
+    task: Task
+    name: str
+    count: int
+    bound_s: float
+    share: float = 0.0
+
+
+@dataclass
+class Work:
+    """items: what can be tuned, the dearest first. kernels: all kernel calls of a step, tunable or not."""
+
+    items: list[Item]
+    kernels: int
+    step_s: float
+
+    @property
+    def share(self) -> float:
+        """The part of a step's estimated time that can be tuned."""
+        return sum(i.share for i in self.items)
+
+
+_Call = tuple[str, Op, Params, tuple[Spec, ...], tuple[Spec, ...], tuple[Req, ...]]
+
+
+def collect(request: Request, sm: int = 90) -> Work:
+    """Everything that request asks to tune. sm: the compute capability, times ten, to estimate a GPU's times for.
+
+    Raises GraphError, ShapeError, ParameterError, OperatorError with what is wrong with the request.
+    """
+    calls = _model_calls(request) if request.model else [c for case in request.cases for c in _operator_calls(request, *case)]
+    items: dict[Any, Item] = {}
+    step = 0.0
+    for name, op, p, ins, outs, reqs in calls:
+        step += _seconds(*work_of(op, p, ins, outs, reqs), outs[0].dtype.name if outs else "float32", request.target, sm)
+        for task in tasks_of(op, p, ins, outs, reqs, request.target, request.train):
+            seconds = _seconds(task.flops, task.nbytes, task.key.dtype, request.target, sm)
+            k = task.key
+            found = items.get(kind := (k.template, k.dtype, k.layout, k.align, k.bucket))
+            if found is None:
+                items[kind] = Item(task, name, 1, seconds)
+            else:
+                found.count += 1
+                found.bound_s += seconds
+    order = sorted(items.values(), key=lambda i: -i.bound_s)
+    return Work([replace(i, share=i.bound_s / step) for i in order], len(calls), step)
+
+
+def _seconds(flops: float, nbytes: int, dtype: str, target: str, sm: int) -> float:
+    return bound_s(flops, nbytes, dtype, sm) if target == "gpu" else max(flops / _CPU_FLOPS, nbytes / _CPU_BYTES)
+
+
+def _model_calls(request: Request) -> list[_Call]:
+    symbol = load_symbol(request.model)
+    order = topological(n for n, _ in symbol._outputs)
+    arguments, states = ([n.name for n in part] for part in split_variables(order))
+    for name in request.shapes:
+        if name not in (*arguments, *states):
+            raise GraphError(f"tune: {request.model} has no input {name!r}.{nearest(name, arguments)} "
+                             f"Its arguments: {', '.join(arguments[:12])}{' ...' if len(arguments) > 12 else ''}.")
+    known = {n: from_user(tuple(s)) for n, s in request.shapes.items()}
+    specs = specs_of(order, {n: s for n, s in known.items() if s is not None},
+                     dict.fromkeys(request.shapes, as_dtype(request.dtype)))
+    program = lower(symbol._outputs, specs, request.train)[0]
+    if request.train:
+        fed = {*request.shapes, *(n for n in arguments if n.endswith("label"))}
+        program = add_gradients(program, {n: "null" if n in fed else "write" for n in arguments})
+    program = fuse(program)
+    return [(s.name, s.op, s.params, tuple(program.values[v].spec for v in s.inputs),
+             tuple(program.values[v].spec if v >= 0 else s.absent[k] for k, v in enumerate(s.outputs)), s.reqs)
+            for s in program.steps]
+
+
+# ---- single operators -------------------------------------------------------------------------------------------------
+_CONVOLUTION = re.compile(r"(?P<data>\d+x\d+(?:x\d+){1,3})@(?P<filters>\d+)x(?P<kernel>\d+(?:x\d+)*)(?:/(?P<stride>\d+))?"
+                          r"(?:\+(?P<pad>\d+))?")
+SHAPE_HELP = ("M x K x N for dot and FullyConnected: 1024x1024x1024; data @ filters x kernel / stride + pad for Convolution: "
+              "32x64x56x56@64x3x3/1+1; the shape of every input for others: 32x64x56x56")
+
+
+def _numbers(what: str, text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"\d{1,12}(x\d{1,12})*", text):
+        raise ParameterError(f"{what}: {text!r} is not a shape. Write {SHAPE_HELP}.")
+    shape = tuple(map(int, text.split("x")))
+    if 0 in shape or np.prod(shape, dtype=float) > MAX_SIZE:
+        raise ParameterError(f"{what}: {text} has {'no' if 0 in shape else 'too many'} elements. Write {SHAPE_HELP}.")
+    return shape
+
+
+def _operator_calls(request: Request, name: str, text: str) -> list[_Call]:
+    op, given, shapes = ops.get(name), {}, []
+    if op.name in ("dot", "FullyConnected"):
+        sizes = _numbers(name, text)
+        if len(sizes) != 3:
+            raise ParameterError(f"{name}: {text!r} is not three sizes. Write M x K x N: 1024x1024x1024.")
+        m, k, n = sizes
+        shapes = [(m, k), (k, n)] if op.name == "dot" else [(m, k), (n, k)]
+        given = {} if op.name == "dot" else {"num_hidden": n, "no_bias": True}
+    elif op.name == "Convolution":
+        found = _CONVOLUTION.fullmatch(text)
+        if found is None:
+            raise ParameterError(f"{name}: {text!r} is not a convolution. Write {SHAPE_HELP}.")
+        data, kernel = _numbers(name, found["data"]), _numbers(name, found["kernel"])
+        if len(kernel) != len(data) - 2:
+            raise ParameterError(f"{name}: data {found['data']} needs a kernel of {len(data) - 2} sizes, not {found['kernel']}.")
+        filters = _numbers(name, found["filters"])[0]
+        given = {"kernel": kernel, "num_filter": filters, "stride": (int(found["stride"] or 1),) * len(kernel),
+                 "pad": (int(found["pad"] or 0),) * len(kernel), "no_bias": True}
+        shapes = [data, (filters, data[1], *kernel)]
+    else:
+        shapes = [_numbers(name, text)] * len(op.input_names or ("data",))
+    p = op.parse(given)
+    in_shapes, out_shapes = op.infer_shape(p, shapes)
+    dtype = as_dtype(request.dtype)
+    in_types, out_types = op.infer_dtype(p, [dtype] * len(shapes))
+    ins = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(in_shapes, in_types))
+    outs = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(out_shapes, out_types))
+    calls: list[_Call] = [(f"{name} {text}", op, p, ins, outs, (Req.WRITE,) * len(outs))]
+    gradient = op.gradient(p) if request.train else None
+    if gradient is not None:
+        groups = {"dy": outs, "x": ins, "y": outs}
+        gives = tuple(ins[i] for i in gradient.gives)
+        calls.append((f"{name} {text} backward", gradient.op, p, tuple(groups[kind][i] for kind, i in gradient.needs), gives,
+                      (Req.WRITE,) * len(gives)))
+    return calls
