@@ -74,7 +74,8 @@ class Deconvolution(OperatorProperty):
             return tuple(pad), tuple(self.target_shape)
         for e, p, a in zip(extent, pad, self._axes("adj", 0)):
             if 0 <= e < 2 * p - a:
-                raise ShapeError(f"{self.name}: pad={tuple(pad)} leaves nothing of the {tuple(extent)} that data {spatial} reaches.")
+                raise ShapeError(f"{self.name}: pad={tuple(pad)} leaves nothing of the {tuple(extent)} that data "
+                                 f"{spatial} reaches.")
             out.append(e - 2 * p + a if e >= 0 else -1)
         return tuple(pad), tuple(out)
 

@@ -1,0 +1,212 @@
+"""Random numbers of the usual distributions, with parameters that are numbers (_random_*, _random_*_like) or arrays (_sample_*).
+
+Every element takes a fixed count of uniform numbers of its own from the counter-based generator, and one body turns them
+into the draw. So CPU and GPU draw the same, wherever and in whatever order. Where a method rejects and tries again, it has
+a fixed number of tries; that all of them fail is less likely than one in a million, and then the middle is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...dtype import as_dtype, float32, is_float
+from ...errors import DTypeError, ParameterError
+from ..lang import cos, exp, floor, log, log1p, maximum, power, sqrt, where
+from ..op import Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ..params import Param, Params
+from ..row_kernel import row_kernel
+from .random import fill_uniform
+
+_GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 44, 12.0
+GAMMA_DRAWS, POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
+
+
+def _normal(u: Any, v: Any) -> Any:
+    return sqrt(-2 * log(1 - u)) * cos(2 * math.pi * v)
+
+
+def _uniform(u: Sequence[Any], low: Any, high: Any) -> Any:
+    return low + u[0] * (high - low)
+
+
+def _normals(u: Sequence[Any], mu: Any, sigma: Any) -> Any:
+    return mu + sigma * _normal(u[0], u[1])
+
+
+def _exponential(u: Sequence[Any], lam: Any) -> Any:
+    return -log1p(-u[0]) / lam
+
+
+def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
+    """Scale beta. Source: Marsaglia, Tsang 2000, "A simple method for generating gamma variables"."""
+    few = alpha < 1
+    d = where(few, alpha + 1, alpha) - 1 / 3
+    c = 1 / sqrt(9 * d)
+    drawn = d
+    for i in reversed(range(_GAMMA_TRIES)):  # the first that is accepted is written last
+        x = _normal(u[3 * i], u[3 * i + 1])
+        v = 1 + c * x
+        v = v * v * v
+        fits = (v > 0) & (log(1 - u[3 * i + 2]) < 0.5 * x * x + d * (1 - v + log(maximum(v, 1e-30))))
+        drawn = where(fits, d * v, drawn)
+    return beta * where(few, drawn * power(1 - u[3 * _GAMMA_TRIES], 1 / alpha), drawn)
+
+
+def _poisson(u: Sequence[Any], lam: Any) -> Any:
+    """By the sums of the probabilities while lam is small, else by rejection. Source of the latter: Hörmann 1993, "The
+    transformed rejection method for generating Poisson random variables", algorithm PTRS."""
+    few = where(lam < _FEW, lam, _FEW)
+    p = exp(-few)
+    total, small = p, where(u[0] >= p, 1.0, 0.0)
+    for k in range(1, _POISSON_TERMS):
+        p = p * few / k
+        total = total + p
+        rest = where(few > k, 1.0, where(p > 1e-9, 1.0, 0.0))  # 0 where what is left is rounding
+        small = small + where(u[0] >= total, rest, 0.0)
+    many = where(lam < _FEW, _FEW, lam)
+    b = 0.931 + 2.53 * sqrt(many)
+    a = -0.059 + 0.02483 * b
+    bound, inverse = 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4)
+    large = floor(many)
+    for i in reversed(range(_POISSON_TRIES)):
+        x, v = u[2 * i + 1] - 0.5, 1 - u[2 * i + 2]
+        edge = maximum(0.5 - abs(x), 1e-7)
+        k = floor((2 * a / edge + b) * x + many + 0.43)
+        at = maximum(k, 1)
+        r = (at - many) / many
+        log_p = where(k < 1, -many, many * (r - (1 + r) * log1p(r)) - 0.5 * log(2 * math.pi * at) - 1 / (12 * at))
+        fits = log(v * inverse / (a / (edge * edge) + b)) <= log_p
+        fits = ((edge >= 0.07) & (v <= bound)) | ((k >= 0) & ((edge >= 0.013) | (v <= edge)) & fits)
+        large = where(fits, k, large)
+    return where(lam < _FEW, small, large)
+
+
+def _negative_binomial(u: Sequence[Any], k: Any, p: Any) -> Any:
+    return _poisson(u[GAMMA_DRAWS:], _gamma(u, k, (1 - p) / p))
+
+
+def _generalized_negative_binomial(u: Sequence[Any], mu: Any, alpha: Any) -> Any:
+    spread = where(alpha == 0, 1.0, alpha)
+    return _poisson(u[GAMMA_DRAWS:], where(alpha == 0, mu, _gamma(u, 1 / spread, spread * mu)))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """names: of the parameters; defaults of _random_*; draws: uniform numbers an element takes; body(u, *parameters);
+    allowed: what the parameters must be, and how that is said."""
+
+    name: str
+    names: tuple[str, ...]
+    defaults: tuple[float, ...]
+    draws: int
+    body: Callable[..., Any]
+    text: str
+    allowed: Callable[..., bool] = lambda *_: True
+    told: str = ""
+
+
+DISTRIBUTIONS = (
+    Distribution("uniform", ("low", "high"), (0.0, 1.0), 1, _uniform, "Uniform in [low, high).",
+                 lambda a, b: a <= b, "low must not be above high"),
+    Distribution("normal", ("mu", "sigma"), (0.0, 1.0), 2, _normals, "Normal with mean mu and standard deviation sigma.",
+                 lambda a, b: b >= 0, "sigma must not be negative"),
+    Distribution("exponential", ("lam",), (1.0,), 1, _exponential, "Exponential with rate lam: mean 1 / lam.",
+                 lambda a: a > 0, "lam must be positive"),
+    Distribution("gamma", ("alpha", "beta"), (1.0, 1.0), GAMMA_DRAWS, _gamma, "Gamma with shape alpha and scale beta.",
+                 lambda a, b: a > 0 and b > 0, "alpha and beta must be positive"),
+    Distribution("poisson", ("lam",), (1.0,), POISSON_DRAWS, _poisson, "Poisson with mean lam.",
+                 lambda a: a >= 0, "lam must not be negative"),
+    Distribution("negative_binomial", ("k", "p"), (1, 1.0), GAMMA_DRAWS + POISSON_DRAWS, _negative_binomial,
+                 "Failures before the k-th success, each trial a success with probability p.",
+                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]"),
+    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), GAMMA_DRAWS + POISSON_DRAWS,
+                 _generalized_negative_binomial, "Negative binomial with mean mu and dispersion alpha.",
+                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative"),
+)
+_SHAPE = Param("shape", "shape", (), doc="sizes")
+_DTYPE = Param("dtype", "dtype", None, doc="element type; float32 when None")
+
+
+class SampleOp(Op):
+    """One distribution. form: "random" (parameters are numbers), "like" (the same, in the shape of an array) or "sample"
+    (parameters are arrays: of each, an array of the given shape)."""
+
+    def __init__(self, d: Distribution, form: str, names: Sequence[str] | None = None):
+        self.d, self.form = d, form
+        names = tuple(names or d.names)
+        self.name = {"random": f"_random_{d.name}", "like": f"_random_{d.name}_like", "sample": f"_sample_{d.name}"}[form]
+        self.aliases = (self.name[1:],)
+        self.input_names = {"random": (), "like": ("data",), "sample": d.names}[form]
+        numbers = tuple(Param(n, "float", v) for n, v in zip(names, d.defaults))
+        self.numbers = names
+        self.params = {"random": (*numbers, _SHAPE, Param("ctx", "any", None), _DTYPE), "like": numbers,
+                       "sample": (_SHAPE, _DTYPE)}[form]
+        more = {"random": "shape: of the result.", "like": "The result has the shape and dtype of data.",
+                "sample": f"{', '.join(d.names)}: of one shape. The result has that shape followed by `shape`."}[form]
+        self.doc = f"{d.text}\n\n{more} float dtypes. Not differentiable."
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        if self.form != "sample" and not self.d.allowed(*(p[n] for n in self.numbers)):
+            told = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)
+            raise ParameterError(f"{self.name}: {told}: {self.d.told}.")
+        if self.form != "like" and p.dtype is not None and not is_float(p.dtype):
+            raise DTypeError(f"{self.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
+        return p
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        if self.form == "random":
+            known = outputs[0] if outputs else None
+            return [], [known if not p.shape and known is not None else tuple(p.shape) or (1,)]
+        shape = None
+        for n, s in zip(self.input_names, inputs):
+            shape = merge_shapes(self.name, f"the parameters' shape ({n})", shape, s)
+        out = shape if self.form == "like" or shape is None else (*shape, *p.shape)
+        return [shape] * len(inputs), [out]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        if self.form == "like":
+            return super().infer_dtype(p, inputs, outputs)
+        ins, _ = super().infer_dtype(p, inputs, None) if inputs else ([], [])
+        return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return outs[0].size * self.d.draws
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        size, count, body = outs[0].size, self.d.draws, self.d.body
+        if reqs[0] == Req.NULL or not size:
+            return lambda run, inputs, outputs, random: None
+        rows = ins[0].size if self.form == "sample" else 1
+        wide = np.dtype(np.float64 if outs[0].dtype == np.float64 else np.float32)
+        full, n = (rows, size // rows), len(self.d.names)
+        numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
+        given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
+        inner = row_kernel(lambda *a: body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
+                           [*given, *[Spec(full, wide)] * count], outs, reqs, target, self.name)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            drawn = run.space((count, size), wide)
+            fill_uniform(run, target, drawn, random)
+            parameters = list(inputs) if not numbers else []
+            for value in numbers:  # through memory, so that a new value needs no new kernel
+                parameters.append(run.space((1,), wide))
+                fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
+            inner(run, [*parameters, *(drawn[i] for i in range(count))], outputs)
+
+        return kernel
+
+
+for _d in DISTRIBUTIONS:
+    register(SampleOp(_d, "sample"))
+    register(SampleOp(_d, "like", ("loc", "scale") if _d.name == "normal" else None))
+    if _d.name not in ("uniform", "normal"):  # those are in random.py, drawn without scratch
+        register(SampleOp(_d, "random"))
