@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 
 def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any], shared_arg_names: Sequence[str] | None,
-                shared_exec: Executor | None, shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, Any]) -> Executor:
+                shared_exec: Executor | None, shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, Any],
+                memory_budget: int | None = None) -> Executor:
     """An executor with zeroed arrays of its own.
 
     shared_arg_names: arguments to take from shared_exec where shape and dtype agree. shared_buffer: arrays by name to use,
-    and to add new ones to.
+    and to add new ones to. memory_budget: bytes the training plan may take; values are recomputed until it fits.
+    Raises GraphError that says by how much it does not.
     """
     ctx = _context(ctx)
     order = topological(n for n, _ in symbol._outputs)
@@ -62,7 +64,11 @@ def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str,
         found = old_aux.get(n.name)
         fits = found is not None and _fits(found, spec[n.name])
         auxes[n.name] = found if fits else zeros(spec[n.name].shape, ctx, spec[n.name].dtype)
-    return Executor(symbol._outputs, specs, ctx, args, grads, reqs, auxes, symbol, shared_exec.pool if shared_exec else None)
+    made = Executor(symbol._outputs, specs, ctx, args, grads, reqs, auxes, symbol, shared_exec.pool if shared_exec else None,
+                    memory_budget=memory_budget)
+    if memory_budget is not None:
+        made.memory_plan()  # raises here and not in the first step
+    return made
 
 
 def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any,

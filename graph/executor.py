@@ -15,12 +15,12 @@ from ..errors import GraphError, MXNetError, ShapeError, describe, nearest
 from ..kernels.op import Spec, compiled
 from ..ndarray import NDArray, zeros
 from ..ndarray.chunk import Chunk
-from .fuse import fuse, fused_operators
-from .gradient import add_gradients
+from .compile import Request, compile_program
+from .fuse import fused_operators
 from .node import Entry
 from .options import Options, current
-from .plan import Plan, apply_inplace, plan_memory
-from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower, naive_bytes
+from .plan import Plan
+from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
 on_plan: list[Callable[[Program, Plan], None]] = []
@@ -150,11 +150,12 @@ class Executor:
 
     def __init__(self, heads: Sequence[Entry], specs: list[list[Spec]], ctx: Context, args: dict[str, NDArray],
                  grads: dict[str, NDArray], grad_req: dict[str, str], auxes: dict[str, NDArray], symbol: Any,
-                 pool: Pool | None = None, options: Options | None = None):
+                 pool: Pool | None = None, options: Options | None = None, memory_budget: int | None = None):
         self._heads, self._specs, self._ctx, self._symbol = tuple(heads), specs, ctx, symbol
         self.arg_dict, self.grad_dict, self.aux_dict = args, grads, auxes
         self._grad_req = {n: r for n, r in grad_req.items() if n in grads}
         self._options = options or current()
+        self._budget = memory_budget
         self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
         self._programs: dict[tuple[bool, bool], _Compiled] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
@@ -290,19 +291,14 @@ class Executor:
 
     def _build(self, train: bool, monitored: bool) -> _Compiled:
         how = self._options
-        program = lower(self._heads, self._specs, train)[0]
-        if train:
-            program = add_gradients(program, self._grad_req)
-        naive = naive_bytes(program)
-        program = fuse(program, how.fuse and not monitored)
-        plan = plan_memory(program, share=how.plan and not monitored, naive=naive)
-        apply_inplace(program, plan)
+        target = "gpu" if self._ctx.is_gpu else "cpu"
+        request = Request(self._heads, self._specs, train, self._grad_req, target, self._budget if train else None, monitored)
+        program, plan = compile_program(request, how)
         for check in on_plan:
             check(program, plan)
         chunk = self.pool.take(plan.arena_bytes)
         arrays = self._arrays(program, plan, chunk)
         bulk = 1 if monitored else how.bulk_train if train else how.bulk_infer
-        target = "gpu" if self._ctx.is_gpu else "cpu"
         name = str(self._symbol.name or "graph")
 
         def cut(steps: list[Step], what: str) -> list[_Segment]:

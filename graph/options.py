@@ -1,4 +1,4 @@
-"""Switches of the executor, for tests and for finding a fault: fusion, memory plan, bulk size."""
+"""Switches of the executor, for tests and for finding a fault: fusion, memory plan, recomputation, bulk size."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ class Options:
 
     fuse:        merge elementwise operators (TRITIUM_FUSION=0 turns it off).
     plan:        let arrays share memory (TRITIUM_MEMORY_PLAN=0).
+    recompute:   compute nearly free values again in backward instead of keeping them (TRITIUM_RECOMPUTE=0).
+    mirror:      compute everything cheap again (MXNET_BACKWARD_DO_MIRROR=1).
     bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
     bulk_infer:  the same for inference; 0 is the whole pass.
     """
 
     fuse: bool = True
     plan: bool = True
+    recompute: bool = True
+    mirror: bool = False
     bulk_train: int = 15
     bulk_infer: int = 0
 
@@ -35,7 +39,8 @@ def current() -> Options:
     found = _current.get()
     if found is not None:
         return found
-    return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15))
+    return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"),
+                   _flag("MXNET_BACKWARD_DO_MIRROR", "0"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15))
 
 
 @contextlib.contextmanager
@@ -48,8 +53,8 @@ def options(**changes: bool | int) -> Iterator[Options]:
         _current.reset(token)
 
 
-def _flag(name: str) -> bool:
-    return os.environ.get(name, "1").lower() not in ("0", "false", "off")
+def _flag(name: str, default: str = "1") -> bool:
+    return os.environ.get(name, default).lower() not in ("0", "false", "off")
 
 
 def _number(name: str, default: int) -> int:

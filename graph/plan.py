@@ -72,14 +72,7 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in values]
     inplace = _take_places(program, live, sizes) if share else {}
-    group = list(range(len(values)))
-    for out in sorted(inplace, key=lambda v: live[v] or (0, 0)):
-        group[out] = group[inplace[out]]
-    spans: dict[int, tuple[int, int]] = {}
-    for v, span in enumerate(live):
-        if span is not None:
-            old = spans.get(group[v], span)
-            spans[group[v]] = (min(old[0], span[0]), max(old[1], span[1]))
+    group, spans = _groups(live, inplace), _spans_of(live, inplace)
     items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
     if share:
         at, total = _pack_best(items)
@@ -92,6 +85,34 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
     return Plan(offsets, total, outputs, _peak(items, len(steps)) + outputs, naive_bytes(program) if naive is None else naive,
                 live, inplace, [v.name for v in values], sizes)
+
+
+def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
+    """The lower bound of plan_memory, without placing anything: what the program's plan will take, or nearly."""
+    live = lifetimes(program)
+    sizes = [v.spec.nbytes for v in program.values]
+    items = [(_aligned(sizes[g], alignment), first, last, g)
+             for g, (first, last) in _spans_of(live, _take_places(program, live, sizes)).items()]
+    return _peak(items, len(program.steps)) + sum(sizes[v] for v, value in enumerate(program.values)
+                                                  if value.kind in (OUTPUT, ZERO))
+
+
+def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """Lifetimes of the pieces of memory: values that take each other's place are one, called by its first."""
+    group = _groups(live, inplace)
+    spans: dict[int, tuple[int, int]] = {}
+    for v, span in enumerate(live):
+        if span is not None:
+            old = spans.get(group[v], span)
+            spans[group[v]] = (min(old[0], span[0]), max(old[1], span[1]))
+    return spans
+
+
+def _groups(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> list[int]:
+    group = list(range(len(live)))
+    for out in sorted(inplace, key=lambda v: live[v] or (0, 0)):
+        group[out] = group[inplace[out]]
+    return group
 
 
 def apply_inplace(program: Program, plan: Plan) -> None:

@@ -245,12 +245,16 @@ class Symbol:
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,
-                    shared_arg_names: Any = None, shared_exec: Any = None, shared_buffer: Any = None, **kwargs: Any) -> Any:
+                    shared_arg_names: Any = None, shared_exec: Any = None, shared_buffer: Any = None,
+                    memory_budget: int | None = None, **kwargs: Any) -> Any:
         """An Executor with arrays of its own, all zero; shapes by keyword, the rest inferred.
 
-        grad_req: "write", "add" or "null"; one, or {argument: one}, or a list in argument order.
+        grad_req:       "write", "add" or "null"; one, or {argument: one}, or a list in argument order.
+        memory_budget:  bytes that inner values and outputs may take in training; what does not fit is computed again in
+                        backward. Raises GraphError that says by how much it does not fit.
         """
-        return binding.simple_bind(self, ctx, grad_req, type_dict or {}, shared_arg_names, shared_exec, shared_buffer, kwargs)
+        return binding.simple_bind(self, ctx, grad_req, type_dict or {}, shared_arg_names, shared_exec, shared_buffer, kwargs,
+                                   memory_budget)
 
     _simple_bind = simple_bind
 

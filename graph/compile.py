@@ -1,0 +1,81 @@
+"""From a graph to a planned program: gradients, recomputation, fusion and the memory plan, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import GraphError
+from ..kernels.op import Spec
+from .fuse import fuse
+from .gradient import add_gradients
+from .node import Entry, topological
+from .options import Options
+from .plan import Plan, apply_inplace, peak_bytes, plan_memory
+from .program import Program, lower, naive_bytes
+from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be compiled.
+
+    specs:     of every output of every node, in topological order.
+    grad_req:  by argument; counts in training.
+    target:    "cpu" or "gpu".
+    budget:    bytes the plan may take; None: no limit.
+    seen:      True to keep every node's outputs apart, for a monitor.
+    """
+
+    heads: Sequence[Entry]
+    specs: list[list[Spec]]
+    train: bool
+    grad_req: Mapping[str, str]
+    target: str
+    budget: int | None = None
+    seen: bool = False
+
+
+def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
+    """The program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
+    program = lower(request.heads, request.specs, request.train)[0]
+    if request.train:
+        program = add_gradients(program, request.grad_req)
+    naive = naive_bytes(program)
+    fused = how.fuse and not request.seen
+
+    def weigh(candidate: Program) -> tuple[int, int]:
+        final = fuse(candidate, fused)
+        return peak_bytes(final), moved_bytes(final)
+
+    if request.train and not request.seen:
+        program = _recomputed(program, request, how, weigh)
+    program = fuse(program, fused)
+    plan = plan_memory(program, share=how.plan and not request.seen, naive=naive)
+    apply_inplace(program, plan)
+    if request.budget is not None and plan.planned_bytes > request.budget:
+        raise GraphError(_too_large(program, plan, request.budget))
+    return program, plan
+
+
+def _recomputed(program: Program, request: Request, how: Options, weigh) -> Program:  # noqa: ANN001
+    attrs = {n.name: n.attrs for n in topological(n for n, _ in request.heads) if n.op is not None}
+    asked = mirrored(program, attrs, how.mirror)
+    if asked:
+        return recompute(program, asked)
+    if how.recompute and how.plan:
+        program_now = nearly_free(program, weigh)
+        if request.budget is None or weigh(program_now)[0] <= request.budget:
+            return program_now
+    return program if request.budget is None else fit(program, request.budget, weigh)[0]
+
+
+def _too_large(program: Program, plan: Plan, budget: int) -> str:
+    at = max(range(len(program.steps)), key=lambda i: sum(
+        plan.sizes[v] for v, span in enumerate(plan.live) if span is not None and span[0] <= i <= span[1]))
+    alive = sorted((v for v, span in enumerate(plan.live) if span is not None and span[0] <= at <= span[1]),
+                   key=lambda v: -plan.sizes[v])[:3]
+    largest = ", ".join(f"{plan.names[v]} {plan.sizes[v]:,}" for v in alive)
+    return (f"memory_budget: {budget:,} bytes are {plan.planned_bytes - budget:,} too few: the smallest plan found takes "
+            f"{plan.planned_bytes:,}, most of it at {program.steps[at].name}. Largest there: {largest}. "
+            f"Give more, or bind a smaller batch.")
