@@ -160,7 +160,7 @@ def empty_cache(device_id: int) -> int:
 
 # ---- streams --------------------------------------------------------------------------------------------------------
 #: What the streams of the interpreted GPU were told, the last ten thousand: ("run", stream, name), ("record", stream,
-#: event), ("wait", stream, event), ("host waits", None, event), ("replay", stream, name).
+#: event), ("wait", stream, event), ("host waits", thread, event), ("replay", stream, name).
 log: deque[tuple[str, Any, Any]] = deque(maxlen=10_000)
 
 
@@ -192,12 +192,16 @@ class FakeStream:
         return f"FakeStream(gpu({self.device_id}), {self.kind})"
 
 
-@functools.cache
 def stream(device_id: int, kind: str = "compute") -> Any:
     """The stream that functions for a GPU context enqueue on. Raises ContextError for a GPU that is not there.
 
     kind: "compute", "copy", or "priority", whose kernels overtake others on the device.
     """
+    return _stream(device_id, kind)
+
+
+@functools.cache
+def _stream(device_id: int, kind: str) -> Any:
     torch = _need(device_id)
     return torch.cuda.Stream(device_id, priority=-1 if kind == "priority" else 0) if is_real() else \
         FakeStream(device_id, kind)
@@ -248,7 +252,7 @@ def stream_waits(s: Any, event: Any) -> None:
 def wait(event: Any) -> None:
     """Block until event, without the GIL; the main thread looks for Ctrl-C meanwhile."""
     if isinstance(event, FakeEvent):
-        log.append(("host waits", None, event))
+        log.append(("host waits", threading.get_ident(), event))
     elif threading.current_thread() is threading.main_thread():
         while not event.query():
             time.sleep(_LOOK)

@@ -139,8 +139,10 @@ class Guarded(np.ndarray):
         return super().__getattribute__(name)
 
     def __getitem__(self, key: Any) -> Any:
-        _ask(self, False)
-        return super().__getitem__(_plain(key))
+        part = super().__getitem__(_plain(key))
+        if not isinstance(part, Guarded) or part._guard is None:  # not just another view of the same bytes
+            _ask(self, False)
+        return part
 
     def __setitem__(self, key: Any, value: Any) -> None:
         _ask(self, True)
@@ -152,10 +154,10 @@ class Guarded(np.ndarray):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
         writes = method == "at"
-        for i, a in enumerate(inputs):
-            _ask(a, writes and i == 0)
         for a in out or ():
             _ask(a, True)
+        for i, a in enumerate(inputs):
+            _ask(a, writes and i == 0)
         if out is not None:
             kwargs["out"] = tuple(_plain(a) for a in out)
         result = getattr(ufunc, method)(*map(_plain, inputs), **{k: _plain(v) for k, v in kwargs.items()})
