@@ -1,4 +1,4 @@
-"""The command line: `tritium train`, and the same as `python -m tritium train`."""
+"""The command line: `tritium train`, `tritium tune`, and the same as `python -m tritium train`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from . import engine
+from .cli_tune import tune
 from .context import Context
 from .errors import ContextError, MXNetError
 from .examples.networks import NETWORKS
@@ -41,6 +42,9 @@ class Device(click.ParamType):
 @click.version_option(__version__, prog_name="tritium")
 def main() -> None:
     """Tritium: the architecture of Apache MXNet, built anew in Python."""
+
+
+main.add_command(tune)
 
 
 @main.command(context_settings={"show_default": True})

@@ -3,7 +3,7 @@ launches are recorded, and compiling is done by processes of triton_compile's ow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,21 +64,21 @@ def compile_jobs(jobs: Sequence[Job], *, timeout: float, workers: int | None = N
         yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
 
 
-def judge(task: Task, kernels: Iterable[CompiledKernel]) -> tuple[str, Mapping[str, Any]]:
-    """(what is wrong with a configuration's kernels, or "", and the worst of their figures)."""
+def judge(task: Task, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
+          ) -> tuple[str, dict[str, Any]]:
+    """(what is wrong with a configuration's kernels, or "", and the worst of their figures).
+
+    like: the default's kernels: what they lack themselves is not held against others.
+    """
     kernels = list(kernels)
-    facts = {"registers": max(k.registers for k in kernels), "shared": max(k.shared for k in kernels),
-             "spills": sum(k.spills for k in kernels), "occupancy": round(min(k.occupancy for k in kernels), 3)}
+    facts: dict[str, Any] = {"registers": max(k.registers for k in kernels), "shared": max(k.shared for k in kernels),
+                             "spills": sum(k.spills for k in kernels),
+                             "occupancy": round(min(k.occupancy for k in kernels), 3)}
     wrong = ""
     if facts["spills"]:
         wrong = f"{facts['spills']} instructions spill registers"
     elif facts["occupancy"] < MIN_OCCUPANCY:
         wrong = f"occupancy {facts['occupancy']}"
-    elif _wants_tensor_cores(task) and not any(k.tensor_ops for k in kernels):
-        wrong = "no tensor core instruction"
+    elif any(k.tensor_ops for k in like) and not any(k.tensor_ops for k in kernels):
+        wrong = "no tensor core instruction, which the default has"
     return wrong, facts
-
-
-def _wants_tensor_cores(task: Task) -> bool:
-    return "BM" in dict(task.default) and task.key.dtype in ("float16", "bfloat16") and min(task.key.size["m"],
-                                                                                          task.key.size["n"]) >= 16

@@ -1,0 +1,217 @@
+"""The process that runs candidates: an illegal access, a crash or an endless loop costs one configuration, not the run.
+
+It is told a request, collects the same tasks as its parent, and answers one line of JSON for each line of JSON it is
+given. Times of a GPU have never been taken with this file: it was written on a machine without one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import engine
+from ..context import Context
+from ..engine import cuda, storage
+from ..kernels import tuned
+from ..kernels.op import Req
+from ..kernels.tolerance import tolerance
+from ..kernels.tune_key import Config
+from ..kernels.tune_space import Task
+from .collect import Request, collect
+
+SHORTEST = 1e-3  # seconds: kernels that take less are called several times in a row
+FLUSH = 256 << 20  # bytes written between two timings of a GPU, so that its L2 holds nothing of the last
+SEED = 7
+
+
+def bench(run: Any, task: Task) -> Bench:
+    """A Bench for task."""
+    return Bench(run, task)
+
+
+class Bench:
+    """The arrays of one task, and its kernels by configuration."""
+
+    def __init__(self, run: Any, task: Task):
+        self.run, self.task = run, task
+        rng = np.random.default_rng(SEED)
+        self.ins = [device_array(run, sample(rng, s.shape, s.dtype), s.dtype) for s in task.ins]
+        self.outs = [device_array(run, np.zeros(s.shape, s.dtype), s.dtype) for s in task.outs]
+        self.more: dict[str, Any] = {"random": (SEED, 0)} if task.op.draws(task.params, task.outs) else {}
+        if task.params.scalars:
+            self.more["scalars"] = task.params.scalars
+        self.kernels: dict[str, Callable[..., None]] = {}
+        self.calls = 0
+
+    def _kernel(self, config: Config) -> Callable[..., None]:
+        name = json.dumps(config, sort_keys=True)
+        if name not in self.kernels:
+            t = self.task
+            made = t.op.kernel(t.params, t.ins, t.outs, t.reqs, t.target, t.train)
+            made(self.run, self.ins, self.outs, **self.more)
+            self._wait()
+            self.kernels[name] = made
+        return self.kernels[name]
+
+    def seconds(self, config: Config) -> float:
+        """One timing: seconds per call. The first of a configuration is preceded by a call that does not count."""
+        with tuned.forced(self.task.key.template, config):
+            kernel = self._kernel(config)
+            if not self.calls:
+                once = self._timed(kernel, 1)
+                self.calls = max(1, min(10_000, math.ceil(SHORTEST / max(once, 1e-7))))
+            return self._timed(kernel, self.calls)
+
+    def _timed(self, kernel: Callable[..., None], calls: int) -> float:
+        if self.run.stream is not None:
+            self.run.space((FLUSH,), np.dtype("uint8")).zero_()
+            self._wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            kernel(self.run, self.ins, self.outs, **self.more)
+        self._wait()
+        return (time.perf_counter() - start) / calls
+
+    def _wait(self) -> None:
+        if self.run.stream is not None:
+            self.run.stream.synchronize()
+
+    def differs(self, config: Config, default: Config) -> str:
+        """What is wrong with config's outputs beside the default's; "" if nothing.
+
+        Other blocks add up in another order, so differences are seen against the output's largest value.
+        """
+        want, got = self._outputs(default), self._outputs(config)
+        for i, (w, g) in enumerate(zip(want, got)):
+            rtol, atol = tolerance(w.dtype)
+            w, g = w.astype("float64"), g.astype("float64")
+            scale = np.max(np.abs(w), initial=0, where=np.isfinite(w))
+            worst = np.max(np.abs(g - w), initial=0, where=np.isfinite(w))
+            if not np.array_equal(np.isfinite(g), np.isfinite(w)) or worst > atol + 10 * rtol * scale:
+                return f"output {i} differs by {worst:.3g} where its largest value is {scale:.3g}"
+        return ""
+
+    def _outputs(self, config: Config) -> list[np.ndarray]:
+        kept = [(o, s) for o, s, r in zip(self.outs, self.task.outs, self.task.reqs) if r != Req.NULL]
+        for o, s in kept:
+            assign(o, np.zeros(s.shape, s.dtype))
+        with tuned.forced(self.task.key.template, config):
+            self._kernel(config)
+            for o, s in kept:
+                assign(o, np.zeros(s.shape, s.dtype))
+            self._kernel(config)(self.run, self.ins, self.outs, **self.more)
+        self._wait()
+        return [host(o).copy() for o, _ in kept]
+
+
+def device_array(run: Any, values: np.ndarray, dtype: np.dtype) -> Any:
+    """values where run computes."""
+    made = storage.array(values.shape, dtype, run.ctx)
+    assign(made, values)
+    return made
+
+
+def assign(array: Any, values: np.ndarray) -> None:
+    """array = values, wherever it is."""
+    if isinstance(array, np.ndarray):
+        array[...] = values
+    else:
+        cuda.from_host(array, values)
+
+
+def host(array: Any) -> np.ndarray:
+    """The values of a device array."""
+    return array if isinstance(array, np.ndarray) else cuda.to_host(array)
+
+
+def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Values to time with: normal, for a GPU's clock depends on them; zeros and ones for whole numbers."""
+    if dtype.kind in "iub":
+        return rng.integers(0, 2, shape).astype(dtype)
+    return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
+
+
+def roofs(run: Any, dtypes: list[str]) -> dict[str, float]:
+    """What this machine reaches: "bytes_per_s" (read and written, of a large copy), and flops of a large product by dtype."""
+    found = {}
+    if run.stream is None:
+        a, b = np.ones(16 << 20, np.float32), np.zeros(16 << 20, np.float32)
+        parts = 16
+        step = a.size // parts
+        copy = best_of(lambda: run.parallel(lambda i: np.copyto(b[i * step:(i + 1) * step], a[i * step:(i + 1) * step]), parts))
+        found["bytes_per_s"] = 2 * a.nbytes / copy
+        for name in sorted({"float64" if d == "float64" else "float32" for d in dtypes}):
+            n = 1024
+            x, y, z = (np.ones((n, n), name) for _ in range(3))
+            rows = n // 8
+            seconds = best_of(lambda x=x, y=y, z=z, rows=rows: run.parallel(
+                lambda i: np.matmul(x[i * rows:(i + 1) * rows], y, out=z[i * rows:(i + 1) * rows]), 8))
+            found[f"flops {name}"] = 2.0 * n**3 / seconds
+        return found
+    a, b = (run.space((1 << 28,), np.dtype("uint8")) for _ in range(2))
+    found["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
+    return found
+
+
+def best_of(work: Callable[[], Any], rounds: int = 5) -> float:
+    """The shortest of a few runs, in seconds, after one that does not count."""
+    work()
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
+
+
+class Server:
+    """Answers orders about the tasks of one request."""
+
+    def __init__(self, request: Request):
+        self.tasks = [i.task for i in collect(request).items]
+        self.ctx = Context(request.target, 0)
+        self.at, self.bench = -1, None
+
+    def answer(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one order. Runs inside an engine function, so that kernels get a real RunContext."""
+        box: list[dict[str, Any]] = []
+        engine.current().push_sync(lambda run: box.append(self._do(run, order)), self.ctx, [], [], name="tune")
+        engine.current().wait_for_all()
+        return box[0]
+
+    def _do(self, run: Any, order: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            if order["do"] == "roofs":
+                return {"roofs": roofs(run, order["dtypes"])}
+            task = self.tasks[order["task"]]
+            assert str(task.key) == order["key"], f"task {order['task']} is {task.key} here and {order['key']} there"
+            if self.at != order["task"] or self.bench is None:
+                self.bench = None
+                self.at, self.bench = order["task"], bench(run, task)
+            self.bench.run = run
+            if order["do"] == "time":
+                return {"seconds": self.bench.seconds(order["config"])}
+            return {"differs": self.bench.differs(order["config"], dict(task.default))}
+        except Exception as e:  # the parent drops the configuration and goes on
+            return {"error": f"{type(e).__name__}: {e}"[:500]}
+
+
+def main() -> None:
+    """Read orders from standard input until it ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints must not be taken for an answer
+    server = Server(Request.from_json(json.loads(sys.stdin.readline())))
+    print(json.dumps({"ready": len(server.tasks)}), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(server.answer(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The parent's end of child.py: orders with time limits. A child that dies or does not answer is replaced."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ..errors import MXNetError
+from ..kernels.tune_key import Config
+from ..kernels.tune_search import Failed
+from .collect import Item, Request
+
+STARTING = 120.0  # seconds a child may take to start and collect
+
+
+class Runner:
+    """A child that times and checks configurations. `with Runner(request) as runner:`."""
+
+    def __init__(self, request: Request):
+        self.request = request
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = b""
+        self._errors: Any = None
+        self.restarts = 0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def seconds(self, number: int, item: Item, config: Config, limit: float) -> float:
+        """One timing of item (number `number` of the request) with config. Raises Failed."""
+        return float(self._ask({"do": "time", "task": number, "key": str(item.task.key), "config": config}, limit)["seconds"])
+
+    def differs(self, number: int, item: Item, config: Config, limit: float) -> str:
+        """What is wrong with config's outputs; "" if nothing. Raises Failed."""
+        return str(self._ask({"do": "check", "task": number, "key": str(item.task.key), "config": config}, limit)["differs"])
+
+    def roofs(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]:
+        """This machine's measured limits. Raises Failed."""
+        return self._ask({"do": "roofs", "dtypes": dtypes}, limit)["roofs"]
+
+    def stop(self) -> None:
+        """End the child and all it started."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe:
+                pipe.close()
+        self._errors.close()
+
+    def _ask(self, order: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        if self._child is None:
+            self._start()
+        assert self._child is not None and self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(order).encode() + b"\n")
+            self._child.stdin.flush()
+            answer = self._answer(limit)
+        except (BrokenPipeError, EOFError):
+            raise Failed(self._died()) from None
+        except TimeoutError:
+            self.stop()
+            raise Failed(f"no answer in {limit:.0f} s") from None
+        if "error" in answer:
+            raise Failed(answer["error"])
+        return answer
+
+    def _start(self) -> None:
+        self.restarts += 1
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
+        self._said = b""
+        environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"}
+        self._child = subprocess.Popen([sys.executable, "-m", f"{__package__}.child"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=self._errors, env=environment, start_new_session=True)
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(asdict(self.request)).encode() + b"\n")
+            self._child.stdin.flush()
+            self._answer(STARTING)
+        except (BrokenPipeError, EOFError, TimeoutError):
+            raise MXNetError(f"tune: the timing process does not start: {self._died()}") from None
+
+    def _answer(self, limit: float) -> dict[str, Any]:
+        assert self._child is not None and self._child.stdout is not None
+        until = time.monotonic() + limit
+        pipe = self._child.stdout.fileno()
+        while b"\n" not in self._said:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+                raise TimeoutError
+            block = os.read(pipe, 1 << 16)
+            if not block:
+                raise EOFError
+            self._said += block
+        line, _, self._said = self._said.partition(b"\n")
+        return json.loads(line)
+
+    def _died(self) -> str:
+        child, errors = self._child, self._errors
+        status = None
+        if child is not None:
+            try:
+                status = child.wait(5)
+            except subprocess.TimeoutExpired:
+                status = "still running"
+        errors.seek(0)
+        said = errors.read()[-1000:].decode(errors="replace").strip()
+        self.stop()
+        if isinstance(status, int) and status < 0:
+            status = signal.Signals(-status).name
+        return f"the process ended ({status}): {said.splitlines()[-1] if said else 'it said nothing'}"
