@@ -9,9 +9,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from ...dtype import bfloat16
 from ..op import Req
 from ..triton_kernel import tl, triton
-from ..triton_launch import cdiv, launch
+from ..triton_launch import cdiv, interpreting, launch
+from . import triton_conv_inside as inside
+from .triton_copy import turn
 from .triton_gemm import tile, wide
 
 
@@ -22,7 +27,7 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
              y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
              sd, sh, sw, dd, dh, dw, pd, ph, pw,
              KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-             ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr,
+             ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
              BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # rows: output positions of every image; columns: filters of one group; inner: channels times the kernel
     group = tl.program_id(1)
@@ -49,7 +54,10 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
         b = tl.load(w + (group * F + f).to(tl.int64)[None, :] * w_f
                     + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[:, None],
                     mask=(k[:, None] < K) & (f[None, :] < F), other=0)
-        total += tl.dot(a.to(WIDE), b.to(WIDE), input_precision="ieee", out_dtype=WIDE)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
     at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
@@ -66,7 +74,7 @@ def _data_gradient(dy, w, dx, N, C, F, D, H, W, OD, OH, OW, tiles_c,
                    y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
                    sd, sh, sw, dd, dh, dw, pd, ph, pw,
                    KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-                   ADD: tl.constexpr, WIDE: tl.constexpr,
+                   ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
                    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # rows: input positions of every image; columns: channels of one group; inner: filters times the kernel
     group = tl.program_id(1)
@@ -97,7 +105,10 @@ def _data_gradient(dy, w, dx, N, C, F, D, H, W, OD, OH, OW, tiles_c,
                     mask=inside, other=0)
         b = tl.load(w + (c * w_c)[None, :] + ((group * F + f) * w_f + kd * w_d + kh * w_h + kw * w_w)[:, None],
                     mask=(k[:, None] < K) & (c[None, :] < C), other=0)
-        total += tl.dot(a.to(WIDE), b.to(WIDE), input_precision="ieee", out_dtype=WIDE)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     at = dx + (n * x_n + id * x_d + ih * x_h + iw * x_w)[:, None] + (group * C + c).to(tl.int64)[None, :] * x_c
     keep = (n[:, None] < N) & (c[None, :] < C)
     if ADD:
@@ -112,7 +123,7 @@ def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
                      y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
                      sd, sh, sw, dd, dh, dw, pd, ph, pw,
                      KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-                     ADD: tl.constexpr, WIDE: tl.constexpr,
+                     ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
                      BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # rows: filters of one group; columns: channels times the kernel; inner: output positions of every image
     group = tl.program_id(1)
@@ -140,7 +151,10 @@ def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
         a = tl.load(dy + (group * F + f).to(tl.int64)[:, None] * y_c
                     + (n * y_n + od * y_d + oh * y_h + ow * y_w)[None, :],
                     mask=(f[:, None] < F) & (m[None, :] < M), other=0)
-        total += tl.dot(a.to(WIDE), b.to(WIDE), input_precision="ieee", out_dtype=WIDE)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     at = dw_out + (group * F + f).to(tl.int64)[:, None] * w_f + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[None, :]
     keep = (f[:, None] < F) & (k[None, :] < K)
     if ADD:
@@ -184,19 +198,81 @@ def _sizes(g: Any) -> tuple[Any, ...]:
     return c, f, x, y, k, (*steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
 
 
-def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool) -> None:
-    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry."""
+_SEVERAL = 8  # channels a group, from which on arrays are turned so that channels stand last
+
+
+def _inside(g: Any) -> inside.Sizes | None:
+    """The sizes, where the kernels for channels that stand last take it: directly, or by turning the arrays."""
+    s = inside.sizes(g)
+    if s is None or g.channels_last:
+        return s
+    many = s.depthwise or min(s.c, s.f) >= _SEVERAL
+    return s if many and not interpreting() else None
+
+
+def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
+    """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
+    turned = run.space((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
+    if fill:
+        turn(run, array, turned, n, c, positions)
+    return turned
+
+
+def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None) -> None:
+    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
+
+    turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
+    """
+    s = inside.sizes(g) if turned else _inside(g)
+    if s is not None and g.channels_last:
+        inside.forward(run, s, x, weight, bias, y, add=add)
+        return
+    if s is not None:
+        px, py = math.prod(s.x), math.prod(s.y)
+        result = _last(run, y, g.n, g.f, py, fill=False)
+        inside.forward(run, s, _last(run, x, g.n, g.c, px), _last(run, weight, g.f, s.c, s.taps), bias, result, add=False)
+        turn(run, result, y, g.n, py, g.f, add=add)
+        return
     c, f, xs, ys, k, rest = _sizes(g)
     m, inner = g.n * math.prod(ys), c * math.prod(k)
     bm, bn, bk = tile(m, 64, 1024), tile(f, 64), tile(inner, 32, 64)
     tiles = cdiv(f, bn)
     launch(_forward, (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, y, g.n, c, f, *xs, *ys,
-           tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None, WIDE=wide(y),
-           BM=bm, BN=bn, BK=bk)
+           tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
+           **inside.numbers(y), BM=bm, BN=bn, BK=bk)
 
 
-def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:
+def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
+             turned: bool | None = None) -> None:
     """Derivatives of data, weight and, if there is a third, bias. No atomics: the same bits every time."""
+    s = inside.sizes(g) if turned else _inside(g)
+    if s is None:
+        _general_backward(run, g, dy, x, weight, grads, reqs)
+    elif g.channels_last:
+        if reqs[0] != Req.NULL:
+            inside.data_gradient(run, s, dy, weight, grads[0], add=reqs[0] == Req.ADD)
+        if reqs[1] != Req.NULL:
+            inside.weight_gradient(run, s, dy, x, grads[1], add=reqs[1] == Req.ADD)
+    else:
+        px, py = math.prod(s.x), math.prod(s.y)
+        dy_last = _last(run, dy, g.n, g.f, py)
+        if reqs[0] != Req.NULL:
+            result = _last(run, grads[0], g.n, g.c, px, fill=False)
+            inside.data_gradient(run, s, dy_last, _last(run, weight, g.f, s.c, s.taps), result, add=False)
+            turn(run, result, grads[0], g.n, px, g.c, add=reqs[0] == Req.ADD)
+        if reqs[1] != Req.NULL:
+            result = _last(run, grads[1], g.f, s.c, s.taps, fill=False)
+            inside.weight_gradient(run, s, dy_last, _last(run, x, g.n, g.c, px), result, add=False)
+            turn(run, result, grads[1], g.f, s.taps, s.c, add=reqs[1] == Req.ADD)
+    if len(reqs) > 2 and reqs[2] != Req.NULL:
+        positions = math.prod(g.out)
+        y_n, y_c, y_p = (positions * g.f, 1, g.f) if g.channels_last else (positions * g.f, positions, 1)
+        bn = tile(g.f, 16)
+        launch(_bias_gradient, (cdiv(g.f, bn),), dy, grads[2], g.n, g.f, positions, y_n, y_c, y_p, stream=run.stream,
+               ADD=reqs[2] == Req.ADD, WIDE=wide(dy), BM=tile(g.n * positions, 128, 1024), BN=bn)
+
+
+def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:
     c, f, xs, ys, k, rest = _sizes(g)
     kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
     if reqs[0] != Req.NULL:
@@ -204,15 +280,10 @@ def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any
         bm, bn, bk = tile(m, 64, 1024), tile(c, 64), tile(inner, 32, 64)
         tiles = cdiv(c, bn)
         launch(_data_gradient, (cdiv(m, bm) * tiles, g.groups), dy, weight, grads[0], g.n, c, f, *xs, *ys, tiles,
-               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, WIDE=wide(dy), BM=bm, BN=bn, BK=bk)
+               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk)
     if reqs[1] != Req.NULL:
         inner = c * math.prod(k)
         bm, bn, bk = tile(f, 64), tile(inner, 64), tile(g.n * positions, 32, 512)
         tiles = cdiv(inner, bn)
         launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
-               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, WIDE=wide(dy), BM=bm, BN=bn, BK=bk)
-    if len(reqs) > 2 and reqs[2] != Req.NULL:
-        y_n, y_c, y_p = (positions * g.f, 1, g.f) if g.channels_last else (positions * g.f, positions, 1)
-        bn = tile(g.f, 16)
-        launch(_bias_gradient, (cdiv(g.f, bn),), dy, grads[2], g.n, g.f, positions, y_n, y_c, y_p, stream=run.stream,
-               ADD=reqs[2] == Req.ADD, WIDE=wide(dy), BM=tile(g.n * positions, 128, 1024), BN=bn)
+               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk)

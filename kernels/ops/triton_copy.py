@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, launch
+from ..triton_launch import block_for, cdiv, launch, next_power_of_2
 
 _AXES = 6  # after neighbouring axes that step alike are merged
 
@@ -45,6 +45,28 @@ def _copy(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
 
 
 @triton.jit
+def turn_tiles(src, dst, rows, columns, UNIT_R: tl.constexpr, UNIT_C: tl.constexpr, ADD: tl.constexpr,
+               WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # a tile is read along its rows and written along its columns: both sides are wide
+    rows = rows * UNIT_R
+    columns = columns * UNIT_C
+    tiles_r = tl.cdiv(rows, BR)
+    tiles_c = tl.cdiv(columns, BC)
+    tile = tl.program_id(0)
+    start = (tile // tiles_c // tiles_r).to(tl.int64) * rows * columns
+    r = (tile // tiles_c % tiles_r) * BR + tl.arange(0, BR)
+    c = (tile % tiles_c) * BC + tl.arange(0, BC)
+    inside = (r < rows)[:, None] & (c < columns)[None, :]
+    x = tl.load(src + start + r.to(tl.int64)[:, None] * columns + c[None, :], mask=inside)
+    at = dst + start + c.to(tl.int64)[:, None] * rows + r[None, :]
+    x = x.T
+    keep = (c < columns)[:, None] & (r < rows)[None, :]
+    if ADD:
+        x = (x.to(WIDE) + tl.load(at, mask=keep, other=0).to(WIDE)).to(x.dtype)
+    tl.store(at, x, mask=keep)
+
+
+@triton.jit
 def _fill(dst, value, n: tl.int64, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     tl.store(dst + i, (tl.zeros((BLOCK,), tl.float32) + value).to(dst.dtype.element_ty), mask=i < n)
@@ -55,6 +77,14 @@ def fill(run: Any, array: Any, value: float) -> None:
     n = array.numel()
     block = block_for(n)
     launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
+
+
+def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
+    """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged; one dtype."""
+    br, bc = (min(64, max(16, next_power_of_2(n))) for n in (rows, columns))
+    ur, uc = (1 if n % 8 else 8 for n in (rows, columns))
+    launch(turn_tiles, (batch * cdiv(rows, br) * cdiv(columns, bc),), src, dst, rows // ur, columns // uc, UNIT_R=ur,
+           UNIT_C=uc, ADD=add, WIDE=tl.float64 if str(src.dtype) == "torch.float64" else tl.float32, BR=br, BC=bc, stream=run.stream)
 
 
 def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:

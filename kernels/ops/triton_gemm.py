@@ -1,55 +1,75 @@
-"""Triton: matrix product of strided matrices with a bias, and the sum over rows."""
+"""Matrix product on a GPU: which template runs with which blocks, by shapes alone, and its launches.
+
+float32 is multiplied as float32 ("ieee") unless TRITIUM_FLOAT32_MATMUL says "tf32" or "tf32x3"; half types use the
+tensor cores, are added up in float32 and rounded once.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..triton_kernel import tl, triton
-from ..triton_launch import cdiv, interpreting, launch, next_power_of_2
+import numpy as np
+
+from ...errors import ParameterError
+from .. import tuned
+from ..triton_kernel import tl
+from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2, target
+from ..tune_key import alignment, key
+from . import triton_gemm_kernels as kernels
+
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
 
 
-@triton.jit
-def _gemm(a, b, c, bias, M, N, K, tiles_n,
-          a_b: tl.int64, a_m: tl.int64, a_k: tl.int64, b_b: tl.int64, b_k: tl.int64, b_n: tl.int64,
-          c_b: tl.int64, c_m: tl.int64, c_n: tl.int64,
-          ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-          BK: tl.constexpr):
-    tile = tl.program_id(0)
-    batch = tl.program_id(1).to(tl.int64)
-    m = (tile // tiles_n) * BM + tl.arange(0, BM)
-    n = (tile % tiles_n) * BN + tl.arange(0, BN)
-    m64 = m.to(tl.int64)
-    n64 = n.to(tl.int64)
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        k64 = k.to(tl.int64)
-        x = tl.load(a + batch * a_b + m64[:, None] * a_m + k64[None, :] * a_k,
-                    mask=(m[:, None] < M) & (k[None, :] < K), other=0)
-        y = tl.load(b + batch * b_b + k64[:, None] * b_k + n64[None, :] * b_n,
-                    mask=(k[:, None] < K) & (n[None, :] < N), other=0)
-        total += tl.dot(x.to(WIDE), y.to(WIDE), input_precision="ieee", out_dtype=WIDE)
-    if BIAS:
-        total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
-    at = c + batch * c_b + m64[:, None] * c_m + n64[None, :] * c_n
-    keep = (m[:, None] < M) & (n[None, :] < N)
-    if ADD:
-        total += tl.load(at, mask=keep, other=0).to(WIDE)
-    tl.store(at, total.to(c.dtype.element_ty), mask=keep)
+def precision() -> str:
+    """How float32 is multiplied. Raises ParameterError for a choice that does not exist."""
+    chosen = os.environ.get("TRITIUM_FLOAT32_MATMUL", "ieee").lower()
+    if chosen not in PRECISIONS:
+        raise ParameterError(f"TRITIUM_FLOAT32_MATMUL: {chosen!r} is none of {', '.join(PRECISIONS)}.")
+    return chosen
 
 
-@triton.jit
-def _sum_rows(a, out, M, N, ADD: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, M, BM):
-        m = start + tl.arange(0, BM)
-        total += tl.load(a + m.to(tl.int64)[:, None] * N + n[None, :], mask=(m[:, None] < M) & (n[None, :] < N),
-                         other=0).to(WIDE)
-    folded = tl.sum(total, axis=0)
-    if ADD:
-        folded += tl.load(out + n, mask=n < N, other=0).to(WIDE)
-    tl.store(out + n, folded.to(out.dtype.element_ty), mask=n < N)
+@dataclass(frozen=True)
+class Blocks:
+    """A template, its tile, and how it runs. splits: parts of the inner sum, added up by a second kernel in order."""
+
+    template: int
+    BM: int
+    BN: int
+    BK: int
+    num_warps: int = 4
+    num_stages: int = 3
+    splits: int = 1
+
+
+def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool, aligned: bool, capability: int,
+           sms: int) -> Blocks:
+    """The template and blocks for a product: of its shape, the item size and the machine, never of time.
+
+    tensor_cores: whether the type and precision use them. aligned: rows start at multiples of 16 bytes.
+    """
+    if batch == 1 and min(m, n) == 1:
+        return Blocks(GEMV, 16, 256, 1)
+    if itemsize == 8:
+        return Blocks(POINTER, 64, 64, 16)
+    if not tensor_cores:
+        large = batch * cdiv(m, 128) * cdiv(n, 128) >= sms
+        found = Blocks(POINTER, 128, 128, 16, 8) if large else Blocks(POINTER, 64, 64, 16)
+    else:
+        bk = 128 // itemsize
+        if aligned and batch == 1 and capability >= 90 and min(m, n) >= 128 and k >= 128 and \
+                cdiv(m, 128) * cdiv(n, 128) >= sms // 2:
+            wide = cdiv(m, 128) * cdiv(n, 256) >= sms and itemsize == 2
+            return Blocks(TMA, 128, 256 if wide else 128, bk, 8, 3)
+        if batch * cdiv(m, 128) * cdiv(n, 128) >= sms:
+            found = Blocks(POINTER, 128, 128, bk // 2, 8)
+        else:
+            found = Blocks(POINTER, 64, 64, bk if aligned else bk // 2)
+    tiles = batch * cdiv(m, found.BM) * cdiv(n, found.BN)
+    splits = min(sms // max(1, tiles), k // (4 * found.BK), 32)
+    return Blocks(**{**asdict(found), "splits": splits}) if splits > 1 else found
 
 
 def wide(tensor: Any) -> Any:
@@ -62,21 +82,100 @@ def tile(n: int, compiled: int, interpreted: int = 256) -> int:
     return max(16, min(next_power_of_2(n), interpreted if interpreting() else compiled))
 
 
+def _leading(view: Any) -> tuple[bool, int]:
+    """Whether [rows, columns] lies with neighbours along rows, and elements between what are not neighbours."""
+    (_, rows, columns), (_, by_row, by_column) = view
+    if by_column == 1 or columns == 1:
+        return False, max(by_row, columns) if rows > 1 else columns
+    assert by_row == 1 or rows == 1, view
+    return True, by_column
+
+
 def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,
-         add: bool = False) -> None:
+         add: bool = False, relu: bool = False, blocks: Blocks | None = None) -> None:
     """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
 
-    float32 is multiplied in float32, not TF32; halves are added up in float32 and rounded once.
+    relu: what is negative becomes 0, before anything is added to c. blocks: instead of those that `choose` gives.
     """
     (batch, m, n), k = c_view[0], a_view[0][2]
-    bm, bn, bk = tile(m, 64), tile(n, 64), tile(k, 32)
-    tiles_n = cdiv(n, bn)
-    launch(_gemm, (cdiv(m, bm) * tiles_n, batch), a, b, c, c if bias is None else bias, m, n, k, tiles_n,
-           *a_view[1], *b_view[1], *c_view[1], stream=run.stream, ADD=add, BIAS=bias is not None, WIDE=wide(c),
-           BM=bm, BN=bn, BK=bk)
+    if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
+        assert bias is None, c_view
+        gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, relu=relu, blocks=blocks)
+        return
+    (ta, lda), (tb, ldb), (_, ldc) = _leading(a_view), _leading(b_view), _leading(c_view)
+    steps = (a_view[1][0], b_view[1][0], c_view[1][0])
+    itemsize = {"torch.float64": 8, "torch.float32": 4}.get(str(c.dtype), 2)
+    how = precision() if itemsize == 4 else "ieee"
+    unit = 8 if not (m | n | k | lda | ldb | ldc | (steps[0] | steps[1] | steps[2] if batch > 1 else 0)) % 8 else 1
+    if blocks is None:
+        device = getattr(run.stream, "device_index", 0)
+        aligned = unit == 8 and (a.data_ptr() | b.data_ptr()) % 16 == 0
+        capability, sms = target(device), multiprocessors(device)
+        blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
+                        capability, sms)
+        if tuned.active() and blocks.template != GEMV:
+            dtype = str(c.dtype).removeprefix("torch.")
+            asked = key("gpu gemm", dtype, "nt"[ta] + "nt"[tb], alignment(*(s * itemsize for s in (m, n, k))),
+                        batch=batch, m=m, n=n, k=k)
+            blocks = Blocks(**tuned.choice(asked, asdict(blocks)))
+        if interpreting() and blocks.template != GEMV:
+            blocks = Blocks(POINTER, tile(m, 0), tile(n, 0), tile(k, 0))
+    common: dict[str, Any] = {"UNIT": unit, "RELU": relu, "BIAS": bias is not None, "WIDE": wide(c)}
+    if blocks.template == GEMV:
+        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add})
+        return
+    cast = itemsize == 8 or interpreting()
+    common |= {"TA": ta, "TB": tb, "CAST": cast, "PRECISION": how, "GROUP": 8, "BM": blocks.BM, "BN": blocks.BN,
+               "BK": blocks.BK}
+    sizes = (m // unit, n // unit, k // unit)
+    options: dict[str, Any] = {"num_warps": blocks.num_warps, "num_stages": blocks.num_stages, "stream": run.stream}
+    tiles = cdiv(m, blocks.BM) * cdiv(n, blocks.BN)
+    anything = c if bias is None else bias
+    if blocks.template in (TMA, SPECIALISED) and batch == 1:
+        programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
+        launch(kernels.gemm_tma, (programs,), a, b, c, anything, *sizes, lda // unit, ldb // unit, ldc // unit, programs,
+               **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, space=run.space, **options)
+        return
+    splits = blocks.splits
+    per_split = cdiv(cdiv(k, splits), blocks.BK) * blocks.BK if splits > 1 else 0
+    steps = tuple(s // unit for s in steps) if batch > 1 else (0, 0, 0)
+    if splits == 1:
+        launch(kernels.gemm_pointer, (tiles * batch,), a, b, c, anything, *sizes, lda // unit, ldb // unit, ldc // unit,
+               *steps, 0, **common, ADD=add, SPLITS=1, **options)
+        return
+    parts = run.space((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
+    launch(kernels.gemm_pointer, (tiles * batch * splits,), a, b, parts, parts, *sizes, lda // unit, ldb // unit,
+           n // unit, *steps[:2], m * n // unit, per_split // 16, **{**common, "BIAS": False, "RELU": False}, ADD=False,
+           SPLITS=splits, **options)
+    block = block_for(batch * m * n)
+    launch(kernels.gemm_sum_splits, (cdiv(batch * m * n, block),), parts, c, anything, m, n // unit, ldc // unit,
+           batch, steps[2], UNIT=unit, SPLITS=splits, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
+           BIAS=bias is not None, RELU=relu, WIDE=wide(c),
+           BLOCK=block, stream=run.stream)
+
+
+def _turned(view: Any) -> Any:
+    (b, m, n), (sb, sm, sn) = view
+    return (b, n, m), (sb, sn, sm)
+
+
+def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
+                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any]) -> None:
+    """One column of c, or one row: then it is the matrix b, turned, that meets the vector a."""
+    (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
+    column = n == 1
+    rows = m if column else n
+    matrix, vector, turned, ld = (a, b, ta, lda) if column else (b, a, not tb, ldb)
+    x_step = (1 if tb else ldb) if column else (lda if ta else 1)
+    y_step = ldc if column else 1
+    unit = 1 if (rows | k | ld) % 8 else 8
+    bm, bk = (tile(rows, 64), tile(k, 32)) if turned else (tile(rows, 16), tile(k, 256))
+    launch(kernels.gemv, (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, rows // unit, k // unit,
+           ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned, ROW_BIAS=not column, BM=bm, BK=bk,
+           stream=run.stream)
 
 
 def sum_rows(run: Any, a: Any, out: Any, m: int, n: int, *, add: bool = False) -> None:
     """out [n] = (or +=) the sum over rows of a [m, n], always in the same order."""
     bn = tile(n, 32)
-    launch(_sum_rows, (cdiv(n, bn),), a, out, m, n, stream=run.stream, ADD=add, WIDE=wide(out), BM=tile(m, 64), BN=bn)
+    launch(kernels.sum_rows, (cdiv(n, bn),), a, out, m, n, stream=run.stream, ADD=add, WIDE=wide(out), BM=tile(m, 64), BN=bn)
