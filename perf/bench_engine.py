@@ -1,6 +1,6 @@
 """What the engine itself costs: microseconds per pushed function that does nothing, next to other runtimes.
 
-    python perf/bench_engine.py [--mxnet PYTHON] [--torch PYTHON] [--workers N] [--repeats R] [--quick]
+    python perf/bench_engine.py [--dask PYTHON] [--mxnet PYTHON] [--torch PYTHON] [--workers N] [--repeats R] [--quick]
 
 One JSON line per figure: name, median, spread (interquartile range) and unit over R repeats, after a warm-up.
 PYTHON is an interpreter that has the peer; it is measured in the same run, one repeat of each in turn where it matters.
@@ -19,8 +19,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 from tritium.context import cpu
-from tritium.engine import NaiveEngine, ThreadedEngine, storage
+from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, profiler, storage, streams
+from tritium.engine.deps import Task
 
 CTX = cpu()
 
@@ -56,6 +58,21 @@ def add(n):
     for _ in range(n):
         c = a + b
 print(json.dumps({"torch a+b 2x2": figures(add, N, R)}))
+"""
+
+
+_DASK = _PEER + """
+import dask, dask.threaded
+from concurrent.futures import ThreadPoolExecutor
+def nothing(*a):
+    pass
+def independent(n):
+    dask.threaded.get({"end": (nothing, [f"t{i}" for i in range(n)]), **{f"t{i}": (nothing,) for i in range(n)}}, "end", pool=POOL)
+def chained(n):
+    dask.threaded.get({"t0": (nothing,), **{f"t{i}": (nothing, f"t{i-1}") for i in range(1, n)}}, f"t{n-1}", pool=POOL)
+POOL = ThreadPoolExecutor(W)
+print(json.dumps({f"dask threaded({W}): independent, end to end": figures(independent, N, R),
+                  f"dask threaded({W}): chained, end to end": figures(chained, N, R)}))
 """
 
 
@@ -155,7 +172,7 @@ def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
                     engine.push_sync(nothing, CTX, (gate_var,), (variables[i % len(variables)],), name="nothing")
                 gate.set()
                 engine.wait_for_all()
-            measure(f"threaded({workers}): {size:,} pending on {name}", fn, size, max(3, repeats // 2))
+            measure(f"threaded({workers}): {size:,} pending on {name}", fn, size, 3 if size > 100_000 else repeats)
             engine.stop()
 
 
@@ -172,8 +189,83 @@ def futures_figures(workers: int, n: int, repeats: int) -> None:
         measure(f"concurrent.futures({workers}): round trip", round_trip, n // 10, repeats)
 
 
-def peer_figures(python: str, script: str, n: int, repeats: int) -> None:
-    done = subprocess.run([python, "-c", f"N, R = {n}, {repeats}\n{script}"], capture_output=True, text=True)
+def overlap_figures(repeats: int, quick: bool) -> None:
+    """Two NumPy functions of some 5 ms that release the GIL, with one worker and with two, in pairs: how much sooner."""
+    side = 60 if quick else 400
+    a = np.random.default_rng(0).random((side, side))
+    outs = [np.empty_like(a), np.empty_like(a)]
+    engines = [ThreadedEngine(1), ThreadedEngine(2)]
+    variables = [[e.new_variable(), e.new_variable()] for e in engines]
+    start = time.perf_counter()
+    np.matmul(a, a, out=outs[0])
+    loops = max(1, round(0.005 / (time.perf_counter() - start)))
+
+    def work(out: np.ndarray) -> None:
+        for _ in range(loops):
+            np.matmul(a, a, out=out)
+
+    def both(i: int) -> float:
+        start = time.perf_counter()
+        for v, out in zip(variables[i], outs):
+            engines[i].push_sync(lambda run, out=out: work(out), CTX, (), (v,), name="matmul")
+        engines[i].wait_for_all()
+        return time.perf_counter() - start
+    both(0), both(1)
+    pairs = [(both(0), both(1)) for _ in range(3 * repeats)]
+    report("overlap: two functions, one worker", [one * 1e3 for one, _ in pairs], "ms")
+    report("overlap: two functions, two workers", [two * 1e3 for _, two in pairs], "ms")
+    report("overlap: one worker's time / two workers'", [one / two for one, two in pairs], "times")
+    for e in engines:
+        e.stop()
+
+
+class _Hookless(ThreadedEngine):
+    """The engine without a place for a profiler: what looking for one costs when it is off."""
+
+    def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
+        try:
+            if self._on_gpu:
+                streams.before(task, run.stream)
+            if task.wants_complete:
+                self._begin(task, run)
+            else:
+                task.fn(run)  # type: ignore[misc]
+                if run.stream is not None:
+                    streams.after(task, run.stream)
+                self._finish(task)
+        except BaseException as e:
+            self._fail(task, e)
+            self._finish(task)
+
+
+def profiler_figures(workers: int, n: int, repeats: int) -> None:
+    """The same pushes without hooks, with the profiler off, and on, in turn."""
+    engines = {"hookless": _Hookless(workers), "off": ThreadedEngine(workers)}
+    engines["on"] = engines["off"]
+    many = [engines["off"].new_variable() for _ in range(100)]
+
+    def once(kind: str) -> float:
+        engine = engines[kind]
+        if kind == "on":
+            profiler.set_state("run", engine=engine)
+        start = time.perf_counter()
+        for i in range(n):
+            engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
+        engine.wait_for_all()
+        took = (time.perf_counter() - start) / n * 1e6
+        if kind == "on":
+            profiler.set_state("stop")
+            profiler.dumps(reset=True)
+        return took
+    rounds = [{kind: once(kind) for kind in engines} for _ in range(2 * repeats + 1)][1:]
+    report("profiler: off / no hooks", [r["off"] / r["hookless"] for r in rounds], "times")
+    report("profiler: on / off", [r["on"] / r["off"] for r in rounds], "times")
+    for e in set(engines.values()):
+        e.stop()
+
+
+def peer_figures(python: str, script: str, n: int, repeats: int, workers: int = 1) -> None:
+    done = subprocess.run([python, "-c", f"N, R, W = {n}, {repeats}, {workers}\n{script}"], capture_output=True, text=True)
     if done.returncode:
         print(json.dumps({"name": python, "error": done.stderr.strip().splitlines()[-1:]}), flush=True)
         return
@@ -183,6 +275,7 @@ def peer_figures(python: str, script: str, n: int, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dask", metavar="PYTHON")
     parser.add_argument("--mxnet", metavar="PYTHON")
     parser.add_argument("--torch", metavar="PYTHON")
     parser.add_argument("--workers", type=int, default=min(4, os.cpu_count() or 1))
@@ -199,12 +292,16 @@ def main() -> None:
         engine_figures(f"threaded({workers})", engine, n, repeats)
         engine.stop()
         futures_figures(workers, n, repeats)
-    pending_figures(args.workers, [100, 1000] if args.quick else [1_000, 10_000, 100_000], repeats)
+    pending_figures(args.workers, [100, 1000] if args.quick else [1_000, 10_000, 100_000, 1_000_000], repeats)
+    overlap_figures(repeats, args.quick)
+    profiler_figures(args.workers, n, repeats)
 
     def allocate(n: int) -> None:
         for _ in range(n):
             storage.alloc(1000, CTX)
     measure("storage: alloc and drop 1000 bytes", allocate, n, repeats)
+    if args.dask:
+        peer_figures(args.dask, _DASK, n // 10, repeats, args.workers)
     if args.mxnet:
         peer_figures(args.mxnet, _MXNET, n // 2, repeats)
     if args.torch:

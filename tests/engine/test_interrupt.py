@@ -1,6 +1,10 @@
 """interrupt: Ctrl-C inside a shielded function comes when it has ended; below one that opens, at once."""
 
+import os
 import signal
+import subprocess
+import sys
+import threading
 
 import pytest
 from tritium.engine import interrupt
@@ -56,3 +60,81 @@ def test_another_handler_is_left_alone():
     interrupt.install()
     book([], knock)
     assert seen == [signal.SIGINT]
+
+
+def test_a_postponed_interrupt_wakes_a_thread_that_sleeps_by_then():
+    """It is postponed while the main thread keeps books, and comes when that blocks in a lock."""
+    lock = threading.Lock()
+    lock.acquire()
+
+    @interrupt.shielded
+    def keep_books():
+        knock()
+    keep_books()
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire(timeout=20)
+
+
+def test_block_gives_what_acquire_gives():
+    lock = threading.Lock()
+    assert interrupt.block(lock) and not interrupt.block(lock, 0.15) and not interrupt.block(lock, 0)
+    lock.release()
+    assert interrupt.block(lock, 20)
+
+
+CHILD = """
+import os, signal, sys, threading, time
+from tritium.context import cpu
+from tritium.engine import NaiveEngine, ThreadedEngine
+import tritium.engine.interrupt
+engine = ThreadedEngine(2)
+gate, v = threading.Event(), engine.new_variable()
+kind = sys.argv[1]
+def waits():
+    if kind == "for a var": engine.wait_for_var(v)
+    elif kind == "for all": engine.wait_for_all()
+    elif kind == "stop": engine.stop()
+    elif kind == "set_current":
+        from tritium.engine import set_current
+        set_current(engine); set_current(NaiveEngine())
+    elif kind == "inline":
+        engine.push_sync(lambda run: gate.wait(), cpu(), [], [engine.new_variable()], prop="inline")
+def knock(): os.kill(os.getpid(), signal.SIGINT)
+slowest = 0
+for i in range(20):
+    gate.clear()
+    engine.push_sync(lambda run: gate.wait(), cpu(), [], [v])
+    sent, about = [0], threading.Event()
+    def later():
+        about.wait()
+        time.sleep(0.002 * (i % 5))
+        sent[0] = time.perf_counter()
+        knock()
+    t = threading.Thread(target=later); t.start()
+    try:
+        about.set()
+        waits()
+        sys.exit("not interrupted")
+    except KeyboardInterrupt:
+        slowest = max(slowest, time.perf_counter() - sent[0])
+    t.join()
+    gate.set()
+    engine.start()
+    ran = []
+    try: engine.wait_for_all()
+    except KeyboardInterrupt: assert kind == "inline"
+    engine.push_sync(lambda run: ran.append(1), cpu(), [], [v])
+    engine.wait_for_var(v)
+    assert ran == [1]
+print(slowest)
+"""
+
+
+@pytest.mark.parametrize("kind", ["for a var", "for all", "stop", "set_current", "inline"])
+def test_ctrl_c_ends_any_wait_and_leaves_a_usable_engine(kind):
+    """A real SIGINT in a process of its own, twenty times."""
+    done = subprocess.run([sys.executable, "-c", CHILD, kind], capture_output=True, text=True, timeout=30,
+                          env={**os.environ, "TRITIUM_GPU": "off"}, preexec_fn=lambda: signal.signal(
+                              signal.SIGINT, signal.default_int_handler))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert float(done.stdout) < 0.2

@@ -59,6 +59,36 @@ def test_nothing_but_the_main_thread_is_forked():
     engine.stop()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_fork_from_inside_an_engine_function():
+    """A function that forks cannot be waited for; the child has a working engine, the parent loses nothing."""
+    engine, ran, children = ThreadedEngine(2), [], []
+    v, w = engine.new_variable(), engine.new_variable()
+
+    def forks(run):
+        child = os.fork()
+        if child:
+            children.append(child)
+            return
+        status = 1
+        try:
+            fresh = ThreadedEngine(2)
+            u, seen = fresh.new_variable(), []
+            for i in range(100):
+                fresh.push_sync(lambda run, i=i: seen.append(i), cpu(), [], [u])
+            fresh.wait_for_all()
+            status = 0 if seen == list(range(100)) else 2
+        finally:
+            os._exit(status)
+    engine.push_sync(forks, cpu(), [], [v])
+    for i in range(200):
+        engine.push_sync(lambda run, i=i: ran.append(i), cpu(i % 2), [v], [w])
+    engine.wait_for_all()
+    assert ran == list(range(200))
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
+    engine.stop()
+
+
 def test_exit_drains():
     done = python("for i in range(50):\n    engine.push_sync(lambda run, i=i: print(i), cpu(), [], [v])")
     assert (done.returncode, done.stderr) == (0, "")

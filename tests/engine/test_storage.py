@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -157,3 +158,22 @@ def test_threads_and_garbage_collection_keep_the_sums(own):
     in_use, pooled, peak = storage.stats(own)
     assert in_use == 0 and pooled > 0 and peak > 0
     assert storage.release_all(own) == pooled
+
+
+def test_a_long_run_with_changing_shapes_does_not_grow():
+    """Ever new sizes, alive a while: the pool keeps what fits its cap, and in the end nothing is in use."""
+    r, ctx = random.Random(3), cpu(41)
+    alive, most = [], 0
+    for i in range(20_000):
+        alive.append(storage.alloc(r.randint(1, 200_000), ctx))
+        if len(alive) > 20:
+            alive.pop(r.randrange(20))
+        if i == 10_000:
+            most = sum(storage.stats(ctx)[:2])
+    held = storage.stats(ctx)
+    assert held.in_use + held.pooled <= 1.25 * most  # the second half found what the first had left
+    assert held.in_use <= 1.3 * sum(b.nbytes for b in alive)
+    alive.clear()
+    assert storage.stats(ctx).in_use == 0
+    storage.release_all(ctx)
+    assert sum(storage.stats(ctx)[:2]) == 0

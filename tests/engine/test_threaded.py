@@ -28,6 +28,17 @@ def test_threads_agree_with_serial(start, machines):
             assert run_program(program, engine, foreign) == want, f"seed {seed}, {engine.workers} workers"
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("start", range(0, 21_000, 1000))
+def test_twenty_thousand_programs_agree_with_serial(start, machines):
+    naive, engines, foreign = machines
+    for seed in range(1_000_000 + start, 1_001_000 + start):
+        program = random_program(seed, n=30, cells=6)
+        want = run_program(program, naive, foreign)
+        for engine in engines:
+            assert run_program(program, engine, foreign) == want, f"seed {seed}, {engine.workers} workers"
+
+
 def test_long_program(machines):
     naive, engines, foreign = machines
     program = random_program(0, n=5000, cells=20)

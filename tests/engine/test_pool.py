@@ -1,0 +1,109 @@
+"""Pool and waiting: workers wake one another, a waiter does short ready work itself; nothing is overlooked."""
+
+import threading
+
+import pytest
+from tritium.context import cpu
+from tritium.engine import ThreadedEngine, costs
+
+
+@pytest.fixture
+def engine():
+    e = ThreadedEngine(4)
+    yield e
+    e.start()
+    e.stop()
+
+
+def test_one_push_wakes_as_many_workers_as_there_is_work(engine):
+    """Four functions that need one another to run at the same time: a worker that is woken wakes the next."""
+    for _ in range(200):
+        barrier = threading.Barrier(4)
+        for _ in range(4):
+            engine.push_sync(lambda run, b=barrier: b.wait(20), cpu(), [], [])
+        engine.wait_for_all()
+
+
+def test_a_burst_while_all_sleep_and_while_all_work(engine):
+    ran = []
+    for n in [1, 2, 3, 50, 1, 500] * 20:
+        for _ in range(n):
+            engine.push_sync(lambda run: ran.append(1), cpu(), [], [])
+        engine.wait_for_all()
+    assert len(ran) == (1 + 2 + 3 + 50 + 1 + 500) * 20
+
+
+def test_who_waits_for_a_short_function_runs_it(engine):
+    v, threads = engine.new_variable(), []
+
+    def short(run):
+        threads.append(threading.get_ident())
+    for _ in range(200):
+        engine.push_sync(short, cpu(), [], [v])
+        engine.wait_for_var(v)
+    assert len(threads) == 200
+    assert threads.count(threading.get_ident()) > 100  # a worker may be quicker
+
+
+def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
+    monkeypatch.setattr(costs, "of", lambda fn: 10**9)
+    v, threads = engine.new_variable(), []
+    for _ in range(50):
+        engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
+        engine.wait_for_var(v)
+    assert len(threads) == 50 and threading.get_ident() not in threads
+
+
+def test_how_long_a_function_takes_is_kept_by_its_code(monkeypatch):
+    def fn(*args):
+        seen.append(args)
+    seen = []
+    assert costs.of(fn) is None and costs.of(None) is None and costs.of(len) is None
+    costs.timed(fn)(1, 2)
+    assert seen == [(1, 2)] and costs.of(fn) > 0
+    assert costs.timed(len) is len
+    monkeypatch.setattr(costs, "_KEPT", 1)
+    costs.timed(lambda: None)()
+    assert costs.of(fn) is None and len(costs._costs) == 1
+
+
+def test_a_failing_function_that_the_waiter_runs_fails_as_elsewhere(engine):
+    v = engine.new_variable()
+
+    def short(run):
+        if fails:
+            raise ValueError("too hot")
+    for fails in [False] * 20 + [True] * 3:
+        engine.push_sync(short, cpu(), [], [v], name="oven")
+        if fails:
+            with pytest.raises(ValueError, match="oven: too hot"):
+                engine.wait_for_var(v)
+        else:
+            engine.wait_for_var(v)
+    engine.wait_for_var(v)
+
+
+def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
+    """Otherwise it might run something that needs a lock the waiter holds."""
+    mine, other, threads = engine.new_variable(), engine.new_variable(), []
+    hold, begun = threading.Event(), threading.Event()
+
+    def short(run):
+        threads.append(threading.get_ident())
+    for _ in range(50):
+        engine.push_sync(short, cpu(1), [], [mine])
+        engine.wait_for_var(mine)
+    threads.clear()
+
+    def long(run):
+        begun.set()
+        hold.wait()
+    engine.push_sync(long, cpu(1), [], [mine])
+    begun.wait()
+    engine.push_sync(short, cpu(1), [], [other])
+    timer = threading.Timer(0.01, hold.set)
+    timer.start()
+    engine.wait_for_var(mine)
+    timer.join()
+    engine.wait_for_all()
+    assert threading.get_ident() not in threads
