@@ -1,10 +1,11 @@
-"""The command line: `tritium train`, `tritium tune`, and the same as `python -m tritium train`."""
+"""The command line: `tritium train`, `tritium tune`, `tritium doctor`, and the same as `python -m tritium train`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -14,12 +15,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from . import engine
+from .cli_doctor import doctor
 from .cli_tune import tune
 from .context import Context
 from .errors import ContextError, MXNetError
 from .examples.networks import NETWORKS
 from .examples.train_digits import Report, train_digits
 from .ndarray import zeros
+from .train.install import install_as_mxnet
 from .version import __version__
 
 
@@ -45,6 +48,7 @@ def main() -> None:
 
 
 main.add_command(tune)
+main.add_command(doctor)
 
 
 @main.command(context_settings={"show_default": True})
@@ -101,6 +105,25 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
     if not same:
         raise click.ClickException(f"the loaded checkpoint scores {report.loaded_accuracy:.4f}, "
                                    f"the trained network {report.accuracy:.4f}. This is a bug; please report it.")
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as in python -m.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(is_module: bool, script: str, args: tuple[str, ...]) -> None:
+    """Run a Python script written for MXNet: in it, `import mxnet as mx` gives Tritium."""
+    install_as_mxnet()
+    sys.argv = [script, *args]
+    if is_module:
+        sys.path.insert(0, "")
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        return
+    path = Path(script)
+    if not path.is_file():
+        raise click.BadParameter(f"{script} is no file.", param_hint="SCRIPT")
+    sys.path.insert(0, str(path.resolve().parent))
+    runpy.run_path(script, run_name="__main__")
 
 
 def check_device(device: Context) -> None:

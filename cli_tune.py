@@ -14,7 +14,6 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
 from .context import GPU_MODE, missing_gpu
 from .engine import num_gpus
@@ -235,17 +234,13 @@ def _close(console: Console, s: Summary) -> None:
 
 
 def _show_space(console: Console, parts: list[Part]) -> None:
-    table = Table(title="What would be tried, dearest first", title_justify="left")
-    for name, justify in (("kernel", "left"), ("a step", "right"), ("share", "right"), ("space", "right"), ("kept", "right"),
-                          ("pruned because of", "left")):
-        table.add_column(name, justify=justify, overflow="fold")
+    say(console, "share  runs  kept/space  kernel, dearest first")
     for p in parts:
         k = p.item.task.key
-        reasons = Counter(q.reason for q in p.pruned)
-        table.add_row(f"{p.item.name}\n{k.template} {k.bucket}", str(p.item.count), f"{p.item.share:.1%}",
-                      str(len(p.kept) + len(p.pruned)), str(len(p.kept)),
-                      ", ".join(f"{r} {n}" for r, n in reasons.most_common()) or "-")
-    console.print(table)
+        reasons = ", ".join(f"{r} {n}" for r, n in Counter(q.reason for q in p.pruned).most_common())
+        kept = f"{len(p.kept)}/{len(p.kept) + len(p.pruned)}"
+        say(console, f"{p.item.share:5.1%} {p.item.count:5}  {kept:>10}  {p.item.name}: {k.template} {k.dtype} {k.bucket}"
+                     f"{'; pruned: ' + reasons if reasons else ''}")
     examples = {q.reason: (p, q) for p in reversed(parts) for q in reversed(p.pruned)}
     for reason, (p, q) in sorted(examples.items()):
         say(console, f"{reason}, for example {p.item.name} {show(q.config)}: {q.why}")

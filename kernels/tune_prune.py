@@ -165,7 +165,7 @@ def _cpu_check(task: Task, default: Config):
         if c["threads"] == 0 and pieces == 1:
             cuts = (1, *cuts[1:-1], 1)
         if cuts in seen:
-            return "same as another", f"cuts the work as {seen[cuts]} does"
+            return "same as another", "cuts the work as " + " ".join(f"{n}={v}" for n, v in seen[cuts].items()) + " does"
         seen[cuts] = c
         return None
 

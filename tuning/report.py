@@ -75,25 +75,65 @@ def _page(found: Sequence[Measured], tasks: int, device: Device, roofs: Mapping[
     about = " · ".join(t for t in (device.name, device.driver, device.compiler) if t)
     head = (f"<h1>Tuning report</h1><p>{e(what)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}. "
             f"Everything here was measured on that device; estimates are not shown.</p>")
-    if not found:
-        body = (f"<p class=none>Nothing was measured. None of the {tasks} tunable kernels of this request has a time on this "
-                f"device{', which is a target of the compiler and not a machine' if device.name.startswith('sm_') else ''}. "
-                f"Run <code>tritium tune</code> with the same model and shapes, without --offline or --dry-run, "
-                f"and ask for the report again.</p>")
-    else:
+    if found:
         body = _summary(found, tasks) + _picture(found, roofs) + _table(found)
-    return f"<!doctype html><html lang=en><meta charset=utf-8><title>Tuning report</title><style>{_STYLE}</style>{head}{body}</html>\n"
+    else:
+        target = ", which is a target of the compiler and not a machine" if device.name.startswith("sm_") else ""
+        body = (f"<p class=none>Nothing was measured. None of the {tasks} tunable kernels of this request has a time on this "
+                f"device{target}. Run <code>tritium tune</code> with the same model and shapes, without --offline or "
+                f"--dry-run, and ask for the report again.</p>")
+    return (f"<!doctype html><html lang=en><meta charset=utf-8><title>Tuning report</title>"
+            f"<style>{_STYLE}</style>{head}{body}</html>\n")
 
 
 def _summary(found: Sequence[Measured], tasks: int) -> str:
-    default, tuned = (sum(m.count * s for m, s in zip(found, column)) for column in zip(*((m.default_s, m.tuned_s) for m in found)))
+    default, tuned = sum(m.count * m.default_s for m in found), sum(m.count * m.tuned_s for m in found)
     lost = sum(m.lost_s for m in found)
     more = f", of which {lost * 1e3:,.2f} ms lie above the roofs" if any(m.roof_s is not None for m in found) else ""
-    return (f"<p><b>{len(found)}</b> of {tasks} tunable kernels were timed. In one step they take <b>{default * 1e3:,.2f} ms</b> with "
-            f"default blocks and <b>{tuned * 1e3:,.2f} ms</b> tuned ({default / tuned:.2f} ×){more}.</p>")
+    return (f"<p><b>{len(found)}</b> of {tasks} tunable kernels were timed. In one step they take <b>{default * 1e3:,.2f} ms</b> "
+            f"with default blocks and <b>{tuned * 1e3:,.2f} ms</b> tuned ({default / tuned:.2f} ×){more}.</p>")
 
 
 # ---- roofline ---------------------------------------------------------------------------------------------------------
+class _Plot:
+    """Marks on doubly logarithmic axes. low, high: powers of ten."""
+
+    def __init__(self, x_low: int, x_high: int, y_low: int, y_high: int):
+        self.x_low, self.x_high, self.y_low, self.y_high = x_low, x_high, y_low, y_high
+        self.marks: list[str] = []
+
+    def x(self, v: float) -> float:
+        return _LEFT + (math.log10(v) - self.x_low) / (self.x_high - self.x_low) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, v: float) -> float:
+        return _HEIGHT - _BOTTOM - (math.log10(v) - self.y_low) / (self.y_high - self.y_low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def line(self, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
+        self.marks.append(f'<line class={kind} x1="{self.x(x1):.1f}" y1="{self.y(y1):.1f}" x2="{self.x(x2):.1f}" '
+                          f'y2="{self.y(y2):.1f}"/>')
+
+    def dot(self, kind: str, x: float, y: float, radius: float, tip: str = "") -> None:
+        title = f"<title>{html.escape(tip)}</title>" if tip else ""
+        self.marks.append(f'<circle class={kind} cx="{self.x(x):.1f}" cy="{self.y(y):.1f}" r="{radius}">{title}</circle>')
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "axis") -> None:
+        """x, y: in pixels."""
+        self.marks.append(f'<text class={kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(text)}</text>')
+
+    def axes(self) -> None:
+        left, right, low, high = 10.0**self.x_low, 10.0**self.x_high, 10.0**self.y_low, 10.0**self.y_high
+        for d in range(self.x_low, self.x_high + 1):
+            self.line("grid", 10.0**d, low, 10.0**d, high)
+            self.text(self.x(10.0**d), _HEIGHT - _BOTTOM + 16, _power(d), "middle")
+        for d in range(self.y_low, self.y_high + 1):
+            self.line("grid", left, 10.0**d, right, 10.0**d)
+            self.text(_LEFT - 6, self.y(10.0**d) + 4, _flops(10.0**d), "end")
+        self.text((_WIDTH + _LEFT) / 2, _HEIGHT - 10, "operations per byte that must be moved", "middle")
+
+    def svg(self) -> str:
+        return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Roofline">{"".join(self.marks)}</svg>'
+
+
 def _picture(found: Sequence[Measured], roofs: Mapping[str, float]) -> str:
     bandwidth = roofs.get("bytes_per_s")
     peaks = {n.removeprefix("flops "): v for n, v in roofs.items() if n.startswith("flops ")}
@@ -101,45 +141,27 @@ def _picture(found: Sequence[Measured], roofs: Mapping[str, float]) -> str:
         return "<p class=none>No picture: the limits of this device were not measured.</p>"
     points = [(m.flops / m.nbytes, m.flops / m.tuned_s, m.flops / m.default_s, m) for m in found if m.nbytes and m.flops]
     xs = [p[0] for p in points] + [v / bandwidth for v in peaks.values()]
-    ys = [y for p in points for y in p[1:3]] + list(peaks.values())
-    x0, x1 = math.floor(math.log10(min(xs)) - 0.2), math.ceil(math.log10(max(xs)) + 0.2)
-    y0, y1 = math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)) + 0.05)
-
-    def x(v: float) -> float:
-        return _LEFT + (math.log10(v) - x0) / (x1 - x0) * (_WIDTH - _LEFT - _RIGHT)
-
-    def y(v: float) -> float:
-        return _HEIGHT - _BOTTOM - (math.log10(v) - y0) / (y1 - y0) * (_HEIGHT - _TOP - _BOTTOM)
-
-    out = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Roofline">']
-    for d in range(x0, x1 + 1):
-        at = x(10.0**d)
-        out.append(f'<line class=grid x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>'
-                   f'<text x="{at:.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{_power(d)}</text>')
-    for d in range(y0, y1 + 1):
-        at = y(10.0**d)
-        out.append(f'<line class=grid x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-                   f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{_flops(10.0**d)}</text>')
-    out.append(f'<text x="{(_WIDTH + _LEFT) / 2}" y="{_HEIGHT - 10}" text-anchor="middle">operations per byte that must be moved</text>')
-    right, top = 10.0**x1, max(peaks.values(), default=10.0**y1)
-    corner = min(top / bandwidth, right)
-    start = max(10.0**x0, 10.0**y0 / bandwidth)
-    out.append(f'<line class=roof x1="{x(start):.1f}" y1="{y(start * bandwidth):.1f}" x2="{x(corner):.1f}" y2="{y(corner * bandwidth):.1f}"/>')
+    ys = [v for p in points for v in p[1:3]] + list(peaks.values())
+    plot = _Plot(math.floor(math.log10(min(xs)) - 0.2), math.ceil(math.log10(max(xs)) + 0.2),
+                 math.floor(math.log10(min(ys))), math.ceil(math.log10(max(ys)) + 0.05))
+    plot.axes()
+    right = 10.0**plot.x_high
+    start = max(10.0**plot.x_low, 10.0**plot.y_low / bandwidth)
+    corner = min(max(peaks.values(), default=10.0**plot.y_high) / bandwidth, right)
+    plot.line("roof", start, start * bandwidth, corner, corner * bandwidth)
+    middle = math.sqrt(start * corner)
+    plot.text(plot.x(middle) - 8, plot.y(middle * bandwidth) - 6, f"copy: {bandwidth / 1e9:,.1f} GB/s (measured)", "end", "label")
     for name, peak in peaks.items():
-        out.append(f'<line class=roof x1="{x(peak / bandwidth):.1f}" x2="{x(right):.1f}" y1="{y(peak):.1f}" y2="{y(peak):.1f}"/>'
-                   f'<text class=label x="{x(right):.1f}" y="{y(peak) - 5:.1f}" text-anchor="end">'
-                   f'{html.escape(name)} product: {_flops(peak)} (measured)</text>')
-    middle = 10 ** ((math.log10(start) + math.log10(corner)) / 2)
-    out.append(f'<text class=label x="{x(middle) + 8:.1f}" y="{y(middle * bandwidth) + 14:.1f}">copy: {bandwidth / 1e9:,.1f} GB/s (measured)</text>')
+        plot.line("roof", peak / bandwidth, peak, right, peak)
+        plot.text(plot.x(right), plot.y(peak) - 5, f"{name} product: {_flops(peak)} (measured)", "end", "label")
     for intensity, tuned, default, m in points:
-        tip = html.escape(f"{m.name}: {time_text(m.default_s)} with default blocks, {time_text(m.tuned_s)} tuned")
         if not m.is_default:
-            out.append(f'<line class=gain x1="{x(intensity):.1f}" x2="{x(intensity):.1f}" y1="{y(default):.1f}" y2="{y(tuned):.1f}"/>')
-            out.append(f'<circle class=before cx="{x(intensity):.1f}" cy="{y(default):.1f}" r="3"/>')
-        out.append(f'<circle class=point cx="{x(intensity):.1f}" cy="{y(tuned):.1f}" r="4.5"><title>{tip}</title></circle>')
-    out.append("</svg><p class=note>Filled: with the configuration that would be used. Hollow: with default blocks, where that differs. "
-               "Point at a dot for its name.</p>")
-    return "".join(out)
+            plot.line("gain", intensity, default, intensity, tuned)
+            plot.dot("before", intensity, default, 3)
+        plot.dot("point", intensity, tuned, 4.5,
+                 f"{m.name}: {time_text(m.default_s)} with default blocks, {time_text(m.tuned_s)} tuned")
+    return plot.svg() + ("<p class=note>Filled: with the configuration that would be used. Hollow: with default blocks, where "
+                         "that differs. Point at a dot for its name.</p>")
 
 
 def _power(d: int) -> str:
@@ -164,20 +186,22 @@ def _table(found: Sequence[Measured]) -> str:
         rows.append(f"<tr><td>{e(m.name)}<br><small>{e(m.template)} {e(m.dtype)} {e(m.bucket)}</small><td>{m.count}"
                     f"<td>{time_text(m.default_s)}<td>{time_text(m.tuned_s)}<br><small>± {time_text(m.spread_s)}</small>"
                     f"<td>{m.default_s / m.tuned_s:.2f} ×<td>{share}<td>{lost}<td class=config>{config}</tr>")
-    head = ("<tr><th>kernel<th>runs per step<th>default<th>tuned<th>gain<th>of the roof<th>lost per step, ms<th>configuration</tr>")
-    return f"<h2>Worst first</h2><table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+    columns = ("kernel", "runs per step", "default", "tuned", "gain", "of the roof", "lost per step, ms", "configuration")
+    head = "".join(f"<th>{c}" for c in columns)
+    return f"<h2>Worst first</h2><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1b1f24;--faint:#8a929c;--line:#e3e6ea;--accent:#b4451f;--roof:#2b5fa4;--page:#fff}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--faint:#8a929c;--line:#30363d;--accent:#f08a5d;--roof:#7fb0ec;--page:#15181c}}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--line:#30363d;--accent:#f08a5d;--roof:#7fb0ec;--page:#15181c}}
 body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem;color:var(--ink);background:var(--page)}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin-top:2rem}small,.note{color:var(--faint);font-size:.8rem}
 svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--faint)}svg text.label{fill:var(--roof)}
 .grid{stroke:var(--line)}.roof{stroke:var(--roof);stroke-width:2}.gain{stroke:var(--accent);stroke-dasharray:2 2}
 .point{fill:var(--accent);fill-opacity:.85}.before{fill:none;stroke:var(--accent)}
-table{border-collapse:collapse;width:100%;font-size:.87rem}th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line);
-vertical-align:top;white-space:nowrap}th:first-child,td:first-child{text-align:left;white-space:normal}
-.config{text-align:left;font-family:ui-monospace,monospace;font-size:.8rem;white-space:normal}
+table{border-collapse:collapse;width:100%;font-size:.87rem}
+th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
+th:first-child,td:first-child{text-align:left;white-space:normal}
+td.config{text-align:left;font-family:ui-monospace,monospace;font-size:.8rem;white-space:normal}
 .none{border-left:3px solid var(--accent);padding:.5rem 1rem}
 """

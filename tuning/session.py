@@ -346,8 +346,10 @@ def time_text(seconds: float) -> str:
 
 
 def show(config: Config) -> str:
-    """BM=64 BN=128 ..., powers of two from 4096 up as 2^n."""
-    def number(v: int) -> str:
+    """BM=64 BN=128 ..., powers of two from 4096 up as 2^n; threads=all for 0."""
+    def number(n: str, v: int) -> str:
+        if n == "threads" and not v:
+            return "all"
         return f"2^{v.bit_length() - 1}" if v >= 4096 and v & (v - 1) == 0 else str(v)
 
-    return " ".join(f"{n.removeprefix('num_')}={number(v)}" for n, v in config.items())
+    return " ".join(f"{n.removeprefix('num_')}={number(n, v)}" for n, v in config.items())
