@@ -33,6 +33,7 @@ from .kernels import Scalar as Scalar
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .ndarray import NDArray as NDArray
+from .train.install import install_as_mxnet as install_as_mxnet
 from .version import __version__ as __version__
 
 #: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
@@ -45,8 +46,8 @@ _ALIASES = {
     "rnd": "ndarray.random",
     "kv": "kvstore",
     "recordio": "io.recordio",
-    "mod": "train.module",
-    "module": "train.module",
+    "mod": "train.modules",
+    "module": "train.modules",
     "model": "train.model",
     "optimizer": "train.optimizer",
     "lr_scheduler": "train.lr_scheduler",
@@ -58,10 +59,19 @@ _ALIASES = {
     "mon": "train.monitor",
     "name": "graph.naming",
     "attribute": "graph.naming",
-    "base": "errors",
+    "viz": "graph.viz",
+    "visualization": "graph.viz",
+    "base": "train.base",
+    "rnn": "train.rnn",
+    "test_utils": "train.test_utils",
+    "util": "train.util",
+    "runtime": "train.runtime",
+    "executor_manager": "train.executor_group",
     "storage": "engine.storage",
     "profiler": "engine.profiler",
     "lang": "kernels.lang",
 }
 for _name, _target in _ALIASES.items():
     globals()[_name] = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
+for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):
+    setattr(context, _name, _value)  # what MXNet's mx.context also has, and lives on higher floors here

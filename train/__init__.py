@@ -3,7 +3,7 @@
 from . import callback, initializer, lr_scheduler, metric, model, module, monitor, optimizer
 from .base_module import BaseModule
 from .executor_group import ExecutorGroup
-from .model import BatchEndParam
+from .checkpoint import BatchEndParam
 from .module import Module
 from .monitor import Monitor
 

@@ -16,7 +16,7 @@ from ..io import DataBatch
 from ..ndarray import NDArray, array, save
 from . import metric as metrics
 from .initializer import Uniform
-from .model import BatchEndParam, split_params
+from .checkpoint import BatchEndParam, split_params
 
 SGD_DEFAULTS = (("learning_rate", 0.01),)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import ParameterError
-from .model import BatchEndParam, save_checkpoint
+from .checkpoint import BatchEndParam, save_checkpoint
 
 
 class Speedometer:

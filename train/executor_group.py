@@ -35,6 +35,9 @@ def split_batch(batch_size: int, work: Sequence[float]) -> list[slice]:
     return slices
 
 
+_split_input_slice = split_batch  # the name it has in mx.executor_manager
+
+
 def descriptions(shapes: Any) -> list[io.DataDesc]:
     """DataDesc for each of a list of DataDesc, or (name, shape[, dtype[, layout]])."""
     return [d if isinstance(d, io.DataDesc) else io.DataDesc(*d) for d in shapes or ()]
@@ -51,11 +54,13 @@ class ExecutorGroup:
     work:         how much of a batch each context takes, relative to the others.
     param_names:  the arguments that are learned; fixed_names among them get no gradient.
     grad_req:     "write" or "add", or a dictionary by name.
+    shared:       a group on the same contexts, whose parameters, gradients and states are used.
     """
 
     def __init__(self, symbol: Any, contexts: Sequence[Context], work: Sequence[float],
                  data_shapes: Sequence[io.DataDesc], label_shapes: Sequence[io.DataDesc], param_names: Sequence[str],
-                 for_training: bool, inputs_need_grad: bool, fixed_names: Sequence[str] = (), grad_req: Any = "write"):
+                 for_training: bool, inputs_need_grad: bool, fixed_names: Sequence[str] = (), grad_req: Any = "write",
+                 shared: ExecutorGroup | None = None):
         self.symbol = symbol
         self.contexts = list(contexts)
         self.work = list(work)
@@ -71,6 +76,7 @@ class ExecutorGroup:
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
         self.execs: list[Any] = []
         self._bound: dict[tuple, list[Any]] = {}
+        self._shared = shared
         self.bind(data_shapes, label_shapes)
 
     def _request(self, name: str, grad_req: Any, data_names: Sequence[str], fixed_names: Sequence[str]) -> str:
@@ -109,7 +115,14 @@ class ExecutorGroup:
         if shared is not None:
             return shared.reshape(partial_shaping=True, allow_up_sizing=True, **shapes)
         types = {d.name: np.dtype(d.dtype) for d in described}
-        return self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, **shapes)
+        lent = self._shared.execs[i] if self._shared is not None else None
+        made = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=lent,
+                                       shared_arg_names=self.param_names if lent is not None else None, **shapes)
+        for name in self.param_names if lent is not None else ():
+            if lent.arg_dict.get(name) is not made.arg_dict[name]:
+                raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(made.arg_dict[name].shape)} here, "
+                                 f"{tuple(lent.arg_dict[name].shape) if name in lent.arg_dict else 'missing'} in shared_module.")
+        return made
 
     # ---- parameters -----------------------------------------------------------------------------------------------
     @property

@@ -18,7 +18,7 @@ from . import optimizer as opt
 from .base_module import SGD_DEFAULTS, BaseModule
 from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions
 from .initializer import InitDesc, Uniform
-from .model import (
+from .checkpoint import (
     create_kvstore,
     initialize_kvstore,
     load_checkpoint,
@@ -179,7 +179,7 @@ class Module(BaseModule):
 
         data_shapes, label_shapes:  lists of DataDesc or (name, shape), as a DataIter provides them.
         inputs_need_grad:           also compute the derivative by the data (get_input_grads).
-        shared_module:              begin with its parameters.
+        shared_module:              use its parameters and gradients: the same arrays, and its memory between passes.
         grad_req:                   "write" or "add", or a dictionary by name.
         A module that is bound already stays as it is (with a warning in the log), unless force_rebind.
         """
@@ -193,16 +193,20 @@ class Module(BaseModule):
         labels = [d for d in labels if d.name in self._symbol.list_arguments()]
         if self.binded:
             self._sync()
+        if shared_module is not None and not (shared_module.binded and shared_module.params_initialized):
+            raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
         self._group = ExecutorGroup(self._symbol, self._context, self._work, data, labels, self._param_names,
-                                    for_training, inputs_need_grad, self._fixed_param_names, grad_req)
+                                    for_training, inputs_need_grad, self._fixed_param_names, grad_req,
+                                    shared_module._exec_group if shared_module is not None else None)
         self._data_shapes, self._label_shapes = data, labels
         self.for_training, self.inputs_need_grad, self.binded = for_training, inputs_need_grad, True
         if shared_module is not None:
-            if not (shared_module.binded and shared_module.params_initialized):
-                raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
-            self._arg_params, self._aux_params = shared_module.get_params()
+            self._arg_params, self._aux_params = shared_module._arg_params, shared_module._aux_params
+            self._check_complete(self._arg_params, self._aux_params)
             self.params_initialized = True
-        if self.params_initialized:
+            if shared_module.optimizer_initialized:
+                self.borrow_optimizer(shared_module)
+        elif self.params_initialized:
             self._check_complete(self._arg_params, self._aux_params)
             self._arg_params = {n: self._arg_params[n] for n in self._param_names}
             self._aux_params = {n: self._aux_params[n] for n in self._aux_names}

@@ -31,7 +31,10 @@ class FillOp(TracedOp):
 
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[list[Shape | None], list[Shape | None]]:
-        return [], [merge_shapes(self.name, "the output", p.shape, outputs[0] if outputs else None)]
+        if outputs is None or p.shape is None:
+            return [], [p.shape]
+        said = tuple(-1 if n == 0 else n for n in p.shape)  # in a graph 0 means unknown, as in MXNet's first states
+        return [], [merge_shapes(self.name, "the output", said, outputs[0])]
 
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

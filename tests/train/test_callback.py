@@ -7,7 +7,7 @@ import pytest
 import tritium as mx
 from tritium.errors import ParameterError
 from tritium.train import callback
-from tritium.train.model import BatchEndParam
+from tritium.train.checkpoint import BatchEndParam
 
 
 def accuracy():

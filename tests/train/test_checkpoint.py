@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import FileError, ParameterError
-from tritium.train import model
+from tritium.train import checkpoint as model
 
 GOLDEN = Path(__file__).parents[1] / "golden/symbols"
 
