@@ -87,7 +87,8 @@ _DOMAIN = {"erfinv": (-0.8, 0.8),
            "rcbrt": (0.2, 4), "reciprocal": (0.3, 4), "tan": (-1.2, 1.2), "_power": (0.3, 3), "broadcast_power": (0.3, 3),
            "_power_scalar": (0.3, 3), "_rpower_scalar": (0.3, 3), "_div": (0.3, 3), "elemwise_div": (0.3, 3),
            "broadcast_div": (0.3, 3), "_rdiv_scalar": (0.3, 3), "broadcast_mod": (0.3, 3), "_mod": (0.3, 3),
-           "_rmod_scalar": (0.3, 3), "adam_update": (0.3, 3)}
+           "_rmod_scalar": (0.3, 3), "adam_update": (0.3, 3), "gamma": (0.3, 3), "gammaln": (0.3, 3), "digamma": (0.3, 3),
+           "ftml_update": (0.3, 3), "lamb_update_phase1": (0.3, 3), "lamb_update_phase2": (0.3, 3), "multi_lars": (0.3, 3)}
 
 
 def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> None:
@@ -215,6 +216,7 @@ def formulas(roots: Sequence[Expr], names: Sequence[str]) -> tuple[list[str], li
     uses = Counter(id(a) for x in order for a in x.args)
     text: dict[int, str] = {}
     lines: list[str] = []
+    t: Any
     for x in order:
         args = [text[id(a)] for a in x.args]
         if x.op == LOAD:
@@ -222,7 +224,8 @@ def formulas(roots: Sequence[Expr], names: Sequence[str]) -> tuple[list[str], li
         elif x.op in (PARAM, CONST):
             t = str(x.value)
         elif x.op == CAST:
-            t = args[0] if is_half(x.args[0].dtype or x.dtype) or is_half(x.dtype) else f"{x.dtype}({args[0]})"
+            halves = any(d is not None and is_half(d) for d in (x.args[0].dtype, x.dtype))
+            t = args[0] if halves else f"{x.dtype}({args[0]})"
         elif x.op in _INFIX:
             t = f"({args[0]} {_INFIX[x.op]} {args[1]})"
         else:

@@ -55,14 +55,19 @@ def array_names(op: Op) -> tuple[str, ...]:
     return found
 
 
-def _names_by_default(op: Op) -> tuple[str, ...]:
-    sample = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
-              for i, d in enumerate(op.params) if d.default is REQUIRED}
+def sample(op: Op) -> Params | None:
+    """Parameters op can be asked with: defaults, and something plausible for what is required; None if it refuses them."""
+    given = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
+             for i, d in enumerate(op.params) if d.default is REQUIRED}
     try:
-        p = op.parse(sample)
-        return (*op.arguments(p), *op.auxiliaries(p))
+        return op.parse(given)
     except MXNetError:
-        return op.input_names or ("data",)
+        return None
+
+
+def _names_by_default(op: Op) -> tuple[str, ...]:
+    p = sample(op)
+    return (op.input_names or ("data",)) if p is None else (*op.arguments(p), *op.auxiliaries(p))
 
 
 def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

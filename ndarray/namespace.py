@@ -10,7 +10,7 @@ from ..errors import OperatorError, nearest
 from ..kernels import op as registry
 from ..kernels.op import Op
 from ..kernels.params import REQUIRED
-from .call import array_names, call_op, is_variadic
+from .call import array_names, call_op, is_variadic, sample
 
 _made: dict[tuple[str, Op], Callable[..., Any]] = {}
 
@@ -35,29 +35,63 @@ def _make(name: str, op: Op) -> Callable[..., Any]:
 
 
 def signature(op: Op) -> inspect.Signature:
-    """Arrays by position, then parameters with their defaults, out and name."""
+    """Arrays, then parameters in their declared order with their defaults, then out and name.
+
+    Parameters may follow the arrays by position, but for those after any number of arrays, and required ones that are
+    declared after one with a default.
+    """
     kinds = inspect.Parameter
-    some = [kinds("data", kinds.VAR_POSITIONAL)] if is_variadic(op) else [
-        kinds(_identifier(n), kinds.POSITIONAL_OR_KEYWORD) for n in array_names(op)]
+    variadic = is_variadic(op)
+    optional = any(d.name == "no_bias" for d in op.params)
+    some = [kinds("data", kinds.VAR_POSITIONAL)] if variadic else [
+        kinds(_identifier(n), kinds.POSITIONAL_OR_KEYWORD, default=None if n == "bias" and optional else kinds.empty)
+        for n in array_names(op)]
     taken = {p.name for p in some}
-    for d in sorted(op.params, key=lambda d: d.default is not REQUIRED):
-        if d.name != "num_args" and d.name not in taken and d.name.isidentifier():
-            default = kinds.empty if d.default is REQUIRED else d.default
-            some.append(kinds(d.name, kinds.KEYWORD_ONLY, default=default))
+    declared = [d for d in op.params if d.name != "num_args" and d.name not in taken and d.name.isidentifier()]
+    where = kinds.KEYWORD_ONLY if variadic else kinds.POSITIONAL_OR_KEYWORD
+    for i, d in enumerate(declared):
+        required = d.default is REQUIRED
+        if required and (optional or any(e.default is not REQUIRED for e in declared[:i])):
+            where = kinds.KEYWORD_ONLY
+        some.append(kinds(d.name, where, default=kinds.empty if required else d.default))
     some += [kinds(n, kinds.KEYWORD_ONLY, default=None) for n in ("out", "name") if n not in taken]
     return inspect.Signature(some)
 
 
 def document(op: Op) -> str:
-    """The operator's docstring with its parameters."""
+    """The operator's docstring, then its arrays, parameters and results."""
     lines = [op.doc or f"The operator {op.name}.", ""]
+    arrays = array_names(op)
+    states = set(arrays[len(arrays) - _states(op):]) if arrays else set()
+    spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in arrays)
+    lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
     for d in op.params:
         if d.name == "num_args":
             continue
         default = "required" if d.default is REQUIRED else f"default {d.default!r}"
         choices = f", one of {', '.join(map(repr, d.choices))}" if d.choices else ""
-        lines.append(f"{d.name}: {d.kind}{choices}, {default}.{' ' + d.doc if d.doc else ''}")
+        lines.append(f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{choices}, {default}.{' ' + d.doc if d.doc else ''}")
+    lines.append("out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.")
+    results = result_names(op)
+    several = f"a list: {', '.join(results)}" if results else "one array or a list, as the parameters say"
+    lines.append(f"Returns: {'an array' if len(results) == 1 else several}.")
     return "\n".join(lines).rstrip()
+
+
+_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "floats": "tuple of floats", "scalar": "float", "any": "value"}
+
+
+def _states(op: Op) -> int:
+    p = sample(op)
+    return 0 if p is None else len(op.auxiliaries(p))
+
+
+def result_names(op: Op) -> tuple[str, ...]:
+    """Names of the results under default parameters; () where the parameters say how many there are."""
+    p = sample(op)
+    if p is None or any(d.name == "num_outputs" for d in op.params):
+        return ()
+    return tuple(op.outputs(p))[:op.visible_outputs(p)]
 
 
 def _identifier(name: str) -> str:

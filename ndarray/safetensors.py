@@ -97,9 +97,17 @@ def _entry(name: str, entry: Any, available: int, fail: Any) -> tuple[np.dtype, 
     size = 1
     for d in shape:
         size *= d
-    if size * dtype.itemsize != offsets[1] - offsets[0] or max(shape, default=0) * dtype.itemsize > np.iinfo(np.int64).max:
+    if size * dtype.itemsize != offsets[1] - offsets[0] or beyond_memory(shape, dtype):
         raise fail(f"{name!r}: {dtype.name}{str(shape)[:60]} does not have {offsets[1] - offsets[0]:,} bytes")
     return dtype, tuple(shape), offsets[0], offsets[1]
+
+
+def beyond_memory(shape: Sequence[int], dtype: np.dtype) -> bool:
+    """Whether numpy refuses a shape: it counts the bytes of the axes that are not empty, also where another is."""
+    n = dtype.itemsize
+    for d in shape:
+        n *= d or 1
+    return n > np.iinfo(np.int64).max
 
 
 def _whole(values: Any) -> bool:

@@ -21,7 +21,7 @@ from ..dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
 from ..errors import DTypeError, FileError, describe
 from .creation import array
 from .ndarray import NDArray
-from .safetensors import is_safetensors, read_tensors, write_tensors
+from .safetensors import beyond_memory, is_safetensors, read_tensors, write_tensors
 
 _LIST_MAGIC = 0x112
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
@@ -122,7 +122,7 @@ def _read_record(r: _Reader, what: str) -> np.ndarray:
     size = 1
     for n in shape:
         size *= n
-    if size == 0 and max(shape) > np.iinfo(np.int64).max // dtype.itemsize:
+    if size == 0 and beyond_memory(shape, dtype):
         raise r.fail(f"{what}: shape {shape} is larger than memory can be", at)
     data = r.take(size * dtype.itemsize, f"{what}: {dtype.name}{list(shape)}")
     return np.frombuffer(data, np.uint8).view(dtype).reshape(shape)

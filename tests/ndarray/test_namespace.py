@@ -46,8 +46,9 @@ def test_every_registered_name_is_a_function_with_a_signature():
 
 def test_signature_and_document():
     f = nd._test_scale
-    assert str(inspect.signature(f)) == "(x, bias, *, by, no_bias=False, mode='a', out=None, name=None)"
+    assert str(inspect.signature(f)) == "(x, bias=None, *, by, no_bias=False, mode='a', out=None, name=None)"
     assert f.__name__ == "_test_scale" and f.__doc__.startswith("x times by.")
+    assert "Arrays: x, bias." in f.__doc__ and "Returns: an array." in f.__doc__
     assert "mode: str, one of 'a', 'b', default 'a'." in f.__doc__ and "by: float, required. the factor" in f.__doc__
     assert "_test_scale" in dir(nd) and "_test_scale" in dir(nd._internal) and "test_scale" in dir(nd._internal)
 
