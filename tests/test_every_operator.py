@@ -15,6 +15,7 @@ from tritium.kernels.simple_op import ReductionOp, SimpleOp
 #: notes: "loss" ignores the head's derivative; "only:0,1" these inputs have a derivative; "none" there is none;
 #: "train" and "random" are proved elsewhere by their own tests.
 INTS = "ints"
+DISTRIBUTIONS = ("uniform", "normal", "exponential", "gamma", "poisson", "negative_binomial", "generalized_negative_binomial")
 TABLE = {
     "FullyConnected": [([(4, 6), (5, 6), (5,)], {"num_hidden": 5}, ""),
                        ([(4, 2, 3), (5, 6)], {"num_hidden": 5, "no_bias": True}, ""),
@@ -58,9 +59,56 @@ TABLE = {
     "slice_axis": [([(5, 6)], {"axis": 1, "begin": 1, "end": -1}, "")], "slice_like": [([(5, 6), (3, 4)], {}, "only:0")],
     "reverse": [([(3, 4)], {"axis": (1,)}, "")], "tile": [([(2, 3)], {"reps": (2, 2)}, "")],
     "repeat": [([(2, 3)], {"repeats": 2, "axis": 1}, "")],
-    "argmax": [([(4, 5)], {"axis": 1}, "none")], "argmin": [([(4, 5)], {"axis": 1}, "none")],
+    "argmax": [([(4, 5)], {"axis": 1}, "none"), ([(4, 5)], {}, "none")], "argmin": [([(4, 5)], {"axis": 0}, "none")],
+    "argmax_channel": [([(4, 5, 2)], {}, "none")], "argsort": [([(4, 5)], {"is_ascend": False}, "none")],
+    "sort": [([(3, 40, 2)], {"axis": 1}, ""), ([(4, 5)], {"axis": None, "is_ascend": False}, "")],
+    "topk": [([(4, 50)], {"k": 3, "ret_typ": t}, "" if t == "value" else "none") for t in ("value", "indices", "mask")]
+            + [([(5, 4)], {"k": 2, "ret_typ": "both", "axis": 0, "is_ascend": True}, "")],
+    "batch_take": [], "shape_array": [([(4, 5)], {}, "none")], "size_array": [([(4, 5)], {}, "none")],  # int32: test_along.py
+    "gather_nd": [([(3, 4, 2), (INTS, (2, 5), 3)], {}, "only:0")],
+    "scatter_nd": [([(2, 3), (INTS, (1, 2), 3)], {"shape": (3, 3)}, "none")],  # the last of equals stays: test_nd_index.py
+    "_backward_gather_nd": [([(5, 2), (INTS, (2, 5), 3)], {"shape": (3, 4, 2)}, "only:0")],
+    "_ravel_multi_index": [([(INTS, (2, 5), 4)], {"shape": (4, 6)}, "none")],
+    "_unravel_index": [([(INTS, (5,), 24)], {"shape": (4, 6)}, "none")],
+    "where": [([(INTS, (4, 5), 2), (4, 5), (4, 5)], {}, "only:1,2"), ([(INTS, (4,), 2), (4, 5), (4, 5)], {}, "only:1,2")],
+    "broadcast_to": [([(1, 3, 1)], {"shape": (2, 0, 4)}, "")], "broadcast_axis": [([(1, 3, 1)], {"axis": 2, "size": 4}, "")],
+    "broadcast_like": [([(1, 3), (4, 3)], {}, "only:0")], "khatri_rao": [([(2, 3), (4, 3)], {"num_args": 2}, "none")],
+    "Pad": [([(1, 2, 3, 4)], {"mode": t, "pad_width": (0, 0, 0, 0, 1, 2, 2, 3)}, "") for t in ("constant", "edge", "reflect")],
+    "Crop": [([(1, 2, 6, 5), (1, 2, 3, 4)], {"num_args": 2, "offset": (2, 1)}, "only:0")],
+    "UpSampling": [([(2, 2, 4, 2), (2, 3, 2, 1)], {"num_args": 2, "scale": 2, "sample_type": "nearest"}, ""),
+                   ([(2, 3, 4, 2), (3, 1, 4, 4)], {"num_args": 2, "scale": 2, "sample_type": "bilinear", "num_filter": 3}, "")],
+    "diag": [([(3, 4, 2)], {"k": -1}, ""), ([(3,)], {"k": 1}, "")],
+    "_np_cumsum": [([(3, 70)], {"axis": 1}, ""), ([(3, 4)], {}, "")],
+    "SequenceMask": [([(4, 3, 2), (INTS, (3,), 5)], {"use_sequence_length": True, "value": 2.0}, "only:0")],
+    "SequenceLast": [([(3, 4, 2), (INTS, (3,), 5)], {"use_sequence_length": True, "axis": 1}, "only:0"), ([(3, 4, 2)], {}, "")],
+    "SequenceReverse": [([(4, 3, 2), (INTS, (3,), 5)], {"use_sequence_length": True}, "only:0"), ([(3, 4, 2)], {}, "")],
+    "_contrib_BilinearResize2D": [([(1, 2, 3, 4)], {"height": 5, "width": 3, "align_corners": b}, "") for b in (True, False)],
+    "_contrib_AdaptiveAvgPooling2D": [([(1, 2, 5, 4)], {"output_size": (2, 3)}, "")],
+    "_arange": [([], {"start": 2, "stop": 9, "step": 0.7, "repeat": 2}, "none")],
+    "_linspace": [([], {"start": 2, "stop": 9, "num": 5}, "none")], "_eye": [([], {"N": 3, "M": 4, "k": -1}, "none")],
     "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],
-    "norm": [([(4, 5)], {}, "")],
+    "norm": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"ord": 1, "axis": (0, 2)}, "")],
+    "Deconvolution": [([(2, 3, 4, 5), (3, 2, 3, 3)], {"kernel": (3, 3), "num_filter": 2, "stride": (2, 1), "adj": (1, 0)}, ""),
+                      ([(2, 4, 5), (4, 3, 3), (6,)],
+                       {"kernel": (3,), "num_filter": 6, "num_group": 2, "pad": (1,), "dilate": (2,), "no_bias": False}, "")],
+    "LayerNorm": [([(4, 6), (6,), (6,)], {}, ""), ([(2, 3, 4), (3,), (3,)], {"axis": 1}, "")],
+    "GroupNorm": [([(2, 4, 3), (2,), (2,)], {"num_groups": 2}, "")], "InstanceNorm": [([(2, 3, 5), (3,), (3,)], {}, "")],
+    "L2Normalization": [([(2, 3, 4)], {"mode": m}, "") for m in ("instance", "channel", "spatial")],
+    "moments": [([(2, 3, 4)], {"axes": (0, 2)}, ""), ([(2, 3)], {"axes": (1,), "keepdims": True}, ""), ([(2, 3)], {}, "")],
+    "LRN": [([(2, 7, 3, 2)], {"nsize": 3, "alpha": 0.5, "knorm": 1.0}, "")],
+    "LeakyReLU": [([(2, 3, 4)], {"act_type": t}, "") for t in ("leaky", "elu", "gelu")]
+                 + [([(2, 3, 4), (3,)], {"act_type": "prelu"}, ""), ([(2, 3), (1,)], {"act_type": "prelu"}, ""),
+                    ([(2, 3, 4)], {"act_type": "selu"}, "loss"), ([(20, 30)], {"act_type": "rrelu"}, "random")],
+    "SVMOutput": [([(4, 5), (INTS, (4,), 5)], {}, "loss"), ([(4, 5), (INTS, (4,), 5)], {"use_linear": True}, "loss")],
+    "softmax_cross_entropy": [([(4, 5), (INTS, (4,), 5)], {}, "only:0")],
+    "IdentityAttachKLSparseReg": [],  # its derivative is not the slope and has a state: tests/kernels/test_label_loss.py
+    "multi_sgd_update": [([(3, 4)] * 4, {"lrs": (0.1, 0.2), "wds": (0.0, 0.1), "num_weights": 2, "num_args": 4}, "none")],
+    "multi_sgd_mom_update": [], "multi_mp_sgd_update": [], "multi_mp_sgd_mom_update": [],  # tests/kernels/test_update_multi.py
+    "multi_sum_sq": [([(3, 4), (5,)], {"num_arrays": 2}, "none")], "all_finite": [([(3, 4)], {}, "none")],
+    "multi_all_finite": [([(3, 4), (5,)], {"num_arrays": 2}, "none")],
+    "_sample_multinomial": [([(INTS, (3, 4), 9)], {"shape": (20,)}, "none")], "_shuffle": [([(9, 2)], {}, "none")],
+    **{f"_sample_{n}": [] for n in DISTRIBUTIONS}, **{f"_random_{n}": [] for n in DISTRIBUTIONS},  # tests/kernels/test_sample.py
+    **{f"_random_{n}_like": [([(20, 30)], {}, "none")] for n in DISTRIBUTIONS},
     "_zeros": [([], {"shape": (2, 3)}, "none")], "_ones": [([], {"shape": (2, 3)}, "none")],
     "_full": [([], {"shape": (2, 3), "value": 2.5}, "none")],
     "_random_uniform": [([], {"shape": (300,)}, "random")], "_random_normal": [([], {"shape": (300,)}, "random")],

@@ -11,8 +11,7 @@ from typing import Any
 
 from .. import lang
 from .. import op as registry
-from ..lang import where
-from ..simple_op import Array, Scalar, SimpleOp, simple_op
+from ..simple_op import Array, Scalar, SimpleOp
 
 
 def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[str, ...] = (), broadcast: tuple[str, ...] = (),
@@ -78,11 +77,3 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 for _name, (_formula, _text) in _COMPARISONS.items():
     _declare(_formula, f"1 where {_text}, else 0, in the dtype of the inputs",
              elemwise=(f"_{_name}",), broadcast=(f"broadcast_{_name}",), scalar=(f"_{_name}_scalar",), differentiable=False)
-
-
-@simple_op(name="where", free=("condition",), broadcast=True)
-def where_(condition: Array, x: Array, y: Array) -> Array:
-    """x where condition is not 0, else y. condition may have another dtype."""
-    return where(condition != 0, x, y)
-
-
