@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..kernels.op import Spec
+from .epilogue import add_epilogues
 from .fuse import fuse
 from .gradient import add_gradients
 from .node import Entry, topological
@@ -44,13 +45,17 @@ def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
     naive = naive_bytes(program)
     fused = how.fuse and not request.seen
 
+    def merge(candidate: Program) -> Program:
+        candidate = fuse(candidate, fused)
+        return add_epilogues(candidate) if fused and request.target == "cpu" else candidate
+
     def weigh(candidate: Program) -> tuple[int, int]:
-        final = fuse(candidate, fused)
+        final = merge(candidate)
         return peak_bytes(final), moved_bytes(final)
 
     if request.train and not request.seen:
         program = _recomputed(program, request, how, weigh)
-    program = fuse(program, fused)
+    program = merge(program)
     plan = plan_memory(program, share=how.plan and not request.seen, naive=naive)
     apply_inplace(program, plan)
     if request.budget is not None and plan.planned_bytes > request.budget:
@@ -58,7 +63,7 @@ def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
     return program, plan
 
 
-def _recomputed(program: Program, request: Request, how: Options, weigh) -> Program:  # noqa: ANN001
+def _recomputed(program: Program, request: Request, how: Options, weigh: Callable[[Program], tuple[int, int]]) -> Program:
     attrs = {n.name: n.attrs for n in topological(n for n, _ in request.heads) if n.op is not None}
     asked = mirrored(program, attrs, how.mirror)
     if asked:

@@ -16,6 +16,7 @@ from ..kernels.op import Spec, compiled
 from ..ndarray import NDArray, zeros
 from ..ndarray.chunk import Chunk
 from .compile import Request, compile_program
+from .explain import Explanation, explain
 from .fuse import fused_operators
 from .node import Entry
 from .options import Options, current
@@ -264,6 +265,10 @@ class Executor:
     def fused_operators(self) -> int:
         """How many operators of the graph were merged into fused kernels."""
         return fused_operators(self._main().program)
+
+    def explain(self) -> Explanation:
+        """Every kernel, what was fused into it, and what kept the next operator out; print it."""
+        return explain(self._main().program, self._options.fuse, "gpu" if self._ctx.is_gpu else "cpu")
 
     def debug_str(self) -> str:
         """The compiled program and its memory; the last line is `Total N MB allocated`."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..kernels.op import Req
+from .picture import draw_plan
 from .program import INNER, OUTPUT, ZERO, Program, Step, naive_bytes
 
 ALIGNMENT = 256  # bytes
@@ -54,6 +55,15 @@ class Plan:
             {"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
             for at, v in sorted(rows) if (span := self.live[v]) is not None
         ]
+
+    def _repr_svg_(self) -> str:
+        """A picture: bytes against time, one rectangle per value."""
+        return draw_plan(self)
+
+    def save(self, fname: str) -> None:
+        """Write the picture to an SVG file."""
+        with open(fname, "w", encoding="utf-8") as f:
+            f.write(draw_plan(self))
 
     def __str__(self) -> str:
         head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "

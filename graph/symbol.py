@@ -17,6 +17,7 @@ from . import json as symbol_json
 from .compose import clean_attrs, make_node, split_arguments, variable_attrs
 from .infer import from_user, infer_dtypes, infer_shapes, to_user
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
+from .picture import draw_graph
 
 Table = tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]  # arguments, outputs, states
 Number = (int, float, np.number, np.bool_)
@@ -38,6 +39,11 @@ class Symbol:
         """The node's name; None for a group."""
         nodes = {id(n) for n, _ in self._outputs}
         return self._outputs[0][0].name if len(nodes) == 1 else None
+
+    def grad(self, wrt: Sequence[str]) -> Symbol:
+        """Refused, as MXNet refuses it: gradients are made when a symbol is bound."""
+        raise GraphError(f"Symbol.grad: gradients of {', '.join(wrt)} are no symbol: they are made at binding. Use "
+                         f"simple_bind(..., grad_req='write') and Executor.backward.")
 
     def __repr__(self) -> str:
         if self.name is not None:
@@ -232,6 +238,11 @@ class Symbol:
         arguments, states = split_variables(order)
         return ([(n.name, of[id(n)][0]) for n in arguments], [(n.name, of[id(n)][i]) for n, i in self._outputs],
                 [(n.name, of[id(n)][0]) for n in states])
+
+    # ---- pictures ----------------------------------------------------------------------------------------------------
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the graph as a drawing, and its name as text."""
+        return {"text/plain": repr(self), "image/svg+xml": draw_graph(self._order(), title=repr(self))}
 
     # ---- files --------------------------------------------------------------------------------------------------------
     def tojson(self, remove_amp_cast: bool = True) -> str:

@@ -67,18 +67,22 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         return f"{op.name} folds rows in the middle of its formula"
     if e.states or len(e.outputs) != len(outs) or op.draws(p, outs):
         return f"{op.name} keeps a state or draws random numbers"
-    views = op.views(p, [s.shape for s in ins]) if isinstance(op, NormaliseOp) else tuple(s.shape for s in ins)
+    views = tuple(s.shape for s in ins)
+    shapes = tuple(s.shape for s in outs)
+    if isinstance(op, NormaliseOp):
+        views = op.views(p, views)
+    elif isinstance(op, FusedOp) and op.ins is not None and op.outs is not None:
+        views, shapes = tuple(op.ins), tuple(op.outs)
     try:
         full = full_shape(views)
     except AssertionError:
         return f"{op.name}'s inputs do not broadcast"
-    shapes = tuple(s.shape for s in outs)
     if all(s == full for s in shapes):
         return Body(bind_scalars(e, p), views, shapes, full)
     padded = tuple((1,) * (len(full) - len(s)) + s for s in shapes)
-    if e.combine != "add" or any(a not in (1, b) for s in padded for a, b in zip(s, full)):
+    if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
         return f"{op.name}'s outputs have another shape than its inputs"
-    return Body(bind_scalars(e, p), views, padded, full, "add")
+    return Body(bind_scalars(e, p), views, padded, full, e.combine)
 
 
 class NormaliseOp(TracedOp):

@@ -74,6 +74,10 @@ class BatchNorm(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], in_data[0], in_data[1], out_data[1], out_data[2]]
 
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums come first, then each element by itself
+
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))

@@ -162,7 +162,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
     images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
     groups = -(-g.n // images)
     slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
-    dw = np.zeros((slots, g.groups, g.f // g.groups, g.depth), dtype)
+    dw = np.zeros((slots if want_w else 0, g.groups, g.f // g.groups, g.depth), dtype)
     db = np.zeros((slots, g.f), dtype)
 
     def slot(i: int) -> None:

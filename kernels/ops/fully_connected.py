@@ -65,6 +65,10 @@ class FullyConnected(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], in_data[0], in_data[1]]
 
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], in_grad[0])]
+
     def _sizes(self, x: Shape) -> tuple[int, int]:
         """Samples and inputs per sample."""
         k = math.prod(x[1:]) if self.flatten else x[-1]
@@ -95,9 +99,6 @@ class FullyConnected(OperatorProperty):
                         train: bool) -> Kernel:
         (n, k), h = self._sizes(ins[1].shape), self.num_hidden
         steps = []
-        if reqs[0] != Req.NULL:  # dx = dy · weight
-            steps.append(product(matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False),
-                                 reqs[0], target))
         if reqs[1] != Req.NULL:  # dweight = dyᵀ · x
             steps.append(product(matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False),
                                  reqs[1], target))
@@ -107,6 +108,9 @@ class FullyConnected(OperatorProperty):
                 steps.append(lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
             else:
                 steps.append(lambda run, arrays: sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
+        if reqs[0] != Req.NULL:  # dx = dy · weight, last: it may lie where x lies
+            steps.append(product(matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False),
+                                 reqs[0], target))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             arrays = [*inputs, *outputs]

@@ -1,0 +1,150 @@
+"""EpilogueOp: a product or convolution, forward or backward, with elementwise work done on each block while it is in cache.
+
+The head's first output is made a few samples at a time; the tail runs on each block before the next is made, so that the
+head's result need not be stored, and its memory traffic is saved. What a backward head adds up over samples (the weight's
+derivative) is computed first, whole: so the tail may overwrite what the head read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .expr import LOAD
+from .fused import Body, fused_op
+from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled
+from .params import Params
+
+_CACHE = 1 << 18  # bytes of the head's result in one block
+_ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
+
+#: Heads by name: which inputs have a sample per row of their first axis.
+HEADS: dict[str, tuple[bool, ...]] = {
+    "FullyConnected": (True, False, False), "_backward_FullyConnected": (True, True, False),
+    "Convolution": (True, False, False), "_backward_Convolution": (True, True, False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Who reads what, as positions in the step's inputs.
+
+    head, tail:  the inputs of either; -1 in tail is the head's first output.
+    n_outputs:   of the head; the tail's follow.
+    """
+
+    head: tuple[int, ...]
+    tail: tuple[int, ...]
+    n_outputs: int
+
+
+class _Serial:
+    """A run context inside one block of another: nothing is spread further."""
+
+    __slots__ = ("_run", "ctx", "stream")
+
+    def __init__(self, run: Any):
+        self._run, self.ctx, self.stream = run, getattr(run, "ctx", None), getattr(run, "stream", None)
+
+    def parallel(self, fn: Any, n: int) -> None:
+        for i in range(n):
+            fn(i)
+
+    def space(self, shape: Shape, dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+
+class EpilogueOp(Op):
+    """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's."""
+
+    hidden = True
+
+    def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring):
+        self.name = f"{head.name}+tail"
+        self.head, self.head_params, self.body, self.wiring = head, params, body, wiring
+        n = 1 + max((*wiring.head, *wiring.tail))
+        self.input_names = tuple(f"x{i}" for i in range(n))
+        self._names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return self._names
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        """Whatever has a sample per row may be overwritten by the tail: its block was read before."""
+        if len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots):
+            return ()
+        rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
+        rows |= {i for i, view in zip(self.wiring.tail, self.body.ins) if i >= 0 and view == self.body.shape}
+        rows -= {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if not by_row}
+        rows -= {i for i, view in zip(self.wiring.tail, self.body.ins) if view != self.body.shape}
+        return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in range(len(self.body.outs)))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        wiring, n_head = self.wiring, self.wiring.n_outputs
+        head_ins = tuple(ins[i] for i in wiring.head)
+        total, keep = outs[0].shape[0], reqs[0] != Req.NULL
+        step = _block(self.head.name, outs[0])
+        starts = range(0, total, step)
+        sizes = {min(step, total - a) for a in starts}
+        blocks = {n: self._block_kernels(n, head_ins, ins, outs, reqs, target, train) for n in sizes}
+        rest = None
+        if any(r != Req.NULL for r in reqs[1:n_head]):
+            rest = compiled(self.head, self.head_params, head_ins, tuple(outs[:n_head]), (Req.NULL, *reqs[1:n_head]), target,
+                            train)
+        by_row = HEADS[self.head.name]
+        views, full, scratch = self.body.ins, self.body.shape, outs[0].dtype
+        n_rest = n_head - 1
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            if rest is not None:
+                rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
+            tails = [o.reshape(view) for o, view in zip(outputs[n_head:], self.body.outs)]
+            sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)]
+            inner = run if len(starts) == 1 else _Serial(run)
+
+            def block(k: int) -> None:
+                a = starts[k]
+                z = min(a + step, total)
+                main, tail = blocks[z - a]
+                made = outputs[0][a:z] if keep else np.empty((z - a, *outs[0].shape[1:]), scratch)
+                main(inner, [inputs[i][a:z] if rows else inputs[i] for i, rows in zip(wiring.head, by_row)],
+                     [made, *[None] * n_rest])
+                tail(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
+                     [t[a:z] for t in tails])
+
+            if len(starts) == 1:
+                block(0)
+            else:
+                run.parallel(block, len(starts))
+
+        return kernel
+
+    def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
+                       target: str, train: bool) -> tuple[Kernel, Kernel]:
+        """The head for n samples, and the tail."""
+        n_head, body = self.wiring.n_outputs, self.body
+
+        def cut(shape: Shape) -> Shape:
+            return (n, *shape[1:])
+
+        by_row = HEADS[self.head.name]
+        head = compiled(
+            self.head, self.head_params,
+            tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
+            (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
+        views = tuple(cut(v) if v == body.shape else v for v in body.ins)
+        dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.tail]
+        op = fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_tail")
+        tail = op.kernel(Params({}), [Spec(v, d) for v, d in zip(views, dtypes)],
+                         [Spec(cut(v), s.dtype) for v, s in zip(body.outs, outs[n_head:])], reqs[n_head:], target, train)
+        return head, tail
+
+
+def _block(head: str, out: Spec) -> int:
+    """Samples of one block."""
+    rows = max(1, out.shape[0])
+    return max(1, min(rows, max(_ROWS[head.removeprefix("_backward_")], _CACHE * rows // max(1, out.nbytes))))
