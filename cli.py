@@ -72,8 +72,11 @@ main.add_command(doctor)
 @click.option("--json", "as_json", is_flag=True,
               help="End with one line of JSON: accuracy, images_per_s, planned_bytes, naive_bytes, fused_operators, "
                    "weights_sha256 and more.")
+@click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write what ran, where and when, as a trace for https://ui.perfetto.dev.")
 def train(device: Context, network: str, epochs: int, batch_size: int, seed: int, engine_name: str,
-          workers: int | None, out: Path, as_json: bool) -> None:
+          workers: int | None, out: Path, as_json: bool,
+          profile: Path | None) -> None:
     """Train a network on 1,797 real handwritten digits and score it on the 360 held out.
 
     The digits come with Tritium (UCI Optical Recognition of Handwritten Digits, CC BY 4.0). At the end the weights
@@ -90,12 +93,17 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
     check_device(device)
     console.print(f"Training {network} on {device}: 1,437 digits, {epochs} epochs, batches of {batch_size}, "
                   f"seed {seed}", soft_wrap=True)
+    if profile is not None:
+        engine.profiler.set_config(filename=str(profile), profile_all=True)
+        engine.profiler.set_state("run")
     try:
         with Display(console, epochs, -(-1437 // batch_size)) as display:
             report = train_digits(network, device, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
                                   after_batch=display.batch, after_epoch=display.epoch)
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
+    if profile is not None:
+        engine.profiler.dump()
     console.print(closing_table(report))
     same = report.accuracy == report.loaded_accuracy
     console.print(f"Checkpoint: {report.params_file} and {report.symbol_file}", soft_wrap=True)

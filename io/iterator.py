@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.profiler import Event
 from ..errors import MXNetError
 from ..ndarray import NDArray
 
@@ -78,7 +79,8 @@ class DataIter:
         return self
 
     def __next__(self) -> DataBatch:
-        return self.next()
+        with Event("decode"):  # shown by the profiler
+            return self.next()
 
     def next(self) -> DataBatch:
         """The next batch. Raises StopIteration at the end of the epoch."""

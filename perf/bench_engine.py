@@ -67,7 +67,8 @@ from concurrent.futures import ThreadPoolExecutor
 def nothing(*a):
     pass
 def independent(n):
-    dask.threaded.get({"end": (nothing, [f"t{i}" for i in range(n)]), **{f"t{i}": (nothing,) for i in range(n)}}, "end", pool=POOL)
+    tasks = {f"t{i}": (nothing,) for i in range(n)}
+    dask.threaded.get({"end": (nothing, list(tasks)), **tasks}, "end", pool=POOL)
 def chained(n):
     dask.threaded.get({"t0": (nothing,), **{f"t{i}": (nothing, f"t{i-1}") for i in range(1, n)}}, f"t{n-1}", pool=POOL)
 POOL = ThreadPoolExecutor(W)

@@ -9,8 +9,8 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 EXAMPLES = re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.M | re.S)
 
 
-def test_there_are_three_short_examples():
-    assert len(EXAMPLES) == 3
+def test_there_are_four_short_examples():
+    assert len(EXAMPLES) == 4
     for title, code in EXAMPLES:
         assert len([line for line in code.splitlines() if line.strip()]) <= 20, title
 

@@ -146,7 +146,7 @@ def test_memory_over_time(engine):
     counters = [e for e in written() if e["ph"] == "C"]
     held = [e["args"]["in use"] for e in counters if e["name"] == "memory cpu(7)"]
     assert max(held) >= before + 1_000_000 and held[-1] == before
-    block = storage.alloc(1000, cpu(7))  # stopped: nobody is told
+    storage.alloc(1000, cpu(7))  # stopped: nobody is told
     assert not profiler._profiler.recorder.memory
 
 
@@ -205,7 +205,8 @@ def test_failures_bulks_and_inline_functions_are_seen(engine):
 
 
 def test_settings_that_do_not_exist():
-    with pytest.raises(EngineError, match=r"profiler\.set_config: no setting 'filname'\. Known: filename, .* Did you mean 'filename'"):
+    said = r"profiler\.set_config: no setting 'filname'\. Known: filename, .* Did you mean 'filename'"
+    with pytest.raises(EngineError, match=said):
         profiler.set_config(filname="x")
 
 
