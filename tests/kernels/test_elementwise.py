@@ -15,7 +15,10 @@ from tritium.kernels.simple_op import ReductionOp, SimpleOp
 from tritium.kernels.tolerance import differs
 
 REQUIRED = {"Activation": [{"act_type": t} for t in ("relu", "sigmoid", "tanh", "softrelu", "softsign")],
-            "clip": [{"a_min": -1, "a_max": 1.5}], "smooth_l1": [{}, {"scalar": 2.0}]}
+            "clip": [{"a_min": -1, "a_max": 1.5}], "smooth_l1": [{}, {"scalar": 2.0}],
+            "ftml_update": [{"lr": 0.1, "t": 3}], "lamb_update_phase1": [{"t": 3, "wd": 0.01}],
+            "lamb_update_phase2": [{"lr": 0.1}, {"lr": 0.1, "lower_bound": 1.0, "upper_bound": 2.0}],
+            "multi_lars": [{"eta": 0.5, "eps": 1e-3}]}
 LR = {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5}
 OPS = sorted({o.name: o for o in registered().values() if type(o) is SimpleOp and not o.name.startswith("_test_")}.values(),
              key=lambda o: o.name)

@@ -1,0 +1,71 @@
+"""Updates of several arrays at once equal the updates one by one; new rates need no new kernel; finite or not; sums of squares."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import ParameterError
+from tritium.kernels import op as ops
+
+COMMON = {"rescale_grad": 0.5, "clip_gradient": 0.3}
+KINDS = [("multi_sgd_update", "sgd_update", [], "float32"), ("multi_sgd_mom_update", "sgd_mom_update", ["mom"], "float32"),
+         ("multi_mp_sgd_update", "mp_sgd_update", ["weight32"], "float16"),
+         ("multi_mp_sgd_mom_update", "mp_sgd_mom_update", ["mom", "weight32"], "float16")]
+
+
+def arrays(states, dtype, ctx, rng):
+    """Weight, gradient and states of two parameters."""
+    found = []
+    for shape in ((3, 4), (7,)):
+        w = rng.standard_normal(shape).astype(dtype)
+        more = [w.astype("f") if s == "weight32" else rng.standard_normal(shape).astype("f") for s in states]
+        found.append([mx.nd.array(a, ctx=ctx, dtype=a.dtype) for a in (w, rng.standard_normal(shape).astype(dtype), *more)])
+    return found
+
+
+@pytest.mark.parametrize("multi, one, states, dtype", KINDS)
+def test_as_one_by_one(multi, one, states, dtype, ctx, rng):
+    together, apart = (arrays(states, dtype, ctx, np.random.default_rng(4)) for _ in range(2))
+    params = COMMON | ({"momentum": 0.9} if "mom" in states else {})
+    for lrs, wds in (((0.1, 0.2), (0.01, 0.02)), ((0.3, 0.4), (0.0, 0.05))):
+        getattr(mx.nd, multi)(*sum(together, []), lrs=lrs, wds=wds, num_weights=2, out=[t[0] for t in together], **params)
+        for a, lr, wd in zip(apart, lrs, wds):
+            getattr(mx.nd, one)(*a, lr=lr, wd=wd, out=a[0], **params)
+    for t, a in zip(together, apart):
+        for got, want in zip(t, a):
+            assert (got.asnumpy() == want.asnumpy()).all()
+
+
+def test_rates_are_no_part_of_the_kernel():
+    op = ops.get("multi_sgd_update")
+    a, b = (op.parse({"lrs": (lr, 0.2), "wds": (0, 0), "num_weights": 2}) for lr in (0.1, 0.7))
+    assert a.static == b.static and a.scalars == (0.1, 0.2, 0, 0) and b.scalars[0] == 0.7
+
+
+def test_all_finite(ctx):
+    a = lambda x: mx.nd.array(x, ctx=ctx)
+    for bad in (np.inf, -np.inf, np.nan):
+        assert mx.nd.all_finite(a([1, bad, 2])).asnumpy().tolist() == [0]
+    assert mx.nd.all_finite(a([1, 2])).asnumpy().tolist() == [1]
+    assert mx.nd.all_finite(mx.nd.zeros((0,), ctx=ctx)).asnumpy().tolist() == [1]
+    assert mx.nd.multi_all_finite(a([1]), a([[2, np.nan]]), num_arrays=2).asnumpy().tolist() == [0]
+    out = mx.nd.zeros((1,), ctx=ctx)
+    mx.nd.all_finite(a([1.0]), init_output=False, out=out)
+    assert out.asnumpy().tolist() == [0]
+    mx.nd.all_finite(a([1.0]), out=out)
+    assert out.asnumpy().tolist() == [1]
+
+
+def test_sums_of_squares(ctx, rng):
+    xs = [rng.standard_normal(s).astype(d) for s, d in (((3, 4), "float32"), ((70000,), "float16"))]
+    got = mx.nd.multi_sum_sq(*[mx.nd.array(x, ctx=ctx, dtype=x.dtype) for x in xs], num_arrays=2)
+    np.testing.assert_allclose(got.asnumpy(), [(x.astype("d") ** 2).sum() for x in xs], rtol=1e-5)
+
+
+def test_errors():
+    a = mx.nd.ones((2,))
+    with pytest.raises(ParameterError, match="num_weights=2, but lrs has 1 numbers and wds 2"):
+        mx.nd.multi_sgd_update(a, a, a, a, lrs=(0.1,), wds=(0, 0), num_weights=2)
+    with pytest.raises(ParameterError, match=r"num_weights=1 takes 2 arrays \(weight, grad of each\), 4 were given"):
+        mx.nd.multi_sgd_update(a, a, a, a, lrs=(0.1,), wds=(0,), num_weights=1)
+    with pytest.raises(ParameterError, match="multi_sum_sq: num_arrays=3, but 2 arrays were given"):
+        mx.nd.multi_sum_sq(a, a, num_arrays=3)
