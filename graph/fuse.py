@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
-from ..kernels.fused import Body, FusedOp, body_of, connect, fused_op, normalise, stored
+from ..kernels.fused import Body, FusedOp, body_of, fused_op, normalise, stored
 from ..kernels.op import Expression, Op, Req, Shape
 from ..kernels.params import Params
 from .program import INNER, Program, Step
@@ -207,6 +207,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
     views: dict[int, Shape] = {}
     inputs: dict[tuple[int, Shape], int] = {}
     read_inside: Counter = Counter()
+    orders: dict[int, list[Expr]] = {}
     for i in run.steps:
         step, body = program.steps[i], bodies[i]
         assert isinstance(body, Body)
@@ -218,7 +219,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                 at = inputs.setdefault((v, view), len(inputs))
                 sources.append(ex.node(ex.LOAD, (), at, program.values[v].spec.dtype))
             read_inside[v] += 1
-        roots = connect(body.roots, sources)
+        roots = _connected(body, sources, orders)
         for k, (v, root, req) in enumerate(zip(step.outputs, roots, step.reqs)):
             if req == Req.NULL or v < 0:
                 continue
@@ -241,6 +242,22 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
     return Step(op, _NONE, f"{steps[0].name}...{steps[-1].name}", tuple(v for v, _ in inputs), tuple(kept),
                 tuple(requests[v] for v in kept), 0, sum(s.merged for s in steps),
                 parts=tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",)))
+
+
+def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]]) -> list[Expr]:
+    """The roots of body with load i replaced by inputs[i]. orders: bodies already walked, by id."""
+    order = orders.get(id(body))
+    if order is None:
+        order = orders[id(body)] = ex.topological(body.roots)
+    new: dict[int, Expr] = {}
+    for x in order:
+        if x.op == ex.LOAD:
+            new[id(x)] = inputs[x.value]
+        elif x.args:
+            new[id(x)] = ex.node(x.op, tuple([new[id(a)] for a in x.args]), x.value, x.dtype)
+        else:
+            new[id(x)] = x
+    return [new[id(r)] for r in body.roots]
 
 
 def _accumulated(so_far: Expr, more: Expr) -> Expr:
