@@ -161,7 +161,7 @@ def contexts(report: Report) -> None:
                 entry["what"] = f"{device.name}, {device.driver}" if device else "Triton's interpreter: for tests, slow"
             zeros((1,), ctx=ctx).wait_to_read()
         except ContextError as e:
-            entry |= {"exists": False, "what": "", "why": str(e)}
+            entry |= {"exists": False, "what": "", "why": str(e).removeprefix(f"{ctx}: ")}
         except Exception as e:
             entry |= {"exists": False, "what": "", "why": f"{type(e).__name__}: {e}"}
             report.problems.append(f"{ctx} cannot be used: {type(e).__name__}: {e}")

@@ -20,10 +20,14 @@ GAIN = 0.01  # less than this between two stages, and the leader the same: enoug
 
 @dataclass
 class Candidate:
-    """A configuration and what was seen of it. seconds: one number per round. failed: why it is out for good."""
+    """A configuration and what was seen of it.
+
+    seconds: one number per round. stage: how far it came. failed: why it is out for good.
+    """
 
     config: Config
     seconds: list[float] = field(default_factory=list)
+    stage: int = 0
     failed: str = ""
 
     @property
@@ -50,7 +54,9 @@ class Failed(Exception):
 
 def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, clock: Callable[[], float], until: float,
           stages: Sequence[tuple[int, float]] = STAGES, tell: Callable[[Candidate], None] = lambda c: None) -> list[Candidate]:
-    """Every configuration with its times, the fastest first; those that failed last.
+    """Every configuration with its times: those that came furthest first, and of them the fastest; failed ones last.
+
+    Who was dropped early is not compared with who stayed: few rounds flatter, and other rounds are another time.
 
     configs:  the first is the default, which stays to the end, to be compared with.
     measure:  seconds of one run; raises Failed.
@@ -66,6 +72,8 @@ def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, cloc
             alive = _survivors(alive, max(FINALISTS, round(len(everyone) * share)))
         if len(alive) < 2 and rounds > 3:
             break
+        for candidate in alive:
+            candidate.stage += 1
         for _ in range(rounds):
             if clock() >= until:
                 return _sorted(everyone)
@@ -108,4 +116,4 @@ def _settled(alive: Sequence[Candidate]) -> bool:
 
 
 def _sorted(everyone: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(everyone, key=lambda c: (bool(c.failed), c.median))
+    return sorted(everyone, key=lambda c: (bool(c.failed), -c.stage, c.median))

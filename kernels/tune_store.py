@@ -238,13 +238,16 @@ def asdict_device(d: Device) -> dict[str, str]:
 
 
 def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
-    """The best of one bucket's rows. The default stays unless another is clearly faster.
+    """The best of one bucket's rows. The default stays unless another is clearly faster, seen in about as many rounds.
 
     estimated: by the model's time instead of a measured one.
     """
     rows = [r for r in rows if r.status not in ("rejected", "wrong", "failed")]
     seconds: Callable[[Row], float | None] = (lambda r: r.estimate_s) if estimated else (lambda r: r.median_s)
     timed = [(s, r) for r in rows if (s := seconds(r)) is not None and math.isfinite(s)]
+    if not estimated:
+        rounds = max((r.repeats for _, r in timed if r.is_default), default=0)
+        timed = [(s, r) for s, r in timed if 2 * r.repeats >= rounds]
     if not timed:
         return None
     best_s, best = min(timed, key=lambda t: (t[0], t[1].config))

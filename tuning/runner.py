@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,10 +23,14 @@ STARTING = 120.0  # seconds a child may take to start and collect
 
 
 class Runner:
-    """A child that times and checks configurations. `with Runner(request) as runner:`."""
+    """A child that times and checks configurations. `with Runner(request) as runner:`.
 
-    def __init__(self, request: Request):
+    command: what runs in the child instead of child.py.
+    """
+
+    def __init__(self, request: Request, command: Sequence[str] = ()):
         self.request = request
+        self.command = list(command) or [sys.executable, "-m", f"{__package__}.child"]
         self._child: subprocess.Popen[bytes] | None = None
         self._said = b""
         self._errors: Any = None
@@ -87,8 +91,8 @@ class Runner:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         self._said = b""
         environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"}
-        self._child = subprocess.Popen([sys.executable, "-m", f"{__package__}.child"], stdin=subprocess.PIPE,
-                                       stdout=subprocess.PIPE, stderr=self._errors, env=environment, start_new_session=True)
+        self._child = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       stderr=self._errors, env=environment, start_new_session=True)
         assert self._child.stdin is not None
         try:
             self._child.stdin.write(json.dumps(asdict(self.request)).encode() + b"\n")

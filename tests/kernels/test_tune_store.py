@@ -1,0 +1,152 @@
+"""The store of tuning results: one row per configuration, the best as a query, exchange as checked JSON lines."""
+
+import json
+import threading
+
+import pytest
+from tritium.errors import FileError
+from tritium.kernels.tune_key import key
+from tritium.kernels.tune_store import Device, Store, lookup_for, pick, row_for, source_hash, spell
+
+HERE = Device("a machine", "9.0", "CUDA 12.8", "triton 3.6.0")
+KEY = key("cpu gemm", "float32", "", batch=1, m=1024, n=512, k=64)
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store(tmp_path / "tune.sqlite") as s:
+        yield s
+
+
+def row(config, seconds=None, k=KEY, device=HERE, source="s", **more):
+    return row_for(device, k, source, config, median_s=seconds, **more)
+
+
+def test_one_row_per_configuration_so_adding_one_leaves_the_others(store):
+    store.put([row({"piece": 1}, 3.0), row({"piece": 2}, 2.0)])
+    before = store.rows()
+    store.put([row({"piece": 4}, 1.0)])
+    assert [r for r in store.rows() if r.config != spell({"piece": 4})] == before
+    store.put([row({"piece": 4}, 0.5)])
+    assert len(store.rows()) == 3 and store.best(HERE, KEY, "s")[0].median_s == 0.5
+
+
+@pytest.mark.parametrize("change", [
+    {"device": Device("another", "9.0", "CUDA 12.8", "triton 3.6.0")}, {"device": Device("a machine", "8.0", "CUDA 12.8", "triton 3.6.0")},
+    {"device": Device("a machine", "9.0", "CUDA 13.0", "triton 3.6.0")}, {"device": Device("a machine", "9.0", "CUDA 12.8", "triton 3.7.0")},
+    {"source": "changed"}, {"k": key("cpu tile", "float32", "", batch=1, m=1024, n=512, k=64)},
+    {"k": key("cpu gemm", "float64", "", batch=1, m=1024, n=512, k=64)}, {"k": key("cpu gemm", "float32", "tn", batch=1, m=1024, n=512, k=64)}])
+def test_everything_a_time_depends_on_is_in_the_key(store, change):
+    store.put([row({"piece": 1}, 1.0, **change)])
+    assert store.best(HERE, KEY, "s") is None
+
+
+def test_a_compilation_never_replaces_a_time(store):
+    store.put([row({"piece": 1}, 1.0, status="verified")])
+    store.put([row({"piece": 1}, None, status="compiled", registers=12)])
+    assert (store.rows()[0].median_s, store.rows()[0].status) == (1.0, "verified")
+
+
+def test_the_default_stays_unless_another_is_clearly_faster():
+    default = row({"piece": 1}, 1.0, is_default=True)
+    assert pick([default, row({"piece": 2}, 0.99)]) is default
+    assert pick([default, row({"piece": 2}, 0.9)]).median_s == 0.9
+    assert pick([default, row({"piece": 2}, 0.1, status="wrong"), row({"piece": 3}, 0.1, status="failed")]) is default
+    assert pick([]) is None
+
+
+def test_few_rounds_do_not_beat_many():
+    default, lucky = row({"piece": 1}, 1.0, is_default=True, repeats=100), row({"piece": 2}, 0.5, repeats=3)
+    assert pick([default, lucky]) is default
+    assert pick([default, lucky, row({"piece": 3}, 0.8, repeats=100)]).settings == {"piece": 3}
+
+
+def test_estimates_count_only_when_asked_and_never_before_times(store):
+    store.put([row({"piece": 1}, None, status="compiled", estimate_s=1.0, is_default=True),
+               row({"piece": 2}, None, status="compiled", estimate_s=0.5), row({"piece": 3}, None, status="rejected", estimate_s=0.1)])
+    assert store.best(HERE, KEY, "s") is None
+    assert store.best(HERE, KEY, "s", estimates=True)[0].settings == {"piece": 2}
+    store.put([row({"piece": 1}, 7.0, status="timed", is_default=True)])
+    assert store.best(HERE, KEY, "s", estimates=True)[0].settings == {"piece": 1}
+
+
+def test_the_nearest_bucket_answers_for_sizes_that_were_not_tuned(store):
+    store.put([row({"piece": 1}, 1.0, k=key("cpu gemm", "float32", "", batch=1, m=2048, n=512, k=64)),
+               row({"piece": 2}, 1.0, k=key("cpu gemm", "float32", "", batch=1, m=512, n=256, k=64))])
+    found, far = store.best(HERE, KEY, "s")
+    assert found.settings == {"piece": 1} and far == 1
+    assert store.best(HERE, key("cpu gemm", "float32", "", batch=1, m=64, n=512, k=64), "s") is None, "too far"
+
+
+def test_less_aligned_results_serve_aligned_arrays_but_not_the_other_way(store):
+    store.put([row({"piece": 1}, 1.0, k=key("cpu gemm", "float32", "", 4, batch=1, m=1024, n=512, k=64))])
+    assert store.best(HERE, KEY, "s")
+    assert store.best(HERE, key("cpu gemm", "float32", "", 2, batch=1, m=1024, n=512, k=64), "s") is None
+
+
+def test_export_and_import_give_the_same_rows(store, tmp_path):
+    store.put([row({"piece": 1}, 1.5, spread_s=0.1, repeats=3), row({"piece": 2}, None, status="failed", note="späte Antwort")])
+    assert store.export(tmp_path / "a.jsonl") == 2
+    with Store(tmp_path / "other.sqlite") as other:
+        assert other.load(tmp_path / "a.jsonl") == 2
+        assert other.rows() == store.rows()
+
+
+GOOD = {**row({"piece": 1}, 1.0).__dict__}
+
+
+@pytest.mark.parametrize("line, text", [
+    ("{", "line 2 is no tuning result"), ("[]", "its names are not those of a result"), (json.dumps({"device": "x"}), "its names"),
+    (json.dumps({**GOOD, "median_s": "fast"}), "median_s is 'fast', not float"), (json.dumps({**GOOD, "align": None}), "align is None"),
+    (json.dumps({**GOOD, "config": '{"tile": "x"}'}), "not whole numbers by name"), (json.dumps({**GOOD, "status": "good"}), "status 'good'"),
+    ("[" * 100_000, "no tuning result")])
+def test_a_damaged_file_is_refused_whole_with_its_line(store, tmp_path, line, text):
+    (tmp_path / "bad.jsonl").write_text(json.dumps(GOOD) + "\n" + line + "\n")
+    with pytest.raises(FileError, match=text) as caught:
+        store.load(tmp_path / "bad.jsonl")
+    assert "Nothing was imported" in str(caught.value) and store.rows() == []
+
+
+def test_a_file_that_is_no_store_is_named(tmp_path):
+    (tmp_path / "x.sqlite").write_bytes(b"not a database, but long enough to be taken for one" * 40)
+    with pytest.raises(FileError, match=r"x\.sqlite: not a store of tuning results"):
+        Store(tmp_path / "x.sqlite")
+    with pytest.raises(FileError, match="not a store"):
+        Store(tmp_path / "missing.sqlite", read_only=True)
+
+
+def test_writers_wait_for_each_other(tmp_path):
+    path = tmp_path / "tune.sqlite"
+    Store(path).close()
+
+    def write(n):
+        with Store(path) as s:
+            for i in range(20):
+                s.put([row({"piece": 1000 * n + i}, 1.0)])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    with Store(path, read_only=True) as s:
+        assert len(s.rows()) == 80
+
+
+def test_the_newest_run_is_resumed_until_it_is_finished(store):
+    assert store.unfinished() is None
+    number = store.begin({"model": "a"})
+    assert store.unfinished() == {"model": "a"}
+    store.finish(number)
+    assert store.unfinished() is None
+
+
+def test_a_lookup_answers_from_the_file_and_is_absent_without_one(tmp_path, monkeypatch):
+    from tritium.kernels import tune_store
+
+    assert lookup_for(tmp_path / "none.sqlite") is None
+    monkeypatch.setattr(tune_store, "cpu_device", lambda: HERE)
+    with Store(tmp_path / "tune.sqlite") as s:
+        s.put([row({"piece": 9}, 1.0, source=source_hash("cpu gemm"))])
+    lookup = lookup_for(tmp_path / "tune.sqlite")
+    assert lookup(KEY) == {"piece": 9} and lookup(key("gpu gemm", "float32", m=1)) is None
