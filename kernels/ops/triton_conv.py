@@ -204,10 +204,9 @@ _SEVERAL = 8  # channels a group, from which on arrays are turned so that channe
 def _inside(g: Any) -> inside.Sizes | None:
     """The sizes, where the kernels for channels that stand last take it: directly, or by turning the arrays."""
     s = inside.sizes(g)
-    if s is None or g.channels_last:
-        return s
-    many = s.depthwise or min(s.c, s.f) >= _SEVERAL
-    return s if many and not interpreting() else None
+    if s is None or interpreting():
+        return s if g.channels_last else None
+    return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
 
 
 def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
@@ -239,7 +238,8 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
     tiles = cdiv(f, bn)
     launch(_forward, (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, y, g.n, c, f, *xs, *ys,
            tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
-           **inside.numbers(y), BM=bm, BN=bn, BK=bk)
+           **inside.numbers(y), BM=bm, BN=bn, BK=bk,
+           num_warps=8)
 
 
 def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
@@ -280,10 +280,10 @@ def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Seq
         bm, bn, bk = tile(m, 64, 1024), tile(c, 64), tile(inner, 32, 64)
         tiles = cdiv(c, bn)
         launch(_data_gradient, (cdiv(m, bm) * tiles, g.groups), dy, weight, grads[0], g.n, c, f, *xs, *ys, tiles,
-               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk)
+               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)
     if reqs[1] != Req.NULL:
         inner = c * math.prod(k)
-        bm, bn, bk = tile(f, 64), tile(inner, 64), tile(g.n * positions, 32, 512)
+        bm, bn, bk = tile(f, 64), tile(inner, 64), tile(g.n * positions, 16, 512)
         tiles = cdiv(inner, bn)
         launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
-               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk)
+               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import tuned
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors
+from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2
 from ..tune_key import alignment, key
 from . import triton_gemm_kernels as products
 from .triton_gemm import Blocks, gemm, precision, tile, wide
@@ -254,13 +254,13 @@ def phases(size: int, kernel: int, stride: int, dilate: int, pad: int) -> list[P
 
 def choose(m: int, n: int, k: int, itemsize: int, tensor_cores: bool, sms: int) -> Blocks:
     """Blocks for the gathered product of m positions, n filters and k channels a tap: by sizes alone."""
-    bn = 128 if n > 64 else 64
+    bn = max(16, min(128, next_power_of_2(n)))
     bk = max(16, min(32 if tensor_cores and itemsize == 2 else 16, k))
     if tensor_cores and itemsize == 2 and k % 64 == 0:
         bk = 64
     if cdiv(m, 128) * cdiv(n, bn) >= sms and itemsize < 8:
-        return Blocks(0, 128, bn, bk, 8 if bn == 128 else 4)
-    return Blocks(0, 64, 64, bk if itemsize < 8 else 16)
+        return Blocks(0, 128, bn, bk, 8)
+    return Blocks(0, 64, min(64, bn), bk if itemsize < 8 else 16)
 
 
 def _unit(*values: int) -> int:
@@ -378,8 +378,8 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
 
 def _sum(run: Any, parts: Any, out: Any, splits: int, size: int, add: bool) -> None:
     unit, block = _unit(size), block_for(size)
-    launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, UNIT=unit,
-           SPLITS=splits, DENSE=True, ADD=add, BIAS=False, RELU=False, WIDE=wide(parts), BLOCK=block, stream=run.stream)
+    launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, splits,
+           UNIT=unit, DENSE=True, ADD=add, BIAS=False, RELU=False, WIDE=wide(parts), BLOCK=block, stream=run.stream)
 
 
 def _depthwise(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],

@@ -141,15 +141,15 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     steps = tuple(s // unit for s in steps) if batch > 1 else (0, 0, 0)
     if splits == 1:
         launch(kernels.gemm_pointer, (tiles * batch,), a, b, c, anything, *sizes, lda // unit, ldb // unit, ldc // unit,
-               *steps, 0, **common, ADD=add, SPLITS=1, **options)
+               *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
         return
     parts = run.space((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
     launch(kernels.gemm_pointer, (tiles * batch * splits,), a, b, parts, parts, *sizes, lda // unit, ldb // unit,
-           n // unit, *steps[:2], m * n // unit, per_split // 16, **{**common, "BIAS": False, "RELU": False}, ADD=False,
-           SPLITS=splits, **options)
+           n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False, "RELU": False}, ADD=False,
+           SPLIT=True, **options)
     block = block_for(batch * m * n)
     launch(kernels.gemm_sum_splits, (cdiv(batch * m * n, block),), parts, c, anything, m, n // unit, ldc // unit,
-           batch, steps[2], UNIT=unit, SPLITS=splits, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
+           batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
            BIAS=bias is not None, RELU=relu, WIDE=wide(c),
            BLOCK=block, stream=run.stream)
 

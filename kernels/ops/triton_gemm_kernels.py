@@ -33,7 +33,7 @@ def _finish(total, bias, n, N, c, at, keep, BIAS: tl.constexpr, RELU: tl.constex
 
 @triton.jit
 def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, a_b: tl.int64, b_b: tl.int64,
-                 c_b: tl.int64, per_split, UNIT: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr, SPLITS: tl.constexpr,
+                 c_b: tl.int64, splits, per_split, UNIT: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr, SPLIT: tl.constexpr,
                  ADD: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
                  PRECISION: tl.constexpr, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # splits: each part of K leaves its own [M, N] sums in c, one after another
@@ -47,14 +47,14 @@ def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.i
     tiles_n = tl.cdiv(N, BN)
     tile = tl.program_id(0) % (tiles_m * tiles_n)
     part = tl.program_id(0) // (tiles_m * tiles_n)
-    batch = (part // SPLITS).to(tl.int64)
-    split = part % SPLITS
+    batch = (part // splits).to(tl.int64)
+    split = part % splits
     tile_m, tile_n = _place(tile, tiles_m, tiles_n, GROUP)
     m = tile_m * BM + tl.arange(0, BM)
     n = tile_n * BN + tl.arange(0, BN)
     first = 0
     last = K
-    if SPLITS > 1:
+    if SPLIT:
         first = split * (per_split * 16)
         last = tl.minimum(first + per_split * 16, K)
     if TA:
@@ -132,8 +132,8 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
 
 
 @triton.jit
-def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b: tl.int64, UNIT: tl.constexpr,
-                    SPLITS: tl.constexpr, DENSE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
+def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b: tl.int64, splits,
+                    UNIT: tl.constexpr, DENSE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
                     RELU: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # the parts of K, added in their order
     N = N * UNIT
@@ -144,8 +144,8 @@ def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b:
     within = i % size
     n = (within % N).to(tl.int32)
     total = tl.zeros((BLOCK,), WIDE)
-    for s in range(SPLITS):
-        total += tl.load(parts + (batch * SPLITS + s) * size + within, mask=keep, other=0)
+    for s in range(splits):
+        total += tl.load(parts + (batch * splits + s) * size + within, mask=keep, other=0)
     if BIAS:
         total += tl.load(bias + n, mask=keep, other=0).to(WIDE)
     if RELU:
