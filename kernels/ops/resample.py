@@ -167,8 +167,8 @@ _ROUNDED: dict[str, Callable[[int], int]] = {
 class BilinearResize2D(Resampled):
     """The planes of data [n, c, h, w] in another size; each point is a mix of the four around it.
 
-    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, an even size
-           counts as one less, plus one; "like": the size of the second array; "to_even_down" ...: the nearest such size.
+    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and what lies
+           between the first and last element of an odd size is scaled, so that odd stays odd where it can; "like": the size of the second array; "to_even_down" ...: the nearest such size.
     align_corners: the corners of both planes coincide; else their edges do.
     """
 
@@ -191,7 +191,7 @@ class BilinearResize2D(Resampled):
             return _ROUNDED[self.mode](n)
         if self.mode == "odd_scale":
             factor = 1.0 if scale is None else scale
-            return int(n * factor) if n % 2 else int((n - 1) * factor) + 1
+            return int((n - 1) * factor) + 1 if n % 2 else int(n * factor)
         return given if scale is None else int(n * scale)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
