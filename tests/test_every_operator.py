@@ -84,6 +84,7 @@ TABLE = {
     "SequenceReverse": [([(4, 3, 2), (INTS, (3,), 5)], {"use_sequence_length": True}, "only:0"), ([(3, 4, 2)], {}, "")],
     "_contrib_BilinearResize2D": [([(1, 2, 3, 4)], {"height": 5, "width": 3, "align_corners": b}, "") for b in (True, False)],
     "_contrib_AdaptiveAvgPooling2D": [([(1, 2, 5, 4)], {"output_size": (2, 3)}, "")],
+    "_split_v2": [([(2, 6)], {"indices": (0, 2, 5)}, "")], "_np_moveaxis": [([(2, 3, 4)], {"source": 0, "destination": -1}, "")],
     "_arange": [([], {"start": 2, "stop": 9, "step": 0.7, "repeat": 2}, "none")],
     "_linspace": [([], {"start": 2, "stop": 9, "num": 5}, "none")], "_eye": [([], {"N": 3, "M": 4, "k": -1}, "none")],
     "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, is_known
-from ..property import Shapes, gpu_module, register_operator
+from ..property import Shapes, assign, gpu_module, register_operator
 from .resample import Resampled, Taps, chosen
 from .shape_move import Move, layout, move_kernel, whole
 
@@ -98,7 +98,7 @@ class Pad(Resampled):
             made.fill(value)
             put(run, inputs, [made])
             if reqs[0] == Req.ADD:
-                outputs[0] += made
+                assign(outputs[0], Req.ADD, made)
 
         return kernel
 

@@ -58,9 +58,9 @@ class Taps:
         return total
 
 
-def chosen(n: int, place: Sequence[int]) -> Taps:
+def chosen(n: int, place: np.ndarray) -> Taps:
     """Each row is one element."""
-    at = np.array(place, np.int64).reshape(-1, 1)
+    at = place.astype(np.int64).reshape(-1, 1)
     return Taps(n, at, np.ones(at.shape))
 
 
@@ -167,8 +167,8 @@ _ROUNDED: dict[str, Callable[[int], int]] = {
 class BilinearResize2D(Resampled):
     """The planes of data [n, c, h, w] in another size; each point is a mix of the four around it.
 
-    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and what lies
-           between the first and last element of an odd size is scaled, so that odd stays odd where it can; "like": the size of the second array; "to_even_down" ...: the nearest such size.
+    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and of an odd
+           size one less is scaled, plus one; "like": the size of the second array; "to_even_down" ...: the nearest such size.
     align_corners: the corners of both planes coincide; else their edges do.
     """
 

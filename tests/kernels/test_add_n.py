@@ -34,7 +34,7 @@ def test_columns_are_kronecker_products(target, rng):
 def test_errors():
     with pytest.raises(ShapeError, match="add_n: shapes differ"):
         forward("add_n", [np.zeros(2), np.zeros(3)], num_args=2)
-    with pytest.raises(ShapeError, match="khatri_rao: inputs .* must be matrices with equally many columns"):
+    with pytest.raises(ShapeError, match=r"khatri_rao: inputs .* must be matrices with equally many columns"):
         forward("khatri_rao", [np.zeros((2, 2)), np.zeros((2, 3))], num_args=2)
     with pytest.raises(ParameterError, match="add_n: num_args=0 must be at least 1"):
         ops.get("add_n").parse({"num_args": 0})

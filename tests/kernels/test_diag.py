@@ -15,7 +15,8 @@ def test_golden(m, z, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("shape, params", [((3, 4), {"k": 1}), ((4, 3), {"k": -2}), ((2, 3, 2), {"axis1": 0, "axis2": 2}),
-                                           ((2, 3, 2), {"axis1": 2, "axis2": 1, "k": 1}), ((2, 3, 2), {"axis1": -2, "axis2": -1})])
+                                           ((2, 3, 2), {"axis1": 2, "axis2": 1, "k": 1}),
+                                           ((2, 3, 2), {"axis1": -2, "axis2": -1})])
 def test_diagonals(shape, params, target, rng):
     x = rng.standard_normal(shape)
     y = forward("diag", [x], target, **params)[0]

@@ -64,7 +64,7 @@ def test_errors():
     with pytest.raises(ShapeError, match="topk: k=4 is more than the 3 elements along the axis"):
         forward("topk", [np.zeros(3)], k=4)
     op = ops.get("argsort")
-    with pytest.raises(DTypeError, match="argsort: uint8 cannot hold every index below 300. Use dtype='int32'"):
+    with pytest.raises(DTypeError, match=r"argsort: uint8 cannot hold every index below 300. Use dtype='int32'"):
         op.infer_shape(op.parse({"dtype": "uint8"}), [(300,)])
     with pytest.raises(ShapeError, match="sort: axis 2 is outside an array of 1 axes"):
         forward("sort", [np.zeros(3)], axis=2)

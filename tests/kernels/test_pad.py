@@ -37,9 +37,9 @@ def test_negative_widths_cut(target, rng):
 
 
 def test_errors():
-    with pytest.raises(ParameterError, match="Pad: pad_width=.* must be 8 or 10 numbers"):
+    with pytest.raises(ParameterError, match=r"Pad: pad_width=.* must be 8 or 10 numbers"):
         ops.get("Pad").parse({"mode": "edge", "pad_width": (0, 0, 1, 1)})
-    with pytest.raises(ParameterError, match="Pad: pad_width=.* 0 for the first two axes"):
+    with pytest.raises(ParameterError, match=r"Pad: pad_width=.* 0 for the first two axes"):
         ops.get("Pad").parse({"mode": "edge", "pad_width": (0, 0, 1, 0, 1, 1, 0, 0)})
     with pytest.raises(ShapeError, match="cannot be padded by 2 and 2 on an axis of 2, mode 'reflect'"):
         forward("Pad", [np.zeros((1, 1, 2, 2))], mode="reflect", pad_width=(0, 0, 0, 0, 2, 2, 0, 0))
