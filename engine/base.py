@@ -131,6 +131,15 @@ class Engine:
         self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, opr.lane, priority, next(self._seq), opr.name, here(),
                         True, opr.inline))
 
+    def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
+        """Call fn(*args) here, if what it reads is free this moment; else do nothing. Whether it was called and returned.
+
+        For work so short that even queueing it costs more: fn reads const_vars (each once) and writes only what nobody
+        else knows of yet, and neither pushes nor waits. If it raises, the answer is False: push it, to have the error
+        told where errors are told.
+        """
+        return False
+
     def delete_operator(self, opr: Opr) -> None:
         """Forbid further pushes of opr; those queued still run."""
         opr.deleted = True

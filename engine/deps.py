@@ -118,18 +118,18 @@ def done(task: Task) -> Sequence[Task]:
     for v in task.const_vars:
         v.held -= 1
         if v.held == 0 and v.queue is not None:
-            _grant(v, v.queue, freed)
+            grant(v, v.queue, freed)
     for v in task.mutable_vars:
         v.held = 0
         if task.failure is not None or v.failure is not None:
             v.failure = task.mark(v)
         if v.queue is not None:
-            _grant(v, v.queue, freed)
+            grant(v, v.queue, freed)
     return freed
 
 
 @shielded
-def _grant(v: Var, queue: deque[Any], freed: list[Task]) -> None:
+def grant(v: Var, queue: deque[Any], freed: list[Task]) -> None:
     """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""
     while queue:
         task: Task = queue[0]

@@ -12,7 +12,7 @@ import threading
 import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
@@ -23,7 +23,7 @@ from . import backlog, costs, cuda, streams
 from .base import Engine, number_from
 from .blas import limit_blas
 from .complete import Completion
-from .deps import Task, Var, add, done
+from .deps import Task, Var, add, done, grant
 from .failure import Failure
 from .interrupt import block, install, opens, shielded
 from .pool import Pool, current_task, enter, leave, this_pool
@@ -142,15 +142,8 @@ class ThreadedEngine(Engine):
                 freed = (task,)
             else:
                 break
-            for t in freed:
-                if t.lane is None:  # a waiter
-                    t.fn()  # type: ignore[misc]
-                    finished.append(t)
-                elif t.failure is not None:  # reads a spoiled var
-                    t.fn = None
-                    finished.append(t)
-                else:
-                    ready.append(t)
+            if freed:
+                self._route(freed, ready)
         pending = self._pending
         if not self._few <= pending < self._many:
             self._few, self._many = backlog.weigh(pending, self)
@@ -159,6 +152,53 @@ class ThreadedEngine(Engine):
                 idler.release()
             self._idlers.clear()
         return ready
+
+    @shielded
+    def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
+        lock = self._lock
+        if self._bulks or self._arrived or self._finished or self._on_gpu or self._stopped or \
+                self._profiler is not None or not lock.acquire(False):
+            return False
+        for v in const_vars:
+            if v.held < 0 or v.queue is not None or v.failure is not None:
+                lock.release()
+                self._pump()
+                return False
+        for v in const_vars:  # as a reader that `add` let in
+            v.held += 1
+        lock.release()
+        try:
+            fn(*args)
+            return True
+        except Exception:
+            return False
+        finally:
+            lock.acquire()
+            freed: list[Task] = []
+            for v in const_vars:
+                v.held -= 1
+                if v.queue is not None and not v.held:
+                    grant(v, v.queue, freed)
+            ready: list[Task] = []
+            self._route(freed, ready)
+            lock.release()
+            for t in ready:
+                t.lane.put(t)
+            if self._arrived or self._finished:
+                self._pump()
+
+    @shielded
+    def _route(self, freed: Sequence[Task], ready: list[Task]) -> None:
+        """Lock held: give signals, pass over what reads a spoiled var, and put the rest among ready."""
+        for t in freed:
+            if t.lane is None:  # a waiter
+                t.fn()  # type: ignore[misc]
+                self._finished.append(t)
+            elif t.failure is not None:  # reads a spoiled var
+                t.fn = None
+                self._finished.append(t)
+            else:
+                ready.append(t)
 
     # ---- running --------------------------------------------------------------------------------------------------
     @opens

@@ -11,6 +11,7 @@ from ..engine import resource
 from ..errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
 from ..kernels.op import Op, Req, compiled_static, is_known
 from ..kernels.params import Params
+from ..kernels.traced import TracedOp
 from .chunk import Layout, layout
 from .core import allocate
 from .tape import OpNode, state, written
@@ -32,6 +33,7 @@ class Plan:
         "draws",
         "inplace",
         "ins",
+        "instant",
         "kernel",
         "mutated",
         "name",
@@ -39,6 +41,7 @@ class Plan:
         "outs",
         "p",
         "prop",
+        "run",
         "target",
         "train",
         "visible",
@@ -53,17 +56,25 @@ class Plan:
         self.inplace = frozenset(op.inplace(p))
         small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= _INLINE
         self.prop = "inline" if small else None
+        self.instant = small and isinstance(op, TracedOp) and not self.draws and not self.mutated
+        self.run = engine.RunContext(ctx)
         self._kernels: dict[tuple[Req, ...], Any] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
 
     def kernel_for(self, reqs: tuple[Req, ...]) -> Any:
         """The compiled kernel for these write requests."""
         kernel = self._kernels.get(reqs)
-        if kernel is None:
+        if kernel is None and not self.mutated and self.outs and not any(o.size for o in self.outs):
+            kernel = self._kernels[reqs] = _nothing
+        elif kernel is None:
             kernel = self._kernels[reqs] = compiled_static(
                 self.op, self.p, tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs), reqs, self.target,
                 self.train)
         return kernel
+
+
+def _nothing(run: Any, inputs: Any, outputs: Any, **_: Any) -> None:
+    """The kernel of results without elements."""
 
 
 _plans: dict[tuple, Plan] = {}
@@ -96,7 +107,8 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
         _plans[key] = plan
     if out is None and req is Req.WRITE:
         outputs = [allocate(o) for o in plan.outs]
-        execute(plan, plan.kernel, inputs, outputs, p.scalars)
+        if not plan.instant or not _at_once(plan, inputs, outputs, p.scalars):
+            execute(plan, plan.kernel, inputs, outputs, p.scalars)
         copies = ()
     else:
         targets, kernel, copies = _place(plan, inputs, out, req)
@@ -156,6 +168,15 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
             kernel(rc, _arrays(inputs), _arrays(outputs))
 
     engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)
+
+
+def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
+    """Compute small fresh outputs in this thread, if the inputs are there: no function, no task. Whether it was done."""
+    const: Any = (inputs[0]._chunk.var,) if inputs else ()
+    for a in inputs[1:]:
+        if a._chunk.var not in const:
+            const = (*const, a._chunk.var)
+    return engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs), scalars)
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:

@@ -107,3 +107,41 @@ def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
     timer.join()
     engine.wait_for_all()
     assert threading.get_ident() not in threads
+
+
+def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
+    v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
+    assert engine.run_now(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
+
+    def hold(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(hold, cpu(), [], [v])
+    begun.wait()
+    assert not engine.run_now(ran.append, (w, v), 2) and w.held == 0  # v is being written
+    engine.push_sync(lambda run: None, cpu(), [v], [w])
+    assert not engine.run_now(ran.append, (w,), 3)  # a writer of w is queued
+    gate.set()
+    engine.wait_for_all()
+    assert not engine.run_now(lambda: 1 / 0, (v,)) and v.held == 0  # the caller pushes it, and then it is told
+    assert engine.run_now(ran.append, (v,), 4) and ran == [1, 4]
+
+
+def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
+    v, seen = engine.new_variable(), []
+
+    def reads():
+        engine.push_sync(lambda run: seen.append("writer"), cpu(), [], [v])
+        engine.push_sync(lambda run: seen.append("reader"), cpu(), [v], [])
+        seen.append("first")
+    assert engine.run_now(reads, (v,))
+    engine.wait_for_all()
+    assert seen == ["first", "writer", "reader"] and v.held == 0 and v.queue is None
+
+
+def test_nothing_runs_at_once_while_it_would_not_be_seen(engine):
+    v = engine.new_variable()
+    with engine.bulk(4):
+        assert not engine.run_now(print, (v,))
+    engine.stop()
+    assert not engine.run_now(print, (v,))
