@@ -229,7 +229,8 @@ def _close(console: Console, s: Summary) -> None:
     for note in s.notes[:5]:
         say(console, f"Note: {note}")
     if not s.finished and not s.interrupted:
-        say(console, f"The time ran out with {s.tasks_done} of {s.tasks} kernels complete. Go on with: tritium tune --resume")
+        say(console, f"The time ran out: {s.choices} of {s.tasks} kernels have a choice, {s.tasks_done} were tried in full. "
+                     f"Go on with: tritium tune --resume")
     say(console, f"Results: {s.store}. To use them: TRITIUM_TUNED={'estimate' if s.mode == 'offline' else '1'}")
 
 

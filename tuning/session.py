@@ -28,7 +28,10 @@ BATCH = 48  # kernels per compiling process
 
 @dataclass
 class Part:
-    """One task of a run. row numbers of configurations: all, kept after pruning, known already."""
+    """One task of a run.
+
+    number: of the item in its work. known: the store's rows, by configuration. todo: what was kept and is not known.
+    """
 
     number: int
     item: Item
@@ -68,6 +71,7 @@ class Summary:
     improved: int = 0
     default_s: float | None = None
     tuned_s: float | None = None
+    choices: int = 0
     tasks_done: int = 0
     finished: bool = False
     interrupted: bool = False
@@ -157,6 +161,8 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, bu
         batch = names[first:first + BATCH]
         limit = SLOWEST if len(seconds) < 8 else max(PATIENCE, 3 * sorted(seconds)[len(seconds) // 2])
         for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=min(limit, max(left, 5.0)), workers=workers):
+            if isinstance(outcome, str) and clock() >= until - 1:
+                break  # cut short by the budget: that says nothing of the kernel
             digest = batch[i]
             outcomes[digest] = outcome
             done += 1
@@ -171,6 +177,7 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, bu
                 break
     summary.tasks_done = sum(not p.todo for p in parts)
     summary.finished = summary.tasks_done == len(parts)
+    summary.choices = sum(pick(p.known.values(), estimated=True) is not None for p in parts)
     for part in parts:
         listener.result(part, _offline_result(part))
 
@@ -239,6 +246,7 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
     if totals:
         summary.default_s, summary.tuned_s = (round(sum(column), 6) for column in zip(*totals))
     summary.improved = sum(t[1] < t[0] for t in totals)
+    summary.choices = len(totals)
 
 
 def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: float, summary: Summary,

@@ -1,0 +1,75 @@
+"""Tasks and spaces: what of an operator can be tuned. Oracle: sizes worked out by hand."""
+
+import pytest
+from operator_uses import CONV, CONV_SHAPES, use
+from tritium.kernels.op import Req
+from tritium.kernels.tune_space import space, tasks_of, threads, work_of
+
+
+def sizes(tasks):
+    return {t.key.template: (t.key.size["m"], t.key.size["n"], t.key.size["k"]) for t in tasks}
+
+
+def test_a_convolution_is_three_products_on_a_gpu():
+    forward = tasks_of(*use("Convolution", CONV_SHAPES, CONV), "gpu")
+    backward = tasks_of(*use("Convolution", CONV_SHAPES, CONV, backward=True), "gpu")
+    positions = 32 * 28 * 28
+    assert sizes([*forward, *backward]) == {"gpu conv forward": (positions, 64, 144), "gpu conv data": (positions, 16, 576),
+                                            "gpu conv weight": (64, 144, positions)}
+    assert [t.reqs for t in backward] == [(Req.WRITE, Req.NULL), (Req.NULL, Req.WRITE)]
+    assert all(t.flops == 2.0 * positions * 64 * 144 for t in (*forward, *backward))
+
+
+def test_what_nobody_wants_is_no_task():
+    tasks = tasks_of(*use("Convolution", CONV_SHAPES, CONV, backward=True, reqs=[Req.NULL, Req.WRITE]), "gpu")
+    assert [t.key.template for t in tasks] == ["gpu conv weight"]
+    assert tasks_of(*use("Convolution", CONV_SHAPES, CONV, backward=True, reqs=[Req.NULL] * 2), "cpu") == []
+
+
+@pytest.mark.parametrize("name, shapes, params, want", [
+    ("dot", [(10, 30), (30, 20)], {}, {("nn", 10, 20, 30), ("nt", 10, 30, 20), ("tn", 30, 20, 10)}),
+    ("dot", [(30, 10), (20, 30)], {"transpose_a": True, "transpose_b": True},
+     {("tt", 10, 20, 30), ("nn", 10, 30, 20), ("nn", 30, 20, 10)}),
+    ("FullyConnected", [(10, 30), (20, 30)], {"num_hidden": 20, "no_bias": True},
+     {("nt", 10, 20, 30), ("nn", 10, 30, 20), ("tn", 20, 30, 10)}),
+])
+def test_products_and_their_derivatives(name, shapes, params, want):
+    tasks = [t for b in (False, True) for t in tasks_of(*use(name, shapes, params, backward=b), "gpu")]
+    assert {(t.key.layout, *(t.key.size[n] for n in "mnk")) for t in tasks} == want
+
+
+@pytest.mark.parametrize("dtype, k, align", [("float32", 64, 16), ("float16", 63, 2), ("float16", 8, 16), ("float64", 3, 8)])
+def test_alignment_is_that_of_the_rows(dtype, k, align):
+    assert tasks_of(*use("dot", [(64, k), (k, 64)], dtype=dtype), "gpu")[0].key.align == align
+
+
+def test_generated_kernels_have_tiles_on_a_cpu_and_blocks_on_a_gpu():
+    given = use("relu", [(64, 1000)])
+    cpu, gpu = tasks_of(*given, "cpu"), tasks_of(*given, "gpu")
+    assert [t.key.template for t in (*cpu, *gpu)] == ["cpu tile", "gpu flat"]
+    assert dict(cpu[0].default) == {"tile": 32768, "threads": 0} and dict(gpu[0].default) == {"BLOCK": 1024, "num_warps": 4}
+
+
+@pytest.mark.parametrize("name, shapes, params", [("relu", [(3, 5)], {}), ("relu", [(0, 5)], {}), ("Flatten", [(64, 100, 100)], {}),
+                                                  ("dot", [(4, 4), (4, 4)], {}), ("transpose", [(400, 400)], {})])
+def test_where_there_is_nothing_to_choose_there_is_no_task(name, shapes, params):
+    assert tasks_of(*use(name, shapes, params), "cpu") == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+@pytest.mark.parametrize("name, shapes, params", [("dot", [(512, 512), (512, 512)], {}), ("Convolution", CONV_SHAPES, CONV),
+                                                  ("relu", [(64, 1000)], {})])
+def test_a_space_has_the_default_first_and_each_configuration_once(name, shapes, params, target):
+    for task in tasks_of(*use(name, shapes, params), target):
+        every = space(task)
+        assert every[0] == dict(task.default) and len({tuple(sorted(c.items())) for c in every}) == len(every) > 10
+        assert all(set(c) == set(every[0]) for c in every)
+
+
+def test_threads_are_all_or_fewer_than_there_are():
+    assert threads()[0] == 0 and all(t < len(threads()) * 64 for t in threads())
+
+
+def test_work_counts_what_must_be_done():
+    assert work_of(*use("dot", [(10, 30), (30, 20)])) == (2.0 * 10 * 20 * 30, 4 * (300 + 600 + 200))
+    assert work_of(*use("relu", [(64, 1000)])) == (64_000.0, 2 * 256_000)
