@@ -99,7 +99,7 @@ def sums(task: Task) -> dict[storage.Block, int]:
     """Checksums of the blocks that task does not say it mutates. Bytes on a real GPU are not looked at."""
     found = {}
     for block, guard in list(_guards.items()):
-        memory = block.memory
+        memory: Any = block.memory
         hidden = memory is None or (block.ctx.is_gpu and cuda.is_real())
         if not hidden and guard.var not in task.mutable_vars and guard.maker != task.seq:
             found[block] = zlib.crc32((cuda.to_host(memory) if block.ctx.is_gpu else memory).data)
