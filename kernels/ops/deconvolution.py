@@ -131,6 +131,7 @@ class Deconvolution(OperatorProperty):
         y, x = ins[0], ins[1]
         g, full = self.geometry(x.shape, y.shape), (y.shape[0], y.shape[1], math.prod(y.shape[2:]))
         conv: Any = gpu_module("conv") if target == "gpu" else None
+        spread: Any = backward if conv is None else conv.backward
         sum_bias: Any = None
         if not self.no_bias and reqs[2] != Req.NULL:
             sum_bias = row_kernel(lambda dy: dy, [full], [(1, full[1], 1)], full, [y], [outs[2]], [reqs[2]], target, "bias_sum")
@@ -143,7 +144,7 @@ class Deconvolution(OperatorProperty):
                 else:
                     forward(run, g, dy, weight, None, outputs[0], reqs[0])
             if reqs[1] != Req.NULL:
-                (backward if conv is None else conv.backward)(run, g, data, dy, weight, [None, outputs[1]], [Req.NULL, reqs[1]])
+                spread(run, g, data, dy, weight, [None, outputs[1]], [Req.NULL, reqs[1]])
             if sum_bias is not None:
                 sum_bias(run, [dy], [outputs[2]])
 

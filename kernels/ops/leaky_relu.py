@@ -66,7 +66,7 @@ class Prelu(OperatorProperty):
         x, gamma = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0]), in_shape[1]
         if x is None or not x:
             return [x, gamma], [x], []
-        channels = x[1] if len(x) > 1 else x[0]
+        channels = x[min(1, len(x) - 1)]
         if gamma is None:
             gamma = (channels,)
         elif len(gamma) != 1 or (is_known(gamma) and channels >= 0 and gamma[0] not in (1, channels)):

@@ -62,7 +62,8 @@ def test_errors():
     with pytest.raises(ParameterError, match="num_filter=3 must be a multiple of num_group=2"):
         op.parse({"kernel": (3, 3), "num_filter": 3, "num_group": 2})
     with pytest.raises(ShapeError, match=r"target_shape=\(20, 30\) is larger than the \(9, 9\) that data"):
-        op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2, "stride": (2, 2), "target_shape": (20, 30)}), [(1, 2, 4, 4), None])
+        p = op.parse({"kernel": (3, 3), "num_filter": 2, "stride": (2, 2), "target_shape": (20, 30)})
+        op.infer_shape(p, [(1, 2, 4, 4), None])
     with pytest.raises(ShapeError, match=r"data \(1, 2, 4, 4\) and weight \(2, 3, 3, 3\) disagree.* must be \(2, 2, 3, 3\)"):
         op.infer_shape(op.parse({"kernel": (3, 3), "num_filter": 2}), [(1, 2, 4, 4), (2, 3, 3, 3)])
     with pytest.raises(ShapeError, match=r"leaves nothing of the \(3, 3\)"):

@@ -6,6 +6,7 @@ from layer_helpers import TARGETS, backward, check_golden, check_gradient, check
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
 
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m, z", [pytest.param(m, z, id=i) for i, m, z in golden_cases(
     "softmax", "log_softmax", "softmin", "SoftmaxActivation", "SoftmaxOutput")])

@@ -28,8 +28,9 @@ def test_adamw_and_its_loss_scale(ctx, rng):
     close(W, w - 0.5 * (0.1 * m / (np.sqrt(v) + 1e-8) + 0.02 * w))
 
 
-@pytest.mark.parametrize("r1, r2, bounds, ratio", [(2.0, 4.0, {}, 0.5), (0.0, 4.0, {}, 1), (2.0, 0.0, {}, 1),
-                                                   (2.0, 4.0, {"lower_bound": 3.0}, 0.75), (2.0, 4.0, {"upper_bound": 1.0}, 0.25)])
+@pytest.mark.parametrize("r1, r2, bounds, ratio", [
+    (2.0, 4.0, {}, 0.5), (0.0, 4.0, {}, 1), (2.0, 0.0, {}, 1), (2.0, 4.0, {"lower_bound": 3.0}, 0.75),
+    (2.0, 4.0, {"upper_bound": 1.0}, 0.25)])
 def test_lamb_step(r1, r2, bounds, ratio, ctx, rng):
     (w, g), (W, G) = given(ctx, rng, 2)
     got = mx.nd.lamb_update_phase2(W, G, mx.nd.array([r1], ctx=ctx), mx.nd.array([r2], ctx=ctx), lr=0.1, **bounds)
@@ -37,7 +38,7 @@ def test_lamb_step(r1, r2, bounds, ratio, ctx, rng):
 
 
 def test_half_precision_weights_follow_their_copy(ctx, rng):
-    (w, g, m, v), (W, G, M, V) = given(ctx, rng, 4, positive=(3,))
+    (w, _, m, v), (W, G, M, V) = given(ctx, rng, 4, positive=(3,))
     half = lambda x: x.astype("float16")
     d = mx.nd.mp_lamb_update_phase1(half(W), half(G), M, V, W, t=2, wd=0.1)
     assert d.dtype == np.float32

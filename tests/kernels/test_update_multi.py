@@ -1,4 +1,6 @@
-"""Updates of several arrays at once equal the updates one by one; new rates need no new kernel; finite or not; sums of squares."""
+"""Updates of several arrays at once equal the updates one by one; finite or not; sums of squares; errors."""
+
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ def test_as_one_by_one(multi, one, states, dtype, ctx, rng):
     together, apart = (arrays(states, dtype, ctx, np.random.default_rng(4)) for _ in range(2))
     params = COMMON | ({"momentum": 0.9} if "mom" in states else {})
     for lrs, wds in (((0.1, 0.2), (0.01, 0.02)), ((0.3, 0.4), (0.0, 0.05))):
-        getattr(mx.nd, multi)(*sum(together, []), lrs=lrs, wds=wds, num_weights=2, out=[t[0] for t in together], **params)
+        getattr(mx.nd, multi)(*chain(*together), lrs=lrs, wds=wds, num_weights=2, out=[t[0] for t in together], **params)
         for a, lr, wd in zip(apart, lrs, wds):
             getattr(mx.nd, one)(*a, lr=lr, wd=wd, out=a[0], **params)
     for t, a in zip(together, apart):
