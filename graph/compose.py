@@ -113,7 +113,8 @@ def _parse(op: Op, params: Mapping[str, Any], n_inputs: int) -> tuple[Params, di
     if "num_args" in known and given.get("num_args") is None:
         given["num_args"] = n_inputs
     parsed = op.parse(given)
-    texts = {k: format_value(v) for k, v in given.items() if v is not None and (k in parsed or k in IGNORED or k.startswith("__"))}
+    texts = {k: format_value(v) for k, v in given.items()
+             if v is not None and (k in parsed or k in IGNORED or k.startswith("__"))}
     return parsed, texts
 
 

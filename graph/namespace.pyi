@@ -2140,6 +2140,24 @@ def moments(
     Returns: a list: output0, output1.
     """
 
+def moveaxis(
+    a: Symbol | None = None,
+    *,
+    source: int | Sequence[int | None],
+    destination: int | Sequence[int | None],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The axes `source` of a at the places `destination`; the others keep their order.
+
+    Arrays: a.
+    source: shape (a tuple of ints, or one), required.
+    destination: shape (a tuple of ints, or one), required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def mp_lamb_update_phase1(
     weight: Symbol | None = None,
     grad: Symbol | None = None,

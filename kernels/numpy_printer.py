@@ -211,6 +211,7 @@ class _Printer:
         scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan}
         scope |= {f"p_{n}": p.numpy for n, p in PRIMITIVES.items()}
         scope |= {f"d_{d.name}": d for d, _ in self.registers} | {f"d_{s.dtype.name}": s.dtype for s in self.specs}
+        scope |= {f"d_{r.dtype.name}": r.dtype for r in self.roots if r.dtype is not None}
         exec(compile(self.source, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
         return scope[self.name]
 

@@ -83,6 +83,18 @@ def maximum(lhs: Any, rhs: Any) -> Any:
 def minimum(lhs: Any, rhs: Any) -> Any:
     """The smaller of arrays or numbers, broadcast."""
 
+def logical_and(lhs: Any, rhs: Any) -> Any:
+    """1 where both are not 0, else 0, of arrays or numbers, broadcast."""
+
+def logical_or(lhs: Any, rhs: Any) -> Any:
+    """1 where either is not 0, else 0, of arrays or numbers, broadcast."""
+
+def logical_xor(lhs: Any, rhs: Any) -> Any:
+    """1 where one of the two is 0, else 0, of arrays or numbers, broadcast."""
+
+def split_v2(ary: Any, indices_or_sections: Any, axis: Any = 0, squeeze_axis: Any = False) -> Any:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+
 def power(base: Any, exp: Any) -> Any:
     """base to the power exp, arrays or numbers, broadcast."""
 

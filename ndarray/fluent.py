@@ -17,7 +17,7 @@ NAMES = [
     "norm", "one_hot", "ones_like", "pad", "pick", "prod", "radians", "rcbrt", "reciprocal", "relu", "repeat",
     "reshape_like", "rint", "round", "rsqrt", "shape_array", "sigmoid", "sign", "sin", "sinh", "size_array",
     "slice", "slice_axis", "slice_like", "softmax", "softmin", "softsign", "sort", "space_to_depth", "split",
-    "split_v2", "sqrt", "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose",
+    "sqrt", "square", "squeeze", "sum", "swapaxes", "take", "tan", "tanh", "tile", "topk", "transpose",
     "trunc", "zeros_like",
 ]
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DTypeError
+from ..kernels.op import get as get_op
 from .arithmetic import array_op, combine, reflected
+from .call import call_op
 from .core import ArrayCore
 
 
@@ -35,6 +37,15 @@ def _symmetric(name: str, spread: str, scalar: str, says: str) -> Callable[[Any,
     call.__name__ = call.__qualname__ = name
     call.__doc__ = f"{says} of arrays or numbers, broadcast."
     return call
+
+
+def split_v2(ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    whole = isinstance(indices_or_sections, int)
+    indices = () if whole else tuple(indices_or_sections)
+    return call_op(get_op("_split_v2"), (ary,), {
+        "indices": indices if whole else (0, *indices), "axis": axis, "squeeze_axis": squeeze_axis,
+        "sections": indices_or_sections if whole else 0})
 
 
 def power(base: Any, exp: Any) -> Any:
@@ -71,6 +82,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         _binary("lesser_equal", operator.le, "1 where lhs ≤ rhs, else 0,"),
         _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger"),
         _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller"),
+        _symmetric("logical_and", "broadcast_logical_and", "_logical_and_scalar", "1 where both are not 0, else 0,"),
+        _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,"),
+        _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,"),
+        split_v2,
         power,
         negative,
         onehot_encode,

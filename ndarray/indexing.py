@@ -106,6 +106,10 @@ class Indexing(ArrayCore):
         self[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps))] = rhs
         return self
 
+    def slice_assign_scalar(self, value: Any, begin: Any, end: Any, step: Any = None) -> Any:
+        """self[begin:end:step] = value; returns self."""
+        return self.slice_assign(value, begin, end, step)
+
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
     """a's memory with another shape of the same size; recorded."""

@@ -18,6 +18,7 @@ from .call import as_context, call_op
 from .chunk import layout
 from .core import ArrayCore, allocate, use_class
 from .fluent import Fluent
+from .functions import split_v2
 from .html import to_html
 from .indexing import Indexing
 from .move import allocate_like_host, copy_to
@@ -151,6 +152,10 @@ class NDArray(Arithmetic, Indexing, Fluent):
     def T(self) -> Any:
         """Axes in reverse order."""
         return self if self.ndim < 2 else self.transpose()  # type: ignore[attr-defined]
+
+    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+        """See mx.nd.split_v2."""
+        return split_v2(self, indices_or_sections, axis, squeeze_axis)
 
     # ---- being a Python object ----
     def __len__(self) -> int:

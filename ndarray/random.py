@@ -18,46 +18,87 @@ def seed(seed_state: int, ctx: Context | str = "all") -> None:
     resource.seed(int(seed_state), "all" if ctx == "all" else as_context(ctx))  # type: ignore[arg-type]
 
 
-def _draw(name: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) -> Any:
-    for k, v in params.items():
-        if isinstance(v, ArrayCore):
-            raise OperatorError(f"random.{name.removeprefix('_random_')}: {k} is an NDArray. Give a number, and scale "
-                                f"and shift the result.")
-    if out is not None:
-        shape, ctx, dtype = out.shape, out.ctx, out._layout.dtype if dtype is None else dtype
-    given = {"shape": (1,) if shape is None else shape, **params}
+def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) -> Any:
+    """Numbers of one distribution. Parameters that are arrays: `shape` numbers for each of their elements."""
+    arrays = [v for v in params.values() if isinstance(v, ArrayCore)]
+    given: dict[str, Any] = {"out": out}
+    if arrays:
+        if len(arrays) < len(params):
+            raise OperatorError(f"random.{kind}: {', '.join(params)} must be all arrays or all numbers.")
+        op = get_op(f"_sample_{kind}")
+        given |= {"shape": () if shape is None else shape}
+        positional: tuple[Any, ...] = tuple(params.values())
+    else:
+        op = get_op(f"_random_{kind}")
+        if out is not None:
+            shape, ctx, dtype = out.shape, out.ctx, out._layout.dtype if dtype is None else dtype
+        given |= {"shape": (1,) if shape is None else shape, **params}
+        positional = ()
     if dtype is not None:
         given["dtype"] = dtype
-    op = get_op(name)
-    given = {k: v for k, v in given.items() if any(d.name == k for d in op.params)}
-    ctx = as_context(ctx)
-    if ctx is not None:
-        with ctx:
-            return call_op(op, (), {**given, "out": out})
-    return call_op(op, (), {**given, "out": out})
+    where = as_context(ctx)
+    if where is not None and not arrays:
+        with where:
+            return call_op(op, positional, given)
+    return call_op(op, positional, given)
 
 
-def uniform(low: float = 0, high: float = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
             **kwargs: Any) -> Any:
     """Uniform in [low, high)."""
-    return _draw("_random_uniform", shape, dtype, ctx, out, low=low, high=high)
+    return _draw("uniform", shape, dtype, ctx, out, low=low, high=high)
 
 
-def normal(loc: float = 0, scale: float = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+def normal(loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
            **kwargs: Any) -> Any:
     """Normal with mean loc and standard deviation scale."""
-    return _draw("_random_normal", shape, dtype, ctx, out, loc=loc, scale=scale)
+    names = ("mu", "sigma") if isinstance(loc, ArrayCore) else ("loc", "scale")
+    return _draw("normal", shape, dtype, ctx, out, **dict(zip(names, (loc, scale))))
 
 
-def randn(*shape: int, loc: float = 0, scale: float = 1, dtype: Any = None, ctx: Any = None, out: Any = None) -> Any:
+def randn(*shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, out: Any = None) -> Any:
     """Normal, with the shape given as arguments."""
     return normal(loc, scale, shape or None, dtype, ctx, out)
+
+
+def exponential(scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Exponential with mean scale."""
+    return _draw("exponential", shape, dtype, ctx, out, lam=1.0 / scale)
+
+
+def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+          **kwargs: Any) -> Any:
+    """Gamma with shape alpha and scale beta; mean alpha · beta."""
+    return _draw("gamma", shape, dtype, ctx, out, alpha=alpha, beta=beta)
+
+
+def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Poisson with mean lam."""
+    return _draw("poisson", shape, dtype, ctx, out, lam=lam)
+
+
+def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+                      **kwargs: Any) -> Any:
+    """Failures before the k-th success, each with probability p."""
+    return _draw("negative_binomial", shape, dtype, ctx, out, k=k, p=p)
+
+
+def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None,
+                                  out: Any = None, **kwargs: Any) -> Any:
+    """Negative binomial with mean mu and dispersion alpha."""
+    return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
 
 
 def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
             **kwargs: Any) -> Any:
     """Whole numbers in [low, high), as int32 unless dtype says otherwise."""
-    return _draw("_random_randint", shape, dtype or "int32", ctx, out, low=low, high=high)
+    return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
+
+
+def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32",
+                **kwargs: Any) -> Any:
+    """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
+    return call_op(get_op("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 
 
 def __getattr__(name: str) -> Any:

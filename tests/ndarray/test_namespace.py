@@ -144,3 +144,41 @@ def test_the_context_of_operators_without_arrays(ctx):
     with ctx:
         assert nd._random_uniform(shape=(2,)).ctx == ctx
     assert random.uniform(shape=(2,), ctx=ctx).ctx == ctx
+
+
+def test_split_v2():
+    a = nd.array(np.arange(12.0).reshape(6, 2))
+    for parts, want in ((nd.split_v2(a, (2, 3)), [2, 1, 3]), (nd.split_v2(a, 3), [2, 2, 2]), (a.split_v2((1, 4)), [1, 3, 2])):
+        assert [p.shape[0] for p in parts] == want and sum([p.asnumpy().tolist() for p in parts], []) == a.asnumpy().tolist()
+
+
+def test_logical_functions():
+    a, b = nd.array([1, 0, 2]), nd.array([1, 1, 0])
+    assert nd.logical_and(a, b).tolist() == [1, 0, 0] and nd.logical_or(a, 0).tolist() == [1, 0, 1]
+    assert nd.logical_xor(a, b).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("draw, mean", [
+    (lambda **k: random.exponential(4, **k), 4), (lambda **k: random.gamma(2, 3, **k), 6), (lambda **k: random.poisson(3, **k), 3),
+    (lambda **k: random.negative_binomial(3, 0.5, **k), 3), (lambda **k: random.generalized_negative_binomial(2, 0.3, **k), 2),
+], ids=["exponential", "gamma", "poisson", "negative_binomial", "generalized"])
+def test_means_of_distributions(draw, mean):
+    random.seed(11)
+    x = draw(shape=(20000,)).asnumpy()
+    assert abs(x.mean() - mean) < 5 * x.std() / np.sqrt(x.size)
+
+
+def test_distributions_whose_parameters_are_arrays():
+    random.seed(5)
+    x = random.uniform(nd.array([0, 10]), nd.array([1, 11]), shape=1000).asnumpy()
+    assert x.shape == (2, 1000) and (x[0] < 1).all() and (x[1] >= 10).all() and (x[1] < 11).all()
+    y = random.normal(nd.array([0, 100.0]), nd.array([1, 0.1]), shape=1000).asnumpy()
+    assert abs(y[1].mean() - 100) < 0.05 and abs(y[0].std() - 1) < 0.2
+    assert random.multinomial(nd.array([0.0, 1.0]), shape=4).tolist() == [1] * 4
+    with pytest.raises(OperatorError, match="low, high must be all arrays or all numbers"):
+        random.uniform(nd.zeros((2,)), 1)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_results_without_elements(shape, ctx):
+    assert random.uniform(shape=shape, ctx=ctx).shape == shape and nd.exp(nd.zeros(shape, ctx)).asnumpy().shape == shape

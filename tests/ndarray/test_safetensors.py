@@ -9,9 +9,8 @@ from tritium import nd
 from tritium.errors import FileError
 from tritium.ndarray.safetensors import read_tensors
 
-DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
-          "int8": "I8",
-          "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
+DTYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+          "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -21,6 +20,9 @@ def test_every_dtype_comes_back(dtype, tmp_path, ctx):
     nd.save(tmp_path / "x.safetensors", arrays, metadata={"step": "7"})
     back = nd.load(tmp_path / "x.safetensors")
     assert list(back) == list(arrays) and nd.load_metadata(tmp_path / "x.safetensors") == {"step": "7"}
+    (n,) = struct.unpack("<Q", (tmp_path / "x.safetensors").read_bytes()[:8])
+    header = json.loads((tmp_path / "x.safetensors").read_bytes()[8:8 + n])
+    assert {e["dtype"] for name, e in header.items() if name != "__metadata__"} == {DTYPES[dtype]}
     for n, a in arrays.items():
         assert back[n].dtype is a.dtype and back[n].shape == a.shape and back[n].tolist() == a.tolist()
 
