@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 
 from ..op import Req
+from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, launch, next_power_of_2
 from .triton_random import draw
 
