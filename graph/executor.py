@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
-from ..engine import resource
+from ..engine import resource, storage
 from ..errors import GraphError, MXNetError, ShapeError, describe, nearest
 from ..kernels.op import Spec, compiled
 from ..ndarray import NDArray, zeros
@@ -27,6 +27,21 @@ from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, l
 on_plan: list[Callable[[Program, Plan], None]] = []
 
 
+class PassVar(engine.Var):
+    """A variable between the parts of a pass. What spoils one part spoils the next; once the user was told, it is quiet."""
+
+    __slots__ = ("_failure",)
+
+    @property
+    def failure(self) -> Any:  # type: ignore[override]
+        found = self._failure
+        return None if found is None or found.seen else found
+
+    @failure.setter
+    def failure(self, value: Any) -> None:
+        self._failure = value
+
+
 class Pool:
     """The memory executors that share it run in, one at a time: one arena, replaced by a larger one when needed."""
 
@@ -38,14 +53,17 @@ class Pool:
     def take(self, nbytes: int) -> Chunk:
         """A chunk of at least nbytes."""
         if self.chunk is None or self.chunk.block.nbytes < nbytes:
-            self.chunk = Chunk.new(max(nbytes, 1), self.ctx)
+            block, var = storage.alloc(max(nbytes, 1), self.ctx), PassVar()
+            if storage.guardian is not None:
+                storage.guardian.guard(block, var)
+            self.chunk = Chunk(block, var, self.ctx)
         return self.chunk
 
 
 class _Segment:
     """Consecutive steps that are one engine operation."""
 
-    __slots__ = ("calls", "const", "mutable", "name", "produced", "random", "ready")
+    __slots__ = ("calls", "const", "failed", "mutable", "name", "produced", "random", "ready")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, target: str,
                  name: str):
@@ -54,6 +72,7 @@ class _Segment:
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
         self.produced: list[tuple[str, NDArray]] = []
         self.name = name
+        self.failed = False
         mutable: dict[Any, None] = {arena: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
@@ -93,8 +112,10 @@ class _Segment:
                     else:
                         kernel(rc, ins, outs)
         except MXNetError as failure:
+            self.failed = True
             raise type(failure)(f"{name}: {failure}") from failure
         except Exception as failure:
+            self.failed = True
             raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
 
     def prepare(self, on: Any) -> Any:
@@ -131,6 +152,7 @@ class _Compiled:
             self.on = on
             self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
         for segment in segments:
+            segment.failed = False
             segment.push(on, ctx, self.oprs[id(segment)])
             if after is not None:
                 after(segment)
@@ -232,6 +254,9 @@ class Executor:
         program = self._last
         if program is None or self.pool.holds is not program:
             raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")
+        failed = next((s for s in program.forward if s.failed), None)
+        if failed is not None:
+            raise GraphError(f"backward: the forward pass failed ({failed.name}). Run forward again first.")
         given = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
         if len(given) > len(self.outputs):
             raise GraphError(f"backward: {len(given)} head gradients for {len(self.outputs)} outputs.")
@@ -314,6 +339,11 @@ class Executor:
 
         forward = cut(program.steps[:program.n_forward], "forward")
         backward = cut(program.steps[program.n_forward:], "backward")
+        parts = [*forward, *backward]
+        for before, after in zip(parts, parts[1:]):
+            token = PassVar()
+            before.mutable.append(token)
+            after.const.append(token)
         made = _Compiled(program, plan, forward, backward, chunk)
         weakref.finalize(self, made.release).atexit = False
         return made

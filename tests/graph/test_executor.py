@@ -220,20 +220,46 @@ def test_eval():
     assert (sym.Variable("a") + 1).eval(mx.cpu(), a=mx.nd.ones((2,)))[0].asnumpy().tolist() == [2, 2]
 
 
-def test_a_failing_kernel_names_its_node():
+def test_a_failing_kernel_names_its_node_once():
     y = sym.dot(sym.relu(sym.Variable("a"), name="r"), sym.Variable("b"), name="product")
     ex = y.simple_bind(mx.cpu(), a=(2, 2), b=(2, 2))
-    compiled = ex._compile(False)
+    break_call(ex._compile(False).forward[0], -1)
+    with pytest.raises(mx.MXNetError, match=r"product \(dot\): ZeroDivisionError: boom"):
+        ex.forward()[0].asnumpy()
+    engine.current().wait_for_all()  # the arena stays quiet: the user was told
+
+
+def break_call(segment, at):
+    """Let one kernel of segment raise; gives back what mends it."""
 
     def broken(*_):
         raise ZeroDivisionError("boom")
 
-    segment = compiled.forward[0]
-    segment.calls[-1] = (broken, *segment.calls[-1][1:])
-    with pytest.raises(mx.MXNetError, match=r"product \(dot\): ZeroDivisionError: boom"):
-        ex.forward()[0].asnumpy()
-    with pytest.raises(mx.MXNetError, match="boom"):  # the arena carries the failure too
-        engine.current().wait_for_all()
+    before = segment.calls[at]
+    segment.calls[at], segment.ready = (broken, *before[1:]), None
+    return lambda: (segment.calls.__setitem__(at, before), setattr(segment, "ready", None))
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_failure_spoils_the_rest_of_the_pass(part):
+    """Later segments read the arena, which they also write: only the chain between segments stops them."""
+    y, b = sym.Variable("a"), sym.Variable("b")
+    for k in range(12):
+        y = sym.dot(y, b, name=f"d{k}")
+    with options(bulk_train=4):
+        ex = y.simple_bind(mx.cpu(), a=(2, 2), b=(2, 2))
+    for a in ex.arg_arrays:
+        a[:] = np.eye(2)
+    mend = break_call(ex._compile(True).forward[part], 1)
+    with pytest.raises(mx.MXNetError, match=rf"d{4 * part + 1} \(dot\): ZeroDivisionError: boom"):
+        ex.forward(is_train=True)[0].asnumpy()
+    with pytest.raises(GraphError, match=r"backward: the forward pass failed .*Run forward again first"):
+        ex.backward(mx.nd.ones((2, 2)))
+    engine.current().wait_for_all()
+    mend()
+    assert (ex.forward(is_train=True)[0].asnumpy() == np.eye(2)).all()
+    ex.backward(mx.nd.ones((2, 2)))
+    assert (ex.grad_dict["a"].asnumpy() == 1).all()
 
 
 def test_memory_is_freed_with_the_executor():
