@@ -102,7 +102,8 @@ def sums(task: Task) -> dict[storage.Block, int]:
         memory: Any = block.memory
         hidden = memory is None or (block.ctx.is_gpu and cuda.is_real())
         if not hidden and guard.var not in task.mutable_vars and guard.maker != task.seq:
-            found[block] = zlib.crc32((cuda.to_host(memory) if block.ctx.is_gpu else memory).data)
+            host: Any = cuda.to_host(memory) if block.ctx.is_gpu else memory
+            found[block] = zlib.crc32(host.data)
     return found
 
 
