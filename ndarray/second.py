@@ -30,7 +30,7 @@ LINEAR = frozenset({
     "Reshape", "Flatten", "expand_dims", "squeeze", "reshape_like", "transpose", "SwapAxis", "depth_to_space", "space_to_depth",
     "Cast", "Concat", "stack", "add_n", "SliceChannel", "_split_v2", "slice", "slice_axis", "slice_like", "reverse", "tile",
     "repeat", "take", "Embedding", "pick", "batch_take", "gather_nd", "broadcast_to", "broadcast_axis", "broadcast_like",
-    "diag", "Crop", "Pad", "Pooling", "SequenceLast", "SequenceReverse", "cumsum", "im2col", "col2im"})
+    "diag", "Crop", "Pad", "Pooling", "SequenceLast", "SequenceReverse", "cumsum", "im2col", "col2im", "where"})
 BILINEAR = frozenset({"dot", "batch_dot", "FullyConnected", "Convolution", "Deconvolution", "_linalg_gemm2"})
 DIAGONAL = frozenset({"Dropout"})
 _NOT_LINEAR: dict[str, Callable[[Any], bool]] = {

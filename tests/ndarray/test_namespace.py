@@ -134,7 +134,7 @@ def test_random():
     out = nd.zeros((5,))
     assert random.uniform(10, 11, out=out) is out and out.asnumpy().min() >= 10
     assert random.randn(2, 3).shape == (2, 3)
-    with pytest.raises(OperatorError, match=r"random\.uniform: low is an NDArray"):
+    with pytest.raises(OperatorError, match=r"random\.uniform: low, high must be all arrays"):
         random.uniform(low=nd.ones((1,)))
 
 
@@ -149,7 +149,8 @@ def test_the_context_of_operators_without_arrays(ctx):
 def test_split_v2():
     a = nd.array(np.arange(12.0).reshape(6, 2))
     for parts, want in ((nd.split_v2(a, (2, 3)), [2, 1, 3]), (nd.split_v2(a, 3), [2, 2, 2]), (a.split_v2((1, 4)), [1, 3, 2])):
-        assert [p.shape[0] for p in parts] == want and sum([p.asnumpy().tolist() for p in parts], []) == a.asnumpy().tolist()
+        assert [p.shape[0] for p in parts] == want
+        assert np.concatenate([p.asnumpy() for p in parts]).tolist() == a.tolist()
 
 
 def test_logical_functions():
@@ -159,7 +160,8 @@ def test_logical_functions():
 
 
 @pytest.mark.parametrize("draw, mean", [
-    (lambda **k: random.exponential(4, **k), 4), (lambda **k: random.gamma(2, 3, **k), 6), (lambda **k: random.poisson(3, **k), 3),
+    (lambda **k: random.exponential(4, **k), 4), (lambda **k: random.gamma(2, 3, **k), 6),
+    (lambda **k: random.poisson(3, **k), 3),
     (lambda **k: random.negative_binomial(3, 0.5, **k), 3), (lambda **k: random.generalized_negative_binomial(2, 0.3, **k), 2),
 ], ids=["exponential", "gamma", "poisson", "negative_binomial", "generalized"])
 def test_means_of_distributions(draw, mean):
