@@ -17,6 +17,7 @@ from .tune_space import Task, cache_bytes, math_itemsize
 KEEP = 40  # configurations per task that the model's ranking lets through to the compiler
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
 LAUNCH_S = 2e-6
+SPECIALISED = 2  # the template of a product whose warps divide the work
 #: Reasons, as the summary counts them.
 REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank")
 
@@ -69,8 +70,12 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     size, item = k.size, np_itemsize(k.dtype)
     m, n, inner = size["m"], size["n"], size["k"]
     batch = size.get("batch", 1) * size.get("groups", 1)
-    wide = 2 if k.dtype == "float64" else 1
-    accumulators = bm * bn * wide / (warps * 32)
+    wide, template, splits = 2 if k.dtype == "float64" else 1, c.get("template", 0), c.get("splits", 1)
+    if template and (k.align < 16 or batch > 1):
+        return "alignment", f"TMA needs rows at multiples of 16 bytes and one product, here {k.align} and {batch}"
+    if template == SPECIALISED and warps != 4:
+        return "same as another", f"specialised warps come in fours: with {warps} the request is ignored"
+    accumulators = bm * bn * wide / (warps * 32 * (2 if template == SPECIALISED else 1))
     if accumulators > MAX_ACCUMULATORS:
         return "registers", f"{accumulators:.0f} registers per thread for sums alone, {MAX_ACCUMULATORS} are bearable"
     if accumulators < MIN_ACCUMULATORS:
@@ -85,9 +90,15 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
         return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
     if stages > 3 and k.align < 16:
         return "alignment", f"rows start at multiples of {k.align} bytes: nothing is copied ahead, {stages} stages or not"
-    if stages > 2 and -(-inner // bk) < stages:
-        return "same as another", f"{-(-inner // bk)} turns of the loop: {stages} stages are never full"
+    turns = -(-inner // (bk * splits))
+    if stages > 2 and turns < stages:
+        return "same as another", f"{turns} turns of the loop: {stages} stages are never full"
     tiles = -(-m // bm) * -(-n // bn) * batch
+    if splits > 1 and tiles >= limits.sms:
+        return "waves", f"{tiles} tiles fill {limits.sms} multiprocessors: splitting adds work and no room"
+    if splits > 1 and turns < 4:
+        return "waves", f"{splits} parts of {turns} turns each: too little to add up"
+    tiles *= splits
     if tiles < limits.sms / 2 and bm * bn > 32 * 32 and m * n * batch >= 32 * 32 * limits.sms:
         return "waves", f"{tiles} tiles for {limits.sms} multiprocessors"
     waves = tiles / limits.sms
@@ -130,17 +141,20 @@ def estimate(task: Task, c: Config, target: int = 90) -> float:
         return LAUNCH_S + bound * (1 + 0.02 * spread)
     size, item = k.size, np_itemsize(k.dtype)
     bm, bn, bk = c["BM"], c["BN"], c["BK"]
-    inner = -(-size["k"] // bk) * bk
-    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1)
+    splits, template = c.get("splits", 1), c.get("template", 0)
+    inner = -(-size["k"] // (bk * splits)) * bk
+    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1) * splits
     shared = c["num_stages"] * (bm + bn) * bk * item
     registers = min(255, bm * bn // (c["num_warps"] * 32) + 40)
     resident = max(1, min(limits.shared // (shared + 1024), limits.registers // (registers * c["num_warps"] * 32), 8))
     peak, through = limits.flops.get(k.dtype, limits.flops["float32"]) / limits.sms, limits.l2_bytes_per_s / limits.sms
-    reach = min(1.0, 0.55 + 0.075 * math.log2(bm * bn / 1024) + 0.05 * (c["num_stages"] - 2))  # small tiles feed units badly
+    reach = 0.55 + 0.075 * math.log2(bm * bn / 1024) + 0.05 * (c["num_stages"] - 2) + 0.05 * template  # small tiles feed badly
     busy = min(1.0, 0.6 + 0.4 * resident * c["num_warps"] / 8)
-    per_tile = max(2 * bm * bn * inner / (peak * reach), (bm + bn) * inner * item / through) / busy
+    per_tile = max(2 * bm * bn * inner / (peak * min(1.0, reach)), (bm + bn) * inner * item / through) / busy
     turns = inner / bk * 3e-8 / c["num_stages"]
-    return LAUNCH_S + max(math.ceil(tiles / limits.sms) * (per_tile + turns / resident), task.nbytes / limits.bytes_per_s)
+    adding = LAUNCH_S + splits * size["m"] * size["n"] * 8 / limits.bytes_per_s if splits > 1 else 0.0
+    waves = math.ceil(tiles / limits.sms) * (per_tile + turns / resident)
+    return LAUNCH_S + adding + max(waves, task.nbytes / limits.bytes_per_s)
 
 
 def bound_s(flops: float, nbytes: int, dtype: str, target: int = 90) -> float:

@@ -23,6 +23,7 @@ from .ops import convolution_cpu, matmul_gemm
 from .ops.convolution_cpu import Geometry
 from .params import Params
 from .traced import TracedOp
+from .triton_launch import FakeArray, FakeRun, record
 from .tune_key import Config, Key, alignment, key
 
 
@@ -67,16 +68,21 @@ def work_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: 
 
 
 def tasks_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-             train: bool = True) -> list[Task]:
-    """What can be tuned in one use of op. target: "cpu" or "gpu". Empty where there is nothing to choose."""
+             train: bool = True, sm: int = 90) -> list[Task]:
+    """What can be tuned in one use of op. Empty where there is nothing to choose.
+
+    target: "cpu" or "gpu"; sm: a GPU's compute capability times ten, which its kernels' defaults depend on.
+    """
     ins, outs, reqs = tuple(ins), tuple(outs), tuple(reqs)
     base = Task(key("", ""), op, p, ins, outs, reqs, train, (), 0.0, 0)
     name = op.name.removeprefix("_backward_")
+    sizes, backward = _product(op, p, ins), name != op.name
+    if (sizes or name == "Convolution") and target == "gpu":
+        return _gpu_products(base, backward, sm)
     if name == "Convolution":
-        return _convolution(base, target, backward=name != op.name)
-    sizes = _product(op, p, ins)
+        return _cpu_convolution(base, backward)
     if sizes:
-        return _gemm(base, target, sizes, backward=name != op.name)
+        return _cpu_gemm(base, sizes, backward)
     if not isinstance(op, TracedOp) or not ins:  # others write their own kernels, whatever expression fusion knows of them
         return []
     return _cpu_tile(base) if target == "cpu" else _gpu_traced(base)
@@ -89,46 +95,10 @@ def _finish(task: Task, made: Key, default: Config, reqs: Sequence[Req] | None =
 
 
 # ---- products and convolutions --------------------------------------------------------------------------------------
-GPU_PRODUCT: Config = {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 3}
-
-
 def _geometry(op: Op, p: Params, ins: Sequence[Spec]) -> Geometry:
     backward = op.name.startswith("_backward_")
     prop = (op.forward if backward else op).property(p)  # type: ignore[attr-defined]
     return prop.geometry(ins[1 if backward else 0].shape)
-
-
-def _one(reqs: Sequence[Req], i: int) -> tuple[Req, ...]:
-    return tuple(r if j == i else Req.NULL for j, r in enumerate(reqs))
-
-
-def _convolution(task: Task, target: str, backward: bool) -> list[Task]:
-    g = _geometry(task.op, task.params, task.ins)
-    dtype = (task.ins if backward else task.outs)[0].dtype
-    c, f, taps = g.c // g.groups, g.f // g.groups, math.prod(g.kernel)
-    if not g.n * math.prod(g.out) * g.f * g.depth or all(r == Req.NULL for r in task.reqs):
-        return []
-    if target == "cpu":
-        what = "backward" if backward else "forward"
-        return [_finish(task, convolution_cpu.conv_key(g, what, convolution_cpu.math_dtype(dtype)),
-                        convolution_cpu.DEFAULT, geometry=g)]
-    positions, step = g.n * math.prod(g.out), math.prod(g.stride)
-    layout = "last" if g.channels_last else "first"
-    aligned = alignment(c * dtype.itemsize, f * dtype.itemsize) if g.channels_last else dtype.itemsize
-    extra = {"taps": taps, "step": step, "groups": g.groups}
-
-    def made(what: str, m: int, n: int, k: int, reqs: Sequence[Req]) -> Task:
-        return _finish(task, key(f"gpu conv {what}", dtype.name, layout, aligned, m=m, n=n, k=k, **extra), GPU_PRODUCT, reqs,
-                       geometry=g)
-
-    if not backward:
-        return [made("forward", positions, f, c * taps, task.reqs)]
-    found = []
-    if task.reqs[0] != Req.NULL:
-        found.append(made("data", g.n * math.prod(g.spatial), c, f * taps, _one(task.reqs, 0)))
-    if task.reqs[1] != Req.NULL:
-        found.append(made("weight", f, c * taps, positions, _one(task.reqs, 1)))
-    return found
 
 
 def _product(op: Op, p: Params, ins: Sequence[Spec]) -> tuple[int, int, int, int] | None:
@@ -145,27 +115,52 @@ def _product(op: Op, p: Params, ins: Sequence[Spec]) -> tuple[int, int, int, int
     return prop.sizes(a, b)
 
 
-def _gemm(task: Task, target: str, sizes: tuple[int, int, int, int], backward: bool) -> list[Task]:
-    batch, m, n, k = sizes
-    dtype = task.ins[0].dtype
-    if not batch * m * n * k:
+def _roles(reqs: Sequence[Req], backward: bool) -> list[tuple[Req, ...]]:
+    """Requests that ask for one product at a time: forward, or the derivatives by data and by weight."""
+    if not backward:
+        return [tuple(reqs)] if reqs[0] != Req.NULL else []
+    return [tuple(r if j == i else Req.NULL for j, r in enumerate(reqs)) for i in range(2) if reqs[i] != Req.NULL]
+
+
+def _cpu_convolution(task: Task, backward: bool) -> list[Task]:
+    g = _geometry(task.op, task.params, task.ins)
+    dtype = convolution_cpu.math_dtype(task.ins[0].dtype)
+    if not g.n * math.prod(g.out) * g.f * g.depth or all(r == Req.NULL for r in task.reqs):
         return []
-    dense = "FullyConnected" in task.op.name  # whose weight is [n, k]
-    ta, tb = (False, True) if dense else (bool(task.params["transpose_a"]), bool(task.params["transpose_b"]))
-    parts = [((m, n, k), "nt"[ta] + "nt"[tb], task.reqs)]
-    if backward:  # a turned operand is read the other way round
-        by_b = ((n, k, m), "tn") if dense else ((k, n, m), "tn"[ta] + "n")
-        derivatives = (((m, k, n), "n" + "tn"[tb]), by_b)
-        parts = [(*d, _one(task.reqs, i)) for i, d in enumerate(derivatives) if task.reqs[i] != Req.NULL]
+    made = convolution_cpu.conv_key(g, "backward" if backward else "forward", dtype)
+    return [_finish(task, made, convolution_cpu.DEFAULT, geometry=g)]
+
+
+def _cpu_gemm(task: Task, sizes: tuple[int, int, int, int], backward: bool) -> list[Task]:
+    batch, m, n, k = sizes
+    shapes = [(m, n, k)]
+    if backward:  # the weight of FullyConnected is [n, k], that of dot [k, n]
+        shapes = [(m, k, n), (n, k, m) if "FullyConnected" in task.op.name else (k, n, m)]
+        shapes = [s for s, r in zip(shapes, task.reqs) if r != Req.NULL]
     found = []
-    for (m, n, k), lies, reqs in parts:
-        if target == "cpu":
-            if m * n * k >= 2 * MIN_PIECE:
-                found.append(_finish(task, matmul_gemm.gemm_key(batch, m, n, k, dtype), matmul_gemm.DEFAULT, reqs))
-        else:
-            aligned = alignment(*(s * dtype.itemsize for s in (m, n, k)))
-            made = key("gpu gemm", dtype.name, lies, aligned, batch=batch, m=m, n=n, k=k)
-            found.append(_finish(task, made, GPU_PRODUCT, reqs))
+    for reqs, (m, n, k) in zip(_roles(task.reqs, backward), shapes):
+        if m * n * k >= 2 * MIN_PIECE:
+            found.append(_finish(task, matmul_gemm.gemm_key(batch, m, n, k, task.ins[0].dtype), matmul_gemm.DEFAULT, reqs))
+    return found
+
+
+def _gpu_products(task: Task, backward: bool, target: int) -> list[Task]:
+    """The launches are recorded, only to see what their templates ask for. One operator may ask several times: a
+    derivative by data once per phase of the stride."""
+    if any(s.size == 0 for s in (*task.ins, *task.outs)):
+        return []
+    found = []
+    for reqs in _roles(task.reqs, backward):
+        seen: dict[Key, Config] = {}
+        with tuned.asked(seen.setdefault), record(target):
+            kernel = task.op.kernel(task.params, task.ins, task.outs, reqs, "gpu", task.train)
+            kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs])
+        parts = [(k, d, 2.0 * math.prod(k.size.get(n, 1) for n in ("m", "n", "k", "batch", "groups")))
+                 for k, d in seen.items() if {"BM", "BN", "BK"} <= set(d)]
+        whole = sum(flops for _, _, flops in parts)
+        for k, default, flops in parts:
+            made = _finish(task, k, default, reqs)
+            found.append(replace(made, flops=flops, nbytes=int(made.nbytes * flops / whole)))
     return found
 
 
@@ -201,27 +196,31 @@ def _gpu_traced(task: Task) -> list[Task]:
 
 # ---- spaces ---------------------------------------------------------------------------------------------------------
 MIN_PIECE = 1 << 20
-_PRODUCT_SPACE = {"BM": (32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (16, 32, 64, 128), "num_warps": (4, 8),
-                  "num_stages": (2, 3, 4, 5)}
+_BLOCKS = {"BM": (32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (16, 32, 64, 128), "num_warps": (4, 8),
+           "num_stages": (2, 3, 4, 5)}
+#: Of a product: its template alone, or split along the inner size. 0 by pointers, 1 by TMA, 2 by TMA with specialised warps.
+_TEMPLATES = ({"template": (0,), "splits": (1, 2, 4, 8, 16)}, {"template": (1, 2), "splits": (1,)})
+_SPACES = {"gpu flat": {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
+           "gpu row": {"num_warps": (1, 2, 4, 8, 16, 32)}}
 
 
 def space(task: Task) -> list[Config]:
-    """Every configuration of task's template, the default first."""
-    template = task.key.template
-    if template in ("gpu gemm", "gpu conv forward", "gpu conv data", "gpu conv weight"):
-        axes = _PRODUCT_SPACE
-    elif template == "gpu flat":
-        axes = {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)}
-    elif template == "gpu row":
-        axes = {"num_warps": (1, 2, 4, 8, 16, 32)}
+    """Every configuration of task's template, the default first; what a template is not varied in has its default."""
+    template, default = task.key.template, dict(task.default)
+    axes: list[dict[str, tuple[int, ...]]]
+    if template == "gpu gemm":
+        axes = [{**_BLOCKS, **t} for t in _TEMPLATES]
+    elif template.startswith("gpu conv"):
+        axes = [_BLOCKS]
+    elif template in _SPACES:
+        axes = [_SPACES[template]]
     elif template == "cpu tile":
-        axes = {"tile": tuple((TILE >> 3) << s for s in range(7)), "threads": threads()}
+        axes = [{"tile": tuple((TILE >> 3) << s for s in range(7)), "threads": threads()}]
     elif template == "cpu gemm":
-        axes = {"piece": tuple(MIN_PIECE << s for s in range(16)), "threads": threads()}
+        axes = [{"piece": tuple(MIN_PIECE << s for s in range(16)), "threads": threads()}]
     else:
-        axes = {"cache": tuple(1 << s for s in range(17, 25)), "threads": threads()}
-    default = dict(task.default)
-    every = [dict(zip(axes, values)) for values in product(*axes.values())]
+        axes = [{"cache": tuple(1 << s for s in range(17, 25)), "threads": threads()}]
+    every = [{**default, **dict(zip(a, values))} for a in axes for values in product(*a.values())]
     return [default, *(c for c in every if c != default)]
 
 

@@ -228,7 +228,9 @@ class Store:
         return dict(self._db.execute("SELECT name, value FROM roofs WHERE device = ?", (device,)))
 
     def keep_roofs(self, device: str, values: Mapping[str, float]) -> None:
-        self._db.executemany("INSERT OR REPLACE INTO roofs VALUES (?, ?, ?, datetime('now'))",
+        """Note measured limits; the highest that was ever seen stays."""
+        self._db.executemany("INSERT INTO roofs VALUES (?, ?, ?, datetime('now')) ON CONFLICT DO UPDATE SET "
+                             "value = excluded.value, at = excluded.at WHERE excluded.value > value",
                              [(device, n, v) for n, v in values.items()])
 
 

@@ -27,15 +27,13 @@ def active() -> bool:
     """Whether anything but defaults can come back; what a hot path looks at before it makes a Key."""
     if not _read_environment:
         _from_environment()
-    return _lookup is not None or bool(_forced)
+    return _lookup is not None or bool(_forced) or _asked is not None
 
 
 def choice(key: Key, default: Config) -> Config:
     """The configuration for key: every name of default, with other values where tuning found better ones."""
     if _asked is not None:
         _asked(key, default)
-    if not active():
-        return default
     given = _forced.get(key.template)
     if given is None and _lookup is not None:
         if key not in _found:

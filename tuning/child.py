@@ -143,24 +143,29 @@ def roofs(run: Any, dtypes: list[str]) -> dict[str, float]:
     found = {}
     if run.stream is None:
         a, b = np.ones(16 << 20, np.float32), np.zeros(16 << 20, np.float32)
-        parts = 16
-        step = a.size // parts
-        copy = best_of(lambda: run.parallel(lambda i: np.copyto(b[i * step:(i + 1) * step], a[i * step:(i + 1) * step]), parts))
-        found["bytes_per_s"] = 2 * a.nbytes / copy
+
+        def copy(parts: int) -> Callable[[], Any]:
+            step = a.size // parts
+            return lambda: run.parallel(lambda i: np.copyto(b[i * step:(i + 1) * step], a[i * step:(i + 1) * step]), parts)
+
+        found["bytes_per_s"] = 2 * a.nbytes / min(best_of(copy(p)) for p in (1, 2, 16))
+        n = 1024
         for name in sorted({"float64" if d == "float64" else "float32" for d in dtypes}):
-            n = 1024
             x, y, z = (np.ones((n, n), name) for _ in range(3))
-            rows = n // 8
-            seconds = best_of(lambda x=x, y=y, z=z, rows=rows: run.parallel(
-                lambda i: np.matmul(x[i * rows:(i + 1) * rows], y, out=z[i * rows:(i + 1) * rows]), 8))
-            found[f"flops {name}"] = 2.0 * n**3 / seconds
+
+            def multiply(parts: int, x: Any = x, y: Any = y, z: Any = z) -> Callable[[], Any]:
+                rows = n // parts
+                return lambda: run.parallel(
+                    lambda i: np.matmul(x[i * rows:(i + 1) * rows], y, out=z[i * rows:(i + 1) * rows]), parts)
+
+            found[f"flops {name}"] = 2.0 * n**3 / min(best_of(multiply(p)) for p in (1, 2, 4, 8))
         return found
     a, b = (run.space((1 << 28,), np.dtype("uint8")) for _ in range(2))
     found["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
     return found
 
 
-def best_of(work: Callable[[], Any], rounds: int = 5) -> float:
+def best_of(work: Callable[[], Any], rounds: int = 10) -> float:
     """The shortest of a few runs, in seconds, after one that does not count."""
     work()
     seconds = []

@@ -94,7 +94,7 @@ def collect(request: Request, sm: int = 90) -> Work:
     step = 0.0
     for name, op, p, ins, outs, reqs in calls:
         step += _seconds(*work_of(op, p, ins, outs, reqs), outs[0].dtype.name if outs else "float32", request.target, sm)
-        for task in tasks_of(op, p, ins, outs, reqs, request.target, request.train):
+        for task in tasks_of(op, p, ins, outs, reqs, request.target, request.train, sm):
             seconds = _seconds(task.flops, task.nbytes, task.key.dtype, request.target, sm)
             k = task.key
             found = items.get(kind := (k.template, k.dtype, k.layout, k.align, k.bucket))

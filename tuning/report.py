@@ -14,7 +14,7 @@ from ..kernels.tune_store import Device, pick
 from .session import Part, default_and_best, show, time_text
 
 _WIDTH, _HEIGHT = 760, 400
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 50
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 20, 50
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _picture(found: Sequence[Measured], roofs: Mapping[str, float]) -> str:
     corner = min(max(peaks.values(), default=10.0**plot.y_high) / bandwidth, right)
     plot.line("roof", start, start * bandwidth, corner, corner * bandwidth)
     middle = math.sqrt(start * corner)
-    plot.text(plot.x(middle) - 8, plot.y(middle * bandwidth) - 6, f"copy: {bandwidth / 1e9:,.1f} GB/s (measured)", "end", "label")
+    plot.text(plot.x(middle) + 10, plot.y(middle * bandwidth) + 14, f"copy: {bandwidth / 1e9:,.1f} GB/s (measured)", kind="label")
     for name, peak in peaks.items():
         plot.line("roof", peak / bandwidth, peak, right, peak)
         plot.text(plot.x(right), plot.y(peak) - 5, f"{name} product: {_flops(peak)} (measured)", "end", "label")
@@ -202,6 +202,6 @@ svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--faint)}svg text.la
 table{border-collapse:collapse;width:100%;font-size:.87rem}
 th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;white-space:normal}
-td.config{text-align:left;font-family:ui-monospace,monospace;font-size:.8rem;white-space:normal}
+th:last-child{text-align:left}td.config{text-align:left;font-family:ui-monospace,monospace;font-size:.8rem;white-space:normal}
 .none{border-left:3px solid var(--accent);padding:.5rem 1rem}
 """

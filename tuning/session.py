@@ -229,7 +229,8 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
     """
     until = clock() + budget
     open_parts = [p for p in parts if p.todo]
-    _keep_roofs(parts, device, store, runner, min(budget / 10, 30.0))
+    if open_parts:
+        _keep_roofs(parts, device, store, runner, min(budget / 10, 30.0))
     listener.begin(sum(len(p.todo) for p in open_parts), "configurations")
     done = 0
     for place, part in enumerate(open_parts):
@@ -319,11 +320,10 @@ def _keep_timed(part: Part, candidates: Any, verdicts: dict[str, str], device: D
 
 
 def _keep_roofs(parts: Sequence[Part], device: Device, store: Store, runner: Runner, limit: float) -> None:
-    if parts and not store.roofs(device.name):
-        try:
-            store.keep_roofs(device.name, runner.roofs(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
-        except Failed:
-            pass  # a report without roofs says so
+    try:
+        store.keep_roofs(device.name, runner.roofs(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
+    except Failed:
+        pass  # a report without roofs says so
 
 
 def default_and_best(rows: Any) -> tuple[float, float] | None:

@@ -28,9 +28,16 @@ def test_a_good_configuration_is_kept():
     (LARGE, {"BM": 256, "BK": 128, "num_stages": 3}, "shared memory", "294912 bytes for 3 stages, 232448"),
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=4096, n=20, k=4096), {}, "same as another", "BN=128 for 20"),
     (LARGE, {"BK": 8}, "alignment", "16 bytes in a tile, 32"),
-    (key("gpu gemm", "float16", "nn", 2, batch=1, m=4096, n=4096, k=4095), {"num_stages": 4}, "alignment", "multiples of 2 bytes"),
-    (key("gpu gemm", "float16", "nn", 16, batch=1, m=4096, n=4096, k=128), {}, "same as another", "2 turns of the loop: 3 stages"),
+    (key("gpu gemm", "float16", "nn", 2, batch=1, m=4096, n=4096, k=4095), {"num_stages": 4}, "alignment",
+     "multiples of 2 bytes"),
+    (key("gpu gemm", "float16", "nn", 16, batch=1, m=4096, n=4096, k=128), {}, "same as another",
+     "2 turns of the loop: 3 stages"),
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=512, n=512, k=4096), {}, "waves", "16 tiles for 132"),
+    (LARGE, {"template": 2}, "same as another", "specialised warps come in fours"),
+    (key("gpu gemm", "float16", "nn", 4, batch=1, m=4096, n=4096, k=4096), {"template": 1}, "alignment", "TMA needs rows"),
+    (LARGE, {"splits": 2}, "waves", "1024 tiles fill 132"),
+    (key("gpu gemm", "float16", "nn", 16, batch=1, m=256, n=256, k=512), {"splits": 4, "num_stages": 2}, "waves",
+     "4 parts of 2 turns"),
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=1152, n=2048, k=4096), {}, "waves", r"1\.09 waves: the last leaves 45%"),
 ])
 def test_each_reason_has_its_numbers(k, change, reason, text):
@@ -81,8 +88,9 @@ def test_equal_cuts_are_tried_once():
     assert all(p.reason == "same as another" for p in pruned if p.config["piece"] > 1 << 24)
 
 
-@pytest.mark.parametrize("config, reason", [({"BLOCK": 256, "num_warps": 8}, "alignment"), ({"BLOCK": 8192, "num_warps": 1}, "registers"),
-                                            ({"BLOCK": 8192, "num_warps": 8}, None)])
+@pytest.mark.parametrize("config, reason", [
+    ({"BLOCK": 256, "num_warps": 8}, "alignment"), ({"BLOCK": 8192, "num_warps": 1}, "registers"),
+    ({"BLOCK": 8192, "num_warps": 8}, None)])
 def test_flat_kernels(config, reason):
     t = tasks_of(*use("relu", [(32, 64, 56, 56)]), "gpu")[0]
     found = {tuple(p.config.items()): p.reason for p in prune(t, space(t))[1]}

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from tritium.errors import FileError
@@ -31,11 +32,13 @@ def test_one_row_per_configuration_so_adding_one_leaves_the_others(store):
     assert len(store.rows()) == 3 and store.best(HERE, KEY, "s")[0].median_s == 0.5
 
 
+SIZES = {"batch": 1, "m": 1024, "n": 512, "k": 64}
+
+
 @pytest.mark.parametrize("change", [
-    {"device": Device("another", "9.0", "CUDA 12.8", "triton 3.6.0")}, {"device": Device("a machine", "8.0", "CUDA 12.8", "triton 3.6.0")},
-    {"device": Device("a machine", "9.0", "CUDA 13.0", "triton 3.6.0")}, {"device": Device("a machine", "9.0", "CUDA 12.8", "triton 3.7.0")},
-    {"source": "changed"}, {"k": key("cpu tile", "float32", "", batch=1, m=1024, n=512, k=64)},
-    {"k": key("cpu gemm", "float64", "", batch=1, m=1024, n=512, k=64)}, {"k": key("cpu gemm", "float32", "tn", batch=1, m=1024, n=512, k=64)}])
+    {"device": replace(HERE, name="another")}, {"device": replace(HERE, cc="8.0")}, {"device": replace(HERE, driver="CUDA 13.0")},
+    {"device": replace(HERE, compiler="triton 3.7.0")}, {"source": "changed"}, {"k": key("cpu tile", "float32", "", **SIZES)},
+    {"k": key("cpu gemm", "float64", "", **SIZES)}, {"k": key("cpu gemm", "float32", "tn", **SIZES)}])
 def test_everything_a_time_depends_on_is_in_the_key(store, change):
     store.put([row({"piece": 1}, 1.0, **change)])
     assert store.best(HERE, KEY, "s") is None
@@ -63,7 +66,8 @@ def test_few_rounds_do_not_beat_many():
 
 def test_estimates_count_only_when_asked_and_never_before_times(store):
     store.put([row({"piece": 1}, None, status="compiled", estimate_s=1.0, is_default=True),
-               row({"piece": 2}, None, status="compiled", estimate_s=0.5), row({"piece": 3}, None, status="rejected", estimate_s=0.1)])
+               row({"piece": 2}, None, status="compiled", estimate_s=0.5),
+               row({"piece": 3}, None, status="rejected", estimate_s=0.1)])
     assert store.best(HERE, KEY, "s") is None
     assert store.best(HERE, KEY, "s", estimates=True)[0].settings == {"piece": 2}
     store.put([row({"piece": 1}, 7.0, status="timed", is_default=True)])
@@ -96,9 +100,10 @@ GOOD = {**row({"piece": 1}, 1.0).__dict__}
 
 
 @pytest.mark.parametrize("line, text", [
-    ("{", "line 2 is no tuning result"), ("[]", "its names are not those of a result"), (json.dumps({"device": "x"}), "its names"),
-    (json.dumps({**GOOD, "median_s": "fast"}), "median_s is 'fast', not float"), (json.dumps({**GOOD, "align": None}), "align is None"),
-    (json.dumps({**GOOD, "config": '{"tile": "x"}'}), "not whole numbers by name"), (json.dumps({**GOOD, "status": "good"}), "status 'good'"),
+    ("{", "line 2 is no tuning result"), ("[]", "its names are not those of a result"),
+    (json.dumps({"device": "x"}), "its names"), (json.dumps({**GOOD, "median_s": "fast"}), "median_s is 'fast', not float"),
+    (json.dumps({**GOOD, "align": None}), "align is None"), (json.dumps({**GOOD, "status": "good"}), "status 'good'"),
+    (json.dumps({**GOOD, "config": '{"tile": "x"}'}), "not whole numbers by name"),
     ("[" * 100_000, "no tuning result")])
 def test_a_damaged_file_is_refused_whole_with_its_line(store, tmp_path, line, text):
     (tmp_path / "bad.jsonl").write_text(json.dumps(GOOD) + "\n" + line + "\n")

@@ -101,7 +101,7 @@ def test_tiles_change_sums_in_their_last_bits_at_most(tile, rng):
     assert_close(got[0], x.astype("float64").sum(1), scale=10)
 
 
-@pytest.mark.parametrize("config", [{"cache": 1 << 17, "threads": 0}, {"cache": 1 << 24, "threads": 0}, {"cache": 1 << 17, "threads": 2}])
+@pytest.mark.parametrize("config", [{"cache": 1 << c, "threads": t} for c, t in ((17, 0), (24, 0), (17, 2))])
 @pytest.mark.parametrize("backward", [False, True])
 def test_block_sizes_do_not_change_a_convolution(config, backward, rng):
     x, w = rng.normal(size=(3, 4, 40, 40)).astype("f"), rng.normal(size=(5, 4, 3, 3)).astype("f")
@@ -141,7 +141,8 @@ def test_limited_makes_every_call_once(threads, n, groups):
 
 @pytest.mark.parametrize("value, active", [(None, "False"), ("0", "False"), ("1", "True")])
 def test_the_environment_asks(value, active, tmp_path):
-    environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"} | {"TRITIUM_TUNE_STORE": str(tmp_path / "t.sqlite")}
+    environment = {n: v for n, v in os.environ.items() if n != "TRITIUM_TUNED"}
+    environment["TRITIUM_TUNE_STORE"] = str(tmp_path / "t.sqlite")
     code = ("import os\nfrom tritium.kernels import tuned\nfrom tritium.kernels.tune_store import Store\n"
             "Store().close()\nprint(tuned.active())")
     done = subprocess.run([sys.executable, "-c", code], env=environment | ({"TRITIUM_TUNED": value} if value else {}),
