@@ -14,19 +14,20 @@ ELEMENTWISE = {
     "add": lambda x, y: x + y, "mul": lambda x, y: x * y, "sub": lambda x, y: x - y, "twice": lambda x, y: x * x + x,
     "tanh": lambda x, y: sym.tanh(x), "relu": lambda x, y: sym.relu(x), "square": lambda x, y: sym.square(x),
     "half": lambda x, y: x * 0.5, "minus": lambda x, y: -1.5 * x,
+    "gate": lambda x, y: sym.Activation(x, act_type="sigmoid") * y,
 }  # fmt: skip
 
 
 @st.composite
 def networks(draw, most=14):
-    """(symbol, {argument: shape}): elementwise runs with fan-out, matrix products, broadcasts, splits, several outputs."""
+    """(symbol, {argument: shape}): elementwise runs with fan-out, products, broadcasts, sums, norms, splits, several outputs."""
     rows, cols = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * 2
     with g.NameManager():
         pool = [sym.Variable("a", shape=(rows, cols)), sym.Variable("b", shape=(rows, cols))]
         shapes = {"a": (rows, cols), "b": (rows, cols)}
         for k in range(draw(st.integers(1, most))):
             x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
-            kind = draw(st.sampled_from([*ELEMENTWISE, "dense", "broadcast", "split"]))
+            kind = draw(st.sampled_from([*ELEMENTWISE, "dense", "broadcast", "split", "sum", "norm"]))
             if kind == "dense":
                 pool.append(sym.FullyConnected(x, num_hidden=cols, name=f"fc{k}"))
                 shapes[f"fc{k}_weight"], shapes[f"fc{k}_bias"] = (cols, cols), (cols,)
@@ -36,6 +37,11 @@ def networks(draw, most=14):
             elif kind == "split":
                 parts = sym.SliceChannel(x, num_outputs=2, axis=1, name=f"split{k}")
                 pool.append(sym.Concat(parts[draw(st.integers(0, 1))], parts[1], dim=1, name=f"cat{k}"))
+            elif kind == "sum":
+                pool.append(sym.broadcast_mul(x, sym.sum(sym.tanh(y), axis=1, keepdims=True), name=f"scaled{k}"))
+            elif kind == "norm":
+                pool.append(sym.Activation(sym.BatchNorm(x, fix_gamma=False, eps=0.1, name=f"bn{k}"), act_type="relu"))
+                shapes[f"bn{k}_gamma"] = shapes[f"bn{k}_beta"] = (cols,)
             else:
                 pool.append(ELEMENTWISE[kind](x, y))
         heads = draw(st.lists(st.sampled_from(pool[2:]), min_size=1, max_size=3))
@@ -56,3 +62,30 @@ def program(symbol, grad_req, **shapes):
     specs = specs_of(order, shapes, {})
     forward = lower(symbol._outputs, specs, True)[0]
     return add_gradients(forward, grad_req)
+
+
+def _normalised(x, gamma, beta, *_):
+    return (x - x.mean(0)) / np.sqrt(x.var(0) + 0.1) * gamma + beta
+
+
+ORACLE = {
+    "elemwise_add": lambda p, x, y: x + y, "elemwise_sub": lambda p, x, y: x - y, "elemwise_mul": lambda p, x, y: x * y,
+    "tanh": lambda p, x: np.tanh(x), "relu": lambda p, x: np.maximum(x, 0), "square": lambda p, x: x * x,
+    "_mul_scalar": lambda p, x: x * p.scalar, "Activation": lambda p, x: 1 / (1 + np.exp(-x)) if p.act_type == "sigmoid"
+    else np.maximum(x, 0), "FullyConnected": lambda p, x, w, b: x @ w.T + b, "broadcast_add": lambda p, x, y: x + y,
+    "broadcast_mul": lambda p, x, y: x * y, "sum": lambda p, x: x.sum(1, keepdims=True),
+    "SliceChannel": lambda p, x: np.split(x, 2, axis=1), "Concat": lambda p, x, y: np.concatenate([x, y], 1),
+    "BatchNorm": lambda p, *a: [_normalised(*a), None, None],
+}  # fmt: skip
+
+
+def numpy_outputs(symbol, arrays):
+    """The outputs in training, node by node in float64: slow and obvious."""
+    found = {}
+    for node in topological(n for n, _ in symbol._outputs):
+        if node.op is None:
+            found[id(node)] = [np.asarray(arrays[node.name], "float64") if node.name in arrays else None]
+        else:
+            made = ORACLE[node.op.name](node.params, *(found[id(n)][i] for n, i in node.inputs))
+            found[id(node)] = made if isinstance(made, list) else [made]
+    return [found[id(n)][i] for n, i in symbol._outputs]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
-from random_graphs import networks, program, values
+from random_graphs import networks, numpy_outputs, program, values
 from tritium.graph import namespace as sym
 from tritium.graph import options
 from tritium.graph.fuse import fuse, fused_operators
@@ -48,11 +48,16 @@ def test_sums_of_gradients_fuse_into_one_write():
     assert len(f.steps) == 2
 
 
+def states(symbol, args, ctx):
+    found = symbol.infer_shape(**{k: v.shape for k, v in args.items()})[2]
+    return [mx.nd.zeros(s, ctx) for s in found]
+
+
 def run(symbol, args, ctx=None, **how):
     ctx = ctx or mx.cpu()
     with options(**how):
         ex = symbol.bind(ctx, {k: mx.nd.array(v, ctx, dtype=v.dtype) for k, v in args.items()},
-                         {k: mx.nd.zeros(v.shape, ctx, dtype=v.dtype) for k, v in args.items()})
+                         {k: mx.nd.zeros(v.shape, ctx, dtype=v.dtype) for k, v in args.items()}, aux_states=states(symbol, args, ctx))
     outs = [o.asnumpy() for o in ex.forward(is_train=True)]
     ex.backward([mx.nd.array(np.cos(np.arange(o.size)).reshape(o.shape).astype(o.dtype), ctx, dtype=o.dtype) for o in outs])
     return outs + [g.asnumpy() for g in ex.grad_arrays]
@@ -64,9 +69,34 @@ def test_fused_equals_unfused_and_planned_equals_unplanned(network):
     symbol, shapes = network
     args = values(shapes, 3)
     plain = run(symbol, args, fuse=False, plan=False)
-    for how in ({"fuse": True, "plan": True}, {"fuse": False, "plan": True}):
+    for how in ({"fuse": True, "plan": True}, {"fuse": False, "plan": True}, {"mirror": True}):
         for want, got in zip(plain, run(symbol, args, **how)):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks())
+def test_fused_equals_numpy(network):
+    """Outputs against float64 node by node; gradients against differences of those along a random direction."""
+    symbol, shapes = network
+    args = values(shapes, 4)
+    wanted = numpy_outputs(symbol, args)
+    got = run(symbol, args)
+    for g, w in zip(got, wanted):
+        np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3)
+    heads = [np.cos(np.arange(o.size)).reshape(o.shape) for o in wanted]
+    names = [n for n in symbol.list_arguments()]
+    rng = np.random.default_rng(1)
+    direction = {k: rng.normal(size=v.shape) for k, v in args.items()}
+
+    def at(step):
+        outs = numpy_outputs(symbol, {k: v + step * direction[k] for k, v in args.items()})
+        return sum((o * h).sum() for o, h in zip(outs, heads))
+
+    slopes = [(at(e) - at(-e)) / (2 * e) for e in (1e-6, 1e-5)]
+    found = sum((g * direction[n]).sum() for n, g in zip(names, got[len(wanted):]))
+    if abs(slopes[0] - slopes[1]) < 1e-3 * max(1, abs(slopes[0])):  # no kink of relu in between
+        assert abs(found - slopes[0]) < 2e-2 * max(1.0, abs(slopes[0]), sum(np.abs(g).sum() for g in got[len(wanted):]))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
@@ -82,3 +112,47 @@ def test_an_output_that_is_an_input_is_not_overwritten_by_its_neighbour():
     a = sym.Variable("a")
     got = run(a + (a - a), {"a": np.ones((1, 2), "float32")}, fuse=False)
     np.testing.assert_allclose(got[1], np.cos(np.arange(2))[None], rtol=1e-6)
+
+
+def test_sums_end_a_run_and_what_they_spread_begins_one(ctx, rng):
+    a = sym.Variable("a")
+    y = sym.sum(sym.tanh(a * a), axis=1)
+    f = fuse(program(y, {"a": "write"}, a=(3, 4)))
+    assert [s.merged for s in f.steps[:f.n_forward]] == [3] and f.steps[f.n_forward].merged >= 3
+    args = {"a": rng.normal(size=(300, 400)).astype("float32")}
+    for got, want in zip(run(y, args, ctx), run(y, args, ctx, fuse=False)):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_fold_is_not_read_in_its_own_kernel():
+    a = sym.Variable("a")
+    f = fuse(program(sym.broadcast_mul(a, sym.sum(sym.exp(a), axis=1, keepdims=True)), {}, a=(3, 4)))
+    assert names(f) == ["fused(exp+sum)", "broadcast_mul"]
+
+
+def test_views_keep_their_shape_where_sizes_agree():
+    """(3,) and (3, 1) hold the same elements, and must not broadcast to (3, 3)."""
+    a = sym.Variable("a")
+    y = sym.sum(sym.tanh(a), axis=1)
+    args = {"a": np.arange(3, dtype="float32").reshape(3, 1)}
+    got = run(y, args)
+    np.testing.assert_allclose(got[0], np.tanh(args["a"][:, 0]), rtol=1e-6)
+    np.testing.assert_allclose(got[1][:, 0], np.cos(np.arange(3)) * (1 - np.tanh(args["a"][:, 0]) ** 2), rtol=1e-5)
+
+
+def test_batch_norm_hands_its_last_step_on_or_keeps_it():
+    a = sym.Variable("a")
+    y = sym.Activation(sym.BatchNorm(a, name="bn"), act_type="relu")
+    f = fuse(program(y, {}, a=(3, 4, 2)))
+    assert names(f) == ["BatchNorm", "fused(_normalise+Activation)"] and f.steps[0].reqs[0] == 0
+    f = fuse(program(sym.dot(sym.BatchNorm(a, name="bn"), a), {}, a=(3, 3)))
+    assert names(f) == ["BatchNorm", "dot"] and f.steps[0].reqs[0] == 1
+
+
+@pytest.mark.parametrize("shape, axis", [((4, 3, 5, 2), 1), ((6, 5), -1), ((2, 3, 4), 0)])
+@pytest.mark.parametrize("fix_gamma", [True, False])
+def test_split_batch_norm_agrees_to_the_bit(shape, axis, fix_gamma, rng):
+    y = sym.Activation(sym.BatchNorm(sym.Variable("a"), axis=axis, fix_gamma=fix_gamma, name="bn"), act_type="relu")
+    args = {n: rng.normal(size=s).astype("float32") for n, s in zip(y.list_arguments(), y.infer_shape(a=shape)[0])}
+    for got, want in zip(run(y, args), run(y, args, fuse=False)):
+        assert (got == want).all()
