@@ -26,7 +26,15 @@ CASES = [
     ("slice", [(5, 6)], {"begin": (4,), "end": (0,), "step": (-1,)}), ("Cast", [(7,)], {"dtype": "int32"}),
     ("BatchNorm", [(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}), ("Dropout", [(40, 50)], {}),
     ("take", [(6, 4), (5,)], {"mode": "wrap"}), ("_random_uniform", [], {"shape": (99,)}),
-    ("_random_normal", [], {"shape": (99,)}), ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
+    ("LRN", [(2, 7, 3, 3)], {"nsize": 3}), ("SVMOutput", [(4, 5), (4,)], {}), ("softmax_cross_entropy", [(4, 5), (4,)], {}),
+    ("LayerNorm", [(4, 33), (33,), (33,)], {}), ("LayerNorm", [(4, 5, 6), (5,), (5,)], {"axis": 1, "output_mean_var": True}),
+    ("GroupNorm", [(2, 4, 9), (2,), (2,)], {"num_groups": 2}), ("L2Normalization", [(2, 4, 9)], {"mode": "channel"}),
+    ("moments", [(2, 4, 9)], {"axes": (0, 2)}), ("LeakyReLU", [(2, 4, 9), (4,)], {"act_type": "prelu"}),
+    ("LeakyReLU", [(2, 4, 9)], {"act_type": "rrelu"}), ("IdentityAttachKLSparseReg", [(4, 5), (5,)], {}),
+    ("Deconvolution", [(2, 3, 5, 5), (3, 2, 3, 3), (2,)], {"kernel": (3, 3), "num_filter": 2, "no_bias": False}),
+    ("multi_sum_sq", [(4, 5), (7,)], {"num_arrays": 2}), ("all_finite", [(99,)], {}), ("_shuffle", [(9, 2)], {}),
+    ("_sample_multinomial", [(4, 5)], {"get_prob": True, "shape": (6,)}), ("_random_gamma", [], {"shape": (99,)}),
+    ("_random_poisson", [], {"shape": (99,)}), ("_random_normal", [], {"shape": (99,)}), ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
 ]
 launched = {}
 
@@ -77,7 +85,7 @@ def main(dtypes):
     for name, shapes, params in CASES:
         for dtype in dtypes if shapes else ["float32"]:
             visit(name, shapes, params, dtype)
-    assert len(props._gpu_modules) == 9, sorted(props._gpu_modules)
+    assert len(props._gpu_modules) == 11, sorted(props._gpu_modules)
     for (name, _, _), (fn, signature, constexprs) in launched.items():
         try:
             triton.compile(ASTSource(fn, signature, constexprs), target=GPUTarget("cuda", 90, 32))

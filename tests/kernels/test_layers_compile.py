@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 OPS = HERE.parents[1] / "kernels" / "ops"
-HELPERS = {"_window_size", "_place", "_word"}  # called by kernels, compiled with them
+HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale"}  # called by kernels, compiled with them
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -25,6 +25,6 @@ def test_compiles(dtype):
     assert not [r for r in rows if r["error"]]
     # triton_x.py files of other operators hold no kernels launched here; those imported must have launched all of theirs
     seen = {(r["module"], r["kernel"]) for r in rows}
-    for module in {m for m, _ in seen}:
+    for module in {m for m, _ in seen if (OPS / f"{m}.py").exists()}:  # the others are printed from bodies
         declared = set(re.findall(r"@triton\.jit\ndef (\w+)", (OPS / f"{module}.py").read_text())) - HELPERS
         assert declared == {k for m, k in seen if m == module}, module
