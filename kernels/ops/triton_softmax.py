@@ -81,6 +81,48 @@ def _backward(dy, y, dx, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.cons
 
 
 @triton.jit
+def softmax_rows(x, y, rows: tl.int64, N, scale, UNIT: tl.constexpr, LOG: tl.constexpr, ADD: tl.constexpr,
+                 WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # whole rows at once: read and written one time
+    N = N * UNIT
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    c = tl.arange(0, BC)
+    live = (r < rows)[:, None] & (c < N)[None, :]
+    at = r[:, None] * N + c[None, :]
+    v = tl.load(x + at, mask=live, other=0).to(WIDE) * scale
+    v = tl.where((c < N)[None, :], v, float("-inf"))
+    v = v - tl.max(v, axis=1, keep_dims=True)
+    e = tl.exp(v)
+    total = tl.sum(e, axis=1, keep_dims=True)
+    if LOG:
+        out = v - tl.log(total)
+    else:
+        out = e / total
+    if ADD:
+        out += tl.load(y + at, mask=live, other=0).to(WIDE)
+    tl.store(y + at, out.to(y.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def softmax_rows_gradient(dy, y, dx, rows: tl.int64, N, scale, UNIT: tl.constexpr, LOG: tl.constexpr,
+                          ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    N = N * UNIT
+    r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    c = tl.arange(0, BC)
+    live = (r < rows)[:, None] & (c < N)[None, :]
+    at = r[:, None] * N + c[None, :]
+    g = tl.load(dy + at, mask=live, other=0).to(WIDE)
+    v = tl.load(y + at, mask=live, other=0).to(WIDE)
+    if LOG:
+        out = (g - tl.exp(v) * tl.sum(g, axis=1, keep_dims=True)) * scale
+    else:
+        out = v * (g - tl.sum(g * v, axis=1, keep_dims=True)) * scale
+    if ADD:
+        out += tl.load(dx + at, mask=live, other=0).to(WIDE)
+    tl.store(dx + at, out.to(dx.dtype.element_ty), mask=live)
+
+
+@triton.jit
 def _count_labels(label, count, n, ignored, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, n, BLOCK):
@@ -122,6 +164,17 @@ def _blocks(rows: int, n: int) -> tuple[int, int]:
     return max(1, min(next_power_of_2(rows), budget)), columns
 
 
+_LONGEST = 1 << 14  # columns of a row that one program holds
+
+
+def _whole_rows(rows: int, n: int) -> dict[str, int]:
+    """Rows and columns of a program that holds whole rows, its warps, and what divides a row."""
+    columns = max(16, next_power_of_2(n))
+    height = max(1, min(next_power_of_2(rows), (1 << 17 if interpreting() else 1 << 11) // columns))
+    return {"BR": height, "BC": columns, "num_warps": 4 if columns <= 2048 else 8 if columns <= 8192 else 16,
+            "UNIT": 1 if n % 8 else 8}
+
+
 def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: float = 1.0, log: bool = False,
             length: Any = None, halves: bool = False, add: bool = False) -> None:
     """y = (or +=) softmax of scale · x seen as [outer, n, inner], along n; its logarithm with log.
@@ -129,6 +182,11 @@ def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: flo
     halves: every step is rounded to float16.
     """
     outer, n, inner = shape
+    if inner == 1 and 0 < n <= _LONGEST and length is None and not halves:
+        o = _whole_rows(outer, n)
+        launch(softmax_rows, (cdiv(outer, o["BR"]),), x, y, outer, n // o["UNIT"], float(scale), stream=run.stream, LOG=log,
+               ADD=add, WIDE=wide(x), **o)
+        return
     br, bc = _blocks(outer * inner, n)
     launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer * inner, n, inner,
            float(scale), stream=run.stream, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add, WIDE=wide(x),
@@ -139,6 +197,11 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
              add: bool) -> None:
     """dx = (or +=) the derivative by x of forward."""
     outer, n, inner = shape
+    if inner == 1 and 0 < n <= _LONGEST:
+        o = _whole_rows(outer, n)
+        launch(softmax_rows_gradient, (cdiv(outer, o["BR"]),), dy, y, dx, outer, n // o["UNIT"], float(scale),
+               stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), **o)
+        return
     br, bc = _blocks(outer * inner, n)
     launch(_backward, (cdiv(outer * inner, br),), dy, y, dx, outer * inner, n, inner, float(scale),
            stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), BR=br, BC=bc)

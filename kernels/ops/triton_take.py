@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, launch
+from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from .triton_copy import fill
 from .triton_gemm import wide
 
 
@@ -47,6 +50,47 @@ def _put(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int64, WRAP: 
     tl.store(dx + i, v.to(dx.dtype.element_ty), mask=live)
 
 
+@triton.jit
+def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
+    # where each number stands when sorted, equal ones in their order: how many come before it
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mine = _place(tl.load(index + j, mask=j < k, other=0), n, WRAP)
+    before = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, k, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        other = _place(tl.load(index + i, mask=i < k, other=0), n, WRAP)
+        earlier = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (i[None, :] < j[:, None]))
+        before += tl.sum((earlier & (i < k)[None, :]).to(tl.int32), axis=1)
+    tl.store(order + before, j, mask=j < k)
+    tl.store(numbers + before, mine, mask=j < k)
+
+
+@triton.jit
+def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr,
+                  BLOCK: tl.constexpr):
+    # the first of equal numbers adds up the slices of them all, in their order
+    at = tl.program_id(0) % k
+    outer = (tl.program_id(0) // k).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(numbers + at)
+    first = at == 0
+    if at > 0:
+        first = tl.load(numbers + at - 1) != mine
+    if first:
+        total = tl.zeros((BLOCK,), WIDE)
+        turn = at
+        more = True
+        while more:
+            j = tl.load(order + turn)
+            total += tl.load(dy + (outer * k + j) * inner + i, mask=i < inner, other=0).to(WIDE)
+            turn += 1
+            more = tl.load(numbers + turn, mask=turn < k, other=-1) == mine
+        to = dx + (outer * n + mine) * inner + i
+        if ADD:
+            total += tl.load(to, mask=i < inner, other=0).to(WIDE)
+        tl.store(to, total.to(dx.dtype.element_ty), mask=i < inner)
+
+
 def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: Any, *, wrap: bool, add: bool) -> None:
     """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k numbers of index."""
     outer, n, inner = rows
@@ -56,9 +100,24 @@ def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: An
            BLOCK=block)
 
 
-def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool) -> None:
-    """dx [outer, n, inner] = (or +=) the sum of the slices of dy whose number it is."""
+def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,
+        by_order: bool | None = None) -> None:
+    """dx [outer, n, inner] = (or +=) the sum of the slices of dy whose number it is, always in the same order.
+
+    by_order: whether the numbers are sorted first, so that only slices with a number are visited; None: as is best.
+    """
     outer, n, inner = rows
+    if by_order if by_order is not None else not interpreting():
+        if not add:
+            fill(run, dx, 0)
+        if k and outer * inner:
+            order, numbers = run.space((k,), np.dtype("int32")), run.space((k,), np.dtype("int64"))
+            block = min(128, max(16, next_power_of_2(k)))
+            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
+            block = min(1024, max(16, next_power_of_2(inner)))
+            launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner, stream=run.stream,
+                   ADD=add, WIDE=wide(dx), BLOCK=block)
+        return
     total = outer * n * inner
     block = block_for(total)
     launch(_put, (cdiv(total, block),), dy, index, dx, total, n, k, inner, stream=run.stream, WRAP=wrap, ADD=add,

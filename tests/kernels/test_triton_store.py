@@ -1,0 +1,115 @@
+"""The artefact store and the compilers' pool: what a key covers, damage, time limits, what one failure leaves whole."""
+
+import os
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+from tritium.errors import OperatorError
+from tritium.kernels import triton_compile, triton_job, triton_store
+from tritium.kernels.triton_compile import build, prepare, run_pool
+from tritium.kernels.triton_job import Job
+from tritium.kernels.triton_kernel import Name
+
+SOURCE = """@triton.jit
+def small(x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+"""
+JOB = Job(SOURCE, "small", {"x": "*fp32", "n": "i32"}, {"BLOCK": 64})
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path))
+    getattr(triton_job.toolchain, "cache_clear", int)()
+    yield tmp_path
+    getattr(triton_job.toolchain, "cache_clear", int)()
+
+
+def facts(name="small"):
+    return triton_store.CompiledKernel(name, 90, 16, 0, 0, 0, 0, 4, (triton_store.Access("load", 128, False),), True, 0, 0,
+                                       parameters=(("x", "*fp32"),), scratch=(128, 64))
+
+
+def test_a_key_covers_everything_the_code_depends_on(cache):
+    others = [replace(JOB, source=SOURCE + "\n"), replace(JOB, name="other"), replace(JOB, signature={"x": "*fp16", "n": "i32"}),
+              replace(JOB, constexprs={"BLOCK": 128}), replace(JOB, constexprs={"BLOCK": Name("float32")}),
+              replace(JOB, target=80), replace(JOB, align16=()), replace(JOB, num_warps=8), replace(JOB, num_stages=2)]
+    digests = [JOB.digest(), *(o.digest() for o in others)]
+    assert len(set(digests)) == len(digests)
+    assert replace(JOB, align16=("x",)).digest() == JOB.digest() == replace(JOB).digest()
+
+
+def test_a_key_covers_the_compilers(cache, monkeypatch):
+    here = JOB.digest()
+    monkeypatch.setattr(triton_job, "toolchain", lambda: ("9.9", "ptxas 1"))
+    assert JOB.digest() != here
+
+
+def test_kept_and_found(cache):
+    assert triton_store.find("ab12") is None
+    assert triton_store.keep("ab12", facts(), b"code")
+    assert triton_store.find("ab12") == (facts(), b"code")
+    assert triton_store.usage()[0] == 1 and triton_store.usage()[1] > 4
+    assert triton_store.clear() == 1 and triton_store.find("ab12") is None
+
+
+@pytest.mark.parametrize("suffix, damage", [(".cubin", b"cod"), (".json", b"{"), (".json", b"[]"), (".json", b"{}")])
+def test_what_is_damaged_is_absent(cache, suffix, damage):
+    triton_store.keep("ab12", facts(), b"code")
+    (triton_store.folder() / "ab" / f"ab12{suffix}").write_bytes(damage)
+    assert triton_store.find("ab12") is None
+    triton_store.keep("ab12", facts(), b"code")
+    assert triton_store.find("ab12") == (facts(), b"code")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "file"))
+    assert not triton_store.keep("ab12", facts(), b"code")
+    assert triton_store.find("ab12") is None
+
+
+def test_prepare_compiles_each_once(cache):
+    pytest.importorskip("triton")
+    broken = replace(JOB, source=SOURCE.replace("tl.load", "tl.lode"))
+    outcomes = dict(build([JOB, broken, JOB]))
+    assert outcomes[0] == outcomes[2] and outcomes[0].parameters == (("x", "*fp32"), ("n", "i32"))
+    assert isinstance(outcomes[1], OperatorError) and "small: does not compile for sm_90" in str(outcomes[1])
+    assert prepare([JOB]) == 0  # nor is a compiler started
+    with pytest.raises(OperatorError, match="small: does not compile"):
+        prepare([JOB, broken])
+
+
+def test_the_pool(tmp_path):
+    def work(job):
+        if job == "late":
+            time.sleep(60)
+        if job == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"said": job}
+
+    answers = {}
+    run_pool(["a", "late", "dies", "b"], work, 2, 0.5, lambda i, reply: answers.__setitem__(i, reply))
+    assert answers[0] == {"said": "a"} and answers[3] == {"said": "b"}
+    assert answers[1] == {"error": "the compiler took more than 0.5 s", "late": True}
+    assert answers[2] == {"error": "the compiler ended with status 9"}
+
+
+def test_leaving_early_stops_the_compilers(cache, monkeypatch):
+    stopped = []
+
+    def children(jobs, timeout, workers):
+        try:
+            for i in range(len(jobs)):
+                yield i, {"error": "none"}
+        finally:
+            stopped.append(True)
+
+    monkeypatch.setattr(triton_compile, "_children", children)
+    jobs = build([JOB, replace(JOB, num_warps=8)])
+    next(jobs)
+    jobs.close()
+    assert stopped == [True]
