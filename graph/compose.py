@@ -114,7 +114,7 @@ def _parse(op: Op, params: Mapping[str, Any], n_inputs: int) -> tuple[Params, di
         given["num_args"] = n_inputs
     parsed = op.parse(given)
     texts = {k: format_value(v) for k, v in given.items()
-             if v is not None and (k in parsed or k in IGNORED or k.startswith("__"))}
+             if k in parsed or k in IGNORED or k.startswith("__")}
     return parsed, texts
 
 

@@ -381,7 +381,7 @@ class _Printer:
 
 def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
     """Two merged axes, (rows, last): reductions run over the second."""
-    rank = max(len(s) for s in shapes)
+    rank = max(1, *(len(s) for s in shapes))  # one element is a row of one
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     last = max(s[-1] for s in padded)
     lead = merge([s[:-1] for s in padded])
