@@ -12,7 +12,8 @@ from tritium.kernels.special import erf, select
 F64 = np.dtype("float64")
 RANGE = {"log": (0.2, 3), "log2": (0.2, 3), "log10": (0.2, 3), "log1p": (-0.5, 3), "sqrt": (0.2, 3), "rsqrt": (0.2, 3),
          "cbrt": (0.2, 3), "arcsin": (-0.9, 0.9), "arccos": (-0.9, 0.9), "arctanh": (-0.9, 0.9), "arccosh": (1.2, 3),
-         "pow": (0.3, 3), "div": (0.3, 3), "mod": (0.3, 3), "reciprocal": (0.3, 3), "tan": (-1.2, 1.2), "erfinv": (-0.9, 0.9), "gamma": (0.3, 3), "gammaln": (0.3, 3), "digamma": (0.3, 3)}
+         "pow": (0.3, 3), "div": (0.3, 3), "mod": (0.3, 3), "reciprocal": (0.3, 3), "tan": (-1.2, 1.2),
+         "erfinv": (-0.9, 0.9), "gamma": (0.3, 3), "gammaln": (0.3, 3), "digamma": (0.3, 3)}
 
 
 def run(roots, arrays):
