@@ -70,6 +70,7 @@ _ALIASES = {
     "storage": "engine.storage",
     "profiler": "engine.profiler",
     "lang": "kernels.lang",
+    "operator": "ndarray.custom",
 }
 for _name, _target in _ALIASES.items():
     globals()[_name] = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
