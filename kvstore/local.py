@@ -70,7 +70,8 @@ class LocalKVStore(KVStore):
             return
         if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's: it takes all keys in one update
             sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)
-            self._updater([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
+            together: Any = self._updater
+            together([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
             return
         for k, arrays in todo:
             stored = self._values[k]

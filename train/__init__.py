@@ -2,8 +2,8 @@
 
 from . import callback, initializer, lr_scheduler, metric, model, module, monitor, optimizer
 from .base_module import BaseModule
-from .executor_group import ExecutorGroup
 from .checkpoint import BatchEndParam
+from .executor_group import ExecutorGroup
 from .module import Module
 from .monitor import Monitor
 

@@ -34,7 +34,7 @@ class NotImplementedForSymbol(MXNetError):
                          f"{f' Use {alias} on the array.' if alias else ''}")
 
 
-class classproperty:  # noqa: N801  # as MXNet calls it
+class classproperty:  # as MXNet calls it
     """A property of a class."""
 
     def __init__(self, fget: Any):

@@ -15,8 +15,8 @@ from ..errors import MXNetError, ParameterError, ShapeError
 from ..io import DataBatch
 from ..ndarray import NDArray, array, save
 from . import metric as metrics
-from .initializer import Uniform
 from .checkpoint import BatchEndParam, split_params
+from .initializer import Uniform
 
 SGD_DEFAULTS = (("learning_rate", 0.01),)
 

@@ -259,7 +259,7 @@ class _Loaded(BucketingModule):
 
     def bind(self, *args: Any, **kwargs: Any) -> None:
         super().bind(*args, **kwargs)
-        self.__class__ = BucketingModule
+        self.__class__ = BucketingModule  # type: ignore[assignment]
         self.set_params(*self.given)
 
 

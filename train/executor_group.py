@@ -115,7 +115,7 @@ class ExecutorGroup:
         if shared is not None:
             return shared.reshape(partial_shaping=True, allow_up_sizing=True, **shapes)
         types = {d.name: np.dtype(d.dtype) for d in described}
-        lent = self._shared.execs[i] if self._shared is not None else None
+        lent: Any = self._shared.execs[i] if self._shared is not None else None
         made = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=lent,
                                        shared_arg_names=self.param_names if lent is not None else None, **shapes)
         for name in self.param_names if lent is not None else ():

@@ -38,7 +38,7 @@ class FeedForward:
                  arg_params: Mapping[str, NDArray] | None = None, aux_params: Mapping[str, NDArray] | None = None,
                  allow_extra_params: bool = False, begin_epoch: int = 0, **kwargs: Any):
         self.sym_gen = symbol if callable(symbol) and not hasattr(symbol, "list_arguments") else None
-        self.symbol = None if self.sym_gen else symbol
+        self.symbol: Any = None if self.sym_gen else symbol
         self.ctx = [cpu()] if ctx is None else [ctx] if isinstance(ctx, Context) else list(ctx)
         self.num_epoch, self.epoch_size, self.begin_epoch = num_epoch, epoch_size, begin_epoch
         self.optimizer = optimizer
@@ -101,7 +101,8 @@ class FeedForward:
         """The parameters that the network has. Raises ParameterError for others, unless allow_extra_params."""
         assert self.symbol is not None
         found = []
-        for given, own in ((self.arg_params, self.symbol.list_arguments()), (self.aux_params, self.symbol.list_auxiliary_states())):
+        names = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
+        for given, own in zip((self.arg_params, self.aux_params), names):
             extra = [n for n in given or () if n not in own]
             if extra and not self.allow_extra_params:
                 raise ParameterError(f"FeedForward: the network has no parameter {extra[0]!r}. "

@@ -116,7 +116,7 @@ class EvalMetric:
         def run(_: Any) -> None:
             if self._failure is None:
                 try:
-                    self._count(*([host(a) if isinstance(a, NDArray) else a for a in part] for part in (labels, preds)), number)
+                    self._count(_there(labels), _there(preds), number)
                 except Exception as e:  # kept for whoever reads the value; the next batches are not counted
                     self._failure = e
 
@@ -317,6 +317,11 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
 
 def _host(x: Any) -> np.ndarray:
     return x.asnumpy() if hasattr(x, "asnumpy") else np.asarray(x)
+
+
+def _there(arrays: Sequence[Any]) -> list[Any]:
+    """Host values of arrays, inside an engine function that reads them."""
+    return [host(a) if isinstance(a, NDArray) else a for a in arrays]
 
 
 def _pairs(got: tuple[Any, Any]) -> list[tuple[str, float]]:

@@ -16,8 +16,6 @@ from ..errors import FileError, MXNetError, ParameterError, nearest
 from ..ndarray import NDArray, array, zeros
 from . import optimizer as opt
 from .base_module import SGD_DEFAULTS, BaseModule
-from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions
-from .initializer import InitDesc, Uniform
 from .checkpoint import (
     create_kvstore,
     initialize_kvstore,
@@ -26,6 +24,8 @@ from .checkpoint import (
     update_params,
     update_params_on_kvstore,
 )
+from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions
+from .initializer import InitDesc, Uniform
 
 __all__ = ["BaseModule", "Module"]
 

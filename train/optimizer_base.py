@@ -199,7 +199,7 @@ class Optimizer:
         self.num_update = max(self.num_update, count)
         return count
 
-    def _common(self, index: Index) -> dict[str, float]:
+    def _common(self, index: Index) -> dict[str, Any]:
         """What every update operator takes: counts the update, then lr, wd, rescale_grad, clip_gradient (-1: none)."""
         self._update_count(index)
         return {

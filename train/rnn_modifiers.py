@@ -104,9 +104,12 @@ class BidirectionalCell(BaseRNNCell):
         n = len(left.state_info)
         forth, l_states = left.unroll(length, steps, states[:n], layout, False)
         back, r_states = right.unroll(length, steps[::-1], states[n:], layout, False)
-        outputs = [symbol.Concat(f, b, dim=1, name=f"{self._output_prefix}t{i}")
-                   for i, (f, b) in enumerate(zip(forth, reversed(back)))]
-        return (merged(outputs, layout) if merge_outputs else outputs), [*l_states, *r_states]
+        after = [l_states, r_states]  # in pairs, as MXNet gives them
+        if merge_outputs:
+            both = (merged(steps, layout) for steps in (forth, back[::-1]))
+            return symbol.Concat(*both, dim=2, name=f"{self._output_prefix}out"), after
+        return [symbol.Concat(f, b, dim=1, name=f"{self._output_prefix}t{i}")
+                for i, (f, b) in enumerate(zip(forth, reversed(back)))], after
 
 
 class DropoutCell(BaseRNNCell):

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import engine
 from .. import ndarray as nd
-from ..context import Context, cpu, current_context, gpu
+from ..context import Context, current_context
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray, array
 
@@ -127,9 +127,10 @@ def assert_almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float |
     error[x == y] = 0
     worst = np.unravel_index(np.argmax(error), error.shape)
     bad = np.argwhere(error > 1)[: mismatches[1]]
-    listed = "\n".join(f"  {tuple(int(k) for k in i)}: {x[tuple(i)]!r} {y[tuple(i)]!r}" for i in bad[: mismatches[0]])
-    raise AssertionError(f"{names[0]} and {names[1]} differ: error {error[worst]:.6g} of the tolerance (rtol={r:g}, atol={t:g}), "
-                         f"most at {tuple(int(k) for k in worst)}: {x[worst]!r} {y[worst]!r}; "
+    listed = "\n".join(f"  {tuple(int(k) for k in i)}: {float(x[tuple(i)])!r} {float(y[tuple(i)])!r}" for i in bad[: mismatches[0]])
+    raise AssertionError(f"{names[0]} and {names[1]} differ: error {error[worst]:.6g} of the tolerance (rtol={r:g}, "
+                         f"atol={t:g}), "
+                         f"most at {tuple(int(k) for k in worst)}: {float(x[worst])!r} {float(y[worst])!r}; "
                          f"{int((error > 1).sum())} of {error.size} elements.\n{listed}")
 
 
@@ -216,7 +217,7 @@ def check_symbolic_backward(sym: Any, location: Any, out_grads: Any, expected: A
     names = sym.list_arguments()
     where = _location(sym, location, ctx, dtype)
     wanted = dict(expected) if isinstance(expected, Mapping) else dict(zip(names, expected))
-    reqs = ({n: grad_req for n in names} if isinstance(grad_req, str) else
+    reqs = (dict.fromkeys(names, grad_req) if isinstance(grad_req, str) else
             dict(zip(names, grad_req)) if isinstance(grad_req, (list, tuple)) else dict(grad_req))
     begin = {n: np.random.normal(size=where[n].shape).astype(np.dtype(where[n].dtype)) for n in wanted}
     grads = {n: array(b, ctx=ctx, dtype=b.dtype) for n, b in begin.items()}

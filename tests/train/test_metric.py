@@ -1,11 +1,14 @@
 """Metrics. Oracle: the values MXNet 1.9.1 gave (golden), and hand-counted cases."""
 
+import copy
 import json
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tritium as mx
 from tritium.errors import ParameterError, ShapeError
 from tritium.train import metric
 
@@ -142,3 +145,55 @@ def test_a_nan_in_the_predictions_is_noticed(name):
 def test_errors_say_what_is_wrong(make, text):
     with pytest.raises((ParameterError, ShapeError), match=text):
         make()
+
+
+# ---- updates are queued ---------------------------------------------------------------------------------------------
+def held_back():
+    """(event, array): an array whose values come only once the event is set."""
+    gate, a = threading.Event(), mx.nd.array([[0.1, 0.9], [0.8, 0.2]])
+    mx.engine.current().push_sync(lambda _: gate.wait(30), mx.cpu(), [], [a._chunk.var], name="held back")
+    return gate, a
+
+
+@pytest.mark.parametrize("name", ["acc", "ce", "f1", "mcc", "pcc", "top_k_accuracy", "perplexity", "nll_loss"])
+def test_an_update_does_not_wait(name):
+    if isinstance(mx.engine.current(), mx.engine.NaiveEngine):
+        pytest.skip("the naive engine runs everything at once")
+    gate, pred = held_back()
+    m = metric.create(name)
+    m.update([mx.nd.array([1, 0])], [pred])  # would never return if it waited
+    gate.set()
+    want = metric.create(name)
+    want.update([np.array([1, 0])], [pred.asnumpy()])
+    assert m.get() == want.get() and m.num_inst == want.num_inst
+
+
+def test_what_is_queued_is_not_lost_by_a_reset():
+    m = metric.create("acc")
+    m.update([mx.nd.array([1])], [mx.nd.array([[0.1, 0.9]])])
+    m.reset_local()
+    assert m.num_inst == 0 and m.global_num_inst == 1
+    m.update([mx.nd.array([1])], [mx.nd.array([[0.1, 0.9]])])
+    m.reset()
+    assert m.global_num_inst == 0
+
+
+def test_an_error_in_a_queued_update_comes_with_the_value_and_once():
+    m = metric.create("ce")
+    m.update([mx.nd.array([7])], [mx.nd.array([[0.1, 0.9]])])
+    with pytest.raises(ParameterError, match="a label is no class"):
+        m.get()
+    m.update([mx.nd.array([1])], [mx.nd.array([[0.5, 0.5]])])
+    assert m.get()[1] == pytest.approx(np.log(2))
+
+
+def test_a_metric_of_ones_own_sees_its_sums():
+    class Mine(metric.EvalMetric):
+        def update(self, labels, preds):
+            self.sum_metric += float(preds[0].asnumpy().sum())
+            self.num_inst += 1
+
+    m = Mine("mine")
+    m.update([], [mx.nd.array([1.0, 2.0])])
+    assert m.get() == ("mine", 3.0)
+    assert copy.deepcopy(m).get() == ("mine", 3.0)

@@ -1,0 +1,95 @@
+"""BucketingModule: one set of parameters through networks of several lengths. Oracle: one Module, or NumPy."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import MXNetError, ParameterError
+
+HIDDEN = 5
+
+
+def network(length):
+    """The mean over time of a fully connected layer: any length, one set of parameters."""
+    x = mx.sym.Reshape(mx.sym.Variable("data"), shape=(-1, 3))
+    x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=HIDDEN, name="fc"), act_type="tanh")
+    x = mx.sym.mean(mx.sym.Reshape(x, shape=(-1, length, HIDDEN)), axis=1)
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=2, name="out"), name="softmax"), ("data",), ("softmax_label",)
+
+
+def batch(length, rng, n=4):
+    data, label = rng.normal(size=(n, length, 3)).astype("f"), rng.integers(0, 2, n).astype("f")
+    shapes = [mx.io.DataDesc("data", data.shape)], [mx.io.DataDesc("softmax_label", label.shape)]
+    return mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(label)], bucket_key=length, provide_data=shapes[0],
+                           provide_label=shapes[1])
+
+
+def ready(rng, **settings):
+    module = mx.mod.BucketingModule(network, default_bucket_key=6, **settings)
+    first = batch(6, rng)
+    module.bind(first.provide_data, first.provide_label)
+    mx.random.seed(0)
+    module.init_params(mx.init.Xavier())
+    return module
+
+
+def test_all_buckets_train_the_same_weights(rng):
+    """Against a Module per step, which takes over the weights of the step before."""
+    module = ready(rng)
+    module.init_optimizer(optimizer_params={"learning_rate": 0.5})
+    params = {k: v.asnumpy() for k, v in module.get_params()[0].items()}
+    for length in (2, 6, 3, 2, 6):
+        given = batch(length, rng)
+        module.forward_backward(given)
+        module.update()
+        symbol, data, label = network(length)
+        plain = mx.mod.Module(symbol, data, label)
+        plain.bind(given.provide_data, given.provide_label)
+        plain.set_params({k: mx.nd.array(v) for k, v in params.items()}, {})
+        plain.init_optimizer(optimizer_params={"learning_rate": 0.5})
+        plain.forward_backward(given)
+        plain.update()
+        params = {k: v.asnumpy() for k, v in plain.get_params()[0].items()}
+        for name, value in module.get_params()[0].items():
+            np.testing.assert_allclose(value.asnumpy(), params[name], rtol=1e-5, atol=1e-6)
+
+
+def test_buckets_share_arrays_and_memory(rng):
+    module = ready(rng)
+    for length in (2, 6, 3):
+        module.forward(batch(length, rng), is_train=True)
+        module.backward()
+    first, *others = (m._exec_group.execs[0] for m in module._buckets.values())
+    for other in others:
+        assert other.arg_dict["fc_weight"] is first.arg_dict["fc_weight"]
+        assert other.grad_dict["fc_weight"] is first.grad_dict["fc_weight"]
+        assert other.pool is first.pool
+
+
+def test_prepare_stays_in_the_bucket(rng):
+    module = ready(rng)
+    module.prepare(batch(3, rng))
+    assert set(module._buckets) == {6, 3} and module._curr_bucket_key == 6
+
+
+def test_a_checkpoint_comes_back(rng, tmp_path):
+    module = ready(rng)
+    given = batch(3, rng)
+    module.forward(given, is_train=False)
+    want = module.get_outputs()[0].asnumpy()
+    module.save_checkpoint(str(tmp_path / "net"), 4)
+    again = mx.mod.BucketingModule.load(str(tmp_path / "net"), 4, network, default_bucket_key=6)
+    first = batch(6, rng)
+    again.bind(first.provide_data, first.provide_label, for_training=False)
+    again.forward(given, is_train=False)
+    assert np.array_equal(again.get_outputs()[0].asnumpy(), want)
+
+
+def test_errors_say_what_is_wrong(rng):
+    with pytest.raises(ParameterError, match="BucketingModule: default_bucket_key is missing"):
+        mx.mod.BucketingModule(network)
+    module = mx.mod.BucketingModule(network, 6)
+    with pytest.raises(MXNetError, match=r"BucketingModule.forward: the module has no arrays yet. Call bind"):
+        module.forward(batch(2, rng))
+    with pytest.raises(MXNetError, match="there are no arrays yet"):
+        _ = module.data_shapes
+    assert module.output_names == ["softmax_output"] and module.data_names == ["data"]

@@ -1,0 +1,47 @@
+"""`import mxnet` inside a process: each case in an interpreter of its own, so that nothing leaks into the other tests."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import sys
+import mxnet as mx
+from mxnet import nd
+from mxnet.io import NDArrayIter
+from mxnet.module.base_module import BaseModule
+import mxnet.ndarray.ndarray
+import tritium
+assert mx is tritium and nd is tritium.nd and BaseModule is tritium.mod.BaseModule and NDArrayIter is tritium.io.NDArrayIter
+assert mx.ndarray.__spec__.name == "tritium.ndarray" and mx.nd.NDArray is mxnet.ndarray.ndarray.NDArray
+try:
+    import mxnet.no_such_thing
+except ModuleNotFoundError:
+    print("ran", __name__, sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("how", ["file", "module"])
+def test_an_old_script_runs_unedited(how, tmp_path):
+    (tmp_path / "old_script.py").write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("")
+    (tmp_path / "old_script.py").write_text("import beside\n" + SCRIPT)
+    what = ["-m", "old_script"] if how == "module" else [str(tmp_path / "old_script.py")]
+    done = subprocess.run([sys.executable, "-m", "tritium", "run", *what, "--lr", "3", "-x"], cwd=tmp_path, capture_output=True,
+                          text=True, timeout=120)
+    assert done.stdout == "ran __main__ ['--lr', '3', '-x']\n", done.stderr
+
+
+def test_an_error_and_an_exit_code_get_through(tmp_path):
+    (tmp_path / "s.py").write_text("import mxnet\nraise SystemExit(7)")
+    assert subprocess.run([sys.executable, "-m", "tritium", "run", str(tmp_path / "s.py")], timeout=120).returncode == 7
+    done = subprocess.run([sys.executable, "-m", "tritium", "run", "nowhere.py"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "nowhere.py is no file" in done.stderr
+
+
+def test_mxnet_itself_is_not_replaced():
+    code = ("import sys, types; sys.modules['mxnet'] = types.ModuleType('mxnet'); import tritium\n"
+            "try:\n    tritium.install_as_mxnet()\nexcept tritium.MXNetError as e:\n    print(e)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "mxnet is imported already. Call this before anything imports it." in done.stdout, done.stderr

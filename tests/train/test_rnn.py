@@ -1,0 +1,169 @@
+"""Recurrent cells. Oracle: the recurrences in NumPy, float64, step by step; sums that MXNet 1.9.1 computed for shapes of use."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import MXNetError, ParameterError
+
+N, T, I, H = 2, 4, 3, 5
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm(x, p, prefix, h, c):
+    gates = x @ p[f"{prefix}i2h_weight"].T + p[f"{prefix}i2h_bias"] + h @ p[f"{prefix}h2h_weight"].T + p[f"{prefix}h2h_bias"]
+    i, f, new, o = np.split(gates, 4, axis=1)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(new)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def gru(x, p, prefix, h):
+    a = np.split(x @ p[f"{prefix}i2h_weight"].T + p[f"{prefix}i2h_bias"], 3, axis=1)
+    b = np.split(h @ p[f"{prefix}h2h_weight"].T + p[f"{prefix}h2h_bias"], 3, axis=1)
+    r, z = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+    return (1 - z) * np.tanh(a[2] + r * b[2]) + z * h
+
+
+def walk(kind, x, p, prefix, size=H):
+    h = c = np.zeros((len(x), size))
+    found = []
+    for t in range(x.shape[1]):
+        if kind == "lstm":
+            h, c = lstm(x[:, t], p, prefix, h, c)
+        elif kind == "gru":
+            h = gru(x[:, t], p, prefix, h)
+        else:
+            h = np.tanh(x[:, t] @ p[f"{prefix}i2h_weight"].T + p[f"{prefix}i2h_bias"]
+                        + h @ p[f"{prefix}h2h_weight"].T + p[f"{prefix}h2h_bias"])
+        found.append(h)
+    return np.stack(found, axis=1)
+
+
+def run(cell, rng, ctx=None, data=None, layout="NTC", length=T):
+    """(outputs, arguments) of a cell unrolled over random arguments."""
+    out, _ = cell.unroll(length, mx.sym.Variable("data"), layout=layout, merge_outputs=True)
+    shape = (N, length, I) if layout == "NTC" else (length, N, I)
+    executor = out.simple_bind(ctx or mx.cpu(), grad_req="write", data=shape)
+    for name, a in executor.arg_dict.items():
+        a[:] = data if name == "data" and data is not None else rng.normal(0, 0.5, a.shape)
+    executor.forward(is_train=False)
+    return executor.outputs[0].asnumpy(), {k: v.asnumpy().astype("f8") for k, v in executor.arg_dict.items()}
+
+
+@pytest.mark.parametrize("kind, make", [("lstm", mx.rnn.LSTMCell), ("gru", mx.rnn.GRUCell), ("rnn", mx.rnn.RNNCell)])
+@pytest.mark.parametrize("layout", ["NTC", "TNC"])
+def test_cells_follow_their_recurrence(kind, make, layout, rng, ctx):
+    got, p = run(make(H, prefix="a_"), rng, ctx, layout=layout)
+    x = p["data"] if layout == "NTC" else p["data"].swapaxes(0, 1)
+    want = walk(kind, x, p, "a_")
+    np.testing.assert_allclose(got, want if layout == "NTC" else want.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_one_step_and_a_list_of_steps(rng):
+    cell = mx.rnn.LSTMCell(H, prefix="a_")
+    got, p = run(cell, rng, length=1)
+    np.testing.assert_allclose(got, walk("lstm", p["data"], p, "a_"), rtol=1e-4, atol=1e-5)
+    steps = [mx.sym.Variable(f"t{t}") for t in range(3)]
+    outputs, states = cell.unroll(3, steps)
+    assert [o.list_outputs()[0] for o in outputs] == [f"a_t{t}_out_output" for t in range(3)] and len(states) == 2
+    with pytest.raises(ParameterError, match="unroll: 3 inputs for 4 steps"):
+        cell.unroll(4, steps)
+
+
+def test_both_directions(rng):
+    got, p = run(mx.rnn.BidirectionalCell(mx.rnn.LSTMCell(H, prefix="l_"), mx.rnn.GRUCell(H, prefix="r_")), rng)
+    back = walk("gru", p["data"][:, ::-1], p, "r_")[:, ::-1]
+    np.testing.assert_allclose(got, np.concatenate([walk("lstm", p["data"], p, "l_"), back], 2), rtol=1e-4, atol=1e-5)
+
+
+def test_stack_with_dropout_and_residual(rng):
+    stack = mx.rnn.SequentialRNNCell()
+    stack.add(mx.rnn.LSTMCell(I, prefix="a_"))
+    stack.add(mx.rnn.DropoutCell(0.5))
+    stack.add(mx.rnn.ResidualCell(mx.rnn.GRUCell(I, prefix="b_")))
+    got, p = run(stack, rng)
+    below = walk("lstm", p["data"], p, "a_", I)
+    np.testing.assert_allclose(got, walk("gru", below, p, "b_", I) + below, rtol=1e-4, atol=1e-5)
+
+
+def test_zoneout_keeps_what_it_drops(rng):
+    """Of every output, in training: either the cell's, or the one before; about half each."""
+    cell = mx.rnn.ZoneoutCell(mx.rnn.RNNCell(200, prefix="a_"), zoneout_outputs=0.5)
+    out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
+    executor = out.simple_bind(mx.cpu(), data=(N, 2, I))
+    for a in executor.arg_dict.values():
+        a[:] = rng.normal(0, 1, a.shape)
+    mx.random.seed(1)
+    first = executor.forward(is_train=True)[0].asnumpy()[:, 0]
+    assert 0.3 < (first == 0).mean() < 0.7  # before the first step there were zeros
+
+
+def test_the_fused_vector_holds_the_cells_weights(rng):
+    fused = mx.rnn.FusedRNNCell(H, num_layers=2, mode="gru", bidirectional=True, prefix="f_")
+    size = 2 * 3 * H * (I + H + 2) + 2 * 3 * H * (2 * H + H + 2)
+    vector = rng.normal(0, 0.3, size).astype("f")
+    parts = fused.unpack_weights({"f_parameters": mx.nd.array(vector), "other": mx.nd.ones(1)})
+    assert np.array_equal(parts["f_l0_i2h_r_weight"].asnumpy(), vector[: H * I].reshape(H, I))
+    assert np.array_equal(parts["f_r1_h2h_o_bias"].asnumpy(), vector[-H:])
+    assert np.array_equal(fused.pack_weights(parts)["f_parameters"].asnumpy(), vector)
+    cells = fused.unfuse()
+    own = cells.pack_weights(parts)
+    _, p = run(cells, rng)
+    assert {k: v.shape for k, v in own.items() if k != "other"} == {k: v.shape for k, v in p.items() if k != "data"}
+    with pytest.raises(ParameterError, match="7 parameters do not fit 2 layers of 5 gru cells"):
+        fused.unpack_weights({"f_parameters": mx.nd.ones(7)})
+
+
+def test_checkpoints_hold_single_gates(rng, tmp_path):
+    cell = mx.rnn.LSTMCell(H)
+    out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
+    args = {"lstm_i2h_weight": mx.nd.array(rng.normal(size=(4 * H, I))), "lstm_i2h_bias": mx.nd.array(rng.normal(size=4 * H)),
+            "lstm_h2h_weight": mx.nd.array(rng.normal(size=(4 * H, H))), "lstm_h2h_bias": mx.nd.array(rng.normal(size=4 * H))}
+    mx.rnn.do_rnn_checkpoint(cell, str(tmp_path / "r"))(2, out, args, {})
+    raw = mx.nd.load(str(tmp_path / "r-0003.params"))
+    assert np.array_equal(raw["arg:lstm_i2h_f_weight"].asnumpy(), args["lstm_i2h_weight"].asnumpy()[H : 2 * H])
+    _, again, _ = mx.rnn.load_rnn_checkpoint(cell, str(tmp_path / "r"), 3)
+    assert all(np.array_equal(again[k].asnumpy(), v.asnumpy()) for k, v in args.items()) and len(again) == 4
+
+
+def test_forget_gates_begin_open():
+    cell = mx.rnn.LSTMCell(2, forget_bias=3.0)
+    module = mx.mod.Module(cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)[0], label_names=None)
+    module.bind([("data", (1, 2, 2))])
+    module.init_params()
+    assert module.get_params()[0]["lstm_i2h_bias"].asnumpy().tolist() == [0, 0, 3, 3, 0, 0, 0, 0]
+
+
+def test_first_states_may_be_fed():
+    states = mx.rnn.LSTMCell(H).begin_state(mx.sym.Variable)
+    assert [s.name for s in states] == ["lstm_begin_state_0", "lstm_begin_state_1"]
+    modified = mx.rnn.LSTMCell(H)
+    mx.rnn.ResidualCell(modified)
+    with pytest.raises(MXNetError, match="the cell is part of a modifier cell"):
+        modified.begin_state()
+
+
+def test_sentences():
+    coded, vocab = mx.rnn.encode_sentences([["a", "b"], ["b", "c"]], invalid_label=0, start_label=0)
+    assert coded == [[1, 2], [2, 3]] and vocab == {"\n": 0, "a": 1, "b": 2, "c": 3}
+    assert mx.rnn.encode_sentences([["a", "z"]], vocab, unknown_token="c")[0] == [[1, 3]]
+    with pytest.raises(ParameterError, match="'z' is not in the vocabulary"):
+        mx.rnn.encode_sentences([["z"]], vocab)
+
+
+@pytest.mark.parametrize("layout", ["NT", "TN"])
+def test_buckets_of_sentences(layout):
+    sentences = [[1, 2, 3]] * 5 + [[4, 5]] * 3 + [[6] * 9]
+    data = mx.rnn.BucketSentenceIter(sentences, 2, buckets=[2, 4], invalid_label=0, layout=layout)
+    assert data.default_bucket_key == 4 and data.left_out == 1
+    batches = list(data)
+    assert sorted(b.bucket_key for b in batches) == [2, 4, 4]
+    for b in batches:
+        x, y = (a[0].asnumpy() if layout == "NT" else a[0].asnumpy().T for a in (b.data, b.label))
+        assert x.tolist() == [[1, 2, 3, 0] if b.bucket_key == 4 else [4, 5]] * 2
+        assert y.tolist() == [[2, 3, 0, 0] if b.bucket_key == 4 else [5, 0]] * 2
+        assert b.provide_data[0].shape == b.data[0].shape
+    data.reset()
+    assert len(list(data)) == 3

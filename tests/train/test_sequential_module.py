@@ -1,0 +1,81 @@
+"""Modules in a chain, and modules of Python. Oracle: the same network as one Module."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import MXNetError, ParameterError
+
+
+def lower():
+    return mx.sym.Activation(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=6, name="fc1"), act_type="tanh")
+
+
+def upper(x=None):
+    return mx.sym.FullyConnected(mx.sym.Variable("data") if x is None else x, num_hidden=3, name="fc2")
+
+
+@pytest.fixture
+def data(rng):
+    x, y = rng.normal(size=(64, 4)).astype("f"), rng.integers(0, 3, 64).astype("f")
+    return mx.io.NDArrayIter(x, y, 16)
+
+
+def weights(module, data, steps=2):
+    mx.random.seed(1)
+    module.bind(data.provide_data, data.provide_label)
+    start = np.random.default_rng(5)
+    shapes = {"fc1_weight": (6, 4), "fc1_bias": (6,), "fc2_weight": (3, 6), "fc2_bias": (3,)}
+    module.init_params(arg_params={k: mx.nd.array(start.normal(size=s)) for k, s in shapes.items()}, aux_params={})
+    module.init_optimizer(optimizer_params={"learning_rate": 0.3, "rescale_grad": 1 / 16})
+    for _ in range(steps):
+        data.reset()
+        for batch in data:
+            module.forward_backward(batch)
+            module.update()
+    return {k: v.asnumpy() for k, v in module.get_params()[0].items()}
+
+
+def test_a_chain_trains_as_one_network(data):
+    chain = mx.mod.SequentialModule()
+    chain.add(mx.mod.Module(lower(), label_names=None))
+    chain.add(mx.mod.Module(mx.sym.SoftmaxOutput(upper(), name="softmax")), take_labels=True, auto_wiring=True)
+    got = weights(chain, data)
+    want = weights(mx.mod.Module(mx.sym.SoftmaxOutput(upper(lower()), name="softmax")), data)
+    assert got.keys() == want.keys()
+    for k in want:
+        np.testing.assert_allclose(got[k], want[k], rtol=1e-5, atol=1e-6)
+    assert chain.output_names == ["softmax_output"] and chain.output_shapes == [("softmax_output", (16, 3))]
+    assert 0 <= chain.score(data, "acc")[0][1] <= 1 and chain.predict(data).shape == (64, 3)
+
+
+def test_a_loss_in_python_ends_the_chain(data):
+    """Its derivative is softmax's, worked out in NumPy."""
+
+    def slope(scores, labels):
+        e = np.exp(scores.asnumpy() - scores.asnumpy().max(1, keepdims=True))
+        return e / e.sum(1, keepdims=True) - np.eye(3)[labels.asnumpy().astype(int)]
+
+    chain = mx.mod.SequentialModule()
+    chain.add(mx.mod.Module(upper(lower()), label_names=None))
+    chain.add(mx.mod.PythonLossModule(grad_func=slope), take_labels=True, auto_wiring=True)
+    got = weights(chain, data)
+    want = weights(mx.mod.Module(mx.sym.SoftmaxOutput(upper(lower()), name="softmax")), data)
+    for k in want:
+        np.testing.assert_allclose(got[k], want[k], rtol=1e-4, atol=1e-5)
+
+
+def test_errors_say_what_is_wrong(data):
+    with pytest.raises(MXNetError, match=r"SequentialModule.bind: there are no modules"):
+        mx.mod.SequentialModule().bind(data.provide_data)
+    with pytest.raises(ParameterError, match="unknown setting 'labels'"):
+        mx.mod.SequentialModule().add(None, labels=True)
+    twice = mx.mod.SequentialModule().add(mx.mod.Module(upper(), label_names=None)).add(
+        mx.mod.Module(upper(), label_names=None), auto_wiring=True)
+    twice.bind(data.provide_data)
+    with pytest.raises(MXNetError, match="modules 0 and 1 both have a parameter 'fc2_weight'"):
+        twice.init_params()
+    with pytest.raises(ParameterError, match="grad_func is no function"):
+        mx.mod.PythonLossModule(grad_func=3)
+    loss = mx.mod.PythonLossModule()
+    with pytest.raises(ParameterError, match=r"the data shapes are of \['x'\]"):
+        loss.bind([("x", (2, 3))])
