@@ -16,6 +16,7 @@ from .executor import Executor
 from .gradient import REQUESTS
 from .infer import from_user
 from .node import split_variables, topological
+from .place import contexts_of
 from .program import specs_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str, Any], shared_arg_names: Sequence[str] | None,
                 shared_exec: Executor | None, shared_buffer: dict[str, NDArray] | None, shapes: Mapping[str, Any],
-                memory_budget: int | None = None) -> Executor:
+                memory_budget: int | None = None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
     """An executor with zeroed arrays of its own.
 
     shared_arg_names: arguments to take from shared_exec where shape and dtype agree. shared_buffer: arrays by name to use,
@@ -44,12 +45,14 @@ def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str,
     spec = {n.name: s[0] for n, s in zip(order, specs) if n.op is None}
     reqs = _requests("simple_bind", grad_req, [n.name for n in arguments])
 
+    where = contexts_of(order, ctx, group2ctx)
+
     def make(name: str, shared: Mapping[str, NDArray], keep: bool) -> NDArray:
         for source in ((shared if name in (shared_arg_names or ()) else {}), (shared_buffer or {}) if keep else {}):
             found = source.get(name)
-            if found is not None and _fits(found, spec[name]) and found.context == ctx:
+            if found is not None and _fits(found, spec[name]) and found.context == where[name]:
                 return found
-        made = zeros(spec[name].shape, ctx, spec[name].dtype)
+        made = zeros(spec[name].shape, where[name], spec[name].dtype)
         if keep and shared_buffer is not None:
             shared_buffer[name] = made
         return made
@@ -62,17 +65,17 @@ def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str,
     auxes = {}
     for n in states:
         found = old_aux.get(n.name)
-        fits = found is not None and _fits(found, spec[n.name])
-        auxes[n.name] = found if fits else zeros(spec[n.name].shape, ctx, spec[n.name].dtype)
+        fits = found is not None and _fits(found, spec[n.name]) and found.context == where[n.name]
+        auxes[n.name] = found if fits else zeros(spec[n.name].shape, where[n.name], spec[n.name].dtype)
     made = Executor(symbol._outputs, specs, ctx, args, grads, reqs, auxes, symbol, shared_exec.pool if shared_exec else None,
-                    memory_budget=memory_budget)
+                    memory_budget=memory_budget, where=where)
     if memory_budget is not None:
         made.memory_plan()  # raises here and not in the first step
     return made
 
 
 def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any,
-         shared_exec: Executor | None) -> Executor:
+         shared_exec: Executor | None, group2ctx: Mapping[str, Context] | None = None) -> Executor:
     """An executor over the caller's arrays."""
     ctx = _context(ctx)
     order = topological(n for n, _ in symbol._outputs)
@@ -83,10 +86,12 @@ def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux
     grads = _by_name("bind: args_grad", args_grad, arguments, required=False)
     reqs = _requests("bind", grad_req, arguments)
     everything = {**given, **auxes}
+    where = contexts_of(order, ctx, group2ctx)
     for name, array in everything.items():
-        if array.context != ctx:
-            raise ContextError(f"bind: {name} is {describe(array)}, the executor runs on {ctx}. "
-                               f"Copy it with as_in_context({ctx}).")
+        if array.context != where[name]:
+            what = "the executor runs on" if where[name] == ctx else "its ctx_group lies on"
+            raise ContextError(f"bind: {name} is {describe(array)}, {what} {where[name]}. "
+                               f"Copy it with as_in_context({where[name]}).")
     specs = specs_of(order, {n: a.shape for n, a in everything.items()}, {n: as_dtype(a.dtype) for n, a in everything.items()})
     spec = {n.name: s[0] for n, s in zip(order, specs) if n.op is None}
     for name, array in everything.items():
@@ -94,7 +99,8 @@ def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux
     for name, array in grads.items():
         _check("bind: args_grad", name, array, spec[name])
     wanted = {n: a for n, a in grads.items() if reqs[n] != "null"}
-    return Executor(symbol._outputs, specs, ctx, given, wanted, reqs, auxes, symbol, shared_exec.pool if shared_exec else None)
+    return Executor(symbol._outputs, specs, ctx, given, wanted, reqs, auxes, symbol, shared_exec.pool if shared_exec else None,
+                    where=where)
 
 
 def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Mapping[str, Any]) -> Executor:
@@ -119,12 +125,13 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
         if want.size > array.size and not grow:
             raise ShapeError(f"reshape: {name} would grow from {array.shape} to {want.shape}. If that is meant, pass "
                              f"allow_up_sizing=True, or bind again.")
-        return zeros(want.shape, old._ctx, want.dtype)
+        return zeros(want.shape, array.context, want.dtype)
 
     args = {n: fit(n, a, n in shapes) for n, a in old.arg_dict.items()}
     grads = {n: fit(n, a, n in shapes) for n, a in old.grad_dict.items()}
     auxes = {n: fit(n, a, n in shapes) for n, a in old.aux_dict.items()}
-    return Executor(symbol._outputs, specs, old._ctx, args, grads, old._grad_req, auxes, symbol, old.pool, old._options)
+    return Executor(symbol._outputs, specs, old._ctx, args, grads, old._grad_req, auxes, symbol, old.pool, old._options,
+                    old._budget, old._where)
 
 
 def _fits(array: NDArray, spec: Spec) -> bool:

@@ -14,6 +14,7 @@ from .fuse import fuse
 from .gradient import add_gradients
 from .node import Entry, topological
 from .options import Options
+from .place import place
 from .plan import Plan, apply_inplace, peak_bytes, plan_memory
 from .program import Program, lower, naive_bytes
 from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
@@ -25,7 +26,8 @@ class Request:
 
     specs:     of every output of every node, in topological order.
     grad_req:  by argument; counts in training.
-    target:    "cpu" or "gpu".
+    places:    the context of each node by name, as a number; 0 where none is given.
+    targets:   "cpu" or "gpu", by context.
     budget:    bytes the plan may take; None: no limit.
     seen:      True to keep every node's outputs apart, for a monitor.
     """
@@ -34,7 +36,8 @@ class Request:
     specs: list[list[Spec]]
     train: bool
     grad_req: Mapping[str, str]
-    target: str
+    targets: tuple[str, ...] = ("cpu",)
+    places: Mapping[str, int] | None = None
     budget: int | None = None
     seen: bool = False
 
@@ -58,15 +61,16 @@ def without_collection() -> Iterator[None]:
 
 
 def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
-    program = lower(request.heads, request.specs, request.train)[0]
+    program = lower(request.heads, request.specs, request.train, request.places, request.targets)[0]
     if request.train:
         program = add_gradients(program, request.grad_req)
+    program = place(program)
     naive = naive_bytes(program)
     fused = how.fuse and not request.seen
 
     def merge(candidate: Program) -> Program:
         candidate = fuse(candidate, fused)
-        return add_epilogues(candidate) if fused and request.target == "cpu" else candidate
+        return add_epilogues(candidate) if fused else candidate
 
     def weigh(candidate: Program) -> tuple[int, int]:
         final = merge(candidate)

@@ -68,6 +68,8 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
     head, tail, body = program.steps[h], program.steps[t], bodies[t]
     if head.op.name not in HEADS:
         return f"{head.op.name} takes no tail"
+    if program.targets[head.ctx] == "gpu":
+        return f"on the GPU {head.op.name} takes no tail"
     if (h < program.n_forward) != (t < program.n_forward):
         return "one is forward, the other backward"
     v = head.outputs[0]
@@ -110,4 +112,4 @@ def _join(program: Program, head: Step, tail: Step, body: Body, reads: Counter) 
     absent |= {len(head.outputs) + k: s for k, s in tail.absent.items()}
     mine = tuple(part for s in (head, tail) for part in s.parts or (f"{s.name} ({s.op.name})",))
     return Step(op, _NONE, f"{head.name}...{tail.name}", tuple(order), (v if keep else -1, *head.outputs[1:], *tail.outputs),
-                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *tail.reqs), 0, head.merged + tail.merged, absent, mine)
+                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *tail.reqs), 0, head.merged + tail.merged, absent, mine, head.ctx)

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import engine
 from ..context import Context
-from ..engine import resource, storage
-from ..errors import GraphError, MXNetError, ShapeError, describe, nearest
-from ..kernels.op import Spec, compiled
+from ..errors import GraphError, ShapeError, describe, nearest
+from ..kernels.op import Spec
 from ..ndarray import NDArray, zeros
 from ..ndarray.chunk import Chunk
 from .compile import Request, compile_program
@@ -21,147 +19,12 @@ from .fuse import fused_operators
 from .node import Entry
 from .options import Options, current
 from .plan import Plan
+from .place import cross_copy
 from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
+from .segment import Compiled, Crossing, PassVar, Pool, Segment
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
 on_plan: list[Callable[[Program, Plan], None]] = []
-
-
-class PassVar(engine.Var):
-    """A variable between the parts of a pass. What spoils one part spoils the next; once the user was told, it is quiet."""
-
-    __slots__ = ("_failure",)
-
-    @property
-    def failure(self) -> Any:  # type: ignore[override]
-        found = self._failure
-        return None if found is None or found.seen else found
-
-    @failure.setter
-    def failure(self, value: Any) -> None:
-        self._failure = value
-
-
-class Pool:
-    """The memory executors that share it run in, one at a time: one arena, replaced by a larger one when needed."""
-
-    def __init__(self, ctx: Context):
-        self.ctx = ctx
-        self.chunk: Chunk | None = None
-        self.holds: object = None  # the forward pass whose values lie in the arena
-
-    def take(self, nbytes: int) -> Chunk:
-        """A chunk of at least nbytes."""
-        if self.chunk is None or self.chunk.block.nbytes < nbytes:
-            block, var = storage.alloc(max(nbytes, 1), self.ctx), PassVar()
-            if storage.guardian is not None:
-                storage.guardian.guard(block, var)
-            self.chunk = Chunk(block, var, self.ctx)
-        return self.chunk
-
-
-class _Segment:
-    """Consecutive steps that are one engine operation."""
-
-    __slots__ = ("calls", "const", "failed", "mutable", "name", "produced", "random", "ready")
-
-    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, target: str,
-                 name: str):
-        self.calls: list[tuple[Any, list[Any], list[Any], str]] = []
-        self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
-        self.random: list[tuple[int, int]] = []  # (call, how many numbers)
-        self.produced: list[tuple[str, NDArray]] = []
-        self.name = name
-        self.failed = False
-        mutable: dict[Any, None] = {arena: None}
-        const: dict[Any, None] = {}
-        for at, step in enumerate(steps):
-            ins = tuple(program.values[v].spec for v in step.inputs)
-            outs = tuple(program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
-            kernel = compiled(step.op, step.params, ins, outs, step.reqs, target, program.train)
-            sources = [arrays[v] for v in step.inputs]
-            targets = [arrays[v] if v >= 0 else None for v in step.outputs]
-            self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
-            draws = step.op.draws(step.params, outs)
-            if draws:
-                self.random.append((at, draws))
-            n = len(sources) - step.auxiliaries
-            const.update(dict.fromkeys(a._chunk.var for a in sources[:n]))
-            mutable.update(dict.fromkeys(a._chunk.var for a in (*targets, *sources[n:]) if a is not None))
-            self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
-        self.mutable = list(mutable)
-        self.const = [v for v in const if v not in mutable]
-
-    def run(self, rc: Any, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """Call every kernel, on the thread and stream the engine chose."""
-        ready = self.ready
-        if ready is None:
-            ready = self.ready = [
-                (k, [a._device() for a in ins], [None if o is None else o._device() for o in outs], name)
-                for k, ins, outs, name in self.calls
-            ]
-        name = ""
-        try:
-            if draws is None:
-                for kernel, ins, outs, name in ready:  # noqa: B007
-                    kernel(rc, ins, outs)
-            else:
-                for at, (kernel, ins, outs, name) in enumerate(ready):  # noqa: B007
-                    if at in draws:
-                        kernel(rc, ins, outs, random=draws[at])
-                    else:
-                        kernel(rc, ins, outs)
-        except MXNetError as failure:
-            self.failed = True
-            raise type(failure)(f"{name}: {failure}") from failure
-        except Exception as failure:
-            self.failed = True
-            raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
-
-    def prepare(self, on: Any) -> Any:
-        """The engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
-
-        def run(rc: Any, on_complete: Callable[..., None]) -> None:
-            self.run(rc)
-            on_complete()
-
-        return on.new_operator(run, self.const, self.mutable, name=self.name)
-
-    def push(self, on: Any, ctx: Context, opr: Any) -> None:
-        """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone."""
-        if not self.random:
-            on.push(opr, ctx)
-            return
-        draws = {at: resource.get_random(n, ctx) for at, n in self.random}
-        on.push_sync(lambda rc: self.run(rc, draws), ctx, self.const, self.mutable, name=self.name)
-
-
-class _Compiled:
-    """One program, planned, cut into segments, and prepared for the engine of the moment."""
-
-    def __init__(self, program: Program, plan: Plan, forward: list[_Segment], backward: list[_Segment], chunk: Any):
-        self.program, self.plan, self.forward, self.backward, self.chunk = program, plan, forward, backward, chunk
-        self.on: Any = None
-        self.oprs: dict[int, Any] = {}
-
-    def push(self, segments: Sequence[_Segment], ctx: Context, after: Callable[[_Segment], None] | None = None) -> None:
-        """Queue segments in order; after(segment) is called once each is queued."""
-        on = engine.current()
-        if on is not self.on:
-            self.release()
-            self.on = on
-            self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
-        for segment in segments:
-            segment.failed = False
-            segment.push(on, ctx, self.oprs[id(segment)])
-            if after is not None:
-                after(segment)
-
-    def release(self) -> None:
-        """Give the prepared operators back to their engine."""
-        for opr in self.oprs.values():
-            self.on.delete_operator(opr)
-        self.oprs = {}
 
 
 class Executor:
@@ -173,26 +36,30 @@ class Executor:
 
     def __init__(self, heads: Sequence[Entry], specs: list[list[Spec]], ctx: Context, args: dict[str, NDArray],
                  grads: dict[str, NDArray], grad_req: dict[str, str], auxes: dict[str, NDArray], symbol: Any,
-                 pool: Pool | None = None, options: Options | None = None, memory_budget: int | None = None):
+                 pool: Pool | None = None, options: Options | None = None, memory_budget: int | None = None,
+                 where: Mapping[str, Context] | None = None):
         self._heads, self._specs, self._ctx, self._symbol = tuple(heads), specs, ctx, symbol
         self.arg_dict, self.grad_dict, self.aux_dict = args, grads, auxes
         self._grad_req = {n: r for n, r in grad_req.items() if n in grads}
         self._options = options or current()
         self._budget = memory_budget
+        self._where = dict(where or {})  # node -> context, where it is not ctx for all
+        self._contexts = list(dict.fromkeys([ctx, *self._where.values()]))
+        self._places = {n: self._contexts.index(c) for n, c in self._where.items() if c != ctx}
         self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
-        self._programs: dict[tuple[bool, bool], _Compiled] = {}
+        self._programs: dict[tuple[bool, bool], Compiled] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
         self._monitor_all = False
-        self._last: _Compiled | None = None
+        self._last: Compiled | None = None
         self._head_arrays: dict[int, NDArray] = {}
-        plain = lower(self._heads, specs, False)[0]
+        plain = lower(self._heads, specs, False, self._places)[0]
         self._head_values = [plain.values[v] for v in plain.heads]
         made: dict[int, NDArray] = {}
         self.outputs: list[NDArray] = []
         for v, value in zip(plain.heads, self._head_values):
             if v not in made:
                 given = args if value.kind == ARG else auxes
-                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, ctx)
+                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, self._contexts[value.ctx])
             self.outputs.append(made[v])
 
     # ---- arrays ---------------------------------------------------------------------------------------------------
@@ -241,7 +108,7 @@ class Executor:
                 raise GraphError(f"forward: no argument is called {name!r}.{nearest(name, self.arg_dict)}")
             _assign(self.arg_dict[name], array, f"forward: {name}")
         program = self._compile(bool(is_train))
-        program.push(program.forward, self._ctx, self._show if self._monitor is not None else None)
+        program.push(program.forward, self._show if self._monitor is not None else None)
         self._last = program if is_train else None
         self.pool.holds = self._last
         return self.outputs
@@ -269,14 +136,14 @@ class Executor:
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
             self.grad_dict[name][:] = 0
-        program.push(program.backward, self._ctx)
+        program.push(program.backward)
         self._last = self.pool.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
         """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more."""
         self._monitor, self._monitor_all = callback, monitor_all
 
-    def _show(self, segment: _Segment) -> None:
+    def _show(self, segment: Segment) -> None:
         for name, array in segment.produced:
             if self._monitor is not None:
                 self._monitor(name, array)
@@ -293,7 +160,7 @@ class Executor:
 
     def explain(self) -> Explanation:
         """Every kernel, what was fused into it, and what kept the next operator out; print it."""
-        return explain(self._main().program, self._options.fuse, "gpu" if self._ctx.is_gpu else "cpu")
+        return explain(self._main().program, self._options.fuse)
 
     def debug_str(self) -> str:
         """The compiled program and its memory; the last line is `Total N MB allocated`."""
@@ -309,52 +176,65 @@ class Executor:
         return self._symbol._rebind(self, partial_shaping, allow_up_sizing, kwargs)
 
     # ---- compiling ----------------------------------------------------------------------------------------------------
-    def _main(self) -> _Compiled:
+    def _main(self) -> Compiled:
         return self._compile(bool(self._grad_req), monitored=False)
 
-    def _compile(self, train: bool, monitored: bool | None = None) -> _Compiled:
+    def _compile(self, train: bool, monitored: bool | None = None) -> Compiled:
         monitored = self._monitor is not None if monitored is None else monitored
         found = self._programs.get((train, monitored))
         if found is None:
             found = self._programs[train, monitored] = self._build(train, monitored)
         return found
 
-    def _build(self, train: bool, monitored: bool) -> _Compiled:
+    def _build(self, train: bool, monitored: bool) -> Compiled:
         how = self._options
-        target = "gpu" if self._ctx.is_gpu else "cpu"
-        request = Request(self._heads, self._specs, train, self._grad_req, target, self._budget if train else None, monitored)
+        targets = tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts)
+        request = Request(self._heads, self._specs, train, self._grad_req, targets, self._places, self._budget if train else None,
+                          monitored)
         program, plan = compile_program(request, how)
         for check in on_plan:
             check(program, plan)
-        chunk = self.pool.take(plan.arena_bytes)
-        arrays = self._arrays(program, plan, chunk)
+        chunks = [self.pool.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
+        arrays = self._arrays(program, plan, chunks)
         bulk = 1 if monitored else how.bulk_train if train else how.bulk_infer
         name = str(self._symbol.name or "graph")
 
-        def cut(steps: list[Step], what: str) -> list[_Segment]:
-            size = bulk or max(len(steps), 1)
-            cuts = range(0, len(steps), size)
-            names = [f"{name} {what} {i}-{min(i + size, len(steps)) - 1}" for i in cuts]
-            return [_Segment(steps[i:i + size], arrays, program, chunk.var, target, n) for i, n in zip(cuts, names)]
+        def cut(first: int, last: int, what: str) -> list[Segment | Crossing]:
+            made: list[Segment | Crossing] = []
+            a = first
+            while a < last:
+                step, z = program.steps[a], a + 1
+                if step.op is cross_copy()[0]:
+                    made.append(Crossing(arrays[step.inputs[0]], arrays[step.outputs[0]]))
+                    a = z
+                    continue
+                while z < last and (not bulk or z - a < bulk) and program.steps[z].ctx == step.ctx \
+                        and program.steps[z].op is not cross_copy()[0]:
+                    z += 1
+                made.append(Segment(program.steps[a:z], arrays, program, chunks[step.ctx].var, self._contexts[step.ctx],
+                                    f"{name} {what} {a - first}-{z - first - 1}"))
+                a = z
+            return made
 
-        forward = cut(program.steps[:program.n_forward], "forward")
-        backward = cut(program.steps[program.n_forward:], "backward")
-        parts = [*forward, *backward]
-        for before, after in zip(parts, parts[1:]):
-            token = PassVar()
-            before.mutable.append(token)
-            after.const.append(token)
-        made = _Compiled(program, plan, forward, backward, chunk)
+        forward = cut(0, program.n_forward, "forward")
+        backward = cut(program.n_forward, len(program.steps), "backward")
+        for ctx in self._contexts:
+            parts = [s for s in (*forward, *backward) if isinstance(s, Segment) and s.ctx == ctx]
+            for before, after in zip(parts, parts[1:]):
+                token = PassVar()
+                before.mutable.append(token)
+                after.const.append(token)
+        made = Compiled(program, plan, forward, backward, chunks)
         weakref.finalize(self, made.release).atexit = False
         return made
 
-    def _arrays(self, program: Program, plan: Plan, chunk: Chunk) -> dict[int, NDArray]:
+    def _arrays(self, program: Program, plan: Plan, chunks: Sequence[Chunk]) -> dict[int, NDArray]:
         arrays: dict[int, NDArray] = {}
         for number, v in enumerate(program.heads):
             arrays[v] = self.outputs[number]
         for number, v in program.head_grads.items():
             if number not in self._head_arrays:
-                self._head_arrays[number] = _array(program.values[v].spec, self._ctx)
+                self._head_arrays[number] = _array(program.values[v].spec, self._contexts[program.values[v].ctx])
             arrays[v] = self._head_arrays[number]
         for v, value in enumerate(program.values):
             if value.kind == ARG:
@@ -364,9 +244,9 @@ class Executor:
             elif value.kind == GRAD:
                 arrays[v] = self.grad_dict[value.name]
             elif value.kind == ZERO:
-                arrays[v] = zeros(value.spec.shape, self._ctx, value.spec.dtype)
+                arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
             elif value.kind == INNER and plan.offsets[v] >= 0:
-                arrays[v] = NDArray._from_chunk(chunk, plan.offsets[v], value.spec.shape, value.spec.dtype)
+                arrays[v] = NDArray._from_chunk(chunks[value.ctx], plan.offsets[v], value.spec.shape, value.spec.dtype)
             else:
                 assert v in arrays or value.kind in (INNER, HEAD, OUTPUT), value
         return arrays

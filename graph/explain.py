@@ -56,7 +56,7 @@ class Explanation:
                           *map(str, self.kernels)])
 
 
-def explain(program: Program, fusing: bool = True, target: str = "cpu") -> Explanation:
+def explain(program: Program, fusing: bool = True) -> Explanation:
     """The kernels of a compiled program, and for each what kept its reader apart.
 
     fusing: False where the caller turned fusion off, which then is the reason everywhere.
@@ -75,7 +75,7 @@ def explain(program: Program, fusing: bool = True, target: str = "cpu") -> Expla
         if follow and not fusing:
             apart = "fusion is turned off"
         elif follow:
-            apart = _why(program, i, min(follow), bodies, writers, target)
+            apart = _why(program, i, min(follow), bodies, writers)
         moved = sum(sizes[v] for v in (*step.inputs, *step.outputs) if v >= 0)
         kernels.append(Kernel(i, i >= program.n_forward, step.name, step.parts or (_spoken(step),), moved, apart))
     return Explanation(tuple(kernels))
@@ -85,7 +85,7 @@ def _spoken(step: Step) -> str:
     return f"{step.name} ({step.op.name})"
 
 
-def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Counter, target: str) -> str:
+def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Counter) -> str:
     """What kept step j, which reads step i, out of its kernel."""
     first, second, a, b = program.steps[i], program.steps[j], bodies[i], bodies[j]
     apart = f"apart from {second.name}: "
@@ -96,8 +96,6 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
     if first.op.name == "BatchNorm":
         return f"{apart}the statistics must be complete before they are used"
     if first.op.name in HEADS:
-        if target == "gpu":
-            return f"{apart}on the GPU {first.op.name} takes no tail"
         return apart + (why_not_tail(program, j, bodies) or why_not(program, i, j, bodies, writers)
                         or f"{second.name} follows another product")
     if isinstance(a, str):

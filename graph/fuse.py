@@ -107,7 +107,8 @@ def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
         new.steps.append(replace(step, outputs=(-1, *step.outputs[1:]), reqs=(Req.NULL, *step.reqs[1:]),
                                  absent={**step.absent, 0: program.values[y].spec}))
         whole[len(new.steps)] = step
-        new.steps.append(Step(normalise(), step.params, step.name, (x, gamma, beta, *step.outputs[1:3]), (y,), (Req.WRITE,)))
+        new.steps.append(Step(normalise(), step.params, step.name, (x, gamma, beta, *step.outputs[1:3]), (y,), (Req.WRITE,),
+                              ctx=step.ctx))
     if program.n_forward == len(program.steps):
         new.n_forward = len(new.steps)
     return new
@@ -241,7 +242,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                    f"fused({name[:60]})")
     return Step(op, _NONE, f"{steps[0].name}...{steps[-1].name}", tuple(v for v, _ in inputs), tuple(kept),
                 tuple(requests[v] for v in kept), 0, sum(s.merged for s in steps),
-                parts=tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",)))
+                parts=tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",)), ctx=steps[0].ctx)
 
 
 def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]]) -> list[Expr]:

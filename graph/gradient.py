@@ -60,7 +60,7 @@ def add_gradients(program: Program, grad_req: Mapping[str, str]) -> Program:
         if req not in REQUESTS:
             raise GraphError(f"bind: grad_req of {name!r} is {req!r}. Use 'write', 'add' or 'null'.")
     new = Program(list(program.values), list(program.steps), program.n_forward, list(program.heads), dict(program.args),
-                  dict(program.auxes), train=True)
+                  dict(program.auxes), train=True, targets=program.targets)
     requests = {program.args[n]: REQUESTS[r] for n, r in grad_req.items() if r != "null" and n in program.args}
     _Backward(new, requests).run()
     return new
@@ -116,7 +116,8 @@ class _Backward:
     def _head(self, v: int, numbers: list[int]) -> None:
         """Let the caller's head gradients flow into value v."""
         for number in numbers:
-            given = self.program.add_value(self.program.values[v].spec, HEAD, f"{self.program.values[v].name}_grad")
+            given = self.program.add_value(self.program.values[v].spec, HEAD, f"{self.program.values[v].name}_grad",
+                                           self.program.values[v].ctx)
             self.program.head_grads[number] = given
             if v not in self.gradient_of and v not in self.requests:
                 self.gradient_of[v] = given
@@ -151,13 +152,13 @@ class _Backward:
                 continue
             target, req = self._target(v)
             if target in outputs:  # one operator read the value twice: the second derivative goes through a buffer
-                extra = program.add_value(program.values[v].spec, INNER, f"{step.name}_backward{i}")
+                extra = program.add_value(program.values[v].spec, INNER, f"{step.name}_backward{i}", step.ctx)
                 copies.append((extra, target))
                 target, req = extra, Req.WRITE
             outputs.append(target)
             reqs.append(req)
         program.steps.append(Step(gradient.op, step.params, f"{step.name}_backward", inputs, tuple(outputs), tuple(reqs),
-                                  len(gradient.op.auxiliaries(step.params)), 1, absent))
+                                  len(gradient.op.auxiliaries(step.params)), 1, absent, ctx=step.ctx))
         for source, target in copies:
             self._copy(source, target, Req.ADD)
 
@@ -181,22 +182,23 @@ class _Backward:
         program = self.program
         found = self.gradient_of.get(v)
         if found is not None and program.values[found].kind == HEAD:
-            made = program.add_value(program.values[v].spec, INNER, f"{program.values[v].name}_backward")
+            made = program.add_value(program.values[v].spec, INNER, f"{program.values[v].name}_backward", program.values[v].ctx)
             self._copy(found, made, Req.WRITE)
             self.gradient_of[v] = found = made
         if found is not None:
             return found, Req.ADD
         value = program.values[v]
         if v in self.requests:
-            made = program.add_value(value.spec, GRAD, value.name)
+            made = program.add_value(value.spec, GRAD, value.name, value.ctx)
             program.grads[value.name] = made
             req = self.requests[v]
         else:
-            made, req = program.add_value(value.spec, INNER, f"{value.name}_backward"), Req.WRITE
+            made, req = program.add_value(value.spec, INNER, f"{value.name}_backward", value.ctx), Req.WRITE
         self.gradient_of[v] = made
         return made, req
 
     def _copy(self, source: int, target: int, req: Req) -> None:
         op, params = copy_op()
         name = self.program.values[target].name
-        self.program.steps.append(Step(op, params, f"{name}_copy", (source,), (target,), (req,)))
+        self.program.steps.append(Step(op, params, f"{name}_copy", (source,), (target,), (req,),
+                                       ctx=self.program.values[target].ctx))

@@ -24,8 +24,8 @@ _TRY_ONE = 3_000_000  # up to which one is
 class Plan:
     """Where every inner value lies.
 
-    offsets:            [values] bytes into the arena; -1 for values that are not in it.
-    arena_bytes:        the arena's length.
+    offsets:            [values] bytes into the arena of the value's context; -1 for values that are not in it.
+    arenas:             the length of each context's arena; arena_bytes: of all.
     output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
     planned_bytes:      arena and outputs.
     lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: no plan can be smaller.
@@ -43,6 +43,7 @@ class Plan:
     inplace: dict[int, int] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    arenas: list[int] = field(default_factory=list)
 
     @property
     def planned_bytes(self) -> int:
@@ -84,17 +85,26 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     inplace = _take_places(program, live, sizes) if share else {}
     group, spans = _groups(live, inplace), _spans_of(live, inplace)
     items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
-    if share:
-        at, total = _pack_best(items)
-    else:
-        at, total = {}, 0
-        for size, _, _, g in items:
-            at[g] = total
-            total += size
+    at: dict[int, int] = {}
+    arenas, bound = [], 0
+    for ctx in range(len(program.targets)):
+        own = [t for t in items if values[t[3]].ctx == ctx]
+        placed, length = _pack_best(own) if share else _one_after_the_other(own)
+        at |= placed
+        arenas.append(length)
+        bound += _peak(own, len(steps))
     offsets = [at[group[v]] if span is not None else -1 for v, span in enumerate(live)]
     outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
-    return Plan(offsets, total, outputs, _peak(items, len(steps)) + outputs, naive_bytes(program) if naive is None else naive,
-                live, inplace, [v.name for v in values], sizes)
+    return Plan(offsets, sum(arenas), outputs, bound + outputs, naive_bytes(program) if naive is None else naive,
+                live, inplace, [v.name for v in values], sizes, arenas)
+
+
+def _one_after_the_other(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
+    at, total = {}, 0
+    for size, _, _, g in items:
+        at[g] = total
+        total += size
+    return at, total
 
 
 def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:

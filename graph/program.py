@@ -26,11 +26,13 @@ class Value:
     kind:  "arg", "aux", "grad": the caller's arrays; "head": a head gradient; "zero": a constant zero;
            "output": an output of the executor; "inner": placed by the memory plan.
     name:  the argument's, or `node_output`.
+    ctx:   which of the program's contexts it lies on.
     """
 
     spec: Spec
     kind: str
     name: str
+    ctx: int = 0
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class Step:
     auxiliaries:      how many of the last inputs the kernel changes.
     merged:           how many operators of the graph it stands for.
     absent:           specs of the outputs nobody wants, by position.
+    ctx:              which of the program's contexts it runs on.
     parts:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
     """
 
@@ -54,6 +57,7 @@ class Step:
     merged: int = 1
     absent: dict[int, Spec] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    ctx: int = 0
 
 
 @dataclass(slots=True)
@@ -74,9 +78,10 @@ class Program:
     head_grads: dict[int, int] = field(default_factory=dict)  # output number -> value; only heads whose gradient is read
     zero_grads: list[str] = field(default_factory=list)  # arguments whose gradient is zero
     train: bool = False
+    targets: tuple[str, ...] = ("cpu",)  # "cpu" or "gpu", by context
 
-    def add_value(self, spec: Spec, kind: str, name: str) -> int:
-        self.values.append(Value(spec, kind, name))
+    def add_value(self, spec: Spec, kind: str, name: str, ctx: int = 0) -> int:
+        self.values.append(Value(spec, kind, name, ctx))
         return len(self.values) - 1
 
     def without_steps(self) -> Program:
@@ -114,29 +119,33 @@ def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping
     return [[Spec(s, np.dtype(t)) for s, t in zip(a, b) if s is not None and t is not None] for a, b in zip(found, types)]
 
 
-def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool) -> tuple[Program, dict[int, list[int]]]:
+def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: Mapping[str, int] | None = None,
+          targets: tuple[str, ...] = ("cpu",)) -> tuple[Program, dict[int, list[int]]]:
     """The forward program of the graph under heads, and the values of each node by its id.
 
-    specs: by node, in topological order.
+    specs:   by node, in topological order.
+    places:  the context of each node, by name; 0 where none is given. targets: "cpu" or "gpu", by context.
     """
+    places = places or {}
     order = topological(n for n, _ in heads)
     states = {id(n) for node in order for n, _ in node.auxiliary_inputs()}
     wanted = {(id(n), i) for n, i in heads if n.op is not None}
-    program = Program(train=train)
+    program = Program(train=train, targets=targets)
     values: dict[int, list[int]] = {}
     for node, known in zip(order, specs):
         if node.op is None:
             kind, table = (AUX, program.auxes) if id(node) in states else (ARG, program.args)
-            values[id(node)] = [program.add_value(known[0], kind, node.name)]
+            values[id(node)] = [program.add_value(known[0], kind, node.name, places.get(node.name, 0))]
             table[node.name] = values[id(node)][0]
             continue
         names = node.output_names()
         values[id(node)] = outs = [
-            program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i]) for i, spec in enumerate(known)
+            program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i], places.get(node.name, 0))
+            for i, spec in enumerate(known)
         ]
         program.steps.append(Step(
             node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs), tuple(outs),
-            (Req.WRITE,) * len(outs), len(node.auxiliary_inputs()),
+            (Req.WRITE,) * len(outs), len(node.auxiliary_inputs()), ctx=places.get(node.name, 0),
         ))  # fmt: skip
     program.n_forward = len(program.steps)
     program.heads = [values[id(n)][i] for n, i in heads]

@@ -59,7 +59,7 @@ def recompute(program: Program, chosen: Iterable[int]) -> Program:
             stack.pop()
             for u in step.outputs:
                 value = program.values[u]
-                second[u] = new.add_value(value.spec, INNER, f"{value.name}_again")
+                second[u] = new.add_value(value.spec, INNER, f"{value.name}_again", value.ctx)
             new.steps.append(replace(step, name=f"{step.name}_again", inputs=tuple(second.get(u, u) for u in step.inputs),
                                      outputs=tuple(second[u] for u in step.outputs)))
 
@@ -95,7 +95,8 @@ def _again(step: Step) -> Step:
     if step.op.name != "BatchNorm":
         return step
     y, mean, inverse = step.outputs[:3]
-    return Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,))
+    return Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,),
+                ctx=step.ctx)
 
 
 def is_cheap(program: Program, i: int) -> bool:

@@ -265,7 +265,7 @@ class Symbol:
                         backward. Raises GraphError that says by how much it does not fit.
         """
         return binding.simple_bind(self, ctx, grad_req, type_dict or {}, shared_arg_names, shared_exec, shared_buffer, kwargs,
-                                   memory_budget)
+                                   memory_budget, group2ctx)
 
     _simple_bind = simple_bind
 
@@ -273,9 +273,10 @@ class Symbol:
              group2ctx: Any = None, shared_exec: Any = None) -> Any:
         """An Executor over the given arrays: lists in argument order, or dictionaries by name.
 
-        args_grad: where gradients go; an argument without one gets none.
+        args_grad: where gradients go; an argument without one gets none. group2ctx: {ctx_group: context}, for nodes and
+        variables made within AttrScope(ctx_group=...).
         """
-        return binding.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec)
+        return binding.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec, group2ctx)
 
     _bind = bind
 

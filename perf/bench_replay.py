@@ -69,7 +69,7 @@ def planning() -> None:
         inferred = time.perf_counter() - start
         reqs = {n: "write" for n in symbol.list_arguments() if n not in ("data", "softmax_label")}
         start = time.perf_counter()
-        program, plan = compiling.compile_program(compiling.Request(symbol._outputs, specs, True, reqs, "cpu"), current())
+        program, plan = compiling.compile_program(compiling.Request(symbol._outputs, specs, True, reqs), current())
         seconds = time.perf_counter() - start
         common.say({"bench": "plan", "net": name, "steps": len(program.steps), "infer_s": round(inferred, 3),
                     "compile_s": round(seconds, 3), "over_bound": round(plan.planned_bytes / plan.lower_bound_bytes, 4)})

@@ -44,12 +44,12 @@ def check_plan(program, plan):
     low = np.array([plan.offsets[v] for v in values], int)
     high = low + np.array([program.values[v].spec.nbytes for v in values], int)
     assert all(o >= 0 and o % 256 == 0 for o in low), "an offset is missing or not aligned"
-    assert all(h <= plan.arena_bytes for h in high), "a value ends outside the arena"
+    assert all(h <= plan.arenas[program.values[v].ctx] for v, h in zip(values, high)), "a value ends outside the arena"
     for n, v in enumerate(values):
         clash = (first <= last[n]) & (first[n] <= last) & (low < high[n]) & (low[n] < high)
         for m in np.flatnonzero(clash):
             w = values[m]
-            if w == v:
+            if w == v or program.values[v].ctx != program.values[w].ctx:
                 continue
             early, late = (v, w) if spans[v][0] < spans[w][0] else (w, v)
             at = spans[late][0]

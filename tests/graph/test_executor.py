@@ -265,7 +265,7 @@ def test_a_failure_spoils_the_rest_of_the_pass(part):
 def test_memory_is_freed_with_the_executor():
     ex = small().simple_bind(mx.cpu(), data=(2, 4))
     ex.forward(is_train=True)[0].wait_to_read()
-    gone = [weakref.ref(ex), weakref.ref(ex._compile(True).chunk)]
+    gone = [weakref.ref(ex), weakref.ref(ex._compile(True).chunks[0])]
     gc.disable()
     try:
         del ex

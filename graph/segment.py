@@ -1,0 +1,180 @@
+"""Segments: consecutive steps prepared as one engine operation; and what several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .. import engine
+from ..context import Context
+from ..engine import resource, storage
+from ..errors import MXNetError
+from ..kernels.op import compiled
+from ..ndarray import NDArray
+from ..ndarray.chunk import Chunk
+from ..ndarray.move import copy_to
+from .plan import Plan
+from .program import Program, Step
+
+
+class PassVar(engine.Var):
+    """A variable between the parts of a pass. What spoils one part spoils the next; once the user was told, it is quiet."""
+
+    __slots__ = ("_failure",)
+
+    @property
+    def failure(self) -> Any:  # type: ignore[override]
+        found = self._failure
+        return None if found is None or found.seen else found
+
+    @failure.setter
+    def failure(self, value: Any) -> None:
+        self._failure = value
+
+
+class Pool:
+    """The memory executors that share it run in, one at a time: one arena, replaced by a larger one when needed."""
+
+    def __init__(self, ctx: Context):
+        self.ctx = ctx
+        self.chunk: Chunk | None = None
+        self.others: dict[Context, Pool] = {}
+        self.holds: object = None  # the forward pass whose values lie in the arena
+
+    def take(self, nbytes: int) -> Chunk:
+        """A chunk of at least nbytes."""
+        if self.chunk is None or self.chunk.block.nbytes < nbytes:
+            block, var = storage.alloc(max(nbytes, 1), self.ctx), PassVar()
+            if storage.guardian is not None:
+                storage.guardian.guard(block, var)
+            self.chunk = Chunk(block, var, self.ctx)
+        return self.chunk
+
+    def on(self, ctx: Context) -> Pool:
+        """The pool for another context that belongs to this one; itself for its own."""
+        return self if ctx == self.ctx else self.others.setdefault(ctx, Pool(ctx))
+
+
+class Crossing:
+    """A copy from one context to another, an engine operation of its own."""
+
+    __slots__ = ("failed", "produced", "source", "target")
+
+    def __init__(self, source: NDArray, target: NDArray):
+        self.source, self.target, self.failed = source, target, False
+        self.produced: list[tuple[str, NDArray]] = []
+
+    def prepare(self, on: Any) -> None:
+        """Nothing to prepare: each copy is pushed by itself."""
+
+    def push(self, on: Any, opr: Any) -> None:
+        """Queue the copy."""
+        copy_to(self.source, self.target)
+
+
+class Segment:
+    """Consecutive steps that are one engine operation."""
+
+    __slots__ = ("calls", "const", "ctx", "failed", "mutable", "name", "produced", "random", "ready")
+
+    def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
+                 name: str):
+        self.calls: list[tuple[Any, list[Any], list[Any], str]] = []
+        self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
+        self.random: list[tuple[int, int]] = []  # (call, how many numbers)
+        self.produced: list[tuple[str, NDArray]] = []
+        self.name, self.ctx = name, ctx
+        self.failed = False
+        mutable: dict[Any, None] = {arena: None}
+        const: dict[Any, None] = {}
+        for at, step in enumerate(steps):
+            ins = tuple(program.values[v].spec for v in step.inputs)
+            outs = tuple(program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
+            kernel = compiled(step.op, step.params, ins, outs, step.reqs, "gpu" if ctx.is_gpu else "cpu", program.train)
+            sources = [arrays[v] for v in step.inputs]
+            targets = [arrays[v] if v >= 0 else None for v in step.outputs]
+            self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
+            draws = step.op.draws(step.params, outs)
+            if draws:
+                self.random.append((at, draws))
+            n = len(sources) - step.auxiliaries
+            const.update(dict.fromkeys(a._chunk.var for a in sources[:n]))
+            mutable.update(dict.fromkeys(a._chunk.var for a in (*targets, *sources[n:]) if a is not None))
+            self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
+        self.mutable = list(mutable)
+        self.const = [v for v in const if v not in mutable]
+
+    def run(self, rc: Any, draws: Mapping[int, tuple[int, int]] | None = None) -> None:
+        """Call every kernel, on the thread and stream the engine chose."""
+        ready = self.ready
+        if ready is None:
+            ready = self.ready = [
+                (k, [a._device() for a in ins], [None if o is None else o._device() for o in outs], name)
+                for k, ins, outs, name in self.calls
+            ]
+        name = ""
+        try:
+            if draws is None:
+                for kernel, ins, outs, name in ready:  # noqa: B007
+                    kernel(rc, ins, outs)
+            else:
+                for at, (kernel, ins, outs, name) in enumerate(ready):  # noqa: B007
+                    if at in draws:
+                        kernel(rc, ins, outs, random=draws[at])
+                    else:
+                        kernel(rc, ins, outs)
+        except MXNetError as failure:
+            self.failed = True
+            raise type(failure)(f"{name}: {failure}") from failure
+        except Exception as failure:
+            self.failed = True
+            raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
+
+    def prepare(self, on: Any) -> Any:
+        """The engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
+
+        def run(rc: Any, on_complete: Callable[..., None]) -> None:
+            self.run(rc)
+            on_complete()
+
+        return on.new_operator(run, self.const, self.mutable, name=self.name)
+
+    def push(self, on: Any, opr: Any) -> None:
+        """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone."""
+        if not self.random:
+            on.push(opr, self.ctx)
+            return
+        draws = {at: resource.get_random(n, self.ctx) for at, n in self.random}
+        on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, name=self.name)
+
+
+Part = Segment | Crossing
+
+
+class Compiled:
+    """One program, planned, cut into segments, and prepared for the engine of the moment."""
+
+    def __init__(self, program: Program, plan: Plan, forward: list[Part], backward: list[Part], chunks: list[Chunk]):
+        self.program, self.plan, self.forward, self.backward, self.chunks = program, plan, forward, backward, chunks
+        self.on: Any = None
+        self.oprs: dict[int, Any] = {}
+
+    def push(self, segments: Sequence[Part], after: Callable[[Part], None] | None = None) -> None:
+        """Queue segments in order; after(segment) is called once each is queued."""
+        on = engine.current()
+        if on is not self.on:
+            self.release()
+            self.on = on
+            self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
+        for segment in segments:
+            segment.failed = False
+            segment.push(on, self.oprs[id(segment)])
+            if after is not None:
+                after(segment)
+
+    def release(self) -> None:
+        """Give the prepared operators back to their engine."""
+        for opr in self.oprs.values():
+            if opr is not None:
+                self.on.delete_operator(opr)
+        self.oprs = {}

@@ -1,0 +1,39 @@
+"""mx.viz: the summary's numbers, the drawing's labels."""
+
+import pytest
+import tritium as mx
+from tritium.errors import GraphError
+
+
+def net():
+    x = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=4, name="conv")
+    x = mx.sym.Activation(mx.sym.BatchNorm(x, name="bn"), act_type="relu", name="relu")
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=10, name="fc"), name="softmax")
+
+
+def test_summary(capsys):
+    mx.viz.print_summary(net(), {"data": (1, 3, 8, 8)})
+    lines = capsys.readouterr().out.splitlines()
+    rows = {line.split(" ")[0]: line for line in lines}
+    assert "(1, 4, 6, 6)" in rows["conv"] and " 112 " in rows["conv"] and rows["conv"].endswith("data")
+    assert " 8 " in rows["bn"] and " 1450 " in rows["fc"] and "Total params: 1570" in lines
+    mx.viz.print_summary(net())
+    with pytest.raises(GraphError, match=r"print_summary: the shape of data cannot be worked out"):
+        mx.viz.print_summary(net(), {"data": (0, 3, 8, 8)})
+
+
+def test_a_shared_weight_counts_once(capsys):
+    w = mx.sym.Variable("w")
+    x = mx.sym.FullyConnected(mx.sym.Variable("data"), weight=w, num_hidden=4, no_bias=True, name="a")
+    x = mx.sym.FullyConnected(x, weight=w, num_hidden=4, no_bias=True, name="b")
+    mx.viz.print_summary(x, {"data": (2, 4)})
+    assert "Total params: 16" in capsys.readouterr().out
+
+
+def test_plot(tmp_path):
+    drawing = mx.viz.plot_network(net(), title="net", shape={"data": (1, 3, 8, 8)})
+    assert "4x6x6" in drawing.svg and "conv_weight" not in drawing.svg and "Convolution 3x3 4" in drawing.svg
+    assert "conv_weight" in mx.viz.plot_network(net(), hide_weights=False)._repr_svg_()
+    assert drawing.render(str(tmp_path / "net")).endswith("net.svg") and (tmp_path / "net.svg").exists()
+    with pytest.raises(GraphError, match=r"plot_network: int is not a Symbol"):
+        mx.viz.plot_network(3)
