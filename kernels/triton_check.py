@@ -7,13 +7,17 @@ from .triton_compile import CompiledKernel
 
 def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_loads: int = 0, bits: int = 128,
          spills: bool = False, max_registers: int = 255, min_occupancy: float = 0.0, wide_offsets: bool = True,
-         tensor_ops: bool = False) -> list[str]:
+         tensor_ops: bool = False, instruction: str = "", async_copies: int = 0, tma: int = 0,
+         specialised: bool = False) -> list[str]:
     """What is wrong with kernel, one sentence each; an empty list is a pass.
 
     The hot branch is what no predicate guards.
     loads, stores:   how many of `bits` each the hot branch must have at least.
     narrow_loads:    how many narrower loads it may have (scalars and other broadcast operands).
     min_occupancy:   share of a multiprocessor's warps that must fit.
+    instruction:     of the tensor cores: "mma.sync", "wgmma.mma_async" or "tcgen05.mma".
+    async_copies, tma: how many copies to shared memory run beside the arithmetic at least, and by the copy engine.
+    specialised:     warps must divide the work.
     """
     wrong = []
     hot = [a for a in kernel.accesses if not a.masked]
@@ -37,6 +41,13 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
         wrong.append("no 64-bit address arithmetic")
     if tensor_ops and not kernel.tensor_ops:
         wrong.append("no tensor core instruction")
+    if instruction and kernel.instruction != instruction:
+        wrong.append(f"no {instruction}; the tensor cores get {kernel.instruction or 'nothing'}")
+    for what, found, least in (("asynchronous copies", kernel.async_copies, async_copies), ("TMA copies", kernel.tma, tma)):
+        if found < least:
+            wrong.append(f"{found} {what}, {least} needed")
+    if specialised and not kernel.specialised:
+        wrong.append("warps are not specialised")
     return wrong
 
 

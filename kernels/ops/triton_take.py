@@ -35,7 +35,7 @@ def _take(x, index, y, total: tl.int64, n: tl.int64, k: tl.int64, inner: tl.int6
 
 
 @triton.jit
-def _put(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int64, WRAP: tl.constexpr, ADD: tl.constexpr,
+def put_by_search(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int64, WRAP: tl.constexpr, ADD: tl.constexpr,
          WIDE: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
@@ -112,7 +112,7 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
             fill(run, dx, 0)
         if k and outer * inner:
             order, numbers = run.space((k,), np.dtype("int32")), run.space((k,), np.dtype("int64"))
-            block = min(128, max(16, next_power_of_2(k)))
+            block = min(1024 if interpreting() else 32, max(16, next_power_of_2(k)))
             launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
             block = min(1024, max(16, next_power_of_2(inner)))
             launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner, stream=run.stream,
@@ -120,5 +120,5 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
         return
     total = outer * n * inner
     block = block_for(total)
-    launch(_put, (cdiv(total, block),), dy, index, dx, total, n, k, inner, stream=run.stream, WRAP=wrap, ADD=add,
+    launch(put_by_search, (cdiv(total, block),), dy, index, dx, total, n, k, inner, stream=run.stream, WRAP=wrap, ADD=add,
            WIDE=wide(dx), BLOCK=block)

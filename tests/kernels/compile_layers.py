@@ -10,9 +10,9 @@ from tritium.kernels import op as ops
 from tritium.kernels import property as props
 from tritium.kernels import triton_launch
 from tritium.kernels.op import Req, Spec
+from tritium.kernels.triton_compile import build
+from tritium.kernels.triton_kernel import Kernel
 
-TYPES = {"torch.float32": "*fp32", "torch.float16": "*fp16", "torch.bfloat16": "*bf16", "torch.float64": "*fp64",
-         "torch.int32": "*i32", "torch.int64": "*i64", "torch.uint8": "*u8"}
 CASES = [
     ("FullyConnected", [(33, 20), (7, 20), (7,)], {"num_hidden": 7}),
     ("Convolution", [(2, 3, 8, 8), (4, 3, 3, 3), (4,)], {"kernel": (3, 3), "num_filter": 4}),
@@ -37,17 +37,6 @@ CASES = [
     ("_random_poisson", [], {"shape": (99,)}), ("_random_normal", [], {"shape": (99,)}),
     ("_random_randint", [], {"shape": (99,), "low": 0, "high": 9}),
 ]
-launched = {}
-
-
-def record(fn, grid, *args, stream=None, num_warps=4, **constexprs):
-    signature = {}
-    for name, a in zip(fn.arg_names, args):
-        wide = str(fn.fn.__annotations__.get(name, "")) in ("int64", "tl.int64", "i64")
-        signature[name] = TYPES[str(a.dtype)] if hasattr(a, "dtype") else "fp32" if isinstance(a, float) else \
-            "i64" if wide else "i32"
-    key = (fn.fn.__name__, tuple(signature.items()), tuple((k, str(v)) for k, v in constexprs.items()))
-    launched[key] = (fn, {**signature, **dict.fromkeys(constexprs, "constexpr")}, constexprs)
 
 
 class Run:
@@ -78,22 +67,18 @@ def visit(name, shapes, params, dtype):
 
 
 def main(dtypes):
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    triton_launch.launch = record  # before the kernels' modules take it
-    for name, shapes, params in CASES:
-        for dtype in dtypes if shapes else ["float32"]:
-            visit(name, shapes, params, dtype)
+    with triton_launch.record(90) as recorder:
+        for name, shapes, params in CASES:
+            for dtype in dtypes if shapes else ["float32"]:
+                visit(name, shapes, params, dtype)
     assert len(props._gpu_modules) == 11, sorted(props._gpu_modules)
-    for (name, _, _), (fn, signature, constexprs) in launched.items():
-        try:
-            triton.compile(ASTSource(fn, signature, constexprs), target=GPUTarget("cuda", 90, 32))
-            error = ""
-        except Exception as e:
-            error = f"{type(e).__name__}: {e}"
-        print(json.dumps({"kernel": name, "module": fn.fn.__module__.rsplit(".", 1)[-1], "error": error}), flush=True)
+    modules = {k.source: module.__name__.rsplit(".", 1)[-1] for module in list(sys.modules.values())
+               if module.__name__.startswith("tritium.kernels.ops.triton_")
+               for k in vars(module).values() if isinstance(k, Kernel) and k.fn.__module__ == module.__name__}
+    jobs = recorder.jobs
+    for i, outcome in build(jobs):
+        error = str(outcome) if isinstance(outcome, Exception) else ""
+        print(json.dumps({"kernel": jobs[i].name, "module": modules.get(jobs[i].source, ""), "error": error}), flush=True)
 
 
 main(sys.argv[1:])

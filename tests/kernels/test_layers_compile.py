@@ -12,7 +12,8 @@ import pytest
 
 HERE = Path(__file__).parent
 OPS = HERE.parents[1] / "kernels" / "ops"
-HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale"}  # called by kernels, compiled with them
+# called by kernels, compiled with them
+HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_terms", "_walk"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -26,5 +27,5 @@ def test_compiles(dtype):
     # triton_x.py files of other operators hold no kernels launched here; those imported must have launched all of theirs
     seen = {(r["module"], r["kernel"]) for r in rows}
     for module in {m for m, _ in seen if (OPS / f"{m}.py").exists()}:  # the others are printed from bodies
-        declared = set(re.findall(r"@triton\.jit\ndef (\w+)", (OPS / f"{module}.py").read_text())) - HELPERS
-        assert declared == {k for m, k in seen if m == module}, module
+        declared = set(re.findall(r"@triton\.jit\ndef (_\w+)", (OPS / f"{module}.py").read_text())) - HELPERS
+        assert declared <= {k for m, k in seen if m == module}, module  # public names are templates: test_triton_gates.py
