@@ -34,14 +34,32 @@ def dumps(heads: Sequence[Entry]) -> str:
         n_arguments = len(node.inputs) - len(node.auxiliary_inputs())
         entry["inputs"] = [[number[id(below)], index, int(at >= n_arguments)] for at, (below, index) in enumerate(node.inputs)]
         nodes.append(entry)
-        rows.append(rows[-1] + node.n_outputs())
-    return json.dumps({
+        rows.append(rows[-1] + node.n_outputs() + (node.op is not None and node.op.name == "Pooling"))  # MXNet's workspace
+    return _laid_out({
         "nodes": nodes,
         "arg_nodes": [i for i, n in enumerate(order) if n.op is None],
         "node_row_ptr": rows,
         "heads": [[number[id(n)], index, 0] for n, index in heads],
         "attrs": {"mxnet_version": ["int", MXNET_VERSION]},
-    }, indent=2)  # fmt: skip
+    })  # fmt: skip
+
+
+def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:
+    """JSON text with MXNet's line breaks, to the byte: a map of one entry and a list of up to ten stay on one line."""
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(k, ensure_ascii=False)}: {_laid_out(v, depth + 1, k != 'attrs' or len(v) > 1)}"
+                 for k, v in value.items()]
+        ends = "{}"
+    elif isinstance(value, list):
+        multi = len(value) > 10 or bool(value and isinstance(value[0], dict))
+        parts = [_laid_out(v, depth + 1) for v in value]
+        ends = "[]"
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    if not parts or not multi:
+        return ends[0] + ", ".join(parts) + ends[1]
+    inside, close = "\n" + "  " * (depth + 1), "\n" + "  " * depth
+    return ends[0] + inside + f", {inside}".join(parts) + close + ends[1]
 
 
 def loads(text: str, where: str = "symbol JSON") -> list[Entry]:

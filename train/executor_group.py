@@ -118,8 +118,8 @@ class ExecutorGroup:
         lent: Any = self._shared.execs[i] if self._shared is not None else None
         made = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=lent,
                                        shared_arg_names=self.param_names if lent is not None else None, **shapes)
-        for name in self.param_names if lent is not None else ():
-            if lent.arg_dict.get(name) is not made.arg_dict[name]:
+        for name in self.param_names:
+            if lent is not None and lent.arg_dict.get(name) is not made.arg_dict[name]:
                 raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(made.arg_dict[name].shape)} here, "
                                  f"{tuple(lent.arg_dict[name].shape) if name in lent.arg_dict else 'missing'} in shared_module.")
         return made

@@ -94,7 +94,8 @@ class RMSProp(Optimizer):
         return tuple(like(weight) for _ in range(3 if self.centered else 1))
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
-        settings = self._common(index) | {"gamma1": self.gamma1, "epsilon": self.epsilon}
+        settings = self._common(index)
+        settings |= {"gamma1": self.gamma1, "epsilon": self.epsilon}
         settings["clip_weights"] = -1.0 if self.clip_weights is None else self.clip_weights
         if not self.centered:
             return Step("rmsprop_update", weight, grad, state, **settings)

@@ -132,7 +132,8 @@ class BaseRNNCell:
 
     def _activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
         if isinstance(activation, str):
-            return symbol.Activation(inputs, act_type=activation, **kwargs)
+            kwargs["act_type"] = activation
+            return symbol.Activation(inputs, **kwargs)
         return activation(inputs, **kwargs)
 
     def _step_name(self) -> str:
@@ -146,7 +147,7 @@ def split_inputs(length: int, inputs: Any, layout: str) -> list[Symbol]:
         axis = layout.find("T")
         if length == 1:
             return [symbol.squeeze(inputs, axis=axis)]
-        return list(symbol.SliceChannel(inputs, axis=axis, num_outputs=length, squeeze_axis=1))
+        return list(symbol.SliceChannel(inputs, axis=axis, num_outputs=length, squeeze_axis=True))
     steps = list(inputs)
     if len(steps) != length:
         raise ParameterError(f"unroll: {len(steps)} inputs for {length} steps.")
@@ -214,7 +215,7 @@ class LSTMCell(RNNCell):
         name = self._step_name()
         i2h, h2h = self._both(inputs, states[0], name, 4)
         parts = symbol.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}slice")
-        kinds = (("i", "sigmoid"), ("f", "sigmoid"), ("c", "tanh"), ("o", "sigmoid"))
+        kinds: Any = (("i", "sigmoid"), ("f", "sigmoid"), ("c", "tanh"), ("o", "sigmoid"))
         enter, forget, new, out = (symbol.Activation(parts[j], act_type=k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
         cell = symbol.elemwise_add(forget * states[1], enter * new, name=f"{name}state")
         hidden = symbol.elemwise_mul(out, symbol.Activation(cell, act_type="tanh"), name=f"{name}out")

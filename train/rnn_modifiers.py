@@ -232,6 +232,7 @@ class FusedRNNCell(BaseRNNCell):
         self._forget_bias = forget_bias
         self._directions = ("l", "r") if bidirectional else ("l",)
         self._parameter = self.params.get("parameters")
+        self._vector = f"{self.params._prefix}parameters"
 
     @property
     def state_info(self) -> list[dict[str, Any]]:
@@ -265,7 +266,7 @@ class FusedRNNCell(BaseRNNCell):
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         args = dict(args)
-        vector = args.pop(self._parameter.name)
+        vector = args.pop(self._vector)
         for name, at, shape in self._places(vector.size):
             size = shape[0] * (shape[1] if len(shape) > 1 else 1)
             args[name] = vector[at:at + size].reshape(shape).copy()
@@ -276,7 +277,7 @@ class FusedRNNCell(BaseRNNCell):
         first = args[f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"]
         h, d, gates = self._num_hidden, len(self._directions), len(self._gate_names)
         size = d * gates * h * (first.shape[1] + h + 2) + (self._num_layers - 1) * d * gates * h * (h * d + h + 2)
-        args[self._parameter.name] = nd.concat(*[args.pop(n).reshape((-1,)) for n, _, _ in self._places(size)], dim=0)
+        args[self._vector] = nd.concat(*[args.pop(n).reshape((-1,)) for n, _, _ in self._places(size)], dim=0)
         return args
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:

@@ -127,11 +127,12 @@ def assert_almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float |
     error[x == y] = 0
     worst = np.unravel_index(np.argmax(error), error.shape)
     bad = np.argwhere(error > 1)[: mismatches[1]]
-    listed = "\n".join(f"  {tuple(int(k) for k in i)}: {float(x[tuple(i)])!r} {float(y[tuple(i)])!r}" for i in bad[: mismatches[0]])
-    raise AssertionError(f"{names[0]} and {names[1]} differ: error {error[worst]:.6g} of the tolerance (rtol={r:g}, "
-                         f"atol={t:g}), "
-                         f"most at {tuple(int(k) for k in worst)}: {float(x[worst])!r} {float(y[worst])!r}; "
-                         f"{int((error > 1).sum())} of {error.size} elements.\n{listed}")
+    bad = [tuple(int(k) for k in i) for i in bad[: mismatches[0]]]
+    listed = "\n".join(f"  {i}: {float(x[i])!r} {float(y[i])!r}" for i in bad)
+    at = tuple(int(k) for k in worst)
+    raise AssertionError(f"{names[0]} and {names[1]} differ: error {error[worst]:.6g} of the tolerance (rtol={r:g}, atol={t:g}), "
+                         f"most at {at}: {float(x[worst])!r} {float(y[worst])!r}; {int((error > 1).sum())} of {error.size} "
+                         f"elements.\n{listed}")
 
 
 assert_allclose = assert_almost_equal

@@ -57,3 +57,11 @@ def test_when_a_store_is_made(monkeypatch):
     assert model.create_kvstore(store, 1, small) == (store, False)
     with pytest.raises(ParameterError, match="kvstore: 3 is neither a KVStore nor the name of a type nor None"):
         model.create_kvstore(3, 1, small)
+
+
+@pytest.mark.parametrize("name, epoch", [("mlp", 0), ("lenet", 0), ("digits_mlp", 20)])
+def test_a_checkpoint_written_again_has_the_same_bytes(name, epoch, tmp_path):
+    symbol, arg, aux = model.load_checkpoint(str(GOLDEN / name), epoch)
+    model.save_checkpoint(str(tmp_path / name), epoch, symbol, arg, aux)
+    for file in (f"{name}-symbol.json", f"{name}-{epoch:04d}.params"):
+        assert (tmp_path / file).read_bytes() == (GOLDEN / file).read_bytes()
