@@ -20,6 +20,7 @@ from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, to
 from .layout import Layout, merge
 from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
+from .quiet import quietly
 from .special import mask_dtype
 from .tune_key import key
 
@@ -50,7 +51,6 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
         return _empty_kernel(printed)
     registers = printed.registers
     shapes = [layout.shape(i) for i in range(n_in + n_targets)]
-    flat_ins = [s.shape == shape for s, shape in zip(ins, shapes)]
     work = layout.size * max(1, cost(e.outputs))
     chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": TILE, "threads": 0}) if layout.size > SMALL else {}
     size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
@@ -74,15 +74,17 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
             if not same:
                 arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
             scratch = [np.empty(s, d) for d, s in make_registers]
-            with np.errstate(all="ignore"):
-                folded = tile(*arrays, *scratch, *scalars)
-                if folded:
-                    for store, t, part in zip(single_fold, folds, folded):
-                        store(arrays[n_in + t], part)
+            folded = quietly(tile, *arrays, *scratch, *scalars)
+            if folded:
+                for store, t, part in zip(single_fold, folds, folded):
+                    quietly(store, arrays[n_in + t], part)
 
-        return kernel
+        def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+            quietly(tile, *inputs, *outputs, *scalars)
 
-    del flat_ins
+        direct = same and not make_registers and not folds and not states and targets == list(range(len(outs)))
+        return plain if direct else kernel
+
     tiles = sliced
     chunks = [range(i, min(i + CHUNK, len(tiles))) for i in range(0, len(tiles), CHUNK)]
     largest = max(math.prod(t.shape) for t in tiles)

@@ -42,13 +42,14 @@ class Chunk:
 class Layout:
     """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity."""
 
-    __slots__ = ("ctx", "dtype", "nbytes", "shape", "size", "spec", "target")
+    __slots__ = ("ctx", "dtype", "nbytes", "shape", "size", "spec", "target", "tiny")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ctx: Context):
         self.shape, self.dtype, self.ctx = shape, dtype, ctx
         self.spec = Spec(shape, dtype)
         self.size, self.nbytes = self.spec.size, self.spec.nbytes
         self.target = "gpu" if ctx.is_gpu else "cpu"
+        self.tiny = 0 < self.nbytes <= _TINY and self.target == "cpu"
 
     @property
     def context(self) -> Context:

@@ -9,7 +9,7 @@ import numpy as np
 from .. import engine
 from ..context import Context
 from ..dtype import as_dtype
-from ..engine import cuda, storage
+from ..engine import Var, cuda, storage
 from ..kernels.op import Spec
 from .chunk import Chunk, Layout, layout
 
@@ -129,8 +129,13 @@ def wrap(chunk: Chunk, offset: int, what: Layout) -> Any:
 def allocate(what: Layout) -> Any:
     """A fresh NDArray, uninitialised."""
     a = _new(_Made.array_class)
-    a._chunk, a._offset, a._layout = Chunk.new(what.nbytes, what.ctx), 0, what
-    a._view = a._entry = a._grad = a._grad_req = None
+    if what.tiny and storage.guardian is None:  # the view is its own memory
+        a._view = view = np.empty(what.shape, what.dtype)
+        a._chunk = Chunk(storage.Block(view, what.nbytes, what.ctx), Var(), what.ctx)
+    else:
+        a._chunk, a._view = Chunk.new(what.nbytes, what.ctx), None
+    a._offset, a._layout = 0, what
+    a._entry = a._grad = a._grad_req = None
     return a
 
 
