@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from .explain import Explanation, explain
 from .fuse import fused_operators
 from .node import Entry
 from .options import Options, current
-from .plan import Plan
 from .place import cross_copy
-from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
-from .segment import Compiled, Crossing, PassVar, Pool, Segment
+from .plan import Plan
+from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, lower
+from .segment import Compiled, Crossing, Part, PassVar, Pool, Segment
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
 on_plan: list[Callable[[Program, Plan], None]] = []
@@ -140,11 +141,14 @@ class Executor:
         self._last = self.pool.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
-        """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more."""
+        """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more.
+
+        monitor_all: also for what each node reads, before it runs, as `node_input`, the arguments among it.
+        """
         self._monitor, self._monitor_all = callback, monitor_all
 
-    def _show(self, segment: Segment) -> None:
-        for name, array in segment.produced:
+    def _show(self, segment: Part) -> None:
+        for name, array in (*(segment.read if self._monitor_all else ()), *segment.produced):
             if self._monitor is not None:
                 self._monitor(name, array)
 
@@ -219,8 +223,8 @@ class Executor:
         forward = cut(0, program.n_forward, "forward")
         backward = cut(program.n_forward, len(program.steps), "backward")
         for ctx in self._contexts:
-            parts = [s for s in (*forward, *backward) if isinstance(s, Segment) and s.ctx == ctx]
-            for before, after in zip(parts, parts[1:]):
+            parts = [s for s in (*forward, *backward) if s.ctx == ctx]
+            for before, after in pairwise(parts):
                 token = PassVar()
                 before.mutable.append(token)
                 after.const.append(token)

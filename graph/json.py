@@ -34,7 +34,8 @@ def dumps(heads: Sequence[Entry]) -> str:
         n_arguments = len(node.inputs) - len(node.auxiliary_inputs())
         entry["inputs"] = [[number[id(below)], index, int(at >= n_arguments)] for at, (below, index) in enumerate(node.inputs)]
         nodes.append(entry)
-        rows.append(rows[-1] + node.n_outputs() + (node.op is not None and node.op.name == "Pooling"))  # MXNet's workspace
+        workspace = node.op is not None and node.op.name == "Pooling" and node.attrs.get("pool_type") != "avg"
+        rows.append(rows[-1] + node.n_outputs() + workspace)  # MXNet's max pooling counts one more, which nobody sees
     return _laid_out({
         "nodes": nodes,
         "arg_nodes": [i for i, n in enumerate(order) if n.op is None],

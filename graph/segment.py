@@ -12,7 +12,7 @@ from ..errors import MXNetError
 from ..kernels.op import compiled
 from ..ndarray import NDArray
 from ..ndarray.chunk import Chunk
-from ..ndarray.move import copy_to
+from ..ndarray.move import host, store_host
 from .plan import Plan
 from .program import Program, Step
 
@@ -58,24 +58,27 @@ class Pool:
 class Crossing:
     """A copy from one context to another, an engine operation of its own."""
 
-    __slots__ = ("failed", "produced", "source", "target")
+    __slots__ = ("const", "ctx", "failed", "mutable", "name", "produced", "read", "source", "target")
 
     def __init__(self, source: NDArray, target: NDArray):
-        self.source, self.target, self.failed = source, target, False
+        self.source, self.target, self.failed, self.ctx = source, target, False, target.context
+        self.name = f"copy from {source.context} to {target.context}"
+        self.const, self.mutable = [source._chunk.var], [target._chunk.var]
         self.produced: list[tuple[str, NDArray]] = []
+        self.read: list[tuple[str, NDArray]] = []
 
     def prepare(self, on: Any) -> None:
         """Nothing to prepare: each copy is pushed by itself."""
 
     def push(self, on: Any, opr: Any) -> None:
         """Queue the copy."""
-        copy_to(self.source, self.target)
+        on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
 
 
 class Segment:
     """Consecutive steps that are one engine operation."""
 
-    __slots__ = ("calls", "const", "ctx", "failed", "mutable", "name", "produced", "random", "ready")
+    __slots__ = ("calls", "const", "ctx", "failed", "mutable", "name", "produced", "random", "read", "ready")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
@@ -83,6 +86,7 @@ class Segment:
         self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
         self.produced: list[tuple[str, NDArray]] = []
+        self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx = name, ctx
         self.failed = False
         mutable: dict[Any, None] = {arena: None}
@@ -100,6 +104,8 @@ class Segment:
             n = len(sources) - step.auxiliaries
             const.update(dict.fromkeys(a._chunk.var for a in sources[:n]))
             mutable.update(dict.fromkeys(a._chunk.var for a in (*targets, *sources[n:]) if a is not None))
+            names = (*step.op.arguments(step.params), *step.op.auxiliaries(step.params))
+            self.read += [(f"{step.name}_{n}", arrays[v]) for n, v in zip(names, step.inputs)]
             self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
         self.mutable = list(mutable)
         self.const = [v for v in const if v not in mutable]

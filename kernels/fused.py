@@ -160,7 +160,7 @@ class FusedOp(TracedOp):
         inner = super().kernel(p, *seen, reqs, target, train)
         turned_in = [(i, v) for i, (v, s) in enumerate(zip(self.ins, ins)) if v != s.shape]
         turned_out = [(o, v) for o, (v, s) in enumerate(zip(self.outs, outs)) if v != s.shape and reqs[o] != Req.NULL]
-        if target == "gpu" or not turned_in and not turned_out:  # a GPU kernel sees addresses alone
+        if target == "gpu" or (not turned_in and not turned_out):  # a GPU kernel sees addresses alone
             return inner
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:

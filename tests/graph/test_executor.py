@@ -160,6 +160,15 @@ def test_monitor_sees_every_node():
     assert not seen
 
 
+def test_monitor_all_sees_what_nodes_read_too():
+    ex = sym.relu(small(), name="r").simple_bind(mx.cpu(), "null", data=(2, 4))
+    seen = []
+    ex.set_monitor_callback(lambda name, a: seen.append((name, a.shape)), monitor_all=True)
+    ex.forward()
+    assert seen == [("fc_data", (2, 4)), ("fc_weight", (3, 4)), ("fc_bias", (3,)), ("fc_output", (2, 3)), ("r_data", (2, 3)),
+                    ("r_output", (2, 3))]
+
+
 def test_reshape_shares_weights_and_says_what_would_change():
     ex = small().simple_bind(mx.cpu(), data=(4, 5))
     ex.arg_dict["fc_bias"][:] = 1

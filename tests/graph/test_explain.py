@@ -23,7 +23,7 @@ def test_every_operator_is_listed_once_with_what_it_joined():
 
 def test_reasons():
     a, b = sym.Variable("a"), sym.Variable("b")
-    first = lambda y, **s: next(iter(bound(y, **s))).apart  # noqa: E731
+    first = lambda y, **s: next(iter(bound(y, **s))).apart
     assert first(sym.dot(sym.tanh(a), b, name="d"), a=(2, 2), b=(2, 2)) == "apart from d: dot is no formula over single elements"
     assert "the fold must end before it can be read" in first(sym.broadcast_mul(a, sym.sum(a, axis=1, keepdims=True)), a=(2, 3))
     assert "shapes (1, 3) and (2, 3) differ" in first(sym.broadcast_add(sym.tanh(b), a), a=(2, 3), b=(1, 3))

@@ -57,7 +57,8 @@ def run(symbol, args, ctx=None, **how):
     ctx = ctx or mx.cpu()
     with options(**how):
         ex = symbol.bind(ctx, {k: mx.nd.array(v, ctx, dtype=v.dtype) for k, v in args.items()},
-                         {k: mx.nd.zeros(v.shape, ctx, dtype=v.dtype) for k, v in args.items()}, aux_states=states(symbol, args, ctx))
+                         {k: mx.nd.zeros(v.shape, ctx, dtype=v.dtype) for k, v in args.items()},
+                         aux_states=states(symbol, args, ctx))
     outs = [o.asnumpy() for o in ex.forward(is_train=True)]
     ex.backward([mx.nd.array(np.cos(np.arange(o.size)).reshape(o.shape).astype(o.dtype), ctx, dtype=o.dtype) for o in outs])
     return outs + [g.asnumpy() for g in ex.grad_arrays]
@@ -85,7 +86,7 @@ def test_fused_equals_numpy(network):
     for g, w in zip(got, wanted):
         np.testing.assert_allclose(g, w, rtol=2e-3, atol=2e-3)
     heads = [np.cos(np.arange(o.size)).reshape(o.shape) for o in wanted]
-    names = [n for n in symbol.list_arguments()]
+    names = symbol.list_arguments()
     rng = np.random.default_rng(1)
     direction = {k: rng.normal(size=v.shape) for k, v in args.items()}
 

@@ -65,7 +65,8 @@ def test_default_lowers_the_peak_and_moves_little_more():
 
 
 def test_nothing_happens_where_nothing_is_gained():
-    x = sym.FullyConnected(sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=64), act_type="relu"), num_hidden=64)
+    x = sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=64), act_type="relu")
+    x = sym.FullyConnected(x, num_hidden=64)
     p = training(x, data=(512, 64))
     assert nearly_free(p, weigh) is p
     forward = program(blocks(2), {}, **shapes_of(blocks(2), data=(2, 3, 8, 8)))
