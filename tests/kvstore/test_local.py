@@ -182,3 +182,29 @@ def test_a_refused_push_changes_nothing():
     with pytest.raises(ShapeError):
         kv.push([3, 4], [mx.nd.full((2, 3), 8), mx.nd.ones(5)])
     assert (pulled(kv, 3) == 1).all()
+
+
+def test_an_optimizer_takes_all_keys_of_a_push_in_one_update(monkeypatch):
+    """Two contexts, three keys: one sum, one update, one copy for each context. Oracle: a store that gets key by key."""
+    from_lists, one_by_one = (mx.kv.create("local") for _ in range(2))
+    names, start = ["a", "b", "c"], np.arange(4.0, dtype="f")
+    for kv in (from_lists, one_by_one):
+        kv.init(names, [mx.nd.array(start + i) for i in range(3)])
+        kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+    grads = [[mx.nd.array(start * (i + 1), ctx=mx.cpu(k)) for k in range(2)] for i in range(3)]
+    outs = [[[mx.nd.zeros(4, ctx=mx.cpu(k)) for k in range(2)] for _ in range(3)] for _ in range(2)]
+    pushed = []
+    real = mx.engine.current().push_sync
+    monkeypatch.setattr(type(mx.engine.current()), "push_sync", lambda _, *a, **k: (pushed.append(k["name"]), real(*a, **k))[1])
+    for step in range(2):
+        pushed.clear()
+        from_lists.push(names, grads)
+        from_lists.pull(names, outs[0])
+        if step:
+            assert pushed == ["kvstore.add_up", "sgd_mom_update x 3", "kvstore.copy", "kvstore.copy"]
+        for i, n in enumerate(names):
+            one_by_one.push(n, grads[i])
+            one_by_one.pull(n, outs[1][i])
+    for a, b in zip(outs[0], outs[1]):
+        for x, y in zip(a, b):
+            assert np.array_equal(x.asnumpy(), y.asnumpy()) and x.asnumpy().any()
