@@ -19,7 +19,7 @@ MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums
 LAUNCH_S = 2e-6
 SPECIALISED = 2  # the template of a product whose warps divide the work
 #: Reasons, as the summary counts them.
-REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank")
+REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank", "compiled")
 
 
 @dataclass(frozen=True)

@@ -333,10 +333,10 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "cpu conv forward": ("ops/convolution_cpu.py",),
     "cpu conv backward": ("ops/convolution_cpu.py",),
     "cpu gemm": ("ops/matmul_gemm.py",),
-    "gpu gemm": ("ops/triton_gemm.py",),
-    "gpu conv forward": ("ops/triton_conv.py",),
-    "gpu conv data": ("ops/triton_conv.py",),
-    "gpu conv weight": ("ops/triton_conv.py",),
+    "gpu gemm": ("ops/triton_gemm.py", "ops/triton_gemm_kernels.py"),
+    "gpu conv forward": ("ops/triton_conv_inside.py",),
+    "gpu conv data": ("ops/triton_conv_inside.py",),
+    "gpu conv weight": ("ops/triton_conv_inside.py",),
     "gpu flat": ("triton_flat.py", "triton_body.py"),
     "gpu fold": ("triton_fold.py", "triton_body.py"),
     "gpu row": ("triton_row.py", "triton_body.py"),
@@ -347,7 +347,8 @@ def lookup_for(path: Path | str | None = None, *, device: Device | None = None,
                estimates: bool = False) -> Callable[[Key], Config | None] | None:
     """What tuned.use takes: the best configuration by key, from the store, for this CPU and for device (a GPU).
 
-    None if there is no store: then everything stays at its default.
+    estimates: where the GPU itself was not tuned, also what was compiled for its capability and ranked by the model.
+    Returns: None if there is no store: then everything stays at its default.
     """
     path = Path(path) if path is not None else store_path()
     if not path.exists():
@@ -358,7 +359,10 @@ def lookup_for(path: Path | str | None = None, *, device: Device | None = None,
         on = cpu if key.template.startswith("cpu") else device
         if on is None:
             return None
-        found = store.best(on, key, source_hash(key.template), estimates=estimates)
+        source = source_hash(key.template)
+        found = store.best(on, key, source)
+        if found is None and estimates and on.cc:
+            found = store.best(offline_device(int(on.cc.replace(".", ""))), key, source, estimates=True)
         return found[0].settings if found else None
 
     return lookup

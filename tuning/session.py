@@ -16,7 +16,7 @@ from ..kernels.tune_key import Config
 from ..kernels.tune_prune import Pruned, estimate, prune
 from ..kernels.tune_search import Candidate, Failed, halve
 from ..kernels.tune_space import space
-from ..kernels.tune_store import BETTER, Device, Row, Store, pick, row_for, source_hash, spell
+from ..kernels.tune_store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
 from .collect import Item, Work
 from .runner import Runner
 
@@ -97,10 +97,18 @@ class Listener:
 
 
 def plan(work: Work, device: Device, store: Store | None, sm: int, again: bool = False) -> list[Part]:
-    """Every task with its space pruned and its known rows. again: forget what is known."""
+    """Every task with its space pruned and its known rows. again: forget what is known.
+
+    What an offline run for the same capability rejected is not tried on a GPU.
+    """
     parts = []
     for number, item in enumerate(work.items):
         kept, pruned = prune(item.task, space(item.task), sm)
+        if store is not None and device.driver:
+            bad = {r.config: r for r in store.of(offline_device(sm), item.task.key, source_hash(item.task.key.template))
+                   if r.status in ("rejected", "failed")}
+            pruned += [Pruned(c, "compiled", bad[spell(c)].note) for c in kept[1:] if spell(c) in bad]
+            kept = [kept[0], *(c for c in kept[1:] if spell(c) not in bad)]
         known = {} if store is None or again else {
             r.config: r for r in store.of(device, item.task.key, source_hash(item.task.key.template))}
         parts.append(Part(number, item, kept, pruned, known))

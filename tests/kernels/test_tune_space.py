@@ -65,7 +65,8 @@ def test_generated_kernels_have_tiles_on_a_cpu_and_blocks_on_a_gpu():
 
 
 @pytest.mark.parametrize("name, shapes, params", [("relu", [(3, 5)], {}), ("relu", [(0, 5)], {}),
-                                                  ("Flatten", [(64, 100, 100)], {}), ("dot", [(4, 4), (4, 4)], {}), ("transpose", [(400, 400)], {})])
+                                                  ("Flatten", [(64, 100, 100)], {}), ("dot", [(4, 4), (4, 4)], {}),
+                                                  ("transpose", [(400, 400)], {})])
 def test_where_there_is_nothing_to_choose_there_is_no_task(name, shapes, params):
     assert tasks_of(*use(name, shapes, params), "cpu") == []
 

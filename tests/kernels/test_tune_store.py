@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tritium.errors import FileError
 from tritium.kernels.tune_key import key
-from tritium.kernels.tune_store import Device, Store, lookup_for, pick, row_for, source_hash, spell
+from tritium.kernels.tune_store import Device, Store, lookup_for, offline_device, pick, row_for, source_hash, spell
 
 HERE = Device("a machine", "9.0", "CUDA 12.8", "triton 3.6.0")
 KEY = key("cpu gemm", "float32", "", batch=1, m=1024, n=512, k=64)
@@ -155,3 +155,16 @@ def test_a_lookup_answers_from_the_file_and_is_absent_without_one(tmp_path, monk
         s.put([row({"piece": 9}, 1.0, source=source_hash("cpu gemm"))])
     lookup = lookup_for(tmp_path / "tune.sqlite")
     assert lookup(KEY) == {"piece": 9} and lookup(key("gpu gemm", "float32", m=1)) is None
+
+
+def test_a_gpu_takes_what_was_compiled_for_its_capability_only_where_estimates_are_wanted(tmp_path):
+    k = key("gpu gemm", "float16", "nn", batch=1, m=256, n=256, k=256)
+    device = replace(offline_device(90), name="NVIDIA H200", driver="CUDA 12.8")
+    with Store(tmp_path / "tune.sqlite") as s:
+        s.put([row({"BM": 64}, None, k=k, device=offline_device(90), source=source_hash(k.template), status="compiled",
+                   estimate_s=1.0)])
+    assert lookup_for(tmp_path / "tune.sqlite", device=device)(k) is None
+    assert lookup_for(tmp_path / "tune.sqlite", device=device, estimates=True)(k) == {"BM": 64}
+    with Store(tmp_path / "tune.sqlite") as s:
+        s.put([row({"BM": 128}, 1.0, k=k, device=device, source=source_hash(k.template))])
+    assert lookup_for(tmp_path / "tune.sqlite", device=device, estimates=True)(k) == {"BM": 128}

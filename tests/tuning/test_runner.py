@@ -1,0 +1,108 @@
+"""Candidates in a child: times, checks, and children that die or hang. Oracle: NumPy, and scripted children."""
+
+import sys
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium import engine
+from tritium.kernels.tune_search import Failed
+from tritium.tuning import Request, collect
+from tritium.tuning.child import Bench, roofs
+from tritium.tuning.runner import Runner
+
+REQUEST = Request(cases=[("dot", "256x256x256")], train=False)
+CHILD = """
+import json, os, signal, sys
+sys.stdin.readline()
+print(json.dumps({"ready": 1}), flush=True)
+for line in sys.stdin:
+    what = json.loads(line)["config"]["piece"]
+    if what == 666:
+        sys.stderr.write("illegal access\\n")
+        sys.stderr.flush()
+        os.abort()
+    if what == 777:
+        signal.pause()
+    print(json.dumps({"error": "no such piece"} if what == 5 else {"seconds": 1.5, "differs": ""}), flush=True)
+"""
+
+
+def inside(work):
+    """work(run) inside an engine function."""
+    box = []
+    engine.current().push_sync(lambda run: box.append(work(run)), mx.cpu(), [], [])
+    engine.current().wait_for_all()
+    return box[0]
+
+
+@pytest.fixture
+def item():
+    return collect(REQUEST).items[0]
+
+
+@pytest.fixture
+def scripted():
+    with Runner(REQUEST, [sys.executable, "-c", CHILD]) as runner:
+        yield runner
+
+
+def test_a_child_that_dies_costs_one_configuration(scripted, item):
+    assert scripted.seconds(0, item, {"piece": 1}, 30) == 1.5
+    with pytest.raises(Failed, match=r"the process ended \(SIGABRT\): illegal access"):
+        scripted.seconds(0, item, {"piece": 666}, 30)
+    assert scripted.seconds(0, item, {"piece": 2}, 30) == 1.5 and scripted.restarts == 2
+
+
+def test_a_child_that_hangs_is_killed(scripted, item):
+    with pytest.raises(Failed, match="no answer in 0 s"):
+        scripted.seconds(0, item, {"piece": 777}, 0.3)
+    assert scripted.seconds(0, item, {"piece": 2}, 30) == 1.5
+
+
+def test_an_error_is_passed_on_and_the_child_lives(scripted, item):
+    with pytest.raises(Failed, match="no such piece"):
+        scripted.differs(0, item, {"piece": 5}, 30)
+    assert scripted.differs(0, item, {"piece": 1}, 30) == "" and scripted.restarts == 1
+
+
+def test_a_real_child_times_and_checks(item):
+    with Runner(REQUEST) as runner:
+        assert 0 < runner.seconds(0, item, {"piece": 1 << 21, "threads": 0}, 60) < 10
+        assert runner.differs(0, item, {"piece": 1 << 21, "threads": 0}, 60) == ""
+        with pytest.raises(Failed, match="ZeroDivisionError"):
+            runner.seconds(0, item, {"piece": 0, "threads": 0}, 60)
+        limits = runner.roofs(["float32"])
+    assert limits["bytes_per_s"] > 1e8 and limits["flops float32"] > 1e8
+
+
+def test_outputs_are_compared_with_the_default(item, monkeypatch):
+    def check(run):
+        bench, default = Bench(run, item.task), dict(item.task.default)
+        right = bench.differs({"piece": 1 << 21, "threads": 0}, default)
+        kernel = bench.kernels[next(reversed(bench.kernels))]
+
+        def wrong(run, ins, outs):
+            kernel(run, ins, outs)
+            outs[0][3, 4] += 1.0
+
+        bench.kernels[next(reversed(bench.kernels))] = wrong
+        return right, bench.differs({"piece": 1 << 21, "threads": 0}, default)
+
+    right, wrong = inside(check)
+    assert right == "" and wrong.startswith("output 0 differs by 1 where its largest value is ")
+
+
+def test_a_short_kernel_is_called_several_times(item):
+    def count(run):
+        bench = Bench(run, item.task)
+        bench._timed = lambda kernel, calls: 1e-5 if calls == 1 else calls
+        return bench.seconds(dict(item.task.default))
+
+    assert inside(count) == pytest.approx(100, abs=1)
+
+
+def test_roofs_are_of_this_machine():
+    found = inside(lambda run: roofs(run, ["float64", "bfloat16"]))
+    assert set(found) == {"bytes_per_s", "flops float32", "flops float64"}
+    assert all(np.isfinite(v) and v > 0 for v in found.values())
