@@ -1,28 +1,33 @@
-"""Printed kernels on a real GPU: right against torch, and how much of the machine's copy bandwidth they reach.
+"""Kernels on a real GPU: right against torch, and how much of the machine they reach.
 
-    python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--quick]
+    python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--quick] [--record] [--out perf/results/h200.json]
 
-One JSON line per kernel: bytes it must move, median and spread of its time, bytes/s, and the fraction of a copy of the
-same number of bytes that was timed in the same run. Without a GPU it says so and measures nothing.
+One JSON line per kernel: what it must move or multiply, median and spread of its time, and its fraction of a ceiling that
+was timed in the same run: a copy of as many bytes, or torch's own kernel (cuBLAS, cuDNN) on the same data. Without a GPU it
+says so and measures nothing. --record: no GPU; every case of gpu_layers.py is built small and its launches are counted.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ["TRITIUM_GPU"] = "cuda"
 
 import common
+import gpu_layers
 import numpy as np
 from tritium.dtype import bfloat16
 from tritium.kernels import lang as L
 from tritium.kernels.expr import Expr, load
 from tritium.kernels.op import Expression, Req, Spec
+from tritium.kernels.triton_launch import record, specialisations
 from tritium.kernels.triton_printer import triton_kernel
 
 
@@ -31,20 +36,74 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512, help="size of the largest array of a case")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="small arrays: checks the values, times mean little")
+    parser.add_argument("--record", action="store_true", help="build every case without a GPU, run none")
+    parser.add_argument("--out", type=Path, help="also keep the lines in this file")
     given = parser.parse_args()
+    if given.record:
+        _record()
+        return
     torch = _torch_with_gpu()
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
         return
-    common.say({"bench": "gpu_suite", **common.machine(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__})
+    _say({"bench": "gpu_suite", **common.machine(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__})
     nbytes = (8 if given.quick else given.megabytes) << 20
     for dtype, tensor_type in ((np.dtype("float32"), torch.float32), (bfloat16, torch.bfloat16)):
         n = nbytes // dtype.itemsize
         copy = _copy_bandwidth(torch, n, tensor_type, given.rounds)
-        common.say({"bench": "copy (torch)", "dtype": dtype.name, "bytes_per_s": copy})
+        _say({"bench": "copy (torch)", "dtype": dtype.name, "bytes_per_s": copy})
         for case in _cases(torch, n, dtype):
             _measure(torch, *case, dtype, tensor_type, copy, given.rounds)
+    machine = gpu_layers.Machine(torch, "cuda", 8 if given.quick else 1)
+    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
+        for case in cases(machine):
+            _against_peer(torch, *case, given.rounds)
     _launch_cost(torch, given.rounds)
+    common.say({"bench": "specialisations", **specialisations()})
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(json.dumps(_lines, indent=1) + "\n")
+
+
+_lines: list[dict[str, Any]] = []
+
+
+def _say(line: dict[str, Any]) -> None:
+    _lines.append(line)
+    common.say(line)
+
+
+def _against_peer(torch: Any, name: str, work: Callable[[], Any], peer: Callable[[], Any] | None, exact: Callable[[], Any],
+                  amount: float, unit: str, rounds: int) -> None:
+    """One case of gpu_layers.py: values first, then ours and the peer's times in turn, so that both meet the same clocks."""
+    try:
+        got, want = work().double(), exact().double()
+        difference = ((got - want).abs().max() / want.abs().max()).item()
+        del got, want
+        ours, theirs = [], []
+        for _ in range(rounds):
+            ours += _seconds(torch, work, 1)
+            theirs += _seconds(torch, peer, 1) if peer else []
+    except Exception as e:  # one kernel that fails is a line of the report, not its end
+        _say({"bench": name, "error": f"{type(e).__name__}: {e}"[:500]})
+        return
+    median, iqr = common.median_and_spread(ours)
+    line = {"bench": name, unit: amount, "median_s": median, "iqr_s": iqr, f"{unit}_per_s": amount / median,
+            "largest_difference": difference}
+    if theirs:
+        line["of_peer"] = round(common.median_and_spread(theirs)[0] / median, 3)
+    _say(line)
+
+
+def _record() -> None:
+    import torch
+
+    machine = gpu_layers.Machine(torch, "cpu", 64)
+    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
+        for name, work, *_ in cases(machine):
+            with record(90) as recorder:
+                work()
+            common.say({"bench": name, "launches": len(recorder.launches), "kernels": len(recorder.jobs)})
 
 
 def _torch_with_gpu() -> Any:
@@ -120,11 +179,11 @@ def _measure(torch: Any, name: str, root: Expr, shapes: list, shape: tuple, kind
         difference = ((out.float() - want).abs() / want.abs().clamp_min(1)).max().item()
         seconds = _seconds(torch, lambda: kernel(run, arrays, [out]), rounds)
     except Exception as e:  # one kernel that fails is a line of the report, not its end
-        common.say({**line, "error": f"{type(e).__name__}: {e}"[:500]})
+        _say({**line, "error": f"{type(e).__name__}: {e}"[:500]})
         return
     moved = sum(a.numel() * a.element_size() for a in (*arrays, out))
     median, iqr = common.median_and_spread(seconds)
-    common.say({**line, "bytes": moved, "median_s": median, "iqr_s": iqr, "bytes_per_s": moved / median,
+    _say({**line, "bytes": moved, "median_s": median, "iqr_s": iqr, "bytes_per_s": moved / median,
                 "of_copy": round(moved / median / copy, 3), "largest_difference": difference})
 
 
