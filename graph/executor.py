@@ -249,6 +249,9 @@ class Executor:
                 arrays[v] = self.grad_dict[value.name]
             elif value.kind == ZERO:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
+            elif v in plan.hosted:
+                host = arrays[plan.hosted[v]]
+                arrays[v] = NDArray._from_chunk(host._chunk, host._offset, value.spec.shape, value.spec.dtype)
             elif value.kind == INNER and plan.offsets[v] >= 0:
                 arrays[v] = NDArray._from_chunk(chunks[value.ctx], plan.offsets[v], value.spec.shape, value.spec.dtype)
             else:

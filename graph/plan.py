@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from .program import INNER, OUTPUT, ZERO, Program, Step, naive_bytes
 
 ALIGNMENT = 256  # bytes
 _TRY_ALL = 300_000  # pairs of values alive together up to which several packing orders are tried
+_SHAKES = 60  # at most
 _TRY_ONE = 3_000_000  # up to which one is
 
 
@@ -32,6 +34,7 @@ class Plan:
     naive_bytes:        with memory of its own for every value.
     live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
     inplace:            {output value: input value whose bytes it takes}.
+    hosted:             {value: executor's output in whose memory it lies, because that will take its place}.
     """
 
     offsets: list[int]
@@ -44,6 +47,7 @@ class Plan:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     arenas: list[int] = field(default_factory=list)
+    hosted: dict[int, int] = field(default_factory=dict)
 
     @property
     def planned_bytes(self) -> int:
@@ -84,19 +88,51 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     sizes = [v.spec.nbytes for v in values]
     inplace = _take_places(program, live, sizes) if share else {}
     group, spans = _groups(live, inplace), _spans_of(live, inplace)
+    hosts = _take_in(program, live, sizes, group, inplace) if share else {}
+    for g in hosts:
+        del spans[g]
     items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
     at: dict[int, int] = {}
     arenas, bound = [], 0
     for ctx in range(len(program.targets)):
         own = [t for t in items if values[t[3]].ctx == ctx]
-        placed, length = _pack_best(own) if share else _one_after_the_other(own)
+        placed, length = _pack_best(own, _peak(own, len(steps))) if share else _one_after_the_other(own)
         at |= placed
         arenas.append(length)
         bound += _peak(own, len(steps))
+    hosted = {v: hosts[group[v]] for v, span in enumerate(live) if span is not None and group[v] in hosts}
+    live = [None if v in hosted else span for v, span in enumerate(live)]
     offsets = [at[group[v]] if span is not None else -1 for v, span in enumerate(live)]
     outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
     return Plan(offsets, sum(arenas), outputs, bound + outputs, naive_bytes(program) if naive is None else naive,
-                live, inplace, [v.name for v in values], sizes, arenas)
+                live, inplace, [v.name for v in values], sizes, arenas, hosted)
+
+
+def _take_in(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
+             inplace: dict[int, int]) -> dict[int, int]:
+    """{piece of memory: output}: pieces that end where an output of the executor may take their place, and so lie in it from
+    the start. Adds to inplace."""
+    members: dict[int, list[int]] = {}
+    for v, span in enumerate(live):
+        if span is not None:
+            members.setdefault(group[v], []).append(v)
+    hosts: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        if not any(o >= 0 and program.values[o].kind == OUTPUT for o in step.outputs) or _hands_through(program, step):
+            continue
+        for at_in, at_out in step.op.inplace(step.params):
+            if at_in >= len(step.inputs) or at_out >= len(step.outputs):
+                continue
+            v, o = step.inputs[at_in], step.outputs[at_out]
+            if o < 0 or program.values[o].kind != OUTPUT or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
+                continue
+            g = group[v]
+            ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
+            same = all(sizes[m] == sizes[o] and program.values[m].ctx == program.values[o].ctx for m in members[g])
+            free = g not in hosts and not any(w == v for w in inplace.values())
+            if ends and same and free and step.inputs.count(v) == 1:
+                hosts[g], inplace[o] = o, v
+    return hosts
 
 
 def _one_after_the_other(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
@@ -111,8 +147,10 @@ def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
     """The lower bound of plan_memory, without placing anything: what the program's plan will take, or nearly."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
-    items = [(_aligned(sizes[g], alignment), first, last, g)
-             for g, (first, last) in _spans_of(live, _take_places(program, live, sizes)).items()]
+    inplace = _take_places(program, live, sizes)
+    group, spans = _groups(live, inplace), _spans_of(live, inplace)
+    hosts = _take_in(program, live, sizes, group, inplace)
+    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items() if g not in hosts]
     return _peak(items, len(program.steps)) + sum(sizes[v] for v, value in enumerate(program.values)
                                                   if value.kind in (OUTPUT, ZERO))
 
@@ -202,15 +240,25 @@ def _peak(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
     return peak
 
 
-def _pack_best(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-    """Pack in several ways, keep the smallest result. Ways that compare all pairs are for graphs with few of them."""
+def _pack_best(items: Sequence[tuple[int, int, int, int]], bound: int) -> tuple[dict[int, int], int]:
+    """Pack in several ways, keep the smallest result. Ways that compare all pairs are for graphs with few of them.
+
+    bound: bytes; what reaches it is the best there is. What stays above is tried again with the sizes shaken a little.
+    """
     best = _sweep(items)
     pairs = _overlaps(items)
     orders = [lambda t: (-t[0], t[1], t[3])]
     if pairs <= _TRY_ALL:
         orders += [lambda t: (-(t[2] - t[1] + 1) * t[0], t[1], t[3]), lambda t: (-(t[2] - t[1]), -t[0], t[3])]
     for key in orders if pairs <= _TRY_ONE else ():
-        found = _pack(sorted(items, key=key))
+        if best[1] > bound and (found := _pack(sorted(items, key=key)))[1] < best[1]:
+            best = found
+    shake = random.Random(0)
+    for _ in range(min(_SHAKES, _TRY_ALL // (pairs + 1))):
+        if best[1] <= bound:
+            break
+        order = sorted(((t[0] * shake.uniform(0.4, 1.0), n) for n, t in enumerate(items)), reverse=True)
+        found = _pack([items[n] for _, n in order])
         if found[1] < best[1]:
             best = found
     return best

@@ -26,6 +26,19 @@ def may_take_place(program, early, late, i):
     return False
 
 
+def check_hosted(program, plan, spans, v, o):
+    """A value in an output's memory: it ends before the output is written, or is read by the step that writes it in place;
+    and it meets no other value there but where one takes the other's place."""
+    written = min(i for i, s in enumerate(program.steps) if o in s.outputs)
+    assert program.values[o].kind == "output" and program.values[v].spec.nbytes == program.values[o].spec.nbytes
+    last = spans[v][1]
+    assert last < written or (last == written and may_take_place(program, v, o, written)), f"{v} is alive when {o} is written"
+    for w in plan.hosted:
+        if w != v and plan.hosted[w] == o and spans[v][0] <= spans[w][0]:
+            meet = spans[w][0]
+            assert spans[v][1] < meet or (spans[v][1] == meet and may_take_place(program, v, w, meet)), f"{v} and {w} in {o}"
+
+
 def check_plan(program, plan):
     spans = alive(program)
     written = set()
@@ -38,7 +51,9 @@ def check_plan(program, plan):
                 assert v in written or req != Req.ADD, f"step {i} ({step.name}) adds to {program.values[v].name}, never written"
                 assert v not in written or req == Req.ADD, f"step {i} ({step.name}) overwrites {program.values[v].name}"
                 written.add(v)
-    values = sorted(spans)
+    for v, o in plan.hosted.items():
+        check_hosted(program, plan, spans, v, o)
+    values = sorted(set(spans) - set(plan.hosted))
     first = np.array([spans[v][0] for v in values], int)
     last = np.array([spans[v][1] for v in values], int)
     low = np.array([plan.offsets[v] for v in values], int)
