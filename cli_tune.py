@@ -210,8 +210,11 @@ def _run(console: Console, store: Store, *, resume: bool, model: Path | None, op
 
 
 def say(console: Console, text: str) -> None:
-    """One line, never cut or coloured."""
-    console.print(text, soft_wrap=True, markup=False)
+    """One line, never cut or coloured. Above the bar in a terminal; when piped, whole even if an interrupt comes."""
+    if console.is_terminal:
+        console.print(text, soft_wrap=True, markup=False)
+    else:
+        click.echo(text)
 
 
 def _close(console: Console, s: Summary) -> None:

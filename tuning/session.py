@@ -241,14 +241,20 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
         _keep_roofs(parts, device, store, runner, min(budget / 10, 30.0))
     listener.begin(sum(len(p.todo) for p in open_parts), "configurations")
     done = 0
-    for place, part in enumerate(open_parts):
-        left = until - clock()
-        if left <= 0:
-            break
-        shares = sum(p.item.bound_s for p in open_parts[place:])
-        slice_s = max(LEAST, left * part.item.bound_s / shares)
-        listener.task(part, place + 1, len(open_parts))
-        done += _time_part(part, device, store, runner, min(until, clock() + slice_s), summary, listener, clock, done)
+    try:
+        for place, part in enumerate(open_parts):
+            left = until - clock()
+            if left <= 0:
+                break
+            shares = sum(p.item.bound_s for p in open_parts[place:])
+            slice_s = max(LEAST, left * part.item.bound_s / shares)
+            listener.task(part, place + 1, len(open_parts))
+            done += _time_part(part, device, store, runner, min(until, clock() + slice_s), summary, listener, clock, done)
+    finally:
+        _count_timed(parts, summary)
+
+
+def _count_timed(parts: Sequence[Part], summary: Summary) -> None:
     summary.tasks_done = sum(not p.todo for p in parts)
     summary.finished = summary.tasks_done == len(parts)
     totals = [(t[0] * p.item.count, t[1] * p.item.count) for p in parts if (t := default_and_best(p.known.values()))]
