@@ -19,6 +19,7 @@ from .program import INNER, OUTPUT, ZERO, Program, Step, naive_bytes
 ALIGNMENT = 256  # bytes
 _TRY_ALL = 300_000  # pairs of values alive together up to which several packing orders are tried
 _SHAKES = 60  # at most
+_IDLE = 20_000  # pieces of memory up to which idle outputs are looked at
 _TRY_ONE = 3_000_000  # up to which one is
 
 
@@ -30,7 +31,8 @@ class Plan:
     arenas:             the length of each context's arena; arena_bytes: of all.
     output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
     planned_bytes:      arena and outputs.
-    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: no plan can be smaller.
+    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: with the values that lie in outputs lying
+                        there, no plan can be smaller.
     naive_bytes:        with memory of its own for every value.
     live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
     inplace:            {output value: input value whose bytes it takes}.
@@ -89,6 +91,8 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     inplace = _take_places(program, live, sizes) if share else {}
     group, spans = _groups(live, inplace), _spans_of(live, inplace)
     hosts = _take_in(program, live, sizes, group, inplace) if share else {}
+    if share:
+        _use_idle_outputs(program, spans, sizes, hosts)
     for g in hosts:
         del spans[g]
     items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
@@ -135,6 +139,45 @@ def _take_in(program: Program, live: Sequence[tuple[int, int] | None], sizes: Se
     return hosts
 
 
+def _use_idle_outputs(program: Program, spans: dict[int, tuple[int, int]], sizes: Sequence[int], hosts: dict[int, int]) -> None:
+    """Add to hosts what lowers the peak and lives only while an executor's output is not yet written: it may lie in there."""
+    first: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        for o in step.outputs:
+            if o >= 0 and program.values[o].kind == OUTPUT:
+                first.setdefault(o, i)
+    if not first or len(spans) > _IDLE:
+        return
+    taken: dict[int, list[tuple[int, int]]] = {}
+    for g, o in hosts.items():
+        taken.setdefault(o, []).append(spans[g])
+    for _ in range(_SHAKES):
+        rest = [(sizes[g], a, z, g) for g, (a, z) in spans.items() if g not in hosts]
+        at = _peak_at(rest, len(program.steps))
+        for size, a, z, g in sorted((t for t in rest if t[1] <= at <= t[2]), reverse=True):
+            fits = [o for o, i in first.items() if z < i and size <= sizes[o] and program.values[o].ctx == program.values[g].ctx
+                    and all(z < b or e < a for b, e in taken.get(o, ()))]
+            if fits:
+                hosts[g] = o = min(fits, key=lambda o: sizes[o])
+                taken.setdefault(o, []).append((a, z))
+                break
+        else:
+            return
+
+
+def _peak_at(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
+    change = [0] * (steps + 2)
+    for size, first, last, _ in items:
+        change[first] += size
+        change[last + 1] -= size
+    best = now = at = 0
+    for i, c in enumerate(change):
+        now += c
+        if now > best:
+            best, at = now, i
+    return at
+
+
 def _one_after_the_other(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
     at, total = {}, 0
     for size, _, _, g in items:
@@ -150,6 +193,7 @@ def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
     inplace = _take_places(program, live, sizes)
     group, spans = _groups(live, inplace), _spans_of(live, inplace)
     hosts = _take_in(program, live, sizes, group, inplace)
+    _use_idle_outputs(program, spans, sizes, hosts)
     items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items() if g not in hosts]
     return _peak(items, len(program.steps)) + sum(sizes[v] for v, value in enumerate(program.values)
                                                   if value.kind in (OUTPUT, ZERO))

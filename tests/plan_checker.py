@@ -30,7 +30,8 @@ def check_hosted(program, plan, spans, v, o):
     """A value in an output's memory: it ends before the output is written, or is read by the step that writes it in place;
     and it meets no other value there but where one takes the other's place."""
     written = min(i for i, s in enumerate(program.steps) if o in s.outputs)
-    assert program.values[o].kind == "output" and program.values[v].spec.nbytes == program.values[o].spec.nbytes
+    assert program.values[o].kind == "output" and program.values[v].spec.nbytes <= program.values[o].spec.nbytes
+    assert program.values[v].ctx == program.values[o].ctx
     last = spans[v][1]
     assert last < written or (last == written and may_take_place(program, v, o, written)), f"{v} is alive when {o} is written"
     for w in plan.hosted:
