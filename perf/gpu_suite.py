@@ -56,8 +56,8 @@ def main() -> None:
             _measure(torch, *case, dtype, tensor_type, copy, given.rounds)
     machine = gpu_layers.Machine(torch, "cuda", 8 if given.quick else 1)
     for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
-        for case in cases(machine):
-            _against_peer(torch, *case, given.rounds)
+        for layer in cases(machine):
+            _against_peer(torch, *layer, given.rounds)
     _launch_cost(torch, given.rounds)
     common.say({"bench": "specialisations", **specialisations()})
     if given.out:

@@ -83,8 +83,9 @@ def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, a
     """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged; one dtype."""
     br, bc = (min(64, max(16, next_power_of_2(n))) for n in (rows, columns))
     ur, uc = (1 if n % 8 else 8 for n in (rows, columns))
+    wide = tl.float64 if str(src.dtype) == "torch.float64" else tl.float32
     launch(turn_tiles, (batch * cdiv(rows, br) * cdiv(columns, bc),), src, dst, rows // ur, columns // uc, UNIT_R=ur,
-           UNIT_C=uc, ADD=add, WIDE=tl.float64 if str(src.dtype) == "torch.float64" else tl.float32, BR=br, BC=bc, stream=run.stream)
+           UNIT_C=uc, ADD=add, WIDE=wide, BR=br, BC=bc, stream=run.stream)
 
 
 def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:
