@@ -168,8 +168,11 @@ class Store:
         """Rows whose columns have these values."""
         assert set(where) <= set(_NAMES), where
         sql = "SELECT * FROM configurations" + (" WHERE " + " AND ".join(f"{n} = ?" for n in where) if where else "")
-        return [Row(*(bool(v) if n == "is_default" else v for n, v in zip(_NAMES, r)))
-                for r in self._db.execute(sql, tuple(where.values()))]
+        found: list[list[Any]] = [list(r) for r in self._db.execute(sql, tuple(where.values()))]
+        flag = _NAMES.index("is_default")
+        for values in found:
+            values[flag] = bool(values[flag])
+        return [Row(*values) for values in found]
 
     def of(self, device: Device, key: Key, source: str) -> list[Row]:
         """Every configuration of key on device."""

@@ -19,7 +19,7 @@ Lookup = Callable[[Key], "Mapping[str, int] | None"]
 _lookup: Lookup | None = None
 _forced: Mapping[str, Mapping[str, int]] = {}
 _found: dict[Key, Mapping[str, int] | None] = {}
-_asked: Callable[[Key, Config], None] | None = None
+_asked: Callable[[Key, Config], object] | None = None
 _read_environment = False
 
 
@@ -62,7 +62,7 @@ def forced(template: str, config: Mapping[str, int]) -> Iterator[None]:
 
 
 @contextmanager
-def asked(tell: Callable[[Key, Config], None]) -> Iterator[None]:
+def asked(tell: Callable[[Key, Config], object]) -> Iterator[None]:
     """Call tell(key, default) for every choice made inside: how the tuner sees what a kernel asks for."""
     global _asked
     before, _asked = _asked, tell
