@@ -53,7 +53,7 @@ def main() -> None:
         copy = _copy_bandwidth(torch, n, tensor_type, given.rounds)
         _say({"bench": "copy (torch)", "dtype": dtype.name, "bytes_per_s": copy})
         for case in _cases(torch, n, dtype):
-            _measure(torch, *case, dtype, tensor_type, copy, given.rounds)
+            _measure(torch, *case, dtype=dtype, tensor_type=tensor_type, copy=copy, rounds=given.rounds)
     machine = gpu_layers.Machine(torch, "cuda", 8 if given.quick else 1)
     for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
         for layer in cases(machine):
