@@ -157,7 +157,9 @@ class _Use:
             made = self.ask(lambda: self.prop.create_operator(str(ctx), [list(s.shape) for s in ins],
                                                               [s.dtype.type for s in ins]), "create_operator")
             seats = self._seats
-            owner = seat.base if isinstance(seat, np.ndarray) else None  # torch does not tell who owns memory
+            owner = None  # torch does not tell who owns memory
+            if isinstance(seat, np.ndarray):
+                owner = seat if seat.base is None else seat.base
             seen = None if owner is None else weakref.ref(owner, lambda _: seats.pop(key, None))
             if len(seats) >= _SEATS:
                 del seats[next(iter(seats))]

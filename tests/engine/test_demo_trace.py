@@ -42,6 +42,7 @@ def test_threads_arrows_memory_and_operations_are_there(events):
     assert len([e for e in events if e["ph"] == "X" and e["cat"] == "operation"]) > 500
 
 
+@pytest.mark.nightly  # what overlaps in two seconds of training is for the machine's scheduler to say: a busy one may show none
 def test_decode_compute_and_update_overlap(events):
     operations = [e for e in events if e.get("cat") == "operation"]
     names = {e["name"] for e in operations}
