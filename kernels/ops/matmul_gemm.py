@@ -13,7 +13,9 @@ from ..op import Req, Shape
 from ..property import gpu_module, upcast
 from ..tune_key import Config, Key, key
 
-_FLOPS = 1 << 22  # a product is cut into pieces of about this many multiplications: by its size, never by the threads
+# A product is cut into pieces of about this many multiplications, and into two from a quarter of it on: smaller pieces
+# keep more cores busy but cost BLAS more in packing. By its size, never by the threads: the bits must not depend on them.
+_FLOPS = 1 << 24
 
 #: Multiplications of one piece of a product; threads that take part, 0 for all.
 DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
@@ -22,6 +24,11 @@ DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
 def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
     """What tuned piece sizes are kept under."""
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
+
+
+def cut(work: int, piece: int) -> int:
+    """How many pieces a product of work multiplications is cut into."""
+    return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
 def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
@@ -44,7 +51,7 @@ def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = Fa
 
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     chosen = tuned.choice(gemm_key(out.size // max(m * n, 1), m, n, k, out.dtype), DEFAULT) if tuned.active() else DEFAULT
-    run, pieces = tuned.limited(run, chosen["threads"]), min(64, out.size * k // chosen["piece"])
+    run, pieces = tuned.limited(run, chosen["threads"]), cut(out.size * k, chosen["piece"])
     if pieces < 2:
         piece(a, b, out)
     elif out.ndim > 2 and len(out) >= pieces:

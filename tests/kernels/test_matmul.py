@@ -36,7 +36,7 @@ def test_sizes_that_fill_no_block(target, rng):
 
 @pytest.mark.parametrize("shape", [(40, 9, 7), (9, 40, 7), (12, 5, 6, 7)])
 def test_pieces_cover_the_product(shape, rng, monkeypatch):
-    monkeypatch.setattr(matmul_gemm, "_FLOPS", 100)
+    monkeypatch.setattr(matmul_gemm, "DEFAULT", {"piece": 100, "threads": 0})
     *lead, m, n, k = shape
     a, b = rng.standard_normal((*lead, m, k)), rng.standard_normal((*lead, k, n))
     out = np.full((*lead, m, n), np.nan)
