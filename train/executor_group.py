@@ -48,6 +48,35 @@ def batch_axis(desc: io.DataDesc) -> int:
     return io.DataDesc.get_batch_axis(getattr(desc, "layout", None))
 
 
+def placements(group2ctxs: Any, count: int) -> list[dict[str, Context]]:
+    """For each of `count` contexts, where the nodes of every ctx_group run; {} where nothing is said.
+
+    group2ctxs:  None, a list of {group: context}, or a dictionary from group to one context or a list of them.
+    Raises ParameterError for a list of another length, or what is no context.
+    """
+    if group2ctxs is None:
+        return [{} for _ in range(count)]
+    if isinstance(group2ctxs, Mapping):
+        spread = {name: [given] * count if isinstance(given, Context) else list(given) * (count if len(given) == 1 else 1)
+                  for name, given in group2ctxs.items() if isinstance(given, (Context, list, tuple))}
+        for name, given in group2ctxs.items():
+            if len(spread.get(name, ())) != count:
+                raise ParameterError(f"Module: group2ctxs: group {name!r} has {given!r}. Give one context, or a list of "
+                                     f"{count}: one for each context of the module.")
+        found = [{name: given[i] for name, given in spread.items()} for i in range(count)]
+    else:
+        found = list(group2ctxs) if isinstance(group2ctxs, (list, tuple)) else []
+        if len(found) != count or not all(isinstance(one, Mapping) for one in found):
+            raise ParameterError(f"Module: group2ctxs is {group2ctxs!r}. Give a dictionary from ctx_group to context, or a "
+                                 f"list of {count} of them: one for each context of the module.")
+    for one in found:
+        for name, ctx in one.items():
+            if not isinstance(ctx, Context):
+                raise ParameterError(f"Module: group2ctxs: group {name!r} has {ctx!r}, which is no context. "
+                                     f"Use mx.cpu(0) or mx.gpu(0).")
+    return [dict(one) for one in found]
+
+
 class ExecutorGroup:
     """The executors of a symbol on several contexts: loads slices, runs, and joins what comes out.
 
@@ -55,15 +84,17 @@ class ExecutorGroup:
     param_names:  the arguments that are learned; fixed_names among them get no gradient.
     grad_req:     "write" or "add", or a dictionary by name.
     shared:       a group on the same contexts, whose parameters, gradients and states are used.
+    group2ctxs:   for each context, where the nodes of a ctx_group run; see placements.
     """
 
     def __init__(self, symbol: Any, contexts: Sequence[Context], work: Sequence[float],
                  data_shapes: Sequence[io.DataDesc], label_shapes: Sequence[io.DataDesc], param_names: Sequence[str],
                  for_training: bool, inputs_need_grad: bool, fixed_names: Sequence[str] = (), grad_req: Any = "write",
-                 shared: ExecutorGroup | None = None):
+                 shared: ExecutorGroup | None = None, group2ctxs: Sequence[Mapping[str, Context]] | None = None):
         self.symbol = symbol
         self.contexts = list(contexts)
         self.work = list(work)
+        self.group2ctxs = list(group2ctxs) if group2ctxs is not None else placements(None, len(self.contexts))
         self.for_training = for_training
         self.inputs_need_grad = inputs_need_grad
         arguments = symbol.list_arguments()
@@ -117,7 +148,8 @@ class ExecutorGroup:
         types = {d.name: np.dtype(d.dtype) for d in described}
         lent: Any = self._shared.execs[i] if self._shared is not None else None
         made = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=lent,
-                                       shared_arg_names=self.param_names if lent is not None else None, **shapes)
+                                       shared_arg_names=self.param_names if lent is not None else None,
+                                       group2ctx=self.group2ctxs[i] or None, **shapes)
         for name in self.param_names:
             if lent is not None and lent.arg_dict.get(name) is not made.arg_dict[name]:
                 raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(made.arg_dict[name].shape)} here, "

@@ -24,7 +24,7 @@ from .checkpoint import (
     update_params,
     update_params_on_kvstore,
 )
-from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions
+from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements
 from .initializer import InitDesc, Uniform
 
 __all__ = ["BaseModule", "Module"]
@@ -38,6 +38,9 @@ class Module(BaseModule):
     work_load_list:           how much of a batch each context takes, relative to the others.
     fixed_param_names:        parameters that are not learned.
     state_names:              arguments that are neither: they keep what set_states puts there.
+    group2ctxs:               where each ctx_group of the symbol runs: {group: context}, {group: [one for each of context]},
+                              or a list of {group: context}. Nodes without a group run on `context`. A ctx_group that
+                              it does not name is a ContextError in bind.
     """
 
     def __init__(self, symbol: Any, data_names: Sequence[str] | None = ("data",),
@@ -46,12 +49,13 @@ class Module(BaseModule):
                  fixed_param_names: Sequence[str] | None = None, state_names: Sequence[str] | None = None,
                  group2ctxs: Any = None, compression_params: Any = None):
         super().__init__(logger)
-        if group2ctxs is not None or compression_params is not None:
-            raise ParameterError("Module: group2ctxs and compression_params are not built yet. Leave them out.")
+        if compression_params is not None:
+            raise ParameterError("Module: compression_params is not built yet. Leave it out.")
         self._context = [context or cpu()] if context is None or isinstance(context, Context) else list(context)
         self._work = list(work_load_list or [1] * len(self._context))
         if len(self._work) != len(self._context):
             raise ParameterError(f"Module: work_load_list has {len(self._work)} entries for {len(self._context)} contexts.")
+        self._group2ctxs = placements(group2ctxs, len(self._context))
         self._symbol = symbol
         self._data_names = list(data_names or ())
         self._label_names = list(label_names or ())
@@ -197,7 +201,8 @@ class Module(BaseModule):
             raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
         self._group = ExecutorGroup(self._symbol, self._context, self._work, data, labels, self._param_names,
                                     for_training, inputs_need_grad, self._fixed_param_names, grad_req,
-                                    shared_module._exec_group if shared_module is not None else None)
+                                    shared_module._exec_group if shared_module is not None else None,
+                                    self._group2ctxs)
         self._data_shapes, self._label_shapes = data, labels
         self.for_training, self.inputs_need_grad, self.binded = for_training, inputs_need_grad, True
         if shared_module is not None:
