@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tritium as mx
-from tritium.examples import custom_softmax, data_parallel, fine_tune, lstm_language_model, score_checkpoint
+from tritium.examples import custom_softmax, data_parallel, fine_tune, lstm_language_model, model_parallel, score_checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden/symbols"
 
@@ -22,6 +23,13 @@ def test_buckets_hold_every_line():
 @pytest.mark.parametrize("kvstore", ["local", "device"])
 def test_two_contexts_give_the_weights_of_one(kvstore):
     assert data_parallel.largest_difference(50, kvstore) < 1e-5
+
+
+def test_layers_on_two_contexts_give_the_weights_of_one():
+    (one, _), (two, accuracy) = model_parallel.train_placed(None, 3), model_parallel.train_placed(model_parallel.CONTEXTS, 3)
+    assert accuracy > 0.9 and set(one) == {"fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"}
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, atol=1e-5)
 
 
 def test_a_loss_in_python_trains():
