@@ -73,7 +73,7 @@ class BinaryMetric(EvalMetric):
         if average not in ("macro", "micro"):
             raise ParameterError(f"{name}: average={average!r} is not one of macro, micro.")
         self.average = average
-        super().__init__(name, output_names, label_names, average=average)
+        super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
 
     def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
         """The score of true and false positives and negatives."""
