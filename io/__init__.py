@@ -1,8 +1,11 @@
-"""Data loading: RecordIO files, iterators over arrays."""
+"""Data loading: RecordIO files, iterators over arrays and over files."""
 
+from .csv_iter import CSVIter as CSVIter
 from .iterator import DataBatch as DataBatch
 from .iterator import DataDesc as DataDesc
 from .iterator import DataIter as DataIter
 from .iterator import ResizeIter as ResizeIter
+from .libsvm_iter import LibSVMIter as LibSVMIter
+from .mnist_iter import MNISTIter as MNISTIter
 from .ndarray_iter import NDArrayIter as NDArrayIter
 from .record_arrays import read_arrays as read_arrays

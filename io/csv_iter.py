@@ -1,0 +1,87 @@
+"""CSVIter: batches out of files of comma-separated numbers."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtype import as_dtype
+from ..errors import FileError
+from .iterator import DataDesc
+from .row_iter import RowIter
+from .text_rows import TextRows
+
+_LONGEST_NUMBER = 512  # bytes that one number of a file may take
+
+
+class CSVIter(RowIter):
+    """Batches out of comma-separated files, one example a line, numbers only, no header. See RowIter for the last batch.
+
+    data_csv:    a file, a folder (all its files, by name), or a URL.
+    data_shape:  of one example; a line has as many numbers.
+    label_csv:   the labels' file, as many lines; without it every label is 0.
+    label_shape: of one label; (1,) gives labels of shape (batch_size,).
+    dtype:       float32 unless given.
+    num_parts, part_index:  read one part of the lines.
+    prefetch_buffer, ctx:   MXNet's; accepted, and without effect.
+    Errors name file and line. Lines are found at once, and read when their batch is asked for.
+    """
+
+    def __init__(self, data_csv: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
+                 label_csv: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
+                 num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",
+                 label_name: str = "softmax_label", prefetch_buffer: int = 4, ctx: Any = None):
+        self._dtype = as_dtype(dtype or "float32")
+        self._shape, shape = tuple(data_shape), tuple(label_shape)
+        self._label_shape = () if shape == (1,) else shape
+        self._data = self._table(data_csv, self._shape)
+        self._labels = None if label_csv in (None, "NULL") else self._table(label_csv, shape)
+        if self._labels is not None and self._labels.rows != self._data.rows:
+            raise FileError(f"CSVIter: {os.fspath(data_csv)} has {self._data.rows:,} rows, {label_csv} has "
+                            f"{self._labels.rows:,}. Every row needs its label.")
+        kind = self._dtype.type
+        super().__init__(os.fspath(data_csv), self._data.rows, batch_size,
+                         DataDesc(data_name, (batch_size, *self._shape), kind),
+                         DataDesc(label_name, (batch_size, *self._label_shape), kind),
+                         round_batch=round_batch, num_parts=num_parts, part_index=part_index)
+
+    def _table(self, path: str | os.PathLike, shape: tuple[int, ...]) -> TextRows:
+        columns = int(np.prod(shape, dtype=np.int64))
+
+        def parse(text: bytes, rows: int) -> np.ndarray:
+            try:
+                values = np.loadtxt(io.BytesIO(text), self._dtype, delimiter=",", comments=None, ndmin=2)
+            except ValueError as e:
+                raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: {e}.") from None
+            if values.shape != (rows, columns):
+                raise ValueError(f"it has {values.shape[-1]} numbers; shape {shape} takes {columns}.")
+            return values
+
+        return TextRows(path, parse, columns * _LONGEST_NUMBER)
+
+    def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        data = rows_of(self._data, numbers).reshape(-1, *self._shape)
+        if self._labels is None:
+            return data, np.zeros((len(numbers), *self._label_shape), self._dtype)
+        return data, rows_of(self._labels, numbers).reshape(-1, *self._label_shape)
+
+    def reset(self) -> None:
+        super().reset()
+        for table in (self._data, self._labels):
+            if table is not None:
+                table.check()
+
+
+def runs(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """int64[n] as ranges [start, stop) of consecutive numbers, in order."""
+    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+    return [(int(r[0]), int(r[-1]) + 1) for r in np.split(numbers, cuts)]
+
+
+def rows_of(table: TextRows, numbers: np.ndarray) -> np.ndarray:
+    """The rows of these numbers of a table whose values are arrays, one under the other."""
+    return np.concatenate([piece for start, stop in runs(numbers) for piece in table.read(start, stop)])

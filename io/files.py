@@ -1,0 +1,125 @@
+"""Where the bytes of a file come from: a local path, or anything fsspec opens ("s3://...", "memory://...")."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import FileError
+
+
+class ByteSource:
+    """The bytes of one file, read by position: any thread may read, and so may a forked child.
+
+    path:  a local path, or a URL that fsspec knows (pip install 'tritium[cloud]').
+    size:  bytes in the file when it was opened; nothing behind them is read.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = os.fspath(path)
+        self._fs: Any = None
+        self._fd = -1
+        if is_url(self.path):
+            self._fs, self._remote = _filesystem(self.path)
+            self.size = int(self._ask(lambda: self._fs.size(self._remote)))
+        else:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | os.O_CLOEXEC)
+            except OSError as e:
+                raise FileError(f"{self.path}: cannot be opened: {e.strerror}.") from None
+            self.size = os.fstat(self._fd).st_size
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Bytes [start, stop). Raises FileError if the file became shorter, or cannot be reached."""
+        return self.read_many([(start, stop)])[0]
+
+    def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of several ranges; from afar they are asked for together."""
+        for start, stop in ranges:
+            if not 0 <= start <= stop <= self.size:
+                raise FileError(f"{self.path}: bytes {start:,} to {stop:,} are not in a file of {self.size:,} bytes.")
+        if self._fs is None:
+            pieces = [self._pread(start, stop - start) for start, stop in ranges]
+        else:
+            starts, stops = [s for s, _ in ranges], [s for _, s in ranges]
+            pieces = self._ask(lambda: self._fs.cat_ranges([self._remote] * len(ranges), starts, stops,
+                                                           on_error="raise"))
+        for piece, (start, stop) in zip(pieces, ranges):
+            if len(piece) != stop - start:
+                raise FileError(f"{self.path}: became shorter while it was read: bytes {start:,} to {stop:,} were asked "
+                                f"for, {len(piece):,} came.")
+        return pieces
+
+    def check(self) -> None:
+        """Raises FileError if the file no longer has the size it was opened with."""
+        size = os.fstat(self._fd).st_size if self._fs is None else int(self._ask(lambda: self._fs.size(self._remote)))
+        if size != self.size:
+            raise FileError(f"{self.path}: had {self.size:,} bytes when it was opened and has {size:,} now. Open it anew.")
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> ByteSource:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_fd", -1) >= 0:
+            self.close()
+
+    def _pread(self, at: int, count: int) -> bytes:
+        pieces = []
+        while count:
+            piece = os.pread(self._fd, min(count, 1 << 30), at)
+            if not piece:
+                break
+            pieces.append(piece)
+            at, count = at + len(piece), count - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _ask(self, question: Any) -> Any:
+        try:
+            return question()
+        except Exception as e:  # every back end of fsspec raises errors of its own
+            raise FileError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200]}.") from e
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is one for fsspec: it has `://` in it."""
+    return "://" in path
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError:
+        raise FileError(f"{url}: paths with :// are read through fsspec. Run: pip install 'tritium[cloud]'.") from None
+    try:
+        fs, path = fsspec.url_to_fs(url)
+    except (ValueError, ImportError) as e:
+        raise FileError(f"{url}: fsspec cannot open it: {e}.") from None
+    assert isinstance(path, str)
+    return fs, path
+
+
+def expand(path: str | os.PathLike) -> list[str]:
+    """The files a path stands for: itself, or, of a folder, the files in it by name, hidden ones left out."""
+    path = os.fspath(path)
+    if is_url(path):
+        fs, inside = _filesystem(path)
+        if not fs.isdir(inside):
+            return [path]
+        found = sorted(fs.unstrip_protocol(str(p)) for p in fs.ls(inside, detail=False) if fs.isfile(p))
+    elif os.path.isdir(path):
+        found = sorted(e.path for e in os.scandir(path) if e.is_file() and not e.name.startswith("."))
+    else:
+        return [path]
+    if not found:
+        raise FileError(f"{path}: the folder holds no file.")
+    return found
