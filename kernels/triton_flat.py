@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from . import tuned
 from .expr import loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
 from .triton_body import Body, Place, Step, Target, indent, kernel_text, size_parameter, store
 from .triton_launch import Flavour, cdiv
+from .tune_key import Key, key
 
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
@@ -59,10 +61,17 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     parameters = [f"x{i}" for i in used] + [f"y{k}" for k in range(len(targets))]
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
     pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
-    widest = max(d.itemsize for _, d in pointers)
-    lanes = flavour.block(n, 2048 if widest == 1 else 1024)
+    widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
+    blocks = {"BLOCK": flavour.block(n, 2048 if widest.itemsize == 1 else 1024), "num_warps": 4}
+    if not flavour.interpreted and tuned.active():
+        blocks = tuned.choice(flat_key(widest.name, n, len(pointers), not index.sizes), blocks)
     return Step(name, kernel_text(name, parameters, lines, list(sizes), flavour), pointers, sizes, body.scalars(),
-                (cdiv(n, lanes),), {"BLOCK": lanes})
+                (cdiv(n, blocks["BLOCK"]),), {"BLOCK": blocks["BLOCK"]}, blocks["num_warps"])
+
+
+def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:
+    """What the block of an elementwise kernel is tuned for. dtype: the widest; dense: no operand is broadcast."""
+    return key("gpu flat", dtype, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
 
 
 class _Indices:

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..dtype import float32, is_float, is_half
+from . import tuned
 from .expr import BOOL, Expr, load, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Req, Shape, Spec
 from .triton_body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .triton_flat import INT32_ELEMENTS
 from .triton_launch import Flavour, cdiv, next_power_of_2
+from .tune_key import Key, key
 
 ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
 _INT32 = np.dtype("int32")
@@ -56,6 +58,12 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
     r = math.prod(layout.dims[a] for a in folded)
     inner = bool(folded) and folded[-1] == len(layout.dims) - 1
     block_m, block_r = _tile(m, r, inner, flavour)
+    warps = 4
+    if split is None and not flavour.interpreted and tuned.active():
+        widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
+        blocks = tuned.choice(fold_key(widest.name, m, r, len(used), inner),
+                              {"BLOCK_M": block_m, "BLOCK_R": block_r, "num_warps": warps})
+        block_m, block_r, warps = blocks["BLOCK_M"], blocks["BLOCK_R"], blocks["num_warps"]
     if split is None:
         rows = cdiv(m, block_m)
         split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
@@ -69,7 +77,7 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
         held = plan.space((split, m), accumulator)
         target = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
     first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, turns), inner, accumulator)
-    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour)]
+    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour, warps)]
     if split > 1:
         root: Expr = load(0, accumulator)
         parts = Expression((root,), combine=e.combine)
@@ -77,6 +85,11 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
         steps += fold_steps(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", flavour,
                             source=target.place, split=1)
     return steps
+
+
+def fold_key(dtype: str, m: int, r: int, arrays: int, inner: bool) -> Key:
+    """What the blocks of a fold are tuned for: r elements into each of m results; inner: they are neighbours."""
+    return key("gpu fold", dtype, "inner" if inner else "outer", 16, m=m, r=r, arrays=arrays)
 
 
 def _accumulator(root: Expr) -> np.dtype:
@@ -111,7 +124,7 @@ class _Fold:
         self.sizes: dict[str, int] = {}
 
     def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: Place | None,
-             flavour: Flavour) -> Step:
+             flavour: Flavour, warps: int) -> Step:
         lines = [*self.body.prologue, *self._sizes()]
         along_m, along_r = ("[:, None]", "[None, :]") if self.inner else ("[None, :]", "[:, None]")
         first, second = ("0", "1")
@@ -141,7 +154,7 @@ class _Fold:
         parameters = [f"x{i}" for i in self.used] + ["y0"] + [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_M: tl.constexpr", "BLOCK_R: tl.constexpr"]
         return Step(name, kernel_text(name, parameters, lines, list(self.sizes), flavour), pointers, self.sizes,
-                    self.body.scalars(), grid, {"BLOCK_M": block_m, "BLOCK_R": block_r})
+                    self.body.scalars(), grid, {"BLOCK_M": block_m, "BLOCK_R": block_r}, warps)
 
     def _sizes(self) -> list[str]:
         lines = []

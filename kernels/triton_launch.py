@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..context import GPU_MODE
+from ..dtype import as_dtype
 from ..errors import ContextError, ParameterError
 from . import triton_load, triton_store
 from .triton_driver import MAX_PROGRAMS, check_grid, driver
@@ -27,8 +28,9 @@ from .triton_job import Job
 from .triton_kernel import Kernel, Name
 from .triton_load import HEADER, INTERPRET, cache_dir, load, write_source
 
-__all__ = ["HEADER", "HERE", "INTERPRET", "MAX_PROGRAMS", "Flavour", "block_for", "bound", "cache_dir", "cdiv", "check_triton",
-           "interpreting", "launch", "load", "name_of", "next_power_of_2", "record", "specialisations", "target", "write_source"]
+__all__ = ["HEADER", "INTERPRET", "MAX_PROGRAMS", "Flavour", "block_for", "bound", "cache_dir", "cdiv", "check_triton", "here",
+           "interpreting", "launch", "load", "name_of", "next_power_of_2", "record", "specialisations", "target",
+           "write_source"]
 
 _INT32 = range(-(2**31), 2**31)
 _lock = threading.RLock()  # the interpreter keeps its grid position in one global
@@ -63,18 +65,19 @@ class Flavour:
         return max(16, min(next_power_of_2(n), self.largest)) if self.interpreted else compiled
 
 
-#: The flavour of this process.
-HERE = Flavour(INTERPRET)
-
-
 def interpreting() -> bool:
     """Whether the launches that are made now are interpreted (those that are only recorded are not)."""
     return INTERPRET and getattr(_recording, "to", None) is None
 
 
+def here() -> Flavour:
+    """What is printed for now."""
+    return Flavour(interpreting())
+
+
 def block_for(n: int, compiled: int = 1024) -> int:
     """Elements one program should take of n, here."""
-    return Flavour(interpreting()).block(n, compiled)
+    return here().block(n, compiled)
 
 
 def check_triton() -> None:
@@ -98,8 +101,8 @@ def target(device: int = 0) -> int:
 
 def multiprocessors(device: int = 0) -> int:
     """How many multiprocessors launches here have; 132 where no GPU says otherwise."""
-    here = GPU_MODE == "cuda" and getattr(_recording, "to", None) is None
-    return driver().multiprocessors(device) if here else 132
+    known = GPU_MODE == "cuda" and getattr(_recording, "to", None) is None
+    return driver().multiprocessors(device) if known else 132
 
 
 def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_stages: int = 3, stream: Any = None,
@@ -231,8 +234,8 @@ class FakeArray:
     """An array of a launch that is only recorded: shape and dtype, and an address that divides by 256 (or not)."""
 
     def __init__(self, shape: Sequence[int], dtype: Any, address: int = 1 << 12):
-        self.shape, self.dtype, self._address = tuple(shape), FakeDtype(np.dtype(dtype).name), address
-        self.is_cuda = True
+        self.shape, self.dtype, self._address = tuple(shape), FakeDtype(as_dtype(dtype)), address
+        self.is_cuda, self.device = True, "recorded"
 
     def data_ptr(self) -> int:
         return self._address
@@ -240,12 +243,25 @@ class FakeArray:
     def numel(self) -> int:
         return math.prod(self.shape)
 
+    def __getitem__(self, place: slice | int) -> FakeArray:
+        """One row, or a run of rows."""
+        rest = self.shape[1:]
+        first, stop, _ = (slice(place, place + 1) if isinstance(place, int) else place).indices(self.shape[0])
+        address = self._address + first * self.dtype.itemsize * math.prod(rest)
+        return FakeArray(rest if isinstance(place, int) else (max(0, stop - first), *rest), self.dtype.name, address)
+
+    def reshape(self, *shape: Any) -> FakeArray:
+        """The same memory in another shape."""
+        shape = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        known = math.prod(n for n in shape if n >= 0)
+        return FakeArray([self.numel() // max(known, 1) if n < 0 else n for n in shape], self.dtype.name, self._address)
+
 
 class FakeDtype:
     """Looks like torch's dtype of that name."""
 
-    def __init__(self, name: str):
-        self.name, self.is_floating_point = name, "float" in name
+    def __init__(self, dtype: np.dtype):
+        self.name, self.itemsize, self.is_floating_point = dtype.name, dtype.itemsize, "float" in dtype.name
 
     def __str__(self) -> str:
         return f"torch.{self.name}"

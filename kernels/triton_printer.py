@@ -19,7 +19,7 @@ from .op import Expression, Kernel, Req, Shape, Spec
 from .triton_body import Plan, Target, kernel_name, typed_root
 from .triton_flat import elementwise_step
 from .triton_fold import fold_steps
-from .triton_launch import HERE, Flavour
+from .triton_launch import Flavour, here
 from .triton_row import row_step
 
 
@@ -37,8 +37,9 @@ def triton_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs
 
 
 def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-               name: str = "kernel", flavour: Flavour = HERE) -> Plan:
-    """What triton_kernel runs."""
+               name: str = "kernel", flavour: Flavour | None = None) -> Plan:
+    """What triton_kernel runs. flavour: what is printed for; None: as this thread launches now."""
+    flavour = flavour or here()
     plan = Plan()
     name = kernel_name(name)
     states = dict(e.states)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dtype import float32, is_half
+from . import tuned
 from .expr import REDUCE, Expr, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
@@ -18,6 +19,7 @@ from .triton_body import Body, Step, Target, convert, indent, kernel_text, liter
 from .triton_flat import INT32_ELEMENTS
 from .triton_fold import identity
 from .triton_launch import Flavour, cdiv, next_power_of_2
+from .tune_key import alignment, key
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 WALKING_BLOCK = 8192  # elements of a longer row taken at a time
@@ -81,10 +83,15 @@ class _Rows:
         parameters = [f"x{i}" for i in self.used] + [f"y{k}" for k in range(len(self.targets))]
         parameters += [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
-        warps = 4 if self.block * self.block_rows <= 2048 else 8 if self.block <= 8192 else 16
+        blocks = {"BLOCK_ROWS": self.block_rows,
+                  "num_warps": 4 if self.block * self.block_rows <= 2048 else 8 if self.block <= 8192 else 16}
+        if not self.flavour.interpreted and tuned.active():
+            widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
+            blocks = tuned.choice(key("gpu row", widest.name, "", alignment(self.last * widest.itemsize), rows=self.rows,
+                                      last=self.last, arrays=len(pointers)), blocks)
         return Step(name, kernel_text(name, parameters, lines, list(self.sizes), self.flavour), pointers, self.sizes,
-                    self.body.scalars(), (cdiv(self.rows, self.block_rows),),
-                    {"BLOCK_ROWS": self.block_rows, "BLOCK": self.block}, warps)
+                    self.body.scalars(), (cdiv(self.rows, blocks["BLOCK_ROWS"]),),
+                    {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK": self.block}, blocks["num_warps"])
 
     # ---- places ----
     def _places(self) -> list[str]:

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ContextError, OperatorError
+from ..errors import OperatorError
 from . import tuned
 from .triton_compile import CompiledKernel, Job, build
-from .triton_launch import INTERPRET, FakeArray, FakeRun, record
+from .triton_launch import FakeArray, FakeRun, record
 from .tune_key import Config
 from .tune_space import Task
 
 _OPTIONS = ("num_warps", "num_stages")
-_BLOCKS = {"BM", "BN", "BK"}
 MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides the memory's latency
 
 
@@ -25,12 +24,7 @@ def jobs_of(task: Task, config: Config, target: int) -> list[Job]:
 
 
 def recorded(task: Task, config: Config, target: int) -> list[Job]:
-    """The jobs of task's own kernels, as the operator launches them when it is told config.
-
-    Raises ContextError in an interpreted process, whose kernels are printed for the interpreter.
-    """
-    if INTERPRET and task.key.template in ("gpu flat", "gpu row"):
-        raise ContextError("tune: TRITIUM_GPU=interpret prints kernels for the interpreter. Unset it to tune a GPU's.")
+    """The jobs of task's own kernels, as the operator launches them when it is told config."""
     with tuned.forced(task.key.template, config), record(target) as recorder:
         kernel = task.op.kernel(task.params, task.ins, task.outs, task.reqs, "gpu", task.train)
         more: dict[str, Any] = {"random": (1, 2)} if task.op.draws(task.params, task.outs) else {}
@@ -38,8 +32,8 @@ def recorded(task: Task, config: Config, target: int) -> list[Job]:
             more["scalars"] = task.params.scalars
         kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs],
                **more)
-    jobs = recorder.jobs
-    return [j for j in jobs if set(j.constexprs) >= _BLOCKS] or jobs
+    jobs, blocks = recorder.jobs, {n for n in config if n.isupper()}
+    return [j for j in jobs if blocks <= set(j.constexprs)] or jobs
 
 
 def follows(task: Task, config: Config, target: int) -> bool:

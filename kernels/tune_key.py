@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 Config = dict[str, int]  # block sizes and the like, by name
 
-STEPPED = frozenset({"m", "elements", "rows"})  # sizes that vary with the batch
+STEPPED = frozenset({"m", "r", "elements", "rows"})  # sizes that vary with the batch
 
 
 @dataclass(frozen=True)

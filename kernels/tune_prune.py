@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ops.convolution_cpu import row_pieces
+from .triton_row import LONGEST_BLOCK, WALKING_BLOCK
 from .tune_device import Limits, limits_of
 from .tune_key import Config, Key
 from .tune_space import Task, cache_bytes, math_itemsize
@@ -61,6 +62,8 @@ def _gpu_check(task: Task, limits: Limits):
         return lambda c: _flat(task.key, c)
     if task.key.template == "gpu row":
         return lambda c: _row(task.key, c)
+    if task.key.template == "gpu fold":
+        return lambda c: _fold(task.key, c)
     return lambda c: product_reason(task.key, c, limits)
 
 
@@ -123,12 +126,38 @@ def _flat(k: Key, c: Config) -> tuple[str, str] | None:
 
 
 def _row(k: Key, c: Config) -> tuple[str, str] | None:
-    per_thread = power_of_2(k.size["last"]) / (c["num_warps"] * 32)
+    last, rows, warps = k.size["last"], k.size["rows"], c["num_warps"]
+    block = power_of_2(last) if last <= LONGEST_BLOCK else WALKING_BLOCK
+    per_thread = block * c["BLOCK_ROWS"] / (warps * 32)
     registers = per_thread * k.size["arrays"]
     if registers > MAX_ACCUMULATORS:
-        return "registers", f"{registers:.0f} registers per thread for a row of {k.size['last']}"
-    if per_thread < 1 and c["num_warps"] > 1:
-        return "waves", f"{c['num_warps']} warps for a row of {k.size['last']}: threads without work"
+        return "registers", f"{registers:.0f} registers per thread for {c['BLOCK_ROWS']} rows of {last}"
+    if per_thread < 1 and warps > 1:
+        return "waves", f"{warps} warps for {c['BLOCK_ROWS']} rows of {last}: threads without work"
+    if per_thread * np_itemsize(k.dtype) < 8 and warps > 1:
+        return "alignment", f"{per_thread:g} elements per thread: accesses are narrow"
+    if c["BLOCK_ROWS"] > 1 and c["BLOCK_ROWS"] >= 2 * rows:
+        return "same as another", f"{c['BLOCK_ROWS']} rows at once of {rows}"
+    programs = -(-rows // c["BLOCK_ROWS"])
+    if c["BLOCK_ROWS"] > 1 and programs < 132 <= rows:
+        return "waves", f"{programs} programs leave multiprocessors without work"
+    return None
+
+
+def _fold(k: Key, c: Config) -> tuple[str, str] | None:
+    m, r, block_m, block_r = k.size["m"], k.size["r"], c["BLOCK_M"], c["BLOCK_R"]
+    for name, block, whole in (("BLOCK_M", block_m, m), ("BLOCK_R", block_r, r)):
+        if block > 1 and block >= 2 * power_of_2(whole):
+            return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
+    per_thread = block_m * block_r / (c["num_warps"] * 32)
+    registers = per_thread * (k.size["arrays"] + 1)
+    if registers > MAX_ACCUMULATORS:
+        return "registers", f"{registers:.0f} registers per thread for the operands and the sums"
+    if per_thread < 4 and m * r >= 4 * 32 * c["num_warps"]:
+        return "waves", f"{per_thread:g} elements per thread: too little to load at once"
+    along = block_r if k.layout == "inner" else block_m
+    if along * np_itemsize(k.dtype) < 64 and (r if k.layout == "inner" else m) * np_itemsize(k.dtype) >= 64:
+        return "alignment", f"{along} neighbours are {along * np_itemsize(k.dtype)} bytes, 64 make a full access"
     return None
 
 
@@ -137,7 +166,8 @@ def estimate(task: Task, c: Config, target: int = 90) -> float:
     limits, k = limits_of(target), task.key
     bound = max(task.nbytes / limits.bytes_per_s, task.flops / limits.flops.get(k.dtype, limits.flops["float32"]))
     if "BM" not in c:
-        spread = abs(math.log2(c.get("BLOCK", 1024) / 1024)) + abs(math.log2(c["num_warps"] / 4))
+        default = dict(task.default)
+        spread = sum(abs(math.log2(v / default[n])) for n, v in c.items())
         return LAUNCH_S + bound * (1 + 0.02 * spread)
     size, item = k.size, np_itemsize(k.dtype)
     bm, bn, bk = c["BM"], c["BN"], c["BK"]

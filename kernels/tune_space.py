@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from .ops.convolution_cpu import Geometry
 from .params import Params
 from .traced import TracedOp
 from .triton_launch import FakeArray, FakeRun, record
-from .tune_key import Config, Key, alignment, key
+from .tune_key import Config, Key, key
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,15 @@ def tasks_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     base = Task(key("", ""), op, p, ins, outs, reqs, train, (), 0.0, 0)
     name = op.name.removeprefix("_backward_")
     sizes, backward = _product(op, p, ins), name != op.name
-    if (sizes or name == "Convolution") and target == "gpu":
-        return _gpu_products(base, backward, sm)
+    if target == "gpu":
+        return _gpu_tasks(base, _roles(reqs, backward) if sizes or name == "Convolution" else [reqs], sm)
     if name == "Convolution":
         return _cpu_convolution(base, backward)
     if sizes:
         return _cpu_gemm(base, sizes, backward)
     if not isinstance(op, TracedOp) or not ins:  # others write their own kernels, whatever expression fusion knows of them
         return []
-    return _cpu_tile(base) if target == "cpu" else _gpu_traced(base)
+    return _cpu_tile(base)
 
 
 def _finish(task: Task, made: Key, default: Config, reqs: Sequence[Req] | None = None, **more: object) -> Task:
@@ -144,17 +145,23 @@ def _cpu_gemm(task: Task, sizes: tuple[int, int, int, int], backward: bool) -> l
     return found
 
 
-def _gpu_products(task: Task, backward: bool, target: int) -> list[Task]:
-    """The launches are recorded, only to see what their templates ask for. One operator may ask several times: a
-    derivative by data once per phase of the stride."""
+# ---- on a GPU -------------------------------------------------------------------------------------------------------
+def _gpu_tasks(task: Task, roles: Sequence[tuple[Req, ...]], target: int) -> list[Task]:
+    """The launches are recorded, only to see what their kernels ask for. One operator may ask several times: a
+    derivative by data once per phase of the stride, a sum of all once for its fold and once for what follows."""
     if any(s.size == 0 for s in (*task.ins, *task.outs)):
         return []
     found = []
-    for reqs in _roles(task.reqs, backward):
+    for reqs in roles:
         seen: dict[Key, Config] = {}
         with tuned.asked(seen.setdefault), record(target):
             kernel = task.op.kernel(task.params, task.ins, task.outs, reqs, "gpu", task.train)
-            kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs])
+            more: dict[str, Any] = {"random": (1, 2)} if task.op.draws(task.params, task.outs) else {}
+            if task.params.scalars:
+                more["scalars"] = task.params.scalars
+            kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins],
+                   [FakeArray(s.shape, s.dtype) for s in task.outs], **more)
+        found += [_finish(task, k, d, reqs) for k, d in seen.items() if k.template in _GENERATED]
         parts = [(k, d, 2.0 * math.prod(k.size.get(n, 1) for n in ("m", "n", "k", "batch", "groups")))
                  for k, d in seen.items() if {"BM", "BN", "BK"} <= set(d)]
         whole = sum(flops for _, _, flops in parts)
@@ -175,33 +182,16 @@ def _cpu_tile(task: Task) -> list[Task]:
     return [_finish(task, k, d) for k, d in seen if k.template == "cpu tile"][:1]
 
 
-def _gpu_traced(task: Task) -> list[Task]:
-    e = task.op.expression(task.params, [s.dtype for s in task.ins])
-    kept = [o for o, r in zip(task.outs, task.reqs) if r != Req.NULL]
-    full = max((*task.ins, *kept), key=lambda s: s.size)
-    elements, arrays = full.size, len(task.ins) + len(kept)
-    if e is None or not kept or not elements:
-        return []
-    dtype = max((s.dtype for s in kept), key=lambda d: d.itemsize)
-    last = full.shape[-1] if full.shape else 1
-    if e.kind == "row":
-        made = key("gpu row", dtype.name, "", alignment(last * dtype.itemsize), rows=elements // last, last=last, arrays=arrays)
-        return [_finish(task, made, {"num_warps": 4})]
-    if any(o.size != elements for o in kept):
-        return []  # folds choose their blocks by the axes they fold
-    dense = all(s.size in (1, elements) for s in task.ins)
-    made = key("gpu flat", dtype.name, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
-    return [_finish(task, made, {"BLOCK": 1024, "num_warps": 4})]
-
-
 # ---- spaces ---------------------------------------------------------------------------------------------------------
 MIN_PIECE = 1 << 20
 _BLOCKS = {"BM": (32, 64, 128, 256), "BN": (32, 64, 128, 256), "BK": (16, 32, 64, 128), "num_warps": (4, 8),
            "num_stages": (2, 3, 4, 5)}
 #: Of a product: its template alone, or split along the inner size. 0 by pointers, 1 by TMA, 2 by TMA with specialised warps.
 _TEMPLATES = ({"template": (0,), "splits": (1, 2, 4, 8, 16)}, {"template": (1, 2), "splits": (1,)})
-_SPACES = {"gpu flat": {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
-           "gpu row": {"num_warps": (1, 2, 4, 8, 16, 32)}}
+_GENERATED = {"gpu flat": {"BLOCK": (256, 512, 1024, 2048, 4096, 8192), "num_warps": (1, 2, 4, 8)},
+              "gpu row": {"BLOCK_ROWS": (1, 2, 4, 8, 16), "num_warps": (1, 2, 4, 8, 16, 32)},
+              "gpu fold": {"BLOCK_M": (1, 2, 4, 8, 16, 32, 64, 128), "BLOCK_R": (16, 32, 64, 128, 256, 512, 1024, 2048, 4096),
+                           "num_warps": (2, 4, 8)}}
 
 
 def space(task: Task) -> list[Config]:
@@ -212,8 +202,8 @@ def space(task: Task) -> list[Config]:
         axes = [{**_BLOCKS, **t} for t in _TEMPLATES]
     elif template.startswith("gpu conv"):
         axes = [_BLOCKS]
-    elif template in _SPACES:
-        axes = [_SPACES[template]]
+    elif template in _GENERATED:
+        axes = [_GENERATED[template]]
     elif template == "cpu tile":
         axes = [{"tile": tuple((TILE >> 3) << s for s in range(7)), "threads": threads()}]
     elif template == "cpu gemm":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, launch
+from ..triton_launch import FakeArray, block_for, cdiv, launch
 from .triton_gemm import wide
 
 
@@ -31,6 +31,8 @@ def _apply(x, place, weight, y, total: tl.int64, n: tl.int64, m: tl.int64, inner
 
 def table(like: Any, place: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
     """place (int64) and weight (float64) on the device of `like`."""
+    if isinstance(like, FakeArray):
+        return FakeArray(place.shape, place.dtype), FakeArray(weight.shape, weight.dtype)
     empty = like.new_empty(0)
     return empty.long().new_tensor(place.ravel().tolist()), empty.double().new_tensor(weight.ravel().tolist())
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from operator_uses import CONV, CONV_SHAPES, use
-from tritium.kernels.triton_tune import compile_jobs, jobs_of, judge
+from tritium.kernels.triton_tune import compile_jobs, follows, jobs_of, judge
 from tritium.kernels.tune_space import tasks_of
 
 CONFIG = {"BM": 32, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 2}
@@ -23,6 +23,25 @@ def test_jobs_have_the_configuration(given):
         assert jobs and all((j.num_warps, j.num_stages, j.target) == (8, 2, 90) for j in jobs), task.key
         assert all({n: j.constexprs[n] for n in ("BM", "BN", "BK")} == {"BM": 32, "BN": 64, "BK": 32} for j in jobs)
         assert len({j.digest() for c in (CONFIG, {**CONFIG, "BK": 64}) for j in jobs_of(task, c, 90)}) == 2 * len(jobs)
+
+
+@pytest.mark.parametrize("name, shapes, params, template, config", [
+    ("relu", [(4096, 4096)], {}, "gpu flat", {"BLOCK": 2048, "num_warps": 8}),
+    ("broadcast_add", [(4096, 64), (64,)], {}, "gpu flat", {"BLOCK": 512, "num_warps": 2}),
+    ("LayerNorm", [(4096, 1000), (1000,), (1000,)], {}, "gpu row", {"BLOCK_ROWS": 4, "num_warps": 16}),
+    ("sum", [(4096, 1000)], {"axis": 1}, "gpu fold", {"BLOCK_M": 8, "BLOCK_R": 256, "num_warps": 8}),
+    ("sum", [(4096, 1000)], {}, "gpu fold", {"BLOCK_M": 1, "BLOCK_R": 4096, "num_warps": 2})])
+def test_generated_kernels_ask_for_their_blocks(name, shapes, params, template, config):
+    (task,) = [t for t in tasks_of(*use(name, shapes, params), "gpu") if t.key.template == template]
+    assert set(dict(task.default)) == set(config)
+    assert follows(task, config, 90)
+    job = jobs_of(task, config, 90)[0]
+    assert {**job.constexprs, "num_warps": job.num_warps}.items() >= config.items()
+
+
+def test_a_sum_that_is_split_asks_once():
+    templates = [t.key.template for t in tasks_of(*use("sum", [(1 << 24,)]), "gpu")]
+    assert templates == ["gpu fold"]
 
 
 @pytest.mark.parametrize("change, like, wrong", [
