@@ -1,4 +1,4 @@
-"""The command line: `tritium train`, `tritium tune`, `tritium doctor`, and the same as `python -m tritium train`."""
+"""The command line: `tritium train`, `tritium tune` and the rest, and the same as `python -m tritium train`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.table import Table
 
 from . import engine
 from .cli_doctor import doctor
+from .cli_inspect import inspect
 from .cli_tune import tune
 from .context import Context
 from .errors import ContextError, MXNetError
@@ -49,6 +50,7 @@ def main() -> None:
 
 main.add_command(tune)
 main.add_command(doctor)
+main.add_command(inspect)
 
 
 @main.command(context_settings={"show_default": True})

@@ -107,7 +107,7 @@ class LibSVMIter(RowIter):
         return rows, labels.reshape(-1, *self._label_shape)
 
     def getdata(self) -> list[Any]:
-        rows = self._values[0]
+        rows: Any = self._values[0]
         return [rows if self._stype == "csr" else rows.tostype("default")]
 
 

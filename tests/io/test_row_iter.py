@@ -52,6 +52,7 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(rows, batch_size, pa
     its = [Numbers(rows, batch_size, num_parts=parts, part_index=i, round_batch=round_batch) for i in range(parts)]
     for _ in range(3 if parts > 1 else 1):
         epochs = [epoch(it) for it in its]
+        assert all(0 <= pad <= batch_size for e in epochs for _, pad in e)
         assert len({len(e) for e in epochs}) == 1
         kept = [row for e in epochs for batch, pad in e for row in batch[: len(batch) - pad]]
         assert sorted(kept) == list(range(rows))
