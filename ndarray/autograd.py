@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import MXNetError, OperatorError, ShapeError, describe
+from ..kernels.composite import Composite
 from ..kernels.op import Gradient, Req
 from ..kernels.op import get as get_op
 from ..kernels.traced import TracedOp
@@ -337,7 +338,8 @@ def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[A
     execute(plan, plan.kernel, inputs, outs, node.p.scalars)
     if any(a._entry is not None for a in inputs):
         made: Node
-        if isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a._layout.dtype for a in inputs]) is not None:
+        traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a._layout.dtype for a in inputs])
+        if traced or isinstance(gradient.op, Composite):
             second = gradient.op.gradient(node.p)
             made = OpNode(gradient.op, node.p, second, inputs, outs, node.train, plan.mutated)
         else:

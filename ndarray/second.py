@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import MXNetError
+from ..kernels.linear import is_linear
 from ..kernels.op import Gradient
 from ..kernels.op import get as get_op
 from ..kernels.simple_op import ReductionOp, SimpleOp
@@ -26,15 +27,8 @@ from .invoke import backward_plan, execute, invoke
 from .move import fill
 from .tape import CallNode, OpNode, state
 
-LINEAR = frozenset({
-    "Reshape", "Flatten", "expand_dims", "squeeze", "reshape_like", "transpose", "SwapAxis", "depth_to_space", "space_to_depth",
-    "Cast", "Concat", "stack", "add_n", "SliceChannel", "_split_v2", "slice", "slice_axis", "slice_like", "reverse", "tile",
-    "repeat", "take", "Embedding", "pick", "batch_take", "gather_nd", "broadcast_to", "broadcast_axis", "broadcast_like",
-    "diag", "Crop", "Pad", "Pooling", "SequenceLast", "SequenceReverse", "cumsum", "im2col", "col2im", "where"})
-BILINEAR = frozenset({"dot", "batch_dot", "FullyConnected", "Convolution", "Deconvolution", "_linalg_gemm2"})
+BILINEAR = frozenset({"dot", "batch_dot", "FullyConnected", "Convolution", "Deconvolution"})
 DIAGONAL = frozenset({"Dropout"})
-_NOT_LINEAR: dict[str, Callable[[Any], bool]] = {
-    "Pooling": lambda p: p.pool_type not in ("avg", "sum"), "Pad": lambda p: bool(p.get("constant_value"))}
 
 
 def formula(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any] | None:
@@ -94,7 +88,7 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
             return [found[need] for need in needs]
 
         return bilinear
-    if op.name not in LINEAR or _NOT_LINEAR.get(op.name, lambda _: False)(p):
+    if not is_linear(op, p):
         return None
     return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))
 
