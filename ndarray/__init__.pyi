@@ -663,6 +663,52 @@ def Pooling(
     Returns: one array or a list, as the parameters say.
     """
 
+def RNN(
+    data: NDArray,
+    parameters: NDArray,
+    state: NDArray,
+    state_size: int,
+    num_layers: int,
+    mode: Literal['rnn_relu', 'rnn_tanh', 'lstm', 'gru'],
+    bidirectional: bool = False,
+    p: float = 0.0,
+    state_outputs: bool = False,
+    projection_size: int | None = None,
+    lstm_state_clip_min: float | None = None,
+    lstm_state_clip_max: float | None = None,
+    lstm_state_clip_nan: bool = False,
+    use_sequence_length: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """num_layers recurrent layers of state_size cells, each reading the outputs of the one below.
+
+    data:        [steps, batch, inputs].
+    parameters:  one vector: of every layer, and in it of every direction, the weights on its input [gates · h, inputs] and on
+                 its last output [gates · h, h]; then in the same order their biases [gates · h] each. Gates are stacked: lstm
+                 i, f, c, o; gru r, z, n.
+    state, state_cell:  [layers · directions, batch, h], before the first step; state_cell for lstm alone.
+    p:           dropped of each layer's outputs but the last's, in training.
+    lstm_state_clip_min, lstm_state_clip_max:  bounds of an lstm's cell state.
+    Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
+
+    Arrays: data, parameters, state.
+    state_size: int, required.
+    num_layers: int, required.
+    mode: str, one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru', required.
+    bidirectional: bool, default False.
+    p: float, default 0.0.
+    state_outputs: bool, default False.
+    projection_size: int, default None.
+    lstm_state_clip_min: float, default None.
+    lstm_state_clip_max: float, default None.
+    lstm_state_clip_nan: bool, default False.
+    use_sequence_length: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def Reshape(
     data: NDArray,
     shape: int | Sequence[int | None] = (),
@@ -1773,6 +1819,246 @@ def lamb_update_phase2(
     lr: float, required.
     lower_bound: float, default -1.0.
     upper_bound: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_det(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_extractdiag(A: NDArray, offset: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The diagonal of each matrix A [..., n, n] as a vector [..., n - |offset|]; offset above 0: above the main one.
+
+    Arrays: A.
+    offset: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_extracttrian(
+    A: NDArray,
+    offset: int = 0,
+    lower: bool = True,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """A triangle of each matrix A [..., n, n] as a vector: a lower one row by row, an upper one column by column.
+
+    offset: the diagonal it begins at: above 0, an upper one; below, a lower one; at 0, as `lower` says.
+
+    Arrays: A.
+    offset: int, default 0.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_gelqf(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+    """A = L Q: Q has orthonormal rows, L is lower triangular. A: [..., m, n], m ≤ n, of full rank.
+
+    Returns: Q [..., m, n], L [..., m, m].
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_gemm(
+    A: NDArray,
+    B: NDArray,
+    C: NDArray,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    axis: int = -2,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """alpha · A B + beta · C for each matrix; A, B transposed if asked.
+
+    A, B, C: [..., m, k], [..., k, n], [..., m, n] with equal leading axes. axis: where the rows are, if not last but one.
+
+    Arrays: A, B, C.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    alpha: float, default 1.0.
+    beta: float, default 1.0.
+    axis: int, default -2.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_gemm2(
+    A: NDArray,
+    B: NDArray,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    axis: int = -2,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """alpha · A B for each matrix; A, B transposed if asked.
+
+    A, B: [..., m, k], [..., k, n] with equal leading axes. axis: where the rows are, if not last but one.
+
+    Arrays: A, B.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    alpha: float, default 1.0.
+    axis: int, default -2.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_inverse(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The inverse of each matrix. A: [..., n, n].
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_makediag(A: NDArray, offset: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
+    """Matrices [..., n + |offset|, n + |offset|] of zeros, with A [..., n] on the diagonal `offset`.
+
+    Arrays: A.
+    offset: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_maketrian(
+    A: NDArray,
+    offset: int = 0,
+    lower: bool = True,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """Matrices of zeros with A [..., n (n + 1) / 2] in a triangle; the order, offset and lower as in extracttrian.
+
+    Arrays: A.
+    offset: int, default 0.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_potrf(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The lower triangular L with A = L Lᵀ (Cholesky). A: [..., n, n], symmetric and positive definite.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_potri(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+    """(A Aᵀ)⁻¹ for a lower triangular A: what potrf gave, so the inverse of what that was given. A: [..., n, n].
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_slogdet(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+    """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one).
+
+    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. The derivative goes through the logarithm.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_sumlogdiag(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The sum of the logarithms of the diagonal of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_syevd(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
+    """A = Uᵀ diag(λ) U: the rows of U are eigenvectors, λ ascends. A: [..., n, n], symmetric; its lower triangle is read.
+
+    Returns: U [..., n, n], λ [..., n]. The largest element of each row of U, by absolute value, is positive.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_syrk(
+    A: NDArray,
+    transpose: bool = False,
+    alpha: float = 1.0,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """alpha · A Aᵀ of each matrix, or alpha · Aᵀ A with transpose. A: [..., m, n].
+
+    Arrays: A.
+    transpose: bool, default False.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_trmm(
+    A: NDArray,
+    B: NDArray,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """alpha · T B for each matrix, or alpha · B T with rightside; T is the triangle of A (lower or upper), or its transpose.
+
+    A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside.
+
+    Arrays: A, B.
+    transpose: bool, default False.
+    rightside: bool, default False.
+    lower: bool, default True.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_trsm(
+    A: NDArray,
+    B: NDArray,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The X with T X = alpha · B, or X T = alpha · B with rightside; T is the triangle of A (lower or upper), or its transpose.
+
+    A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside. Returns: the shape of B.
+
+    Arrays: A, B.
+    transpose: bool, default False.
+    rightside: bool, default False.
+    lower: bool, default True.
+    alpha: float, default 1.0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

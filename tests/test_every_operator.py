@@ -117,6 +117,8 @@ TABLE = {
     "multi_sgd_mom_update": [], "multi_mp_sgd_update": [], "multi_mp_sgd_mom_update": [],  # tests/kernels/test_update_multi.py
     "multi_sum_sq": [([(3, 4), (5,)], {"num_arrays": 2}, "none")], "all_finite": [([(3, 4)], {}, "none")],
     "multi_all_finite": [([(3, 4), (5,)], {"num_arrays": 2}, "none")],
+    "RNN": [([(3, 2, 3), (84,), (2, 2, 2)], {"state_size": 2, "num_layers": 1, "mode": "gru", "bidirectional": True}, ""),
+            ([(3, 2, 3), (144,), (2, 2, 3)], {"state_size": 3, "num_layers": 2, "mode": "gru", "p": 0.4}, "random")],
     "_sample_multinomial": [([(INTS, (3, 4), 9)], {"shape": (20,)}, "none")], "_shuffle": [([(9, 2)], {}, "none")],
     **{f"_sample_{n}": [] for n in DISTRIBUTIONS}, **{f"_random_{n}": [] for n in DISTRIBUTIONS},  # tests/kernels/test_sample.py
     **{f"_random_{n}_like": [([(20, 30)], {}, "none")] for n in DISTRIBUTIONS},

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..ndarray import NDArray, load, random
 from .registry import Registry
+from .rnn_layout import Fused
 
 registry = Registry("initializer")
 register = registry.register
@@ -284,6 +285,34 @@ class LSTMBias(Initializer):
         arr[:] = value
 
     _init_bias = _init_weight
+
+
+@register
+class FusedRNN(Initializer):
+    """The parameter vector of a FusedRNNCell, gate by gate: each by `init`, or by the model's initializer if that is None.
+
+    An lstm's forget gates get biases of forget_bias.
+    """
+
+    def __init__(self, init: Any, num_hidden: int, num_layers: int, mode: str, bidirectional: bool = False,
+                 forget_bias: float = 1.0):
+        self._init = create(init)
+        super().__init__(init=self._init.dumps() if self._init is not None else None, num_hidden=num_hidden,
+                         num_layers=num_layers, mode=mode, bidirectional=bidirectional, forget_bias=forget_bias)
+        self._fused, self._forget_bias = Fused(num_hidden, num_layers, mode, bidirectional), forget_bias
+
+    def _init_weight(self, name: str, arr: NDArray) -> None:
+        whole = getattr(name, "global_init", None)
+        init = whole if self._init is None else self._init
+        if init is None or isinstance(init, FusedRNN):
+            raise ParameterError(f"FusedRNN: there is no initializer for the gates of {str(name)!r}. Give one, as init.")
+        flat = arr.reshape((-1,))
+        for part, at, shape in self._fused.places(arr.size):
+            gate = flat[at:at + math.prod(shape)].reshape(shape)
+            if self._fused.mode == "lstm" and part.endswith("_f_bias"):
+                gate[:] = self._forget_bias
+            else:
+                init(InitDesc(part, global_init=whole), gate)
 
 
 class Mixed:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .checkpoint import load_checkpoint, save_checkpoint
 from .rnn_cell import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams
+from .rnn_conv import BaseConvRNNCell, ConvGRUCell, ConvLSTMCell, ConvRNNCell
 from .rnn_io import BucketSentenceIter, encode_sentences, packed
 from .rnn_modifiers import (
     BidirectionalCell,
@@ -19,9 +20,10 @@ from .rnn_modifiers import (
 )
 
 __all__ = [
-    "BaseRNNCell", "BidirectionalCell", "BucketSentenceIter", "DropoutCell", "FusedRNNCell", "GRUCell", "LSTMCell",
-    "ModifierCell", "RNNCell", "RNNParams", "ResidualCell", "SequentialRNNCell", "ZoneoutCell", "do_rnn_checkpoint",
-    "encode_sentences", "load_rnn_checkpoint", "rnn_unroll", "save_rnn_checkpoint",
+    "BaseConvRNNCell", "BaseRNNCell", "BidirectionalCell", "BucketSentenceIter", "ConvGRUCell", "ConvLSTMCell", "ConvRNNCell",
+    "DropoutCell", "FusedRNNCell", "GRUCell", "LSTMCell", "ModifierCell", "RNNCell", "RNNParams", "ResidualCell",
+    "SequentialRNNCell", "ZoneoutCell", "do_rnn_checkpoint", "encode_sentences", "load_rnn_checkpoint", "rnn_unroll",
+    "save_rnn_checkpoint",
 ]
 
 

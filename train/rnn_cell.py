@@ -85,7 +85,7 @@ class BaseRNNCell:
             self._init_counter += 1
             name = f"{self._prefix}begin_state_{self._init_counter}"
             if func is None:
-                states.append(symbol.zeros(name=name, shape=info["shape"], **kwargs))
+                states.append(symbol.zeros(name=name, **info, **kwargs))
             elif func is symbol.Variable or func is symbol.var:
                 states.append(func(name, **kwargs))
             else:
@@ -147,11 +147,18 @@ def split_inputs(length: int, inputs: Any, layout: str) -> list[Symbol]:
         axis = layout.find("T")
         if length == 1:
             return [symbol.squeeze(inputs, axis=axis)]
-        return list(symbol.SliceChannel(inputs, axis=axis, num_outputs=length, squeeze_axis=True))
+        return list(symbol.split(inputs, axis=axis, num_outputs=length, squeeze_axis=True))
     steps = list(inputs)
     if len(steps) != length:
         raise ParameterError(f"unroll: {len(steps)} inputs for {length} steps.")
     return steps
+
+
+def joined_inputs(length: int, inputs: Any, layout: str) -> Symbol:
+    """The inputs of all steps as one symbol."""
+    if isinstance(inputs, Symbol) and len(inputs.list_outputs()) == 1:
+        return inputs
+    return merged(split_inputs(length, inputs, layout), layout)
 
 
 def merged(outputs: Sequence[Symbol], layout: str) -> Symbol:
@@ -163,6 +170,8 @@ def merged(outputs: Sequence[Symbol], layout: str) -> Symbol:
 class RNNCell(BaseRNNCell):
     """h = activation(W x + R h + b)."""
 
+    _states = 1  # how many arrays go from step to step
+
     def __init__(self, num_hidden: int, activation: str = "tanh", prefix: str = "rnn_", params: RNNParams | None = None):
         super().__init__(prefix, params)
         self._num_hidden, self._activation_name = num_hidden, activation
@@ -171,11 +180,15 @@ class RNNCell(BaseRNNCell):
 
     @property
     def state_info(self) -> list[dict[str, Any]]:
-        return [{"shape": (0, self._num_hidden), "__layout__": "NC"}]
+        return [{"shape": (0, self._num_hidden), "__layout__": "NC"} for _ in range(self._states)]
 
     @property
     def _gate_names(self) -> tuple[str, ...]:
         return ("",)
+
+    @property
+    def _num_gates(self) -> int:
+        return len(self._gate_names)
 
     def _both(self, inputs: Symbol, state: Symbol, name: str, gates: int) -> tuple[Symbol, Symbol]:
         """What the input and the state each add to the gates."""
@@ -196,16 +209,14 @@ class LSTMCell(RNNCell):
     Source: Hochreiter and Schmidhuber 1997.
     """
 
+    _states = 2
+
     def __init__(self, num_hidden: int, prefix: str = "lstm_", params: RNNParams | None = None, forget_bias: float = 1.0):
         BaseRNNCell.__init__(self, prefix, params)
-        self._num_hidden = num_hidden
+        self._num_hidden, self._activation_name = num_hidden, "tanh"
         self._iW = self.params.get("i2h_weight")
         self._iB = self.params.get("i2h_bias", init=LSTMBias(forget_bias=forget_bias))
         self._hW, self._hB = self.params.get("h2h_weight"), self.params.get("h2h_bias")
-
-    @property
-    def state_info(self) -> list[dict[str, Any]]:
-        return [{"shape": (0, self._num_hidden), "__layout__": "NC"} for _ in range(2)]
 
     @property
     def _gate_names(self) -> tuple[str, ...]:
@@ -215,15 +226,17 @@ class LSTMCell(RNNCell):
         name = self._step_name()
         i2h, h2h = self._both(inputs, states[0], name, 4)
         parts = symbol.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}slice")
-        kinds: Any = (("i", "sigmoid"), ("f", "sigmoid"), ("c", "tanh"), ("o", "sigmoid"))
-        enter, forget, new, out = (symbol.Activation(parts[j], act_type=k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
+        kinds: Any = (("i", "sigmoid"), ("f", "sigmoid"), ("c", self._activation_name), ("o", "sigmoid"))
+        enter, forget, new, out = (self._activation(parts[j], k, name=f"{name}{n}") for j, (n, k) in enumerate(kinds))
         cell = symbol.elemwise_add(forget * states[1], enter * new, name=f"{name}state")
-        hidden = symbol.elemwise_mul(out, symbol.Activation(cell, act_type="tanh"), name=f"{name}out")
+        hidden = symbol.elemwise_mul(out, self._activation(cell, self._activation_name), name=f"{name}out")
         return hidden, [hidden, cell]
 
 
 class GRUCell(RNNCell):
     """Gated recurrent unit; gates r, z, o. Source: Cho et al. 2014, arXiv:1406.1078."""
+
+    _part = "_"  # in the names of its products: lstm_t0_i2h, but gru_t0__i2h
 
     def __init__(self, num_hidden: int, prefix: str = "gru_", params: RNNParams | None = None):
         super().__init__(num_hidden, prefix=prefix, params=params)
@@ -235,11 +248,12 @@ class GRUCell(RNNCell):
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         name = self._step_name()
         before = states[0]
-        i2h, h2h = self._both(inputs, before, name, 3)
-        i2h_r, i2h_z, i2h = symbol.SliceChannel(i2h, num_outputs=3, name=f"{name}i2h_slice")
-        h2h_r, h2h_z, h2h = symbol.SliceChannel(h2h, num_outputs=3, name=f"{name}h2h_slice")
-        reset = symbol.Activation(i2h_r + h2h_r, act_type="sigmoid", name=f"{name}r_act")
-        update = symbol.Activation(i2h_z + h2h_z, act_type="sigmoid", name=f"{name}z_act")
-        new = symbol.Activation(i2h + reset * h2h, act_type="tanh", name=f"{name}h_act")
+        i2h, h2h = self._both(inputs, before, f"{name}{self._part}", 3)
+        part = f"{name}_"
+        i2h_r, i2h_z, i2h = symbol.SliceChannel(i2h, num_outputs=3, name=f"{part}i2h_slice")
+        h2h_r, h2h_z, h2h = symbol.SliceChannel(h2h, num_outputs=3, name=f"{part}h2h_slice")
+        reset = symbol.Activation(i2h_r + h2h_r, act_type="sigmoid", name=f"{part}r_act")
+        update = symbol.Activation(i2h_z + h2h_z, act_type="sigmoid", name=f"{part}z_act")
+        new = self._activation(i2h + reset * h2h, self._activation_name, name=f"{part}h_act")
         output = symbol.elemwise_add((1.0 - update) * new, update * before, name=f"{name}out")
         return output, [output]

@@ -9,8 +9,9 @@ from .. import ndarray as nd
 from ..errors import MXNetError, ParameterError
 from ..graph import namespace as symbol
 from ..graph.symbol import Symbol
-from ..kernels import op as ops
-from .rnn_cell import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, merged, split_inputs
+from .initializer import FusedRNN
+from .rnn_cell import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, joined_inputs, merged, split_inputs
+from .rnn_layout import GATES, Fused
 
 
 class SequentialRNNCell(BaseRNNCell):
@@ -129,8 +130,8 @@ class DropoutCell(BaseRNNCell):
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
         self.reset()
-        if isinstance(inputs, Symbol) and len(inputs.list_outputs()) == 1 and merge_outputs is not False:
-            return self(inputs, [])
+        if merge_outputs or (merge_outputs is None and isinstance(inputs, Symbol) and len(inputs.list_outputs()) == 1):
+            return self(joined_inputs(length, inputs, layout), [])
         return super().unroll(length, inputs, begin_state, layout, merge_outputs)
 
 
@@ -201,14 +202,16 @@ class ResidualCell(ModifierCell):
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
         self.reset()
-        steps = split_inputs(length, inputs, layout)
         self.base_cell._modified = False
         try:
-            outputs, states = self.base_cell.unroll(length, steps, begin_state, layout, False)
+            outputs, states = self.base_cell.unroll(length, inputs, begin_state, layout, merge_outputs)
         finally:
             self.base_cell._modified = True
-        outputs = [symbol.elemwise_add(o, i, name=f"{o.name}_plus_residual") for o, i in zip(outputs, steps)]
-        return (merged(outputs, layout) if merge_outputs else outputs), states
+        if isinstance(outputs, Symbol):
+            inputs = joined_inputs(length, inputs, layout)
+            return symbol.elemwise_add(outputs, inputs, name=f"{outputs.name}_plus_residual"), states
+        steps = split_inputs(length, inputs, layout)
+        return [symbol.elemwise_add(o, i, name=f"{o.name}_plus_residual") for o, i in zip(outputs, steps)], states
 
 
 class FusedRNNCell(BaseRNNCell):
@@ -219,65 +222,42 @@ class FusedRNNCell(BaseRNNCell):
     `unfuse` gives the same network of single cells; `unpack_weights` cuts the vector into their parameters.
     """
 
-    _GATES = {"rnn_relu": ("",), "rnn_tanh": ("",), "lstm": ("_i", "_f", "_c", "_o"), "gru": ("_r", "_z", "_o")}
-
     def __init__(self, num_hidden: int, num_layers: int = 1, mode: str = "lstm", bidirectional: bool = False,
                  dropout: float = 0.0, get_next_state: bool = False, forget_bias: float = 1.0, prefix: str | None = None,
                  params: RNNParams | None = None):
-        if mode not in self._GATES:
-            raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(self._GATES)}.")
+        if mode not in GATES:
+            raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(GATES)}.")
         super().__init__(f"{mode}_" if prefix is None else prefix, params)
         self._num_hidden, self._num_layers, self._mode = num_hidden, num_layers, mode
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
-        self._forget_bias = forget_bias
-        self._directions = ("l", "r") if bidirectional else ("l",)
-        self._parameter = self.params.get("parameters")
+        self._forget_bias, self._fused = forget_bias, Fused(num_hidden, num_layers, mode, bidirectional)
+        init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
+        self._parameter = self.params.get("parameters", init=init)
         self._vector = f"{self.params._prefix}parameters"
 
     @property
     def state_info(self) -> list[dict[str, Any]]:
-        n = len(self._directions) * self._num_layers
+        n = len(self._fused.directions) * self._num_layers
         count = 2 if self._mode == "lstm" else 1
         return [{"shape": (n, 0, self._num_hidden), "__layout__": "LNC"} for _ in range(count)]
 
     @property
     def _gate_names(self) -> tuple[str, ...]:
-        return self._GATES[self._mode]
-
-    def _places(self, size: int) -> list[tuple[str, int, tuple[int, ...]]]:
-        """(name, where it begins, shape) of each gate's weights and biases in the vector: all weights, then all biases."""
-        h, gates, d, layers = self._num_hidden, len(self._gate_names), len(self._directions), self._num_layers
-        rest = (layers - 1) * d * gates * h * (h * d + h + 2)
-        features = (size - rest) // (d * gates * h) - h - 2
-        if features < 1 or rest + d * gates * h * (features + h + 2) != size:
-            raise ParameterError(f"FusedRNNCell: {size} parameters do not fit {layers} layers of {h} {self._mode} cells.")
-        found: list[tuple[str, int, tuple[int, ...]]] = []
-        at = 0
-        for kind in ("weight", "bias"):
-            for layer in range(layers):
-                for direction in self._directions:
-                    for group in ("i2h", "h2h"):
-                        width = (features if layer == 0 else h * d) if group == "i2h" else h
-                        shape = (h, width) if kind == "weight" else (h,)
-                        for gate in self._gate_names:
-                            found.append((f"{self._prefix}{direction}{layer}_{group}{gate}_{kind}", at, shape))
-                            at += h * width if kind == "weight" else h
-        return found
+        return self._fused.gates
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         args = dict(args)
         vector = args.pop(self._vector)
-        for name, at, shape in self._places(vector.size):
+        for name, at, shape in self._fused.places(vector.size, self._prefix):
             size = shape[0] * (shape[1] if len(shape) > 1 else 1)
             args[name] = vector[at:at + size].reshape(shape).copy()
         return args
 
     def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         args = dict(args)
-        first = args[f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"]
-        h, d, gates = self._num_hidden, len(self._directions), len(self._gate_names)
-        size = d * gates * h * (first.shape[1] + h + 2) + (self._num_layers - 1) * d * gates * h * (h * d + h + 2)
-        args[self._vector] = nd.concat(*[args.pop(n).reshape((-1,)) for n, _, _ in self._places(size)], dim=0)
+        size = self._fused.size(args[f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"].shape[1])
+        parts = [args.pop(name).reshape((-1,)) for name, _, _ in self._fused.places(size, self._prefix)]
+        args[self._vector] = nd.concat(*parts, dim=0)
         return args
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
@@ -286,13 +266,10 @@ class FusedRNNCell(BaseRNNCell):
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
         self.reset()
-        if "RNN" not in ops.registered():
-            raise MXNetError("FusedRNNCell.unroll: the operator RNN is not built. Use unfuse(), and its unroll.")
         axis = layout.find("T")
-        if not isinstance(inputs, Symbol) or len(inputs.list_outputs()) != 1:
-            inputs = merged(split_inputs(length, inputs, layout), layout)
+        inputs = joined_inputs(length, inputs, layout)
         if axis == 1:
-            inputs = symbol.SwapAxis(inputs, dim1=0, dim2=1)
+            inputs = symbol.swapaxes(inputs, dim1=0, dim2=1)
         states = self.begin_state() if begin_state is None else begin_state
         named = {"state": states[0], **({"state_cell": states[1]} if self._mode == "lstm" else {})}
         rnn = symbol.RNN(data=inputs, parameters=self._parameter, state_size=self._num_hidden, num_layers=self._num_layers,
@@ -302,7 +279,7 @@ class FusedRNNCell(BaseRNNCell):
         if self._get_next_state:
             outputs, after = rnn[0], [rnn[i] for i in range(1, 3 if self._mode == "lstm" else 2)]
         if axis == 1:
-            outputs = symbol.SwapAxis(outputs, dim1=0, dim2=1)
+            outputs = symbol.swapaxes(outputs, dim1=0, dim2=1)
         return (split_inputs(length, outputs, layout) if merge_outputs is False else outputs), after
 
     def unfuse(self) -> SequentialRNNCell:

@@ -116,6 +116,95 @@ def test_the_fused_vector_holds_the_cells_weights(rng):
         fused.unpack_weights({"f_parameters": mx.nd.ones(7)})
 
 
+@pytest.mark.parametrize("mode", ["rnn_relu", "rnn_tanh", "lstm", "gru"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("layout", ["NTC", "TNC"])
+def test_the_fused_cell_equals_its_single_cells(mode, both, layout, rng):
+    """Outputs, and the derivative by the weights, of the operator and of the unrolled cells."""
+    fused = mx.rnn.FusedRNNCell(H, num_layers=2, mode=mode, bidirectional=both, prefix="f_")
+    got, p = run(fused, rng, layout=layout)
+    cells = fused.unfuse()
+    own = cells.pack_weights(fused.unpack_weights({"f_parameters": mx.nd.array(p["f_parameters"])}))
+    out, _ = cells.unroll(T, mx.sym.Variable("data"), layout=layout, merge_outputs=True)
+    executor = out.simple_bind(mx.cpu(), grad_req="null", data=p["data"].shape)
+    executor.copy_params_from(own)
+    executor.arg_dict["data"][:] = p["data"]
+    np.testing.assert_allclose(got, executor.forward()[0].asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_states_of_the_fused_cell(rng):
+    cell = mx.rnn.FusedRNNCell(H, num_layers=2, mode="lstm", get_next_state=True, prefix="f_")
+    outputs, states = cell.unroll(T, mx.sym.Variable("data"), merge_outputs=False)
+    assert len(outputs) == T and len(states) == 2
+    executor = mx.sym.Group([outputs[-1], *states]).simple_bind(mx.cpu(), data=(N, T, I))
+    for a in executor.arg_dict.values():
+        a[:] = rng.normal(0, 0.5, a.shape)
+    last, hidden, inner = (o.asnumpy() for o in executor.forward())
+    assert hidden.shape == inner.shape == (2, N, H) and np.array_equal(last, hidden[1])
+    with pytest.raises(MXNetError, match="FusedRNNCell: it has no single step"):
+        cell(mx.sym.Variable("x"), [])
+
+
+def test_the_fused_vector_is_initialized_gate_by_gate():
+    """By the model's initializer, which alone could not fill a vector; forget gates open; biases 0."""
+    cell = mx.rnn.FusedRNNCell(H, num_layers=1, mode="lstm", forget_bias=2.0, prefix="f_")
+    module = mx.mod.Module(cell.unroll(T, mx.sym.Variable("data"), merge_outputs=True)[0], label_names=None)
+    module.bind([("data", (N, T, I))])
+    module.init_params(mx.init.Xavier())
+    parts = cell.unpack_weights(module.get_params()[0])
+    limit = np.sqrt(3 / ((I + H) / 2))
+    weight = parts["f_l0_i2h_i_weight"].asnumpy()
+    assert 0.5 * limit < abs(weight).max() <= limit and not np.array_equal(weight, parts["f_l0_i2h_o_weight"].asnumpy())
+    assert parts["f_l0_i2h_f_bias"].asnumpy().tolist() == [2] * H and not parts["f_l0_h2h_o_bias"].asnumpy().any()
+    own = mx.init.create(mx.init.FusedRNN(mx.init.Constant(3), H, 1, "gru").dumps())
+    vector = mx.nd.zeros(3 * H * (I + H + 2))
+    own(mx.init.InitDesc("parameters", {"__init__": own.dumps()}), vector)
+    assert vector.asnumpy().tolist() == [3] * (3 * H * (I + H)) + [0] * (6 * H)
+    with pytest.raises(ParameterError, match="FusedRNN: there is no initializer for the gates of 'parameters'"):
+        mx.init.FusedRNN(None, H, 1, "gru")._init_weight("parameters", vector)
+
+
+def plane(x, weight, bias, stride=1):
+    """A 3 × 3 convolution with a border of 1, window by window."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    rows, columns = ((s - 1) // stride + 1 for s in x.shape[2:])
+    return np.stack([np.stack([np.einsum("ncij,ocij->no", padded[:, :, r * stride:r * stride + 3, c * stride:c * stride + 3],
+                                         weight) for c in range(columns)], -1) for r in range(rows)], -2) + bias[:, None, None]
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_convolutional_cells(kind, rng):
+    """States are planes; products are convolutions; the activation is a leaky rectifier."""
+    cell = getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), num_hidden=3, i2h_stride=(2, 2))
+    name = f"Conv{kind}_"
+    assert cell.state_info == [{"shape": (0, 3, 3, 2), "__layout__": "NCHW"}] * (1 + (kind == "LSTM"))
+    outputs, _ = cell.unroll(2, [mx.sym.Variable("x0"), mx.sym.Variable("x1")])
+    executor = outputs[1].simple_bind(mx.cpu(), x0=(N, 2, 5, 4), x1=(N, 2, 5, 4))
+    for a in executor.arg_dict.values():
+        a[:] = rng.normal(0, 0.5, a.shape)
+    p = {k: v.asnumpy().astype("f8") for k, v in executor.arg_dict.items()}
+    leaky = lambda x: np.where(x > 0, x, 0.2 * x)
+    h = c = np.zeros((N, 3, 3, 2))
+    for x in (p["x0"], p["x1"]):
+        a = plane(x, p[f"{name}i2h_weight"], p[f"{name}i2h_bias"], 2)
+        b = plane(h, p[f"{name}h2h_weight"], p[f"{name}h2h_bias"])
+        if kind == "LSTM":
+            i, f, new, o = np.split(a + b, 4, axis=1)
+            c = sigmoid(f) * c + sigmoid(i) * leaky(new)
+            h = sigmoid(o) * leaky(c)
+        elif kind == "GRU":
+            a, b = np.split(a, 3, axis=1), np.split(b, 3, axis=1)
+            z = sigmoid(a[1] + b[1])
+            h = (1 - z) * leaky(a[2] + sigmoid(a[0] + b[0]) * b[2]) + z * h
+        else:
+            h = leaky(a + b)
+    np.testing.assert_allclose(executor.forward()[0].asnumpy(), h, rtol=1e-4, atol=1e-5)
+    again = cell.pack_weights(cell.unpack_weights({k: mx.nd.array(v) for k, v in p.items()}))
+    assert all(np.array_equal(again[k].asnumpy(), v.astype("f")) for k, v in p.items())
+    with pytest.raises(ParameterError, match=r"h2h_kernel=\(2, 3\) must be odd"):
+        getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), 3, h2h_kernel=(2, 3))
+
+
 def test_checkpoints_hold_single_gates(rng, tmp_path):
     cell = mx.rnn.LSTMCell(H)
     out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
