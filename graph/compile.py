@@ -18,6 +18,7 @@ from .place import place
 from .plan import Plan, apply_inplace, peak_bytes, plan_memory
 from .program import Program, lower, naive_bytes
 from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
+from .views import read_through
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,9 @@ def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
 
     def merge(candidate: Program) -> Program:
         candidate = fuse(candidate, fused)
-        return add_epilogues(candidate) if fused else candidate
+        if fused:
+            candidate = add_epilogues(candidate)
+        return candidate if request.seen else read_through(candidate)
 
     def weigh(candidate: Program) -> tuple[int, int]:
         final = merge(candidate)

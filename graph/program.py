@@ -43,6 +43,7 @@ class Step:
     auxiliaries:      how many of the last inputs the kernel changes.
     merged:           how many operators of the graph it stands for.
     absent:           specs of the outputs nobody wants, by position.
+    seen:             specs under which inputs are read, by position, where they are not the values' own.
     ctx:              which of the program's contexts it runs on.
     parts:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
     """
@@ -58,6 +59,7 @@ class Step:
     absent: dict[int, Spec] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     ctx: int = 0
+    seen: dict[int, Spec] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

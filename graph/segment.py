@@ -9,12 +9,14 @@ from .. import engine
 from ..context import Context
 from ..engine import resource, storage
 from ..errors import MXNetError
-from ..kernels.op import compiled
+from ..kernels.op import Spec, compiled
+from ..kernels.tied import Call, tied
 from ..ndarray import NDArray
 from ..ndarray.chunk import Chunk
 from ..ndarray.move import host, store_host
 from .plan import Plan
 from .program import Program, Step
+from .views import input_specs
 
 
 class PassVar(engine.Var):
@@ -78,13 +80,14 @@ class Crossing:
 class Segment:
     """Consecutive steps that are one engine operation."""
 
-    __slots__ = ("calls", "const", "ctx", "failed", "mutable", "name", "produced", "random", "read", "ready")
+    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "produced", "random", "read", "ready")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
         self.calls: list[tuple[Any, list[Any], list[Any], str]] = []
-        self.ready: list[tuple[Any, list[Any], list[Any], str]] | None = None
+        self.ready: list[Call] | None = None
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
+        self.draws: dict[int, tuple[int, int]] = {}  # call -> (seed, offset) of the run under way; runs do not overlap
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx = name, ctx
@@ -92,10 +95,10 @@ class Segment:
         mutable: dict[Any, None] = {arena: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
-            ins = tuple(program.values[v].spec for v in step.inputs)
+            ins = tuple(input_specs(program, step))
             outs = tuple(program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
             kernel = compiled(step.op, step.params, ins, outs, step.reqs, "gpu" if ctx.is_gpu else "cpu", program.train)
-            sources = [arrays[v] for v in step.inputs]
+            sources = [_shaped(arrays[v], step.seen.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
             draws = step.op.draws(step.params, outs)
@@ -114,27 +117,28 @@ class Segment:
         """Call every kernel, on the thread and stream the engine chose."""
         ready = self.ready
         if ready is None:
-            ready = self.ready = [
-                (k, [a._device() for a in ins], [None if o is None else o._device() for o in outs], name)
-                for k, ins, outs, name in self.calls
-            ]
-        name = ""
+            ready = self.ready = self._tied()
+        if draws is not None:
+            self.draws.update(draws)
+        at = 0
         try:
-            if draws is None:
-                for kernel, ins, outs, name in ready:  # noqa: B007
-                    kernel(rc, ins, outs)
-            else:
-                for at, (kernel, ins, outs, name) in enumerate(ready):  # noqa: B007
-                    if at in draws:
-                        kernel(rc, ins, outs, random=draws[at])
-                    else:
-                        kernel(rc, ins, outs)
+            for at, call in enumerate(ready):  # noqa: B007
+                call(rc)
         except MXNetError as failure:
             self.failed = True
-            raise type(failure)(f"{name}: {failure}") from failure
+            raise type(failure)(f"{self.calls[at][3]}: {failure}") from failure
         except Exception as failure:
             self.failed = True
-            raise MXNetError(f"{name}: {type(failure).__name__}: {failure}") from failure
+            raise MXNetError(f"{self.calls[at][3]}: {type(failure).__name__}: {failure}") from failure
+
+    def _tied(self) -> list[Call]:
+        """The kernels, tied to their arrays."""
+        draws, random = self.draws, {at for at, _ in self.random}
+        made: list[Call] = []
+        for at, (kernel, sources, targets, _) in enumerate(self.calls):
+            ins, outs = [a._device() for a in sources], [None if o is None else o._device() for o in targets]
+            made.append(_drawing(kernel, ins, outs, draws, at) if at in random else tied(kernel, ins, outs))
+        return made
 
     def prepare(self, on: Any) -> Any:
         """The engine operator that runs the segment. The segment does not keep it: that would be a cycle."""
@@ -152,6 +156,16 @@ class Segment:
             return
         draws = {at: resource.get_random(n, self.ctx) for at, n in self.random}
         on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, name=self.name)
+
+
+def _shaped(array: NDArray, spec: Spec | None) -> NDArray:
+    """array under another shape, if one is given."""
+    return array if spec is None else NDArray._from_chunk(array._chunk, array._offset, spec.shape, spec.dtype)
+
+
+def _drawing(kernel: Any, ins: list[Any], outs: list[Any], draws: Mapping[int, tuple[int, int]], at: int) -> Call:
+    """The call of a kernel that takes random numbers; which ones, it finds in draws."""
+    return lambda run: kernel(run, ins, outs, random=draws[at])
 
 
 Part = Segment | Crossing

@@ -17,8 +17,10 @@ from .expr import LOAD
 from .fused import Body, fused_op
 from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
+from .tied import Call, tieable, tied
 
 _CACHE = 1 << 18  # bytes of the head's result in one block
+_SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself
 _ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
 
 #: Heads by name: which inputs have a sample per row of their first axis.
@@ -99,6 +101,22 @@ class EpilogueOp(Op):
         views, full, scratch = self.body.ins, self.body.shape, outs[0].dtype
         n_rest = n_head - 1
 
+        def whole(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            """All in one block, tied to its arrays."""
+            main, tail = blocks[total]
+            made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
+            calls = [tied(main, [inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
+                     tied(tail, [made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
+                          [o.reshape(view) for o, view in zip(outputs[n_head:], self.body.outs)])]
+            if rest is not None:
+                calls.insert(0, tied(rest, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
+
+            def call(run: Any) -> None:
+                for one in calls:
+                    one(run)
+
+            return call
+
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if rest is not None:
                 rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
@@ -121,7 +139,8 @@ class EpilogueOp(Op):
             else:
                 run.parallel(block, len(starts))
 
-        return kernel
+        small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
+        return tieable(whole, kernel) if small else kernel
 
     def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
                        target: str, train: bool) -> tuple[Kernel, Kernel]:

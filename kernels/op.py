@@ -98,6 +98,7 @@ class Op:
     doc: str = ""
     params: tuple[Param, ...] = ()
     input_names: tuple[str, ...] = ()
+    same_bytes = False  # True if the one output is the first input's bytes under another shape
     hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
 
     # ---- parameters -------------------------------------------------------------------------------------------

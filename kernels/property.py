@@ -168,6 +168,7 @@ class OperatorProperty:
     """
 
     name: ClassVar[str] = ""
+    same_bytes: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -328,6 +329,7 @@ class PropertyOp(Op):
 
     def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
+        self.same_bytes = cls.same_bytes
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._made: dict[Params, OperatorProperty] = {}
@@ -420,7 +422,7 @@ class BackwardOp(Op):
     hidden = True
 
     def __init__(self, forward: PropertyOp):
-        self.name, self.forward = f"_backward_{forward.name}", forward
+        self.name, self.forward, self.same_bytes = f"_backward_{forward.name}", forward, forward.same_bytes
         self.doc = f"Derivative of {forward.name}."
         self.params = forward.params
 

@@ -17,8 +17,8 @@ from typing import Any
 import common
 
 
-def nothing(run: Any, inputs: Any, outputs: Any) -> None:
-    """A kernel that does nothing."""
+def nothing(run: Any) -> None:
+    """A kernel that does nothing, tied to its arrays."""
 
 
 def chain(mx: Any, nodes: int) -> Any:
@@ -40,7 +40,7 @@ def replay(nodes: int, rounds: int) -> None:
     executor.forward()[0].asnumpy()
     compiled = executor._compile(False)
     for segment in compiled.forward:
-        segment.ready = [(nothing, ins, outs, name) for _, ins, outs, name in segment.ready]
+        segment.ready = [nothing] * len(segment.ready)
     whole = common.rounds_of(executor.forward, calls=max(1, 20_000 // nodes), rounds=rounds,
                              finish=engine.current().wait_for_all)
     common.emit("replay", [s / nodes for s in whole], nodes=nodes, segments=len(compiled.forward), **common.machine())

@@ -11,7 +11,8 @@ import numpy as np
 from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import OperatorProperty, Shapes, gpu_module, register_operator
-from .matmul_gemm import matrix, product, sum_rows
+from ..tied import Call, tieable
+from .matmul_gemm import cpu_product, matrix, product, sum_rows
 
 
 @register_operator("FullyConnected")
@@ -85,36 +86,54 @@ class FullyConnected(OperatorProperty):
             return lambda run, inputs, outputs: gemm.gemm(
                 run, inputs[0], x[1:], inputs[1], w[1:], outputs[0], y[1:], bias=inputs[2] if bias else None,
                 add=req == Req.ADD)
-        multiply = product(x, w, y, req, target)
+        multiply = cpu_product(x, w, y, req)
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            multiply(run, [*inputs, outputs[0]])
-            if bias:
-                out = outputs[0].reshape(n, h)
-                np.add(out, inputs[2], out=out)
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            compute = multiply([*inputs, outputs[0]])
+            if not bias:
+                return compute
+            out, b = outputs[0].reshape(n, h), inputs[2]
 
-        return kernel
+            def call(run: Any) -> None:
+                compute(run)
+                np.add(out, b, out)
+
+            return call
+
+        return tieable(tie)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
         (n, k), h = self._sizes(ins[1].shape), self.num_hidden
-        steps = []
-        if reqs[1] != Req.NULL:  # dweight = dyᵀ · x
-            steps.append(product(matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False),
-                                 reqs[1], target))
-        if not self.no_bias and reqs[2] != Req.NULL:
-            if target == "gpu":
+        dweight = (matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False), reqs[1])
+        dx = (matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False), reqs[0])
+        bias = not self.no_bias and reqs[2] != Req.NULL
+        products = [p for p in (dweight, dx) if p[3] != Req.NULL]  # dx is last: it may lie where x lies
+        if target == "gpu":
+            steps: list[Any] = [product(*p, target) for p in products]
+            if bias:
                 gemm = gpu_module("gemm")
-                steps.append(lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
-            else:
-                steps.append(lambda run, arrays: sum_rows(arrays[0].reshape(n, h), arrays[5], reqs[2]))
-        if reqs[0] != Req.NULL:  # dx = dy · weight, last: it may lie where x lies
-            steps.append(product(matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False),
-                                 reqs[0], target))
+                steps.insert(0, lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                arrays = [*inputs, *outputs]
+                for step in steps:
+                    step(run, arrays)
+
+            return kernel
+        multiplies = [cpu_product(*p) for p in products]
+
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
             arrays = [*inputs, *outputs]
-            for step in steps:
-                step(run, arrays)
+            calls = [multiply(arrays) for multiply in multiplies]
+            if bias:
+                dy = arrays[0].reshape(n, h)
+                calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))
 
-        return kernel
+            def call(run: Any) -> None:
+                for one in calls:
+                    one(run)
+
+            return call
+
+        return tieable(tie)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ...dtype import is_half
 from .. import tuned
 from ..op import Req, Shape
 from ..property import gpu_module, upcast
+from ..tied import Call
 from ..tune_key import Config, Key, key
 
 # A product is cut into pieces of about this many multiplications, and into two from a quarter of it on: smaller pieces
@@ -31,41 +32,40 @@ def cut(work: int, piece: int) -> int:
     return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
-def gemm(run: Any, a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> None:
-    """out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views; nothing is copied.
+def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Call:
+    """A function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views.
 
     Large products are spread over the engine's helpers, in pieces that depend on the shape alone.
     """
-    direct = not add and not is_half(out.dtype) and a.dtype == b.dtype == out.dtype
-    a, b = upcast(a), upcast(b)
+    if is_half(a.dtype) or is_half(b.dtype):
+        return lambda run: gemm(upcast(a), upcast(b), out, add)(run)
+    direct = not add and a.dtype == b.dtype == out.dtype
 
     def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         if direct:
-            np.matmul(x, y, out=z)
+            np.matmul(x, y, z)
+            return
+        product = np.matmul(x, y)
+        if add:
+            np.add(z, product, out=z, casting="unsafe")
         else:
-            product = np.matmul(x, y)
-            if add:
-                np.add(z, product, out=z, casting="unsafe")
-            else:
-                np.copyto(z, product, casting="unsafe")
+            np.copyto(z, product, casting="unsafe")
 
     m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
     chosen = tuned.choice(gemm_key(out.size // max(m * n, 1), m, n, k, out.dtype), DEFAULT) if tuned.active() else DEFAULT
-    run, pieces = tuned.limited(run, chosen["threads"]), cut(out.size * k, chosen["piece"])
+    pieces = cut(out.size * k, chosen["piece"])
     if pieces < 2:
-        piece(a, b, out)
-    elif out.ndim > 2 and len(out) >= pieces:
+        return lambda run: piece(a, b, out)
+    if out.ndim > 2 and len(out) >= pieces:
         step = -(-len(out) // pieces)
-        run.parallel(lambda i: piece(a[i * step:i * step + step], b[i * step:i * step + step],
-                                     out[i * step:i * step + step]), -(-len(out) // step))
+        parts = [(a[i:i + step], b[i:i + step], out[i:i + step]) for i in range(0, len(out), step)]
     elif m >= n:
         step = max(1, -(-m // pieces))
-        run.parallel(lambda i: piece(a[..., i * step:i * step + step, :], b, out[..., i * step:i * step + step, :]),
-                     -(-m // step))
+        parts = [(a[..., i:i + step, :], b, out[..., i:i + step, :]) for i in range(0, m, step)]
     else:
         step = max(1, -(-n // pieces))
-        run.parallel(lambda i: piece(a, b[..., i * step:i * step + step], out[..., i * step:i * step + step]),
-                     -(-n // step))
+        parts = [(a, b[..., i:i + step], out[..., i:i + step]) for i in range(0, n, step)]
+    return lambda run: tuned.limited(run, chosen["threads"]).parallel(lambda i: piece(*parts[i]), len(parts))
 
 
 def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
@@ -90,16 +90,22 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
         return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
                                                     out[1:], add=add)
 
-    def compute(run: Any, arrays: list[Any]) -> None:
-        gemm(run, _view(arrays, a), _view(arrays, b), _view(arrays, out), add)
-
-    return compute
+    tie = cpu_product(a, b, out, req)
+    return lambda run, arrays: tie(arrays)(run)
 
 
-def _view(arrays: list[Any], m: Matrix) -> np.ndarray:
+def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], Call]:
+    """The same on the CPU, in two steps: given the arrays, the function (run) that computes."""
+    return lambda arrays: gemm(_view(arrays, a), _view(arrays, b), _view(arrays, out), req == Req.ADD)
+
+
+def _view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
     array = arrays[m[0]]
+    (b, rows, columns), steps = m[1], m[2][1:]
+    if b == 1 and array.size == rows * columns and steps in ((columns, 1), (1, rows)):  # as it is, or transposed
+        return array.reshape(rows, columns) if steps[1] == 1 else array.reshape(columns, rows).T
     seen = np.lib.stride_tricks.as_strided(array, m[1], tuple(s * array.itemsize for s in m[2]))
-    return seen[0] if m[1][0] == 1 else seen
+    return seen[0] if b == 1 else seen
 
 
 def matrix(index: int, shape: Shape, transposed: bool) -> Matrix:

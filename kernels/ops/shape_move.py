@@ -122,7 +122,6 @@ class MoveProperty(OperatorProperty):
 
     covers: ClassVar[bool] = True  # every element of every input is moved, so the derivative has no holes
     overlaps: ClassVar[bool] = False  # elements are moved to several places, so their derivatives add up
-    shares: ClassVar[bool] = False  # output 0 is input 0's memory under another shape
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         """The moves for inputs and outputs of these shapes."""
@@ -132,11 +131,11 @@ class MoveProperty(OperatorProperty):
         return list(out_grad)
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])] if self.shares else []
+        return [(in_data[0], out_data[0])] if self.same_bytes else []
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0])] if self.shares else []
+        return [(out_grad[0], in_grad[0])] if self.same_bytes else []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:

@@ -1,0 +1,33 @@
+"""Kernels tied to arrays that stay where they are, as those of a bound graph do: views are made once, not at each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .op import Kernel
+
+Run = Any
+Call = Callable[[Run], None]
+Tie = Callable[[Sequence[Any], Sequence[Any]], Call]
+
+
+def tieable(tie: Tie, kernel: Kernel | None = None) -> Kernel:
+    """A kernel from `tie(inputs, outputs)`, which looks at the arrays and returns what one run does.
+
+    kernel: the same for arrays that come only once, where that can be said in a cheaper way.
+    """
+    if kernel is None:
+        def kernel(run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            tie(inputs, outputs)(run)
+
+    vars(kernel)["tie"] = tie
+    return kernel
+
+
+def tied(kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+    """What one run of kernel does to these arrays."""
+    tie = getattr(kernel, "tie", None)
+    if tie is not None:
+        return tie(inputs, outputs)
+    return lambda run: kernel(run, inputs, outputs)
