@@ -13,6 +13,7 @@ from .node import HIDDEN_KEYS, Entry, Node
 
 #: The names MXNet's Python operators give their nodes where they are not the operator's own.
 HINTS = {
+    "_copy": "identity",
     "elemwise_add": "_plus", "elemwise_sub": "_minus", "elemwise_mul": "_mul", "elemwise_div": "_div",
     "_plus_scalar": "_plusscalar", "_minus_scalar": "_minusscalar", "_rminus_scalar": "_rminusscalar",
     "_mul_scalar": "_mulscalar", "_div_scalar": "_divscalar", "_rdiv_scalar": "_rdivscalar",

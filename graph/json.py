@@ -15,14 +15,21 @@ from ..kernels import op as ops
 from ..kernels.op import Op
 from ..kernels.params import IGNORED
 from .compose import AUX_INIT, hidden_form
+from .control_flow import ControlFlow, control_node
 from .node import HIDDEN_KEYS, Entry, Node, topological
+from .subgraph import Subgraph
 
 MXNET_VERSION = 10901
 MAX_OUTPUTS = 65536  # of one node; more is a damaged file
+MAX_DEPTH = 16  # of graphs within graphs
 
 
 def dumps(heads: Sequence[Entry]) -> str:
     """The graph under heads as a JSON text of MXNet 1.x."""
+    return _laid_out({**_document(heads), "attrs": {"mxnet_version": ["int", MXNET_VERSION]}})
+
+
+def _document(heads: Sequence[Entry]) -> dict[str, Any]:
     order = topological(n for n, _ in heads)
     number = {id(n): i for i, n in enumerate(order)}
     nodes: list[dict[str, Any]] = []
@@ -33,16 +40,17 @@ def dumps(heads: Sequence[Entry]) -> str:
             entry["attrs"] = dict(sorted(node.attrs.items()))
         n_arguments = len(node.inputs) - len(node.auxiliary_inputs())
         entry["inputs"] = [[number[id(below)], index, int(at >= n_arguments)] for at, (below, index) in enumerate(node.inputs)]
+        if node.subgraphs:
+            entry["subgraphs"] = [_document(sub.heads) for sub in node.subgraphs]
         nodes.append(entry)
         workspace = node.op is not None and node.op.name == "Pooling" and node.attrs.get("pool_type") != "avg"
-        rows.append(rows[-1] + node.n_outputs() + workspace)  # MXNet's max pooling counts one more, which nobody sees
-    return _laid_out({
+        rows.append(rows[-1] + (node.n_visible() if node.subgraphs else node.n_outputs()) + workspace)  # max pooling: one more
+    return {
         "nodes": nodes,
         "arg_nodes": [i for i, n in enumerate(order) if n.op is None],
         "node_row_ptr": rows,
         "heads": [[number[id(n)], index, 0] for n, index in heads],
-        "attrs": {"mxnet_version": ["int", MXNET_VERSION]},
-    })  # fmt: skip
+    }
 
 
 def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:
@@ -74,12 +82,19 @@ def loads(text: str, where: str = "symbol JSON") -> list[Entry]:
         raise not_a_symbol(where, "it is nested too deeply") from None
     except ValueError as failure:
         raise not_a_symbol(where, f"it is not JSON ({failure})") from None
+    if not isinstance(graph, dict):
+        raise not_a_symbol(where, "it has no lists 'nodes' and 'heads'")
+    return _read_graph(where, graph, _version(graph), 0)
+
+
+def _read_graph(where: str, graph: Any, version: int, depth: int) -> list[Entry]:
     if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list) or not isinstance(graph.get("heads"), list):
         raise not_a_symbol(where, "it has no lists 'nodes' and 'heads'")
-    version = _version(graph)
+    if depth > MAX_DEPTH:
+        raise not_a_symbol(where, f"more than {MAX_DEPTH} graphs lie within one another")
     nodes: list[Node] = []
     for i, raw in enumerate(graph["nodes"]):
-        nodes.append(_read_node(where, i, raw, nodes, version))
+        nodes.append(_read_node(where, i, raw, nodes, version, depth))
     _check_rows(where, graph, nodes)
     heads = [_entry(where, "heads", raw, nodes) for raw in graph["heads"]]
     if not heads:
@@ -103,7 +118,7 @@ def _version(graph: dict[str, Any]) -> int:
     return stated[1] if ok and stated is not None else 800
 
 
-def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int) -> Node:
+def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int, depth: int) -> Node:
     if not isinstance(raw, dict) or not isinstance(raw.get("op"), str) or not isinstance(raw.get("name"), str):
         raise FileError(f"{where}: node {i} has no strings 'op' and 'name'.")
     here = f"{where}: node {i} ({raw['name'][:80]!r}, {raw['op'][:80]})"
@@ -113,8 +128,9 @@ def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int) -
         if not isinstance(part, dict) or not all(isinstance(v, str) for v in part.values()):
             raise FileError(f"{here}: '{key}' is not an object of strings.")
         attrs.update({hidden_form(k): v for k, v in part.items()})
-    if raw.get("subgraphs"):
-        raise FileError(f"{here}: it holds subgraphs (control flow), which cannot be read.")
+    inside = raw.get("subgraphs", [])
+    if not isinstance(inside, list):
+        raise FileError(f"{here}: 'subgraphs' is not a list.")
     if not isinstance(raw.get("inputs", []), list):
         raise FileError(f"{here}: 'inputs' is not a list.")
     inputs = [_entry(here, "input", e, before) for e in raw.get("inputs", [])]
@@ -124,6 +140,11 @@ def _read_node(where: str, i: int, raw: Any, before: list[Node], version: int) -
         return Node(None, raw["name"], None, attrs)
     try:
         op = ops.get(raw["op"])
+        if isinstance(op, ControlFlow):
+            subgraphs = [Subgraph(_read_graph(f"{here}, subgraph {k}", g, version, depth + 1)) for k, g in enumerate(inside)]
+            return control_node(op, raw["name"], attrs, inputs, subgraphs)
+        if inside:
+            raise FileError(f"{here}: it holds subgraphs, and {op.name} runs none.")
         return _make(here, op, raw["name"], attrs, inputs, version)
     except FileError:
         raise

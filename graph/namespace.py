@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..dtype import as_dtype
@@ -11,6 +11,8 @@ from ..errors import GraphError
 from ..kernels import op as ops
 from ..kernels.op import Op
 from ..kernels.params import REQUIRED, format_value
+from . import loops as _loops  # noqa: F401  declares its operators
+from .control_compose import cond, foreach, while_loop
 from .executor import Executor as Executor
 from .naming import AttrScope as AttrScope
 from .symbol import Group as Group
@@ -82,10 +84,12 @@ def _sample(kind: str) -> Any:
 class _Prefixed:
     """`mx.sym.random`, `mx.sym.linalg`, ...: operators whose names begin with a prefix."""
 
-    def __init__(self, *prefixes: str):
-        self._prefixes = prefixes
+    def __init__(self, *prefixes: str, extra: Mapping[str, Callable[..., Any]] | None = None):
+        self._prefixes, self._extra = prefixes, dict(extra or {})
 
-    def __getattr__(self, name: str) -> Callable[..., Symbol]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in self._extra:
+            return self._extra[name]
         known = ops.registered()
         for prefix in self._prefixes:
             if prefix + name in known:
@@ -93,12 +97,12 @@ class _Prefixed:
         raise AttributeError(f"mx.sym: no operator {self._prefixes[0]}{name}.")
 
     def __dir__(self) -> list[str]:
-        return sorted(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))
+        return sorted({*self._extra, *(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))})
 
 
 random = _Prefixed("_random_", "random_", "_sample_", "sample_")
 linalg = _Prefixed("_linalg_", "linalg_")
-contrib = _Prefixed("_contrib_")
+contrib = _Prefixed("_contrib_", extra={"foreach": foreach, "while_loop": while_loop, "cond": cond})
 image = _Prefixed("_image_")
 sparse = _internal = op = _Prefixed("", "_")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import GraphError
@@ -50,6 +50,11 @@ class Node:
         assert self.params is not None, f"{self.name}: a variable has no parameters"
         return self.params
 
+    @property
+    def subgraphs(self) -> Sequence[Any]:
+        """The graphs a loop or branch holds; empty for every other node."""
+        return () if self.params is None else self.params.get("subgraphs", ())
+
     def n_outputs(self) -> int:
         return 1 if self.op is None else len(self.op.outputs(self.use))
 
@@ -71,10 +76,11 @@ class Node:
         return f"<variable {self.name}>" if self.op is None else f"<node {self.name} ({self.op.name})>"
 
 
-def topological(heads: Iterable[Node]) -> list[Node]:
+def topological(heads: Iterable[Node], is_leaf: Callable[[Node], bool] | None = None) -> list[Node]:
     """Every node that heads need, inputs before users: depth first from each head, inputs from left to right.
 
     This is MXNet's order, so arguments are listed as MXNet lists them. No recursion. Raises GraphError on a cycle.
+    is_leaf: nodes that are listed, but not what they read.
     """
     order: list[Node] = []
     state: dict[int, int] = {}  # id -> 1 being visited, 2 listed
@@ -85,7 +91,7 @@ def topological(heads: Iterable[Node]) -> list[Node]:
         stack: list[tuple[Node, int]] = [(head, 0)]
         while stack:
             node, at = stack.pop()
-            if at == len(node.inputs):
+            if at == len(node.inputs) or (is_leaf is not None and is_leaf(node)):
                 state[id(node)] = 2
                 order.append(node)
                 continue

@@ -145,9 +145,11 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
             program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i], places.get(node.name, 0))
             for i, spec in enumerate(known)
         ]
+        shown = node.n_visible() if node.subgraphs and not train else len(outs)  # what a loop keeps is for backward alone
         program.steps.append(Step(
-            node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs), tuple(outs),
-            (Req.WRITE,) * len(outs), len(node.auxiliary_inputs()), ctx=places.get(node.name, 0),
+            node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs),
+            (*outs[:shown], *[-1] * (len(outs) - shown)), (*[Req.WRITE] * shown, *[Req.NULL] * (len(outs) - shown)),
+            len(node.auxiliary_inputs()), absent={k: known[k] for k in range(shown, len(outs))}, ctx=places.get(node.name, 0),
         ))  # fmt: skip
     program.n_forward = len(program.steps)
     program.heads = [values[id(n)][i] for n, i in heads]

@@ -42,7 +42,7 @@ def _(dy, data):  # from data, not from the result: at -0 the sign is MXNet's
     return -0.5 * dy / (data * lang.sqrt(data))
 
 
-@simple_op(aliases=("_copy",))
+@simple_op(name="_copy", aliases=("identity",))
 def identity(data: Array) -> Array:
     """data itself."""
     return data
