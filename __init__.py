@@ -66,13 +66,32 @@ _ALIASES = {
     "test_utils": "train.test_utils",
     "util": "train.util",
     "runtime": "train.runtime",
-    "executor_manager": "train.executor_group",
+    "executor_manager": "train.executor_manager",
+    "executor": "graph.executor",
+    "misc": "train.misc",
+    "log": "train.log",
     "storage": "engine.storage",
     "profiler": "engine.profiler",
     "lang": "kernels.lang",
     "operator": "ndarray.custom",
+    # files of MXNet's own packages that scripts import from
+    "module.base_module": "train.base_module",
+    "module.module": "train.module",
+    "module.bucketing_module": "train.bucketing_module",
+    "module.sequential_module": "train.sequential_module",
+    "module.python_module": "train.python_module",
+    "module.executor_group": "train.executor_manager",
+    "rnn.rnn_cell": "train.rnn",
+    "rnn.rnn": "train.rnn",
+    "rnn.io": "train.rnn_io",
+    "optimizer.optimizer": "train.optimizer",
+    "symbol.symbol": "graph.symbol",
+    "ndarray.ndarray": "ndarray",
 }
 for _name, _target in _ALIASES.items():
-    globals()[_name] = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
+    _module = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
+    _above, _, _last = f"{__name__}.{_name}".rpartition(".")
+    if _above == __name__ or not hasattr(sys.modules[_above], _last):
+        setattr(sys.modules[_above], _last, _module)
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):
     setattr(context, _name, _value)  # what MXNet's mx.context also has, and lives on higher floors here

@@ -1,11 +1,12 @@
 """`mx.base`: the error, and the words for kinds of Python values that scripts import from there.
 
-There is no C library behind Tritium: `_LIB` and what goes with it are an error that says so.
+There is no C library behind Tritium: old scripts may import `_LIB` and what goes with it, but calling it is an error.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,45 @@ integer_types = (int, np.int32, np.int64)
 string_types = (str,)
 mx_real_t = np.float32
 mx_uint, mx_int, mx_int64, mx_float = ctypes.c_uint, ctypes.c_int, ctypes.c_int64, ctypes.c_float
-_NO_LIBRARY = frozenset({
-    "_LIB", "check_call", "c_array", "c_array_buf", "c_str", "c_str_array", "c_handle_array", "ctypes2buffer",
-    "ctypes2numpy_shared", "NDArrayHandle", "SymbolHandle", "ExecutorHandle", "KVStoreHandle", "RecordIOHandle",
-    "DataIterHandle", "OpHandle", "CachedOpHandle", "FunctionHandle", "RtcHandle", "DLPackHandle",
-})
+mx_float_p = ctypes.POINTER(mx_float)
+(NDArrayHandle, SymbolHandle, ExecutorHandle, KVStoreHandle, RecordIOHandle, DataIterHandle, OpHandle, CachedOpHandle,
+ FunctionHandle, RtcHandle, DLPackHandle) = (ctypes.c_void_p,) * 11
+
+
+class _NoLibrary:
+    """What stands where MXNet has its C library: importing it is fine, calling it is not."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"mx.base._LIB: Tritium has no C library to call, so no {name}. Use the Python functions instead.")
+
+
+_LIB = _NoLibrary()
+
+
+def check_call(ret: int) -> None:
+    """Raise MXNetError unless ret, what a function of the C library returned, is 0."""
+    if ret != 0:
+        raise MXNetError(f"mx.base.check_call: a library function returned {ret}.")
+
+
+def c_str(string: str) -> ctypes.c_char_p:
+    """A C string."""
+    return ctypes.c_char_p(string.encode("utf-8"))
+
+
+def c_str_array(strings: Sequence[str]) -> Any:
+    """A C array of C strings."""
+    return c_array(ctypes.c_char_p, [s.encode("utf-8") for s in strings])
+
+
+def c_array(ctype: Any, values: Sequence[Any]) -> Any:
+    """A C array of ctype."""
+    return (ctype * len(values))(*values)
+
+
+def _as_list(obj: Any) -> list[Any]:
+    """obj as a list: itself, or in one."""
+    return list(obj) if isinstance(obj, (list, tuple)) else [obj]
 
 
 class NotImplementedForSymbol(MXNetError):
@@ -48,8 +83,3 @@ def py_str(x: bytes) -> str:
     """The text of bytes."""
     return x.decode("utf-8")
 
-
-def __getattr__(name: str) -> Any:
-    if name in _NO_LIBRARY:
-        raise AttributeError(f"mx.base.{name}: Tritium has no C library to call. Use the Python functions instead.")
-    raise AttributeError(f"module 'tritium.base' has no attribute {name!r}")

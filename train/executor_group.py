@@ -35,9 +35,6 @@ def split_batch(batch_size: int, work: Sequence[float]) -> list[slice]:
     return slices
 
 
-_split_input_slice = split_batch  # the name it has in mx.executor_manager
-
-
 def descriptions(shapes: Any) -> list[io.DataDesc]:
     """DataDesc for each of a list of DataDesc, or (name, shape[, dtype[, layout]])."""
     return [d if isinstance(d, io.DataDesc) else io.DataDesc(*d) for d in shapes or ()]

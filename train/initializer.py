@@ -19,7 +19,7 @@ from .registry import Registry
 from .rnn_layout import Fused
 
 registry = Registry("initializer")
-register = registry.register
+register, alias = registry.register, registry.alias
 
 
 class InitDesc(str):

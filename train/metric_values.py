@@ -101,7 +101,7 @@ class PearsonCorrelation(EvalMetric):
         return super().get()
 
 
-@registry.alias("torch", "caffe")
+@register
 class Loss(EvalMetric):
     """The mean of all elements of the outputs; labels are not looked at."""
 
@@ -115,6 +115,22 @@ class Loss(EvalMetric):
         for pred in preds:
             host = self.as_host(pred)
             self.add(float(host.sum(dtype=np.float64)), host.size)
+
+
+@register
+class Torch(Loss):
+    """Loss, under the name of those who took it from Torch."""
+
+    def __init__(self, name: str = "torch", output_names: Names = None, label_names: Names = None):
+        super().__init__(name, output_names, label_names)
+
+
+@register
+class Caffe(Loss):
+    """Loss, under the name of those who took it from Caffe."""
+
+    def __init__(self, name: str = "caffe", output_names: Names = None, label_names: Names = None):
+        super().__init__(name, output_names, label_names)
 
 
 class _Moments:

@@ -12,8 +12,22 @@ import numpy as np
 from .. import engine
 from .. import ndarray as nd
 from ..context import Context, current_context
-from ..errors import MXNetError, ParameterError
+from ..errors import ParameterError
 from ..ndarray import NDArray, array
+from .checking import assign_each as assign_each
+from .checking import assign_each2 as assign_each2
+from .checking import check_speed as check_speed
+from .checking import compare_optimizer as compare_optimizer
+from .checking import create_2d_tensor as create_2d_tensor
+from .checking import create_vector as create_vector
+from .checking import np_reduce as np_reduce
+from .checking import random_sample as random_sample
+from .checking import random_uniform_arrays as random_uniform_arrays
+from .checking import same_symbol_structure as same_symbol_structure
+from .mnist import DummyIter as DummyIter
+from .mnist import download as download
+from .mnist import get_mnist as get_mnist
+from .mnist import get_mnist_iterator as get_mnist_iterator
 
 _RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5}
 _ATOL = {"float16": 1e-1, "float32": 1e-3, "float64": 1e-20}
@@ -360,23 +374,6 @@ def check_consistency(sym: Any, ctx_list: Sequence[Mapping[str, Any]], scale: fl
 
 
 # ---- the rest --------------------------------------------------------------------------------------------------------
-def download(url: str, fname: str | None = None, dirname: str | None = None, overwrite: bool = False, retries: int = 5) -> str:
-    """The path of a file that is there already; Tritium fetches nothing, so a file that is not there is an MXNetError."""
-    name = fname or url.split("/")[-1]
-    if dirname is not None:
-        name = os.path.join(dirname, name)
-    if os.path.exists(name) and not overwrite:
-        return name
-    raise MXNetError(f"test_utils.download: {name} is not here, and Tritium does not use the network. "
-                     f"Fetch {url} yourself and put it there.")
-
-
-def get_mnist(path: str = "data") -> dict[str, np.ndarray]:
-    """MNIST is not bundled, and nothing is fetched: an MXNetError that says what to do instead."""
-    raise MXNetError("test_utils.get_mnist: MNIST is not bundled and Tritium does not use the network. "
-                     "tritium.examples.digits.load() has 1,797 real digits of 8 x 8.")
-
-
 @contextlib.contextmanager
 def environment(*args: Any) -> Iterator[None]:
     """`with environment("NAME", "value"):` or a dictionary: environment variables for the block; None takes one away."""
@@ -426,3 +423,16 @@ def default_atols() -> dict[Any, float]:
     return {np.dtype(k): v for k, v in _ATOL.items()}
 
 
+def get_rtol(rtol: float | None = None, dtype: Any = np.float64) -> float:
+    """rtol, or the default of dtype."""
+    return _RTOL[np.dtype(dtype).name] if rtol is None else rtol
+
+
+def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
+    """atol, or the default of dtype."""
+    return _ATOL[np.dtype(dtype).name] if atol is None else atol
+
+
+def get_etol(etol: float | None = None) -> float:
+    """etol, the share of elements that may differ, or 0."""
+    return etol or 0.0

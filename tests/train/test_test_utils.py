@@ -1,12 +1,18 @@
 """mx.test_utils: that its checks pass what is right and fail what is wrong; and its neighbours base, util, runtime."""
 
+import gzip
 import os
 
 import numpy as np
 import pytest
 import tritium as mx
 from tritium import test_utils as tu
-from tritium.errors import ContextError, MXNetError, ParameterError
+from tritium.errors import ContextError, FileError, MXNetError, ParameterError
+from tritium.executor import Executor
+from tritium.executor_manager import _check_arguments, _load_data
+from tritium.model import _update_params
+from tritium.module.base_module import BaseModule
+from tritium.rnn.rnn_cell import LSTMCell
 
 
 @mx.simple_op(name="_test_wrong_slope", replace=True)
@@ -85,8 +91,81 @@ def test_nothing_is_fetched(tmp_path):
         tu.download("http://h/x.bin", dirname=str(tmp_path))
     (tmp_path / "x.bin").write_text("")
     assert tu.download("http://h/x.bin", dirname=str(tmp_path)) == str(tmp_path / "x.bin")
-    with pytest.raises(MXNetError, match="MNIST is not bundled"):
-        tu.get_mnist()
+    with pytest.raises(MXNetError, match=r"get_mnist: .* has no train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k"):
+        tu.get_mnist(str(tmp_path))
+
+
+def idx(array):
+    return b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype("u1").tobytes()
+
+
+def test_mnist_from_its_files(tmp_path, rng):
+    images, labels = rng.integers(0, 256, (7, 28, 28)), rng.integers(0, 10, 7)
+    for name, a in (("train-images-idx3", images), ("train-labels-idx1", labels), ("t10k-labels-idx1", labels[:4])):
+        (tmp_path / f"{name}-ubyte").write_bytes(idx(a))
+    with gzip.open(tmp_path / "t10k-images-idx3-ubyte.gz", "wb") as f:
+        f.write(idx(images[:4]))
+    found = tu.get_mnist(str(tmp_path))
+    assert found["train_data"].shape == (7, 1, 28, 28) and found["train_data"].dtype == np.float32
+    assert np.array_equal(np.rint(found["test_data"][:, 0] * 255), images[:4]) and np.array_equal(found["train_label"], labels)
+    training, held_out = tu.get_mnist_iterator(2, (784,), num_parts=2, part_index=1, path=str(tmp_path))
+    assert training.provide_data[0].shape == (2, 784) and training.num_data == 3 and held_out.num_data == 4
+    dummy = tu.DummyIter(held_out)
+    assert next(dummy) is next(dummy) and dummy.provide_data == held_out.provide_data
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images)[:-1])
+    with pytest.raises(FileError, match=r"offset 16: 5487 bytes follow, sizes \(7, 28, 28\) need 5488"):
+        tu.get_mnist(str(tmp_path))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(b"what is this")
+    with pytest.raises(FileError, match="offset 0: 77686174 does not begin an IDX file of bytes"):
+        tu.get_mnist(str(tmp_path))
+
+
+def test_arrays_for_checks():
+    assert tu.create_2d_tensor(2, 3).asnumpy().tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert tu.create_vector(3).asnumpy().tolist() == [0, 1, 2]
+    a = np.arange(6.0).reshape(2, 3)
+    assert tu.np_reduce(a, (0, -1), False, np.sum).tolist() == [15] and tu.np_reduce(a, None, True, np.sum).shape == (1, 1)
+    assert tu.assign_each(a, lambda x: x + 1)[1, 2] == 6 and tu.assign_each2(a, a, lambda x, y: x * y)[1, 1] == 16
+    assert tu.random_sample([1, 2, 3], 3) == [1, 2, 3] and tu.get_rtol(dtype=np.float16) == 1e-2 and tu.get_atol(0.5) == 0.5
+    assert all((x >= 1).all() and (x < 2).all() for x in tu.random_uniform_arrays((2, 3), (), low=1, high=2))
+    one, other = (mx.sym.exp(mx.sym.Variable(n)) for n in "ab")
+    assert tu.same_symbol_structure(one, other) and not tu.same_symbol_structure(one, mx.sym.log(one))
+    assert tu.check_speed(one, N=2, a=(2, 3)) > 0
+    with pytest.raises(ParameterError, match="check_speed: typ='half' is not one of"):
+        tu.check_speed(one, typ="half", a=(2,))
+
+
+def test_compare_optimizer():
+    make = mx.optimizer.create
+    tu.compare_optimizer(make("adam"), make("adam"), (3, 4), "float32")
+    with pytest.raises(AssertionError):
+        tu.compare_optimizer(make("sgd", learning_rate=0.1), make("sgd", learning_rate=0.2), [(3, 4), (2,)], "float32")
+
+
+def test_names_old_scripts_import(tmp_path, caplog):
+    assert issubclass(mx.mod.Module, BaseModule) and LSTMCell is mx.rnn.LSTMCell
+    x = mx.sym.Variable("x")
+    assert isinstance(x.simple_bind(mx.cpu(), x=(1,)), Executor)
+    with pytest.raises(ParameterError, match="executor_manager: two arguments have the name 'x'"):
+        _check_arguments(x + mx.sym.Variable("x"))
+    batch = mx.io.DataBatch([mx.nd.array([1, 2, 3])])
+    parts = [mx.nd.zeros(1), mx.nd.zeros(2)]
+    _load_data(batch, [[(slice(0, 1), parts[0]), (slice(1, 3), parts[1])]])
+    assert parts[0].asscalar() == 1 and parts[1].asnumpy().tolist() == [2, 3]
+    weight = mx.nd.ones(2)
+    _update_params([[weight]], [[mx.nd.ones(2)]], mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5, wd=0)), 1)
+    assert weight.asnumpy().tolist() == [0.5, 0.5]
+    assert mx.log.get_logger("tritium.test", str(tmp_path / "log"), level=mx.log.INFO).handlers
+
+
+def test_the_first_schedule(caplog):
+    schedule = mx.misc.FactorScheduler(10, 0.5)
+    schedule.base_lr = 1.0
+    with caplog.at_level("INFO"):
+        assert [schedule(i) for i in (0, 5, 9, 10, 11, 20, 30)] == [1, 1, 1, 0.5, 0.5, 0.25, 0.125]
+    assert len(caplog.records) == 3
+    with pytest.raises(ParameterError, match=r"step=0 must be at least 1 and factor=0.1 below 1"):
+        mx.misc.FactorScheduler(0)
 
 
 def test_environment_and_retry():
@@ -106,8 +185,11 @@ def test_environment_and_retry():
 def test_base_util_runtime_context():
     assert isinstance(1.5, mx.base.numeric_types) and isinstance("a", mx.base.string_types)
     assert mx.base.MXNetError is mx.MXNetError
-    with pytest.raises(AttributeError, match=r"mx.base._LIB: Tritium has no C library"):
-        _ = mx.base._LIB
+    with pytest.raises(AttributeError, match=r"mx.base._LIB: Tritium has no C library to call, so no MXNDArrayFree"):
+        _ = mx.base._LIB.MXNDArrayFree
+    with pytest.raises(MXNetError, match=r"mx.base.check_call: a library function returned -1"):
+        mx.base.check_call(-1)
+    assert list(mx.base.c_str_array(["a", "b"])) == [b"a", b"b"] and mx.base._as_list((1, 2)) == [1, 2]
     features = mx.runtime.Features()
     assert features.is_enabled("lapack") and not features.is_enabled("CUDNN") and "✖ CUDNN" in repr(features)
     with pytest.raises(ParameterError, match="no feature is called 'X'"):

@@ -1,0 +1,26 @@
+"""`mx.log`: a logger whose lines begin with their level, time and place."""
+
+from __future__ import annotations
+
+import logging
+from logging import CRITICAL, DEBUG, ERROR, INFO, NOTSET, WARNING
+
+__all__ = ["CRITICAL", "DEBUG", "ERROR", "INFO", "NOTSET", "WARNING", "getLogger", "get_logger"]
+
+_FORMAT = "%(levelname).1s%(asctime)s %(process)d %(filename)s:%(funcName)s:%(lineno)d] %(message)s"
+
+
+def get_logger(name: str | None = None, filename: str | None = None, filemode: str | None = None, level: int = WARNING
+               ) -> logging.Logger:
+    """The logger called name, with one handler of its own: to filename (added to, unless filemode says "w"), else to stderr."""
+    logger = logging.getLogger(name)
+    if name is not None and not getattr(logger, "_tritium_has_handler", False):
+        handler = logging.FileHandler(filename, filemode or "a") if filename else logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(_FORMAT, "%m%d %H:%M:%S"))
+        logger.addHandler(handler)
+        logger.setLevel(level)
+        logger._tritium_has_handler = True  # type: ignore[attr-defined]
+    return logger
+
+
+getLogger = get_logger  # its older name
