@@ -8,6 +8,7 @@ be rebuilt.
 
 from __future__ import annotations
 
+import mmap
 import numbers
 import os
 import struct
@@ -26,6 +27,8 @@ _LENGTH_BITS = 29
 _MAX_PART = (1 << _LENGTH_BITS) - 1
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _SCAN_BYTES = 1 << 24  # a file is searched for magics in pieces of this many bytes
+_WINDOW = 1 << 16  # bytes that are read ahead, where records are small
+_SMALL = 1 << 12  # a record of more bytes is read alone
 
 
 def frame(payload: bytes) -> bytes:
@@ -92,6 +95,7 @@ class MXRecordIO:
     uri:   path of the file.
     flag:  "r" or "w" (which empties the file).
     Damage, a foreign file and a file cut short are a FileError that names file, record number and byte offset.
+    Reading is by position: a forked child has a place of its own in the file.
     """
 
     def __init__(self, uri: str | os.PathLike, flag: str):
@@ -106,10 +110,13 @@ class MXRecordIO:
             raise FileError(f"{self.uri}: flag {self.flag!r} is not 'r' or 'w'.")
         self.writable = self.flag == "w"
         self._file = _open(self.uri, self.flag + "b")
-        self._size = os.fstat(self._file.fileno()).st_size  # bytes that may be read; the bound of every allocation
+        self._descriptor = self._file.fileno()
+        self._size = os.fstat(self._descriptor).st_size  # bytes that may be read; the bound of every allocation
         self._at = 0
         self._count = 0  # records read or written so far
-        self._label = ""  # what a message calls the record being read, if not by its number
+        self._key: Any = None  # what a message calls the record being read, if not by its number
+        self._window, self._window_at = b"", -1  # bytes of the file that were read ahead, and where they stand in it
+        self._map = None if self.writable else _mapped(self._file)
         self.pid = os.getpid()
         self.is_open = True
 
@@ -117,6 +124,7 @@ class MXRecordIO:
         """Close the file; what was written is on disk."""
         if self.is_open:
             self.is_open = False
+            self._window, self._map = b"", None
             self._file.close()
 
     def reset(self) -> None:
@@ -134,7 +142,7 @@ class MXRecordIO:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_file"}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_file", "_map")}
         if self.writable:
             self.close()
         return state
@@ -155,6 +163,25 @@ class MXRecordIO:
 
     def read(self) -> bytes | None:
         """The next record, or None at the end of the file."""
+        window, head = self._window, self._at - self._window_at
+        if 0 <= head <= len(window) - 8:
+            magic, word = _HEAD.unpack_from(window, head)
+            stop = head + 8 + word
+            end = stop + (-word & 3)
+            if magic == MAGIC and end <= len(window):  # so word is a length alone: a whole record
+                self._at += end - head
+                self._count += 1
+                self._key = None
+                return window[head + 8 : stop]
+        record = self._whole_at(self._at)
+        if record is None:
+            return self._joined()
+        if len(record) <= _SMALL and self._map is not None:  # many more are near
+            self._window, self._window_at = self._map[self._at : self._at + _WINDOW], self._at
+        return record
+
+    def _joined(self) -> bytes | None:
+        """The next record part by part, wherever it stands, with all that can be wrong with it; None at the end."""
         self._check(writing=False)
         if self._at == self._size:
             return None
@@ -172,8 +199,27 @@ class MXRecordIO:
                 raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
             pieces += (_MAGIC_BYTES, payload)
         self._count += 1
-        self._label = ""
-        return b"".join(pieces)
+        self._key = None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _whole_at(self, start: int) -> bytes | None:
+        """The record at a byte of the map, if it is one whole part."""
+        data = self._map
+        if data is None or start + 8 > self._size or os.lseek(self._descriptor, 0, os.SEEK_END) < self._size:
+            return None  # the map of a file that became shorter must not be touched
+        magic, word = _HEAD.unpack_from(data, start)
+        stop = start + 8 + word
+        end = stop + (-word & 3)
+        if magic != MAGIC or word > _MAX_PART or end > self._size:
+            return None
+        self._at = end
+        self._count += 1
+        self._key = None
+        return data[start + 8 : stop]
+
+    def _take(self, at: int, count: int) -> bytes:
+        """The bytes of the file from at on; fewer than count if it became shorter."""
+        return os.pread(self._descriptor, count, at)
 
     def tell(self) -> int:
         """The byte where the next record is written or read."""
@@ -183,7 +229,7 @@ class MXRecordIO:
         at, left = self._at, self._size - self._at
         if left < _HEAD.size:
             raise self._damage(record, f"is cut short: its head needs 8 bytes, {left} are left")
-        head = self._file.read(_HEAD.size)
+        head = self._take(at, _HEAD.size)
         if len(head) < _HEAD.size:
             raise self._damage(record, "is gone: the file became shorter while it was read")
         magic, word = _HEAD.unpack(head)
@@ -194,14 +240,15 @@ class MXRecordIO:
         padded = (length + 3) // 4 * 4
         if padded > left - _HEAD.size:
             raise self._damage(record, f"is cut short: it takes {padded:,} more bytes, {left - _HEAD.size:,} are left")
-        payload = self._file.read(padded)
-        if len(payload) != padded:
+        payload = self._take(at + _HEAD.size, length)
+        if len(payload) != length:
             raise self._damage(record, "is gone: the file became shorter while it was read")
         self._at = at + _HEAD.size + padded
-        return word >> _LENGTH_BITS, payload[:length]
+        return word >> _LENGTH_BITS, payload
 
     def _damage(self, offset: int, what: str) -> FileError:
-        return FileError(f"{self.uri}: record {self._label or self._count} at byte {offset:,} {what}.")
+        name = self._count if self._key is None else f"with key {self._key!r}"
+        return FileError(f"{self.uri}: record {name} at byte {offset:,} {what}.")
 
     def _check(self, *, writing: bool) -> None:
         if not self.is_open:
@@ -209,17 +256,8 @@ class MXRecordIO:
         if writing != self.writable:
             need = "w" if writing else "r"
             raise FileError(f"{self.uri}: opened with flag {self.flag!r}. Open it with {need!r} for this.")
-        if self.pid != os.getpid():
-            if writing:
-                raise FileError(f"{self.uri}: opened for writing by another process. Open one file in each process.")
-            at, count = self._at, self._count  # a fork shares the position of an open file; a fresh one does not
-            self.open()
-            self._seek(at)
-            self._count = count
-
-    def _seek(self, offset: int) -> None:
-        self._file.seek(offset)
-        self._at = offset
+        if writing and self.pid != os.getpid():
+            raise FileError(f"{self.uri}: opened for writing by another process. Open one file in each process.")
 
 
 class MXIndexedRecordIO(MXRecordIO):
@@ -267,39 +305,71 @@ class MXIndexedRecordIO(MXRecordIO):
             self.keys = [self.key_type(i) for i in range(len(offsets))]
             self.idx = dict(zip(self.keys, offsets.tolist()))
             return
-        with _open(self.idx_path, "r") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    text, offset_text = line.rstrip("\r\n").split("\t")
-                    key, offset = self.key_type(text), int(offset_text)
-                except (ValueError, TypeError):
-                    raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
-                                    f"Delete the index to have it rebuilt.") from None
-                if not 0 <= offset <= self._size - _HEAD.size or offset % 4:
-                    raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
-                                    f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
-                                    f"Delete the index to have it rebuilt.")
-                if key in self.idx:
-                    warnings.warn(f"{self.idx_path}: line {number}: key {key!r} stands twice; the last one counts.",
-                                  stacklevel=4)
-                self.idx[key] = offset
-                self.keys.append(key)
+        with _open(self.idx_path, "rb") as file:
+            text = file.read()
+        fields = self._plain_index(text)
+        if fields is None:
+            self._read_index(text)
+        else:
+            self.keys = fields[0::2].tolist()
+            self.idx = dict(zip(self.keys, fields[1::2].tolist()))
+
+    def _plain_index(self, text: bytes) -> np.ndarray | None:
+        """The numbers of an index of `number<TAB>offset` lines with nothing wrong in it, or None: look closer."""
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) < ord("0"))
+        digits = np.diff(ends, prepend=-1) - 1
+        lines = len(ends) // 2
+        if self.key_type is not int or not lines or text.translate(None, b"0123456789") != b"\t\n" * lines:
+            return None
+        if ends[-1] != len(text) - 1 or digits.min() < 1 or digits.max() > 18:
+            return None
+        fields = np.fromstring(text.decode("ascii"), np.int64, sep=" ")
+        keys, offsets = fields[0::2], fields[1::2]
+        rising = bool(np.all(keys[1:] > keys[:-1]))  # so no key stands twice
+        placed = bool(offsets.max() <= self._size - _HEAD.size and offsets.min() >= 0 and not np.any(offsets & 3))
+        return fields if rising and placed else None
+
+    def _read_index(self, text: bytes) -> None:
+        """The index line by line, told where it is wrong."""
+        try:
+            lines = text.decode("utf-8").split("\n")
+        except UnicodeDecodeError as e:
+            raise FileError(f"{self.idx_path}: it is not text ({e.reason} at byte {e.start:,}). "
+                            f"Delete the index to have it rebuilt.") from None
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                key_text, offset_text = line.rstrip("\r").split("\t")
+                key, offset = self.key_type(key_text), int(offset_text)
+            except (ValueError, TypeError):
+                raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
+                                f"Delete the index to have it rebuilt.") from None
+            if not 0 <= offset <= self._size - _HEAD.size or offset % 4:
+                raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
+                                f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
+                                f"Delete the index to have it rebuilt.")
+            if key in self.idx:
+                warnings.warn(f"{self.idx_path}: line {number}: key {key!r} stands twice; the last one counts.",
+                              stacklevel=5)
+            self.idx[key] = offset
+            self.keys.append(key)
 
     def seek(self, idx: Any) -> None:
         """Go to the record with key idx."""
         self._check(writing=False)
         if idx not in self.idx:
             raise FileError(f"{self.uri}: no record has key {idx!r}. The index holds {len(self.idx):,} keys.")
-        self._seek(self.idx[idx])
-        self._label = f"with key {idx!r}"
+        self._at, self._key = self.idx[idx], idx
 
     def read_idx(self, idx: Any) -> bytes:
         """The record with key idx."""
-        self.seek(idx)
-        record = self.read()
-        assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
+        offset = self.idx.get(idx)
+        record = None if offset is None else self._whole_at(offset)
+        if record is None:
+            self.seek(idx)
+            record = self.read()
+            assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
         return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
@@ -339,14 +409,17 @@ def pack(header: IRHeader | tuple, s: bytes) -> bytes:
     return _IR.pack(label.size, 0, header.id, header.id2) + label.tobytes() + s
 
 
-def unpack(s: bytes) -> tuple[IRHeader, bytes]:
-    """The header (its label a float, or float32[flag]) and the data of a record. Raises FileError if s is too short."""
+def unpack(s: bytes, where: str = "recordio.unpack") -> tuple[IRHeader, bytes]:
+    """The header (its label a float, or float32[flag]) and the data of a record. Raises FileError if s is too short.
+
+    where: what the message says the record is.
+    """
     if len(s) < _IR.size:
-        raise FileError(f"recordio.unpack: a record of {len(s)} bytes holds no header, which takes {_IR.size}.")
+        raise FileError(f"{where}: a record of {len(s)} bytes holds no header, which takes {_IR.size}.")
     header, s = IRHeader(*_IR.unpack_from(s)), s[_IR.size:]
     if header.flag:
         if 4 * header.flag > len(s):
-            raise FileError(f"recordio.unpack: record {header.id} says {header.flag:,} labels, "
+            raise FileError(f"{where}: record {header.id} says {header.flag:,} labels, "
                             f"{len(s):,} bytes follow.")
         header = header._replace(label=np.frombuffer(s, "<f4", header.flag).astype(np.float32))
         s = s[4 * header.flag:]
@@ -393,3 +466,11 @@ def _open(path: str, mode: str):
         return open(path, mode)
     except OSError as e:
         raise FileError(f"{path}: cannot be opened: {e.strerror}.") from e
+
+
+def _mapped(file: Any) -> mmap.mmap | None:
+    """A file's bytes as memory, or None where that cannot be: an empty file, a pipe."""
+    try:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):
+        return None

@@ -1,6 +1,7 @@
 """RecordIO: bytes against a writer made from the format's description, damage, the rebuilt index, headers."""
 
 import copy
+import os
 import struct
 import sys
 
@@ -208,3 +209,74 @@ def test_images_say_what_to_install(monkeypatch):
         recordio.unpack_img(pack(IRHeader(0, 1, 0, 0), b"jpeg"))
     with pytest.raises(FileError, match="pack_img: images need OpenCV"):
         recordio.pack_img(IRHeader(0, 1, 0, 0), np.zeros((2, 2, 3), np.uint8))
+
+
+@pytest.mark.parametrize("text, want", [
+    ("0\t0\n1\t12\n2\t24\n", [0, 1, 2]),
+    ("0\t0\r\n1\t12\r\n2\t24\r\n", [0, 1, 2]),
+    ("0\t0\n\n1\t12\n2\t24", [0, 1, 2]),
+    ("7\t24\n3\t0\n5\t12\n", [7, 3, 5]),
+    ("12345678901234567890123\t0\n1\t12\n", [12345678901234567890123, 1]),
+    ("-1\t0\n+2\t12\n", [-1, 2]),
+])
+def test_plain_and_other_indexes_are_read_alike(tmp_path, text, want):
+    write(tmp_path / "a.rec", [b"abcd"] * 3)
+    (tmp_path / "a.idx").write_bytes(text.encode())
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
+        assert file.keys == want
+        assert [file.read_idx(key) for key in want] == [b"abcd"] * len(want)
+
+
+@pytest.mark.parametrize("text", ["0\n3\t4\t5\n", "\t0\n", "0\t\n", "0\t0\n1\n", "0 0\n"])
+def test_lines_that_are_no_pairs_are_named(tmp_path, text):
+    write(tmp_path / "a.rec", [b"abcd"] * 3)
+    (tmp_path / "a.idx").write_bytes(text.encode())
+    with pytest.raises(FileError, match=r"a\.idx: line \d is not `key<TAB>offset`"):
+        MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+
+
+@given(st.lists(st.integers(0, 300).map(bytes), min_size=1, max_size=40), st.randoms())
+def test_windows_of_any_size_give_the_same_records(tmp_path_factory, records, random):
+    path = tmp_path_factory.mktemp("w") / "a.rec"
+    write(path, [r + MAGIC * random.randrange(2) for r in records])
+    want = read(path)
+    before = recordio._WINDOW, recordio._SMALL, recordio._mapped
+    try:
+        recordio._WINDOW, recordio._SMALL = random.choice([8, 9, 50, 400]), random.choice([1, 60, 10**6])
+        recordio._mapped = random.choice([before[2], lambda file: None])
+        assert read(path) == want
+        with MXRecordIO(path, "r") as file:
+            got = []
+            while (record := file.read()) is not None:
+                got.append(record)
+                if random.random() < 0.2:
+                    file.reset()
+                    for _ in got:
+                        file.read()
+        assert got == want
+    finally:
+        recordio._WINDOW, recordio._SMALL, recordio._mapped = before
+
+
+def test_a_forked_child_reads_from_its_own_place(tmp_path):
+    write(tmp_path / "a.rec", [b"one", b"two", b"three"])
+    with MXRecordIO(tmp_path / "a.rec", "r") as file:
+        file.read()
+        pid = os.fork()
+        if not pid:
+            os._exit(0 if file.read() == b"two" and file.read() == b"three" and file.read() is None else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert file.read() == b"two"
+
+
+def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path):
+    path = tmp_path / "a.rec"
+    write(path, [bytes(9000)] * 50)
+    (tmp_path / "a.idx").write_text("".join(f"{i}\t{i * 9008}\n" for i in range(50)))
+    with MXRecordIO(path, "r") as file, MXIndexedRecordIO(tmp_path / "a.idx", path, "r") as keyed:
+        file.read()
+        os.truncate(path, 9008)
+        with pytest.raises(FileError, match=r"record 1 at byte 9,008 is gone: the file became shorter while it was read"):
+            file.read()
+        with pytest.raises(FileError, match=r"record with key 40 at byte 360,320 is gone"):
+            keyed.read_idx(40)
