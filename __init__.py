@@ -86,7 +86,6 @@ _ALIASES = {
     "rnn.io": "train.rnn_io",
     "optimizer.optimizer": "train.optimizer",
     "symbol.symbol": "graph.symbol",
-    "ndarray.ndarray": "ndarray",
 }
 for _name, _target in _ALIASES.items():
     _module = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
