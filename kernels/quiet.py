@@ -15,12 +15,16 @@ import numpy as np
 
 
 class _Prepared(threading.local):
-    """This thread's context in which NumPy ignores floating-point errors."""
+    """This thread's contexts in which NumPy ignores floating-point errors.
+
+    leaf:  leaf(fn, *args) for a NumPy function that is called straight from Python and calls nothing back.
+    """
 
     def __init__(self) -> None:
         self.busy = False
-        self.run = contextvars.copy_context().run
+        self.run, self.leaf = contextvars.Context().run, contextvars.Context().run
         self.run(np.seterr, all="ignore")
+        self.leaf(np.seterr, all="ignore")
 
 
 def _errstate(fn: Callable[..., Any], *args: Any) -> Any:
@@ -29,11 +33,11 @@ def _errstate(fn: Callable[..., Any], *args: Any) -> Any:
 
 
 if int(np.__version__.split(".")[0]) >= 2:
-    _prepared = _Prepared()
+    prepared = _Prepared()
 
     def quietly(fn: Callable[..., Any], *args: Any) -> Any:
         """fn(*args) without floating-point warnings."""
-        here = _prepared
+        here = prepared
         if here.busy:  # a finalizer in the middle of a kernel: a context cannot be entered twice
             return _errstate(fn, *args)
         here.busy = True
@@ -42,4 +46,9 @@ if int(np.__version__.split(".")[0]) >= 2:
         finally:
             here.busy = False
 else:
+
+    class _Old:
+        leaf = staticmethod(_errstate)
+
+    prepared: Any = _Old()
     quietly = _errstate

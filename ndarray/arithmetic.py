@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from .chunk import Chunk, layout
 from .core import ArrayCore, wrap
 from .invoke import invoke
 from .move import store_host
+from .quick import method
 
 _ops: dict[str, tuple[Op, Params]] = {}
 _scalars: dict[tuple[str, Any, type], tuple[Op, Params]] = {}
@@ -78,50 +80,45 @@ def reflected(a: Any, b: Any, same: str, spread: str, scalar: str) -> Any:
     return NotImplemented
 
 
+def _method(same: str, spread: str, scalar: str) -> Callable[[Any, Any], Any]:
+    """The method for a ∘ b."""
+    return method(lambda a, b: combine(a, b, same, spread, scalar), same, spread, scalar)
+
+
+def _swapped(same: str, spread: str, scalar: str) -> Callable[[Any, Any], Any]:
+    """The method for b ∘ a, where b is no array."""
+    return method(lambda a, b: reflected(a, b, same, spread, scalar), same, spread, scalar)
+
+
 class Arithmetic(ArrayCore):
     """The operators, for NDArray."""
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar")
-
-    __radd__ = __add__
+    __add__ = __radd__ = _method("elemwise_add", "broadcast_add", "_plus_scalar")
 
     def __iadd__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar", self)
 
-    def __sub__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar")
-
-    def __rsub__(self, other: Any) -> Any:
-        return reflected(self, other, "elemwise_sub", "broadcast_sub", "_rminus_scalar")
+    __sub__ = _method("elemwise_sub", "broadcast_sub", "_minus_scalar")
+    __rsub__ = _swapped("elemwise_sub", "broadcast_sub", "_rminus_scalar")
 
     def __isub__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar", self)
 
-    def __mul__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_mul", "broadcast_mul", "_mul_scalar")
-
-    __rmul__ = __mul__
+    __mul__ = __rmul__ = _method("elemwise_mul", "broadcast_mul", "_mul_scalar")
 
     def __imul__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_mul", "broadcast_mul", "_mul_scalar", self)
 
-    def __truediv__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_div", "broadcast_div", "_div_scalar")
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return reflected(self, other, "elemwise_div", "broadcast_div", "_rdiv_scalar")
+    __truediv__ = _method("elemwise_div", "broadcast_div", "_div_scalar")
+    __rtruediv__ = _swapped("elemwise_div", "broadcast_div", "_rdiv_scalar")
 
     def __itruediv__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_div", "broadcast_div", "_div_scalar", self)
 
-    def __mod__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar")
-
-    def __rmod__(self, other: Any) -> Any:
-        return reflected(self, other, "broadcast_mod", "broadcast_mod", "_rmod_scalar")
+    __mod__ = _method("broadcast_mod", "broadcast_mod", "_mod_scalar")
+    __rmod__ = _swapped("broadcast_mod", "broadcast_mod", "_rmod_scalar")
 
     def __imod__(self, other: Any) -> Any:
         return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar", self)
@@ -135,11 +132,8 @@ class Arithmetic(ArrayCore):
         rest = self.__rmod__(other)
         return rest if rest is NotImplemented else (other - rest) / self
 
-    def __pow__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_power", "broadcast_power", "_power_scalar")
-
-    def __rpow__(self, other: Any) -> Any:
-        return reflected(self, other, "broadcast_power", "broadcast_power", "_rpower_scalar")
+    __pow__ = _method("broadcast_power", "broadcast_power", "_power_scalar")
+    __rpow__ = _swapped("broadcast_power", "broadcast_power", "_rpower_scalar")
 
     def __ipow__(self, other: Any) -> Any:
         return combine(self, other, "broadcast_power", "broadcast_power", "_power_scalar", self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,21 @@ from .. import engine
 from ..context import Context
 from ..dtype import as_dtype
 from ..engine import Var, cuda, storage
+from ..engine.interrupt import shielded
 from ..kernels.op import Spec
 from .chunk import Chunk, Layout, layout
+
+_settling = threading.RLock()
+
+
+def _after_fork() -> None:
+    """In a forked child the lock may be held by a thread that is not here."""
+    global _settling
+    _settling = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class ArrayCore:
@@ -19,12 +34,17 @@ class ArrayCore:
 
     chunk:   the memory; arrays that share it share its variable.
     offset:  bytes into the chunk.
+
+    A tiny fresh array is a NumPy array, `_view`, and nothing else: it gets chunk and variable when somebody asks for
+    `_chunk`. While `_var` is None, nothing was ever pushed that uses the array.
     """
 
-    __slots__ = ("__weakref__", "_chunk", "_entry", "_grad", "_grad_req", "_layout", "_mask", "_offset", "_view")
+    __slots__ = ("__weakref__", "_entry", "_grad", "_grad_req", "_held", "_layout", "_mask", "_offset", "_var", "_view")
 
     def __init__(self, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any):
-        self._chunk, self._offset = chunk, offset
+        self._held: Chunk | None = chunk
+        self._var: Var | None = chunk.var
+        self._offset = offset
         self._layout: Layout = layout(tuple(shape), as_dtype(dtype), chunk.ctx)
         self._view: Any = None
         self._entry: Any = None  # (tape node, output number) of what computed it, or None
@@ -35,6 +55,22 @@ class ArrayCore:
     def _from_chunk(cls, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """The array at offset bytes of chunk."""
         return cls(chunk, offset, shape, dtype)
+
+    @property
+    def _chunk(self) -> Chunk:
+        """Its memory and variable."""
+        chunk = self._held
+        return chunk if chunk is not None else self._settle()
+
+    @shielded
+    def _settle(self) -> Chunk:
+        """Give a tiny fresh array its chunk. Of several threads that do, one wins."""
+        made = Chunk(storage.Block(self._view, self._layout.nbytes, self._layout.ctx), Var(), self._layout.ctx)
+        with _settling:
+            if self._held is None:
+                self._var = made.var  # first: who finds the chunk must find the variable
+                self._held = made
+            return self._held
 
     # ---- what it is ----
     @property
@@ -50,12 +86,12 @@ class ArrayCore:
     @property
     def context(self) -> Context:
         """Where it lives."""
-        return self._chunk.ctx
+        return self._layout.ctx
 
     @property
     def ctx(self) -> Context:
         """Where it lives."""
-        return self._chunk.ctx
+        return self._layout.ctx
 
     @property
     def size(self) -> int:
@@ -98,13 +134,14 @@ class ArrayCore:
 
     def wait_to_read(self) -> None:
         """Block until all writes pushed so far are done. Raises what failed, naming the operator."""
-        engine.current().wait_for_var(self._chunk.var)
+        if self._var is not None:
+            engine.current().wait_for_var(self._var)
 
     wait_to_write = wait_to_read
 
     def asnumpy(self) -> np.ndarray:
         """The values, copied to a numpy array. Waits; raises what failed."""
-        engine.current().wait_for_var(self._chunk.var)
+        self.wait_to_read()
         device = self._device()
         return np.array(cuda.to_host(device) if self._layout.target == "gpu" else device)
 
@@ -121,22 +158,24 @@ _new = object.__new__
 def wrap(chunk: Chunk, offset: int, what: Layout) -> Any:
     """An NDArray at offset bytes of chunk."""
     a = _new(_Made.array_class)
-    a._chunk, a._offset, a._layout = chunk, offset, what
+    a._held, a._var, a._offset, a._layout = chunk, chunk.var, offset, what
     a._view = a._entry = a._grad = a._grad_req = None
+    return a
+
+
+def fresh(view: np.ndarray, what: Layout) -> Any:
+    """An NDArray that is view, tiny and nobody else's."""
+    a = _new(_Made.array_class)
+    a._view, a._layout, a._offset = view, what, 0
+    a._held = a._var = a._entry = a._grad = a._grad_req = None
     return a
 
 
 def allocate(what: Layout) -> Any:
     """A fresh NDArray, uninitialised."""
-    a = _new(_Made.array_class)
-    if what.tiny and storage.guardian is None:  # the view is its own memory
-        a._view = view = np.empty(what.shape, what.dtype)
-        a._chunk = Chunk(storage.Block(view, what.nbytes, what.ctx), Var(), what.ctx)
-    else:
-        a._chunk, a._view = Chunk.new(what.nbytes, what.ctx), None
-    a._offset, a._layout = 0, what
-    a._entry = a._grad = a._grad_req = None
-    return a
+    if what.tiny and storage.guardian is None:
+        return fresh(np.empty(what.shape, what.dtype), what)
+    return wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
 
 
 def use_class(cls: type[ArrayCore]) -> None:

@@ -123,7 +123,8 @@ def overwritten(name: str, a: Any) -> MXNetError:
 def bare(a: Any) -> Any:
     """The same memory without the array's place on the tape, which would be a circle."""
     b = object.__new__(type(a))
-    b._chunk, b._offset, b._layout, b._view = a._chunk, a._offset, a._layout, a._view
+    b._held, b._offset, b._layout, b._view = a._chunk, a._offset, a._layout, a._view
+    b._var = a._var
     b._entry = b._grad = b._grad_req = None
     return b
 

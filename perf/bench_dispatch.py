@@ -1,4 +1,4 @@
-"""What one small operation costs from Python: a+b on 2x2, a chain of ten, the way to NumPy and back.
+"""What one small operation costs from Python: a+b on 2x2, chains, the way to NumPy and back; and the least it can cost.
 
     python perf/bench_dispatch.py [--mxnet PYTHON] [--torch PYTHON]
 
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import common
+import numpy
 
 ROUNDS = 7
 
@@ -36,6 +37,27 @@ def torch() -> tuple[Any, Callable[[Any], Any], Callable[[], None]]:
 
 
 PACKAGES = {f.__name__: f for f in (tritium, mxnet, torch)}
+ADDS = 1000
+
+
+class _Object:
+    """What an array must at least be: an object with a place for its values."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any):
+        self.values = values
+
+    def __add__(self, other: _Object) -> _Object:
+        return _Object(numpy.add(self.values, other.values))
+
+
+def floor() -> list[dict[str, Any]]:
+    """Print what Python and NumPy take for the same: np.add alone, and inside the barest class that has a `+`."""
+    a = numpy.ones((2, 2), numpy.float32)
+    x = _Object(a)
+    return [common.emit("dispatch", common.rounds_of(work, calls=20_000, rounds=ROUNDS), case=case, package="numpy")
+            for case, work in (("np.add(a, a)", lambda: numpy.add(a, a)), ("a+b, barest class", lambda: x + x))]
 
 
 def measure(package: str) -> list[dict[str, Any]]:
@@ -50,9 +72,16 @@ def measure(package: str) -> list[dict[str, Any]]:
             x = (x + b) * 0.5
         return x
 
+    def adds() -> Any:
+        x = a
+        for _ in range(ADDS):
+            x = x + b
+        x.wait_to_read() if hasattr(x, "wait_to_read") else None
+
     works: dict[str, tuple[Callable[[], Any], int]] = {
         "a+b": (lambda: a + b, 2000),
         "chain of 10": (chain, 200),
+        f"{ADDS:,} adds, one wait": (adds, 5),
         "asnumpy round trip": (lambda: to_numpy(array(values) + b), 1000),
     }
     return [
@@ -73,6 +102,7 @@ def main() -> None:
         measure(given.package)
         return
     common.say({"bench": "dispatch", **common.machine()})
+    floor()
     peers = {name: python for name, python in (("mxnet", given.mxnet), ("torch", given.torch)) if python}
     ours: list[list[dict[str, Any]]] = []
     theirs: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in peers}

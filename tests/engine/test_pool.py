@@ -145,3 +145,47 @@ def test_nothing_runs_at_once_while_it_would_not_be_seen(engine):
         assert not engine.run_now(print, (v,))
     engine.stop()
     assert not engine.run_now(print, (v,))
+
+
+class Owner:
+    """What call_now asks for its var."""
+
+    def __init__(self, var=None):
+        self._var = var
+
+
+def test_what_is_called_now_keeps_everybody_else_waiting(engine):
+    v, w, order = engine.new_variable(), engine.new_variable(), []
+
+    def call(x):
+        engine.push_sync(lambda run: order.append("writer"), cpu(), [], [v], prop="inline")
+        order.append("called")
+        return x
+    assert engine.call_now(Owner(v), Owner(), call, 7) == 7
+    assert v.held == -1 or order == ["called", "writer"]  # what came meanwhile is under way without another push
+    engine.wait_for_all()
+    assert order == ["called", "writer"]
+    assert engine.call_now(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
+    assert engine.call_now(Owner(v), Owner(w), call, 8) == 8
+    engine.wait_for_all()
+
+
+def test_nothing_is_called_now_that_would_overtake(engine):
+    v, w, gate, begun = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event()
+
+    def hold(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(hold, cpu(), [], [v])
+    begun.wait()
+    assert engine.call_now(Owner(v), Owner(), int) is None and engine.call_now(Owner(), Owner(v), int) is None
+    engine.push_sync(lambda run: None, cpu(), [v], [w])
+    assert engine.call_now(Owner(w), Owner(), int) is None and engine.call_now(Owner(), Owner(), int) == 0
+    gate.set()
+    engine.wait_for_all()
+    with engine._lock:  # as if another thread were doing bookkeeping
+        engine.push_sync(lambda run: None, cpu(), [], [v])
+    assert engine.call_now(Owner(v), Owner(), int) is None
+    engine.wait_for_all()
+    engine.stop()
+    assert engine.call_now(Owner(), Owner(), int) is None
