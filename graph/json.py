@@ -43,8 +43,10 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
         if node.subgraphs:
             entry["subgraphs"] = [_document(sub.heads) for sub in node.subgraphs]
         nodes.append(entry)
-        workspace = node.op is not None and node.op.name == "Pooling" and node.attrs.get("pool_type") != "avg"
-        rows.append(rows[-1] + (node.n_visible() if node.subgraphs else node.n_outputs()) + workspace)  # max pooling: one more
+        name = "" if node.op is None else node.op.name
+        more = name == "Pooling" and node.attrs.get("pool_type") != "avg"  # what MXNet counts: here max pooling has one more,
+        visible = node.subgraphs or name == "RNN"  # and what these keep for backward is no output
+        rows.append(rows[-1] + (node.n_visible() if visible else node.n_outputs()) + more)
     return {
         "nodes": nodes,
         "arg_nodes": [i for i, n in enumerate(order) if n.op is None],

@@ -1,5 +1,7 @@
 """Recurrent cells. Oracle: the recurrences in NumPy, float64, step by step; sums that MXNet 1.9.1 computed for shapes of use."""
 
+import json
+
 import numpy as np
 import pytest
 import tritium as mx
@@ -256,3 +258,11 @@ def test_buckets_of_sentences(layout):
         assert b.provide_data[0].shape == b.data[0].shape
     data.reset()
     assert len(list(data)) == 3
+
+
+def test_files_count_what_mxnet_counts():
+    """What the operator keeps for backward is no output in a symbol file."""
+    cell = mx.rnn.FusedRNNCell(H, num_layers=2, mode="lstm", get_next_state=True, dropout=0.5, prefix="f_")
+    out, _ = cell.unroll(T, mx.sym.Variable("data"), layout="TNC", merge_outputs=True)
+    written = json.loads(out.tojson())
+    assert [n["op"] for n in written["nodes"]][-1] == "RNN" and written["node_row_ptr"] == [0, 1, 2, 3, 4, 7]
