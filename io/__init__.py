@@ -1,6 +1,9 @@
 """Data loading: RecordIO files, iterators over arrays and over files."""
 
 from .csv_iter import CSVIter as CSVIter
+from .image_record_iter import ImageRecordInt8Iter as ImageRecordInt8Iter
+from .image_record_iter import ImageRecordIter as ImageRecordIter
+from .image_record_iter import ImageRecordUInt8Iter as ImageRecordUInt8Iter
 from .iterator import DataBatch as DataBatch
 from .iterator import DataDesc as DataDesc
 from .iterator import DataIter as DataIter

@@ -1,0 +1,139 @@
+"""Encoded images to pixels and back: the one file that knows simplejpeg and OpenCV, which are optional.
+
+What is damaged is refused, also where a decoder would fill the missing part with grey. A camera's rotation mark is not
+applied, as MXNet does not.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from typing import Any
+
+import numpy as np
+
+from ..errors import FileError, ParameterError
+
+MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@functools.cache
+def opencv(name: str) -> Any:
+    """The cv2 module, for the function called name. Raises FileError that says how to install it."""
+    try:
+        import cv2
+    except ImportError:
+        raise FileError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
+    cv2.setNumThreads(1)  # our threads decode; OpenCV's own would compete with them, and hang in a forked child
+    return cv2
+
+
+@functools.cache
+def _simplejpeg() -> Any:
+    try:
+        import simplejpeg
+    except ImportError:
+        raise FileError('imdecode: JPEG images need simplejpeg. Install it with pip install "tritium[image]".') from None
+    return simplejpeg
+
+
+def decode(data: bytes, channels: int = 3) -> np.ndarray:
+    """The pixels of an encoded image, uint8[height, width, channels], red first.
+
+    channels:  1 grey, 3 colour (alpha is dropped), 4 colour and alpha, which the image must have.
+    Raises:    FileError saying what is wrong with the image: empty, of no known format, damaged, cut short, too large.
+    """
+    if channels not in (1, 3, 4):
+        raise ParameterError(f"imdecode: {channels} channels. Give 1, 3 or 4.")
+    if not len(data):
+        raise FileError("the image is empty (0 bytes)")
+    if data[:2] == b"\xff\xd8":
+        return _jpeg(data, channels)
+    return _other(data, channels)
+
+
+def _jpeg(data: bytes, channels: int) -> np.ndarray:
+    jpeg = _simplejpeg()
+    try:
+        height, width, space, _ = jpeg.decode_jpeg_header(data)
+        _bound(height, width)
+        if space in ("CMYK", "YCCK"):
+            jpeg.decode_jpeg(data, "CMYK")  # finds damage; the colours are OpenCV's, as MXNet's
+            return _opencv_pixels(data, channels)
+        if channels == 4:
+            raise FileError(f"the image has {1 if space == 'Gray' else 3} channels, not 4")
+        return jpeg.decode_jpeg(data, "GRAY" if channels == 1 else "RGB")
+    except ValueError as e:
+        if isinstance(e, FileError):
+            raise
+        raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
+
+
+def _other(data: bytes, channels: int) -> np.ndarray:
+    if data[:8] == _PNG:
+        _check_png(data)
+    elif data[:2] == b"BM" and int.from_bytes(data[2:6], "little") > len(data):
+        raise FileError(f"the BMP image is cut short: it takes {int.from_bytes(data[2:6], 'little'):,} bytes, "
+                        f"{len(data):,} are there")
+    elif data[:4] == b"RIFF" and int.from_bytes(data[4:8], "little") + 8 > len(data):
+        raise FileError(f"the WebP image is cut short: it takes {int.from_bytes(data[4:8], 'little') + 8:,} bytes, "
+                        f"{len(data):,} are there")
+    return _opencv_pixels(data, channels)
+
+
+def _opencv_pixels(data: bytes, channels: int) -> np.ndarray:
+    cv2 = opencv("imdecode")
+    flag = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR, 4: cv2.IMREAD_UNCHANGED}[channels]
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION if channels < 4 else flag)
+    except cv2.error as e:
+        raise FileError(f"the image of {len(data):,} bytes cannot be decoded: {' '.join(str(e).split())[:160]}") from None
+    if pixels is None:
+        raise FileError(f"these {len(data):,} bytes are not an image that can be read; they begin with {bytes(data[:8])!r}")
+    if channels == 4:
+        if pixels.ndim != 3 or pixels.shape[2] != 4 or pixels.dtype != np.uint8:
+            raise FileError(f"the image is {pixels.dtype} with {1 if pixels.ndim == 2 else pixels.shape[2]} channels, "
+                            f"not uint8 with 4")
+        return cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA)
+    return pixels[:, :, None] if channels == 1 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _check_png(data: bytes) -> None:
+    """Every chunk of a PNG is whole and has its checksum, so that no decoder has to guess."""
+    at, kind = 8, b""
+    while kind != b"IEND":
+        if at + 12 > len(data):
+            raise FileError(f"the PNG image of {len(data):,} bytes is cut short at byte {at:,}")
+        length, kind = int.from_bytes(data[at:at + 4], "big"), bytes(data[at + 4:at + 8])
+        end = at + 12 + length
+        if end > len(data):
+            raise FileError(f"the PNG image is cut short: its part {kind!r} ends at byte {end:,}, {len(data):,} are there")
+        if zlib.crc32(data[at + 4:end - 4]) != int.from_bytes(data[end - 4:end], "big"):
+            raise FileError(f"the PNG image is damaged: its part {kind!r} at byte {at:,} fails its checksum")
+        if at == 8:
+            _bound(int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big"))
+        at = end
+
+
+def _bound(height: int, width: int) -> None:
+    if height * width > MAX_PIXELS:
+        raise FileError(f"the image claims {width:,} x {height:,} pixels; at most {MAX_PIXELS:,} are decoded")
+
+
+def encode(pixels: np.ndarray, quality: int, form: str) -> bytes:
+    """The bytes of an image, pixels uint8[height, width] or [height, width, 1, 3 or 4], red first.
+
+    form:     ".jpg" or ".png".
+    quality:  of a JPEG 1 to 100; of a PNG, compression 0 to 9.
+    """
+    cv2 = opencv("imencode")
+    option = {".jpg": cv2.IMWRITE_JPEG_QUALITY, ".jpeg": cv2.IMWRITE_JPEG_QUALITY, ".png": cv2.IMWRITE_PNG_COMPRESSION}
+    if form not in option:
+        raise ParameterError(f"imencode: the format {form!r} is not one of {', '.join(option)}.")
+    colours = 1 if pixels.ndim == 2 else pixels.shape[2]
+    turned = {1: None, 3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}[colours]
+    done, encoded = cv2.imencode(form, pixels if turned is None else cv2.cvtColor(pixels, turned), [option[form], quality])
+    if not done:
+        raise FileError(f"imencode: {pixels.dtype}{list(pixels.shape)} cannot be written as {form}.")
+    return encoded.tobytes()

@@ -1,0 +1,92 @@
+"""Normalise: pixels into a row of a batch: mean, deviation, scale, mirror, and planes instead of interleaved colours.
+
+A pixel has 256 values, so each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a
+look-up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import FileError, ParameterError
+from ..ndarray import load
+from .decode import opencv
+from .record_augment import Draw, between
+
+_LEVELS = np.arange(256, dtype=np.float32)
+_BY_OPENCV = ("float32", "float64", "int32", "int8")
+
+
+class Normalise:
+    """Writes uint8[height, width, channels] as dtype[channels, height, width].
+
+    Floating dtypes:  (pixel - mean) * scale * contrast / std + illumination * scale / std, computed in float32.
+    int8:             pixel - mean, cut to -128 .. 127.   uint8: the pixel.   As in MXNet.
+    mean, std:        per channel.
+    mean_img:         a file by nd.save with the array "mean_img", [channels, height, width]; replaces mean.
+    contrast is 1 and illumination 0, each with a random share of at most what max_random_... says.
+    """
+
+    def __init__(self, dtype: np.dtype, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], scale: float,
+                 mirror: bool, rand_mirror: bool, max_random_contrast: float, max_random_illumination: float,
+                 mean_img: str | os.PathLike = ""):
+        self.dtype, self.mirror, self.rand_mirror = dtype, mirror, rand_mirror
+        if min(std) <= 0:
+            raise ParameterError(f"ImageRecordIter: a standard deviation of {min(std)} divides by nothing. Give more than 0.")
+        self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
+        self._scale = np.float32(scale)
+        self._contrast, self._illumination = max_random_contrast, max_random_illumination
+        self._image = _mean_image(mean_img, shape) if os.fspath(mean_img) else None
+        self._tables = self._make_tables(np.float32(1), np.float32(0))
+
+    @property
+    def is_random(self) -> bool:
+        """Whether it takes random numbers."""
+        return bool(self.rand_mirror or self._contrast or self._illumination)
+
+    def __call__(self, pixels: np.ndarray, row: np.ndarray, draw: Draw) -> None:
+        """Write pixels to row; both have the size of data_shape."""
+        mirrored = self.mirror or (self.rand_mirror and draw() < 0.5)
+        tables, contrast, illumination = self._tables, np.float32(1), np.float32(0)
+        if self._contrast or self._illumination:
+            contrast = np.float32(1 + between(draw, -self._contrast, self._contrast))
+            illumination = np.float32(between(draw, -self._illumination, self._illumination))
+            tables = self._make_tables(contrast, illumination)
+        cv2 = opencv("ImageRecordIter")
+        if mirrored:
+            pixels = cv2.flip(pixels, 1).reshape(pixels.shape)
+        if self.dtype == np.uint8:
+            row[...] = pixels.transpose(2, 0, 1)
+        elif self._image is not None:
+            image = self._image[:, :, ::-1] if mirrored else self._image
+            factor, bias = self._factors(contrast, illumination)
+            row[...] = (pixels.transpose(2, 0, 1) - image) * factor[:, None, None] + bias[:, None, None]
+        else:
+            for channel, (plane, table) in enumerate(zip(row, tables)):
+                if self.dtype.name in _BY_OPENCV:
+                    cv2.LUT(cv2.extractChannel(pixels, channel), table, plane)
+                else:
+                    table.take(pixels[:, :, channel], out=plane, mode="clip")
+
+    def _factors(self, contrast: np.float32, illumination: np.float32) -> tuple[np.ndarray, np.ndarray]:
+        return contrast * self._scale / self._std, illumination * self._scale / self._std
+
+    def _make_tables(self, contrast: np.float32, illumination: np.float32) -> list[np.ndarray]:
+        if self.dtype == np.int8:
+            return [np.clip(_LEVELS - mean, -128, 127).astype(np.int8) for mean in self._mean]
+        return [((_LEVELS - mean) * factor + bias).astype(self.dtype)
+                for mean, factor, bias in zip(self._mean, *self._factors(contrast, illumination))]
+
+
+def _mean_image(path: str | os.PathLike, shape: tuple[int, int, int]) -> np.ndarray:
+    path = os.fspath(path)
+    held = load(path)
+    if not isinstance(held, dict) or "mean_img" not in held:
+        raise FileError(f"{path}: holds no array named 'mean_img'. Write it with mx.nd.save(path, {{'mean_img': array}}).")
+    image = held["mean_img"].asnumpy().astype(np.float32)
+    if image.shape != tuple(shape):
+        raise FileError(f"{path}: the mean image is {list(image.shape)}, data_shape is {list(shape)}. Compute it anew.")
+    return image
