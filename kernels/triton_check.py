@@ -7,11 +7,11 @@ from .triton_compile import CompiledKernel
 
 def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_loads: int = 0, bits: int = 128,
          spills: bool = False, max_registers: int = 255, min_occupancy: float = 0.0, wide_offsets: bool = True,
-         tensor_ops: bool = False, instruction: str = "", async_copies: int = 0, tma: int = 0,
+         masked: bool = False, tensor_ops: bool = False, instruction: str = "", async_copies: int = 0, tma: int = 0,
          specialised: bool = False) -> list[str]:
     """What is wrong with kernel, one sentence each; an empty list is a pass.
 
-    The hot branch is what no predicate guards.
+    The hot branch is what no predicate guards. masked: guarded accesses count as well, for kernels without another branch.
     loads, stores:   how many of `bits` each the hot branch must have at least.
     narrow_loads:    how many narrower loads it may have (scalars and other broadcast operands).
     min_occupancy:   share of a multiprocessor's warps that must fit.
@@ -20,15 +20,16 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
     specialised:     warps must divide the work.
     """
     wrong = []
-    hot = [a for a in kernel.accesses if not a.masked]
+    hot = [a for a in kernel.accesses if masked or not a.masked]
+    free = "" if masked else "unmasked "
     for kind, wanted, narrow_allowed in (("load", loads, narrow_loads), ("store", stores, 0)):
         widths = [a.bits for a in hot if a.kind == kind]
         wide = sum(b >= bits for b in widths)
         if wide < wanted:
             everywhere = [a.bits for a in kernel.accesses if a.kind == kind]
-            wrong.append(f"{wide} unmasked {bits}-bit {kind}s, {wanted} needed; {kind}s are {_tally(everywhere)}")
+            wrong.append(f"{wide} {free}{bits}-bit {kind}s, {wanted} needed; {kind}s are {_tally(everywhere)}")
         if wanted and len(widths) - wide > narrow_allowed:
-            wrong.append(f"{len(widths) - wide} unmasked {kind}s narrower than {bits} bits, {narrow_allowed} allowed; "
+            wrong.append(f"{len(widths) - wide} {free}{kind}s narrower than {bits} bits, {narrow_allowed} allowed; "
                          f"{kind}s are {_tally(widths)}")
     if not spills and (kernel.spills or kernel.local):
         wrong.append(f"{kernel.spills} spill instructions, stack {kernel.stack} bytes, local {kernel.local} bytes")

@@ -18,6 +18,7 @@ from .triton_body import Body, Place, Step, Target, indent, kernel_text, size_pa
 from .triton_launch import Flavour, cdiv
 from .tune_key import Key, key
 
+MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one element a thread, or registers spill
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
@@ -62,7 +63,8 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
     pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
     widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
-    blocks = {"BLOCK": flavour.block(n, 2048 if widest.itemsize == 1 else 1024), "num_warps": 4}
+    lanes = 128 if len(body.order) > MANY_NODES else 2048 if widest.itemsize == 1 else 1024
+    blocks = {"BLOCK": flavour.block(n, lanes), "num_warps": 4}
     if not flavour.interpreted and tuned.active():
         blocks = tuned.choice(flat_key(widest.name, n, len(pointers), not index.sizes), blocks)
     return Step(name, kernel_text(name, parameters, lines, list(sizes), flavour), pointers, sizes, body.scalars(),

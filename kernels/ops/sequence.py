@@ -106,6 +106,8 @@ class SequenceLast(Sequences):
     """
 
     def result(self, x: Shape) -> Shape:
+        if x[self.axis] == 0:
+            raise ShapeError(f"{self.name}: data {x} has no steps along axis {self.axis}. Give it at least one.")
         return (*x[:self.axis], *x[self.axis + 1:])
 
     def _lines(self, x: Shape) -> tuple[int, int, int, int, int]:

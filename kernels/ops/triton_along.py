@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..triton_kernel import tl, triton
@@ -26,9 +27,11 @@ def _place(index, o, j, g, n, m, groups, live, HOW: tl.constexpr):
 
 
 @triton.jit
-def _along(x, index, y, total: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int64, rest: tl.int64, HOW: tl.constexpr,
-           PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _along(x, index, y, total: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int64, rest: tl.int64, UNIT: tl.constexpr,
+           HOW: tl.constexpr, PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # one lane per element of the picked array [outer, m, groups, rest]; PUT: x is that array, and y the larger one
+    rest = rest * UNIT
+    total = total * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     r = i % rest
@@ -44,9 +47,11 @@ def _along(x, index, y, total: tl.int64, n: tl.int64, m: tl.int64, groups: tl.in
 
 
 @triton.jit
-def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int64, rest: tl.int64, value, ADD: tl.constexpr,
-                WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int64, rest: tl.int64, value,
+                UNIT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # x, y: [outer, steps, groups, rest]; lengths: [outer, groups]
+    rest = rest * UNIT
+    total = total * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     g = i // rest % groups
@@ -68,24 +73,24 @@ def pick(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: b
     """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at the numbers [outer, m, groups] along n."""
     outer, n, m, groups, rest = lines
     total = outer * m * groups * rest
-    block = block_for(total)
-    launch(_along, (cdiv(total, block),), x, index, y, total, n, m, groups, rest, stream=run.stream, HOW=how, PUT=False,
-           ADD=add, WIDE=exact(y), BLOCK=block)
+    block, unit = block_for(total), math.gcd(rest, 16)
+    launch(_along, (cdiv(total, block),), x, index, y, total // unit, n, m, groups, rest // unit, stream=run.stream,
+           UNIT=unit, HOW=how, PUT=False, ADD=add, WIDE=exact(y), BLOCK=block)
 
 
 def put(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
     """y [outer, n, groups, rest] at the numbers = (or +=) x [outer, m, groups, rest]. No number occurs twice in a line."""
     outer, n, m, groups, rest = lines
     total = outer * m * groups * rest
-    block = block_for(total)
-    launch(_along, (cdiv(total, block),), x, index, y, total, n, m, groups, rest, stream=run.stream, HOW=how, PUT=True,
-           ADD=add, WIDE=exact(y), BLOCK=block)
+    block, unit = block_for(total), math.gcd(rest, 16)
+    launch(_along, (cdiv(total, block),), x, index, y, total // unit, n, m, groups, rest // unit, stream=run.stream,
+           UNIT=unit, HOW=how, PUT=True, ADD=add, WIDE=exact(y), BLOCK=block)
 
 
 def mask_steps(run: Any, lines: tuple[int, int, int, int], x: Any, lengths: Any, y: Any, value: float, *, add: bool) -> None:
     """y [outer, steps, groups, rest] = (or +=) x where the step is below the length [outer, groups], else value."""
     outer, steps, groups, rest = lines
     total = outer * steps * groups * rest
-    block = block_for(total)
-    launch(_mask_steps, (cdiv(total, block),), x, lengths, y, total, steps, groups, rest, float(value), stream=run.stream,
-           ADD=add, WIDE=wide(y), BLOCK=block)
+    block, unit = block_for(total), math.gcd(rest, 16)
+    launch(_mask_steps, (cdiv(total, block),), x, lengths, y, total // unit, steps, groups, rest // unit, float(value),
+           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BLOCK=block)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import DTypeError
 from .. import tuned
 from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2
@@ -283,7 +284,10 @@ def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, t
 
 
 def numbers(array: Any) -> dict[str, Any]:
-    """How a product of such arrays is computed, as constexprs."""
+    """How a product of such arrays is computed, as constexprs. Raises DTypeError for whole numbers."""
+    if not array.dtype.is_floating_point:
+        raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
+                         f"convolved on the CPU. Convert data and weight with astype(\"float32\").")
     double = str(array.dtype) == "torch.float64"
     how = precision() if str(array.dtype) == "torch.float32" else "ieee"
     return {"WIDE": wide(array), "CAST": double or interpreting(), "PRECISION": how}

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, launch, next_power_of_2
+from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from . import triton_tiles as tiles
 
 _AXES = 6  # after neighbouring axes that step alike are merged
 
@@ -68,14 +69,19 @@ def turn_tiles(src, dst, rows, columns, UNIT_R: tl.constexpr, UNIT_C: tl.constex
 
 @triton.jit
 def _fill(dst, value, n: tl.int64, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(dst + i, (tl.zeros((BLOCK,), tl.float32) + value).to(dst.dtype.element_ty), mask=i < n)
+    base = tl.program_id(0).to(tl.int64) * BLOCK
+    i = base + tl.arange(0, BLOCK)
+    v = (tl.zeros((BLOCK,), tl.float32) + value).to(dst.dtype.element_ty)
+    if base + BLOCK <= n:
+        tl.store(dst + i, v)
+    else:
+        tl.store(dst + i, v, mask=i < n)
 
 
 def fill(run: Any, array: Any, value: float) -> None:
     """Every element of a dense array becomes value."""
     n = array.numel()
-    block = block_for(n)
+    block = block_for(n, 2048)
     launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
 
 
@@ -101,11 +107,15 @@ def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, 
     return axes
 
 
-def plan(src: Any, dst: Any, add: bool) -> Callable[[Any, Any, Any], None]:
-    """A function (run, source tensor, target tensor) that copies view src (shape_move.Strided) to view dst."""
+def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Callable[[Any, Any, Any], None]:
+    """A function (run, source tensor, target tensor) that copies view src (shape_move.Strided) to view dst.
+
+    by_tiles: whether tiles are used where they suit; None: unless interpreted, where every program costs.
+    """
     assert src.shape == dst.shape, (src, dst)
     axes = merge(src.shape, src.strides, dst.strides)
     assert len(axes) <= _AXES, axes
+    planned = tiles.plan(axes, src.offset, dst.offset)
     axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
     n = math.prod(src.shape)
     sizes, s, t = zip(*axes)
@@ -117,6 +127,9 @@ def plan(src: Any, dst: Any, add: bool) -> Callable[[Any, Any, Any], None]:
         cut = source.dtype.is_floating_point and not target.dtype.is_floating_point
         if str(source.dtype) == "torch.float64":
             wide = False
+        if planned and (by_tiles if by_tiles is not None else not interpreting()):
+            tiles.copy(run, planned, source, target, add=add, cut=cut, wide=wide)
+            return
         launch(_copy, (-(-n // block),), source, target, src.offset, dst.offset, n, *sizes[1:], *s, *t,
                stream=run.stream, ADD=add, CUT=cut, WIDE=wide, BLOCK=block)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError
+from ...errors import DTypeError, ParameterError
 from .. import tuned
 from ..triton_kernel import tl
 from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2, target
@@ -96,7 +96,11 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
 
     relu: what is negative becomes 0, before anything is added to c. blocks: instead of those that `choose` gives.
+    Raises DTypeError for whole numbers.
     """
+    if not c.dtype.is_floating_point:
+        raise DTypeError(f"matrix product: {str(c.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
+                         f"multiplied on the CPU. Convert both with astype(\"float32\").")
     (batch, m, n), k = c_view[0], a_view[0][2]
     if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
         assert bias is None, c_view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from .triton_gemm import wide
 
 
 @triton.jit
-def _sigmoid(x, y, n: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _sigmoid(x, y, n: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + i, mask=i < n, other=0).to(WIDE)
     e = tl.exp(-tl.abs(v))
@@ -23,8 +25,9 @@ def _sigmoid(x, y, n: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl
 
 
 @triton.jit
-def _difference(y, label, dx, n: tl.int64, scale, SIGN: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
-                BLOCK: tl.constexpr):
+def _difference(y, label, dx, n: tl.int64, scale, UNIT: tl.constexpr, SIGN: tl.constexpr, ADD: tl.constexpr,
+                WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     d = tl.load(y + i, mask=i < n, other=0).to(WIDE) - tl.load(label + i, mask=i < n, other=0).to(WIDE)
     if SIGN:
@@ -59,16 +62,16 @@ def _constant(dx, count, n: tl.int64, scale, VALID: tl.constexpr, ADD: tl.conste
 def sigmoid(run: Any, x: Any, y: Any, *, add: bool) -> None:
     """y = (or +=) 1 / (1 + exp(-x))."""
     n = x.numel()
-    block = block_for(n)
-    launch(_sigmoid, (cdiv(n, block),), x, y, n, stream=run.stream, ADD=add, WIDE=wide(y), BLOCK=block)
+    block, unit = block_for(n), math.gcd(n, 16)
+    launch(_sigmoid, (cdiv(n, block),), x, y, n // unit, stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BLOCK=block)
 
 
 def difference(run: Any, y: Any, label: Any, dx: Any, *, scale: float, sign: bool, add: bool) -> None:
     """dx = (or +=) scale · (y - label), or of its sign."""
     n = y.numel()
-    block = block_for(n)
-    launch(_difference, (cdiv(n, block),), y, label, dx, n, float(scale), stream=run.stream, SIGN=sign, ADD=add,
-           WIDE=wide(dx), BLOCK=block)
+    block, unit = block_for(n), math.gcd(n, 16)
+    launch(_difference, (cdiv(n, block),), y, label, dx, n // unit, float(scale), stream=run.stream, UNIT=unit, SIGN=sign,
+           ADD=add, WIDE=wide(dx), BLOCK=block)
 
 
 def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: bool) -> None:

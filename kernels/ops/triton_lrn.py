@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..triton_kernel import tl, triton
@@ -21,8 +22,10 @@ def _scale(x, at, c, live, C, inner: tl.int64, knorm, alpha, HALF: tl.constexpr,
 
 
 @triton.jit
-def _forward(x, y, n: tl.int64, C, inner: tl.int64, knorm, alpha, beta, HALF: tl.constexpr, ADD: tl.constexpr,
-             WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _forward(x, y, outer: tl.int64, C, inner: tl.int64, knorm, alpha, beta, UNIT: tl.constexpr, HALF: tl.constexpr,
+             ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    inner = inner * UNIT
+    n = outer * C * inner
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     s = _scale(x, i, (i // inner) % C, live, C, inner, knorm, alpha, HALF, WIDE)
@@ -33,8 +36,10 @@ def _forward(x, y, n: tl.int64, C, inner: tl.int64, knorm, alpha, beta, HALF: tl
 
 
 @triton.jit
-def _backward(dy, x, dx, n: tl.int64, C, inner: tl.int64, knorm, alpha, beta, HALF: tl.constexpr, ADD: tl.constexpr,
-              WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def _backward(dy, x, dx, outer: tl.int64, C, inner: tl.int64, knorm, alpha, beta, UNIT: tl.constexpr, HALF: tl.constexpr,
+              ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    inner = inner * UNIT
+    n = outer * C * inner
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     c = (i // inner) % C
@@ -55,15 +60,15 @@ def _backward(dy, x, dx, n: tl.int64, C, inner: tl.int64, knorm, alpha, beta, HA
 
 def forward(run: Any, rows: tuple[int, int, int], p: Any, x: Any, y: Any, *, add: bool) -> None:
     """y = (or +=) x normalised; x seen as [outer, channels, inner], p: the LRN."""
-    n = x.numel()
-    block = block_for(n)
-    launch(_forward, (cdiv(n, block),), x, y, n, rows[1], rows[2], float(p.knorm), p.alpha / p.nsize, float(p.beta),
-           stream=run.stream, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)
+    n, (outer, channels, inner) = x.numel(), rows
+    block, unit = block_for(n), math.gcd(inner, 16)
+    launch(_forward, (cdiv(n, block),), x, y, outer, channels, inner // unit, float(p.knorm), p.alpha / p.nsize,
+           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)
 
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, dy: Any, x: Any, dx: Any, *, add: bool) -> None:
     """dx = (or +=) the derivative of forward."""
-    n = x.numel()
-    block = block_for(n)
-    launch(_backward, (cdiv(n, block),), dy, x, dx, n, rows[1], rows[2], float(p.knorm), p.alpha / p.nsize, float(p.beta),
-           stream=run.stream, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)
+    n, (outer, channels, inner) = x.numel(), rows
+    block, unit = block_for(n), math.gcd(inner, 16)
+    launch(_backward, (cdiv(n, block),), dy, x, dx, outer, channels, inner // unit, float(p.knorm), p.alpha / p.nsize,
+           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, launch
+from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
 from .pooling import finite_lowest
 from .triton_conv import strides, three
 from .triton_gemm import wide
@@ -27,30 +27,50 @@ def _window_size(o, s, k: tl.constexpr, p, size, PADDED: tl.constexpr):
 
 
 @triton.jit
+def _channel(c, step, LAST: tl.constexpr):
+    # what a channel adds to an address
+    if LAST:
+        return c
+    else:
+        return c * step
+
+
+@triton.jit
+def _element(total, C, D, H, W, LAST: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    # a tile's (place in the array, whether it is there, image, channel, d, h, w): of positions and channels where these stand
+    # last, else of elements as they lie
+    if LAST:
+        tiles = tl.cdiv(C, BC)
+        p = (tl.program_id(0) // tiles).to(tl.int64) * BM + tl.arange(0, BM)[:, None]
+        c = (tl.program_id(0) % tiles) * BC + tl.arange(0, BC)[None, :]
+        return p * C + c, (p < total) & (c < C), p // W // H // D, c, (p // W // H) % D, (p // W) % H, p % W
+    else:
+        i = tl.program_id(0).to(tl.int64) * BC + tl.arange(0, BC)[None, :]
+        p = i // W // H // D
+        return i, i < total * C, p // C, p % C, (i // W // H) % D, (i // W) % H, i % W
+
+
+@triton.jit
 def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
              x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
-             y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
              sd, sh, sw, pd, ph, pw, low,
              KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr,
-             PADDED: tl.constexpr, ADD: tl.constexpr, INDEX: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    keep = i < n_out
-    ow = i % OW
-    oh = (i // OW) % OH
-    od = (i // OW // OH) % OD
-    c = (i // OW // OH // OD) % C
-    n = i // OW // OH // OD // C
-    base = n * x_n + c * x_c
-    total = tl.zeros((BLOCK,), WIDE)
+             PADDED: tl.constexpr, ADD: tl.constexpr, INDEX: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr,
+             WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    # LAST: channels stand last, and UNIT divides them and every step but theirs
+    C = C * UNIT
+    i, keep, n, c, od, oh, ow = _element(n_out, C, OD, OH, OW, LAST, BM, BC)
+    base = n * (x_n * UNIT) + _channel(c, x_c, LAST)
+    total = tl.zeros((BM, BC), WIDE)
     if KIND == "max":
         total += low
-    first = tl.zeros((BLOCK,), tl.int32) - 1
+    first = tl.zeros((BM, BC), tl.int32) - 1
     for k in range(KD * KH * KW):
         d = od * sd - pd + k // KW // KH
         h = oh * sh - ph + (k // KW) % KH
         w = ow * sw - pw + k % KW
         inside = keep & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
-        v = tl.load(x + base + d * x_d + h * x_h + w * x_w, mask=inside, other=0).to(WIDE)
+        v = tl.load(x + base + d * (x_d * UNIT) + h * (x_h * UNIT) + w * (x_w * UNIT), mask=inside, other=0).to(WIDE)
         if KIND == "max":
             better = inside & ((v > total) | (first < 0) | (v != v))
             first = tl.where(better, k, first)
@@ -65,7 +85,7 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
         else:
             total += v
     if INDEX:
-        tl.store(index + i, first, mask=keep)
+        tl.store(index + i, first, mask=keep)  # lies as y does
     else:
         if KIND == "avg":
             count = (_window_size(od, sd, KD, pd, D, PADDED) * _window_size(oh, sh, KH, ph, H, PADDED)
@@ -76,7 +96,7 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
                 total = tl.sqrt(total)
             if P == 3:
                 total = tl.where(total > 0, tl.exp(tl.log(tl.where(total > 0, total, 1)) / 3), 0)
-        at = y + n * y_n + c * y_c + od * y_d + oh * y_h + ow * y_w
+        at = y + i
         if ADD:
             total += tl.load(at, mask=keep, other=0).to(WIDE)
         tl.store(at, total.to(y.dtype.element_ty), mask=keep)
@@ -84,20 +104,15 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
 
 @triton.jit
 def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
-              x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
               y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
               sd, sh, sw, pd, ph, pw,
               KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr,
-              PADDED: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    keep = i < n_in
-    iw = i % W
-    ih = (i // W) % H
-    id = (i // W // H) % D
-    c = (i // W // H // D) % C
-    n = i // W // H // D // C
-    here = n * x_n + c * x_c + id * x_d + ih * x_h + iw * x_w
-    total = tl.zeros((BLOCK,), WIDE)
+              PADDED: tl.constexpr, ADD: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr, WIDE: tl.constexpr,
+              BM: tl.constexpr, BC: tl.constexpr):
+    C = C * UNIT
+    here, keep, n, c, id, ih, iw = _element(n_in, C, D, H, W, LAST, BM, BC)
+    base = n * (y_n * UNIT) + _channel(c, y_c, LAST)
+    total = tl.zeros((BM, BC), WIDE)
     for k in range(KD * KH * KW):
         # the window in which this element stands at place k, if there is one
         d = id + pd - k // KW // KH
@@ -108,10 +123,10 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
         h = h // sh
         w = w // sw
         hit = hit & (d < OD) & (h < OH) & (w < OW)
-        at = n * y_n + c * y_c + d * y_d + h * y_h + w * y_w
+        at = base + d * (y_d * UNIT) + h * (y_h * UNIT) + w * (y_w * UNIT)
         g = tl.load(dy + at, mask=hit, other=0).to(WIDE)
         if KIND == "max":
-            chosen = tl.load(index + (((n * C + c) * OD + d) * OH + h) * OW + w, mask=hit, other=-1)
+            chosen = tl.load(index + at, mask=hit, other=-1)
             g = tl.where(chosen == k, g, 0)
         elif KIND == "avg":
             count = (_window_size(d, sd, KD, pd, D, PADDED) * _window_size(h, sh, KH, ph, H, PADDED)
@@ -135,33 +150,52 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
 
 
 def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
-    x, y, k = three(g.spatial, 1), three(g.out, 1), three(g.kernel, 1)
-    steps = (*strides(g.n, g.c, x, g.channels_last), *strides(g.n, g.c, y, g.channels_last),
-             *three(g.stride, 1), *three(g.pad, 0))
+    """Of data and of the result: (positions, sizes, steps); then channels, window and constexprs.
+
+    Channels and steps are what is left when UNIT divided them.
+    """
+    unit = math.gcd(g.c, 16) if g.channels_last else 1
+    window = (*three(g.stride, 1), *three(g.pad, 0))
     padded = p.count_include_pad is None or p.count_include_pad
-    fixed = {"KD": k[0], "KH": k[1], "KW": k[2], "KIND": p.pool_type, "P": p.p_value or 0, "PADDED": padded}
-    return x, y, steps, fixed
+    k = three(g.kernel, 1)
+    fixed = {"KD": k[0], "KH": k[1], "KW": k[2], "KIND": p.pool_type, "P": p.p_value or 0, "PADDED": padded,
+             "LAST": g.channels_last, "UNIT": unit}
+
+    def array(spatial: Sequence[int]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        sizes = three(spatial, 1)
+        steps = strides(g.n, g.c, sizes, g.channels_last)
+        return g.n * math.prod(sizes), sizes, tuple(s if axis == 1 else s // unit for axis, s in enumerate(steps))
+
+    return array(g.spatial), array(g.out), g.c // unit, window, fixed
+
+
+def _tiles(g: Any, positions: int) -> tuple[tuple[int], dict[str, int]]:
+    """The grid over positions and channels, and a program's tile."""
+    most = block_for(positions * g.c, 1024 if g.channels_last else 256)
+    if not g.channels_last:
+        return (cdiv(positions * g.c, most),), {"BM": 1, "BC": most}
+    bc = min(next_power_of_2(g.c), most if interpreting() else 128)
+    bm = min(next_power_of_2(positions), max(1, most // bc))
+    return (cdiv(positions, bm) * cdiv(g.c, bc),), {"BM": bm, "BC": bc}
 
 
 def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any = None) -> None:
     """y = (or +=) pooled x; with index, only which place of each window is the greatest. g: pooling.Geometry."""
-    xs, ys, steps, fixed = _sizes(g, p)
-    n = g.n * g.c * math.prod(ys)
-    block = block_for(n, 256)
-    launch(_forward, (cdiv(n, block),), x, y, y if index is None else index, n, g.c, *xs, *ys, *steps,
-           finite_lowest(as_dtype(str(y.dtype)[6:])),
-           stream=run.stream, **fixed, ADD=add, INDEX=index is not None, WIDE=wide(x), BLOCK=block)
+    (_, xs, steps), (n, ys, _), channels, window, fixed = _sizes(g, p)
+    grid, blocks = _tiles(g, n)
+    launch(_forward, grid, x, y, y if index is None else index, n, channels, *xs, *ys, *steps, *window,
+           finite_lowest(as_dtype(str(y.dtype)[6:])), stream=run.stream, **fixed, ADD=add, INDEX=index is not None,
+           WIDE=wide(x), **blocks)
 
 
 def backward(run: Any, g: Any, p: Any, inputs: Sequence[Any], dx: Any, *, add: bool) -> None:
     """dx = (or +=) the derivative. inputs: dy, and for max and lp also x and y."""
-    xs, ys, steps, fixed = _sizes(g, p)
+    (n, xs, _), (count, ys, steps), channels, window, fixed = _sizes(g, p)
     dy, x, y = (*inputs, dx, dx)[:3]
     index = dy
     if p.pool_type == "max":
-        index = run.space((g.n * g.c * math.prod(ys),), np.int32)
+        index = run.space((count * g.c,), np.int32)
         forward(run, g, p, x, y, add=False, index=index)
-    n = g.n * g.c * math.prod(xs)
-    block = block_for(n, 256)
-    launch(_backward, (cdiv(n, block),), dy, x, y, index, dx, n, g.c, *xs, *ys, *steps, stream=run.stream, **fixed,
-           ADD=add, WIDE=wide(dx), BLOCK=block)
+    grid, blocks = _tiles(g, n)
+    launch(_backward, grid, dy, x, y, index, dx, n, channels, *xs, *ys, *steps, *window, stream=run.stream, **fixed, ADD=add,
+           WIDE=wide(dx), **blocks)

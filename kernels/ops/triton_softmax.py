@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -134,11 +135,16 @@ def _count_labels(label, count, n, ignored, BLOCK: tl.constexpr):
 
 @triton.jit
 def _loss(y, label, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignored, hit, miss,
-          SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr, TIMES: tl.constexpr, ADD: tl.constexpr,
-          WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+          UNIT: tl.constexpr, FLAT: tl.constexpr, SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr,
+          TIMES: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # FLAT: inner is 1, and a row's elements are neighbours
+    N = N * UNIT
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     c = (tl.program_id(1) * BC + tl.arange(0, BC))[None, :]
-    at = ((r // inner) * N * inner + r % inner)[:, None] + c * inner
+    if FLAT:
+        at = r[:, None] * N + c
+    else:
+        at = ((r // inner) * N * inner + r % inner)[:, None] + c * inner
     live = (r < rows)[:, None] & (c < N)
     out = tl.load(y + at, mask=live, other=0).to(WIDE)
     if SOFT:
@@ -220,6 +226,7 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
                BLOCK=max(16, min(next_power_of_2(rows), 1 << 14)))
     br, bc = _blocks(rows, n)
     miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0
-    launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, count, dx, rows, n, inner, float(scale), ignored,
-           float(1 - p.smooth_alpha), float(miss), stream=run.stream, SOFT=soft, IGNORE=p.use_ignore, VALID=valid,
-           TIMES=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+    unit = math.gcd(n, 16)
+    launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, count, dx, rows, n // unit, inner, float(scale), ignored,
+           float(1 - p.smooth_alpha), float(miss), stream=run.stream, UNIT=unit, FLAT=inner == 1, SOFT=soft,
+           IGNORE=p.use_ignore, VALID=valid, TIMES=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from .triton_along import exact
 from .triton_copy import fill
 from .triton_gemm import wide
 
@@ -23,15 +25,20 @@ def _place(at, n, WRAP: tl.constexpr):
 
 
 @triton.jit
-def _take(x, index, y, total: tl.int64, n: tl.int64, k: tl.int64, inner: tl.int64, WRAP: tl.constexpr,
-          ADD: tl.constexpr, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    live = i < total
-    at = _place(tl.load(index + (i // inner) % k, mask=live, other=0), n, WRAP)
-    v = tl.load(x + (i // inner // k * n + at) * inner + i % inner, mask=live)
+def take_rows(x, index, y, rows: tl.int64, n: tl.int64, k: tl.int64, inner: tl.int64, UNIT: tl.constexpr,
+              WRAP: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # y [rows, inner]: rows are outer * k; x [outer * n, inner]
+    inner = inner * UNIT
+    tiles = tl.cdiv(inner, BC)
+    r = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)
+    i = ((tl.program_id(0) % tiles) * BC + tl.arange(0, BC))[None, :]
+    at = _place(tl.load(index + r % k, mask=r < rows, other=0), n, WRAP) + r // k * n
+    live = (r < rows)[:, None] & (i < inner)
+    v = tl.load(x + at[:, None] * inner + i, mask=live)
+    to = y + r[:, None] * inner + i
     if ADD:
-        v = v.to(tl.float32) + tl.load(y + i, mask=live).to(tl.float32)
-    tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
+        v = v.to(WIDE) + tl.load(to, mask=live).to(WIDE)
+    tl.store(to, v.to(y.dtype.element_ty), mask=live)
 
 
 @triton.jit
@@ -94,10 +101,11 @@ def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, ADD: 
 def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: Any, *, wrap: bool, add: bool) -> None:
     """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k numbers of index."""
     outer, n, inner = rows
-    total = outer * k * inner
-    block = block_for(total)
-    launch(_take, (cdiv(total, block),), x, index, y, total, n, k, inner, stream=run.stream, WRAP=wrap, ADD=add,
-           BLOCK=block)
+    rows, most, unit = outer * k, block_for(outer * k * inner), math.gcd(inner, 16)
+    bc = min(next_power_of_2(inner), most)
+    br = min(next_power_of_2(rows), max(1, most // bc))
+    launch(take_rows, (cdiv(rows, br) * cdiv(inner, bc),), x, index, y, rows, n, k, inner // unit, stream=run.stream, UNIT=unit,
+           WRAP=wrap, ADD=add, WIDE=exact(y), BR=br, BC=bc)
 
 
 def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,

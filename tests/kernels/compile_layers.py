@@ -24,7 +24,7 @@ CASES = [
     ("LogisticRegressionOutput", [(4, 5), (4, 5)], {}), ("MAERegressionOutput", [(4, 5), (4, 5)], {}),
     ("MakeLoss", [(4, 5)], {"normalization": "valid"}), ("transpose", [(3, 4, 5)], {"axes": (1, 0, 2)}),
     ("slice", [(5, 6)], {"begin": (4,), "end": (0,), "step": (-1,)}), ("Cast", [(7,)], {"dtype": "int32"}),
-    ("BatchNorm", [(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}), ("Dropout", [(40, 50)], {}),
+    ("BatchNorm", [(4, 3, 5), (3,), (3,), (3,), (3,)], {"fix_gamma": False}), ("Dropout", [(40, 50)], {}), ("Dropout", [(40, 50)], {"axes": (1,)}),
     ("take", [(6, 4), (5,)], {"mode": "wrap"}), ("_random_uniform", [], {"shape": (99,)}),
     ("LRN", [(2, 7, 3, 3)], {"nsize": 3}), ("SVMOutput", [(4, 5), (4,)], {}), ("softmax_cross_entropy", [(4, 5), (4,)], {}),
     ("LayerNorm", [(4, 33), (33,), (33,)], {}), ("LayerNorm", [(4, 5, 6), (5,), (5,)], {"axis": 1, "output_mean_var": True}),

@@ -1,0 +1,195 @@
+"""The registry: every operator is proved in every respect, or REASONS says why one does not apply. Here also is what can be
+proved of all operators alike: requests, dtypes and empty arrays."""
+
+import json
+import zlib
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from operator_jobs import DTYPES, FLOATS, MORE, jobs_of, on_host, operators, specs_of, uses
+from test_every_operator import INTS, SMOOTH, TABLE, data
+from tritium.errors import MXNetError
+from tritium.kernels.op import Req, Spec, compiled, registered
+from tritium.kernels.proof import HostRun
+from tritium.kernels.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.tolerance import differs
+
+TESTS = Path(__file__).parent
+RESPECTS = ("values", "gradient", "requests", "dtypes", "shapes", "gpu", "compiled")
+_RANDOM = [n for o in operators() for n in (o.name,) if n.startswith(("_random_", "_sample_"))]
+#: Factors of matrices of a kind, which the tables' random numbers are not.
+_MATRICES = [f"_linalg_{n}" for n in ("sumlogdiag", "potrf", "potri", "trsm", "gelqf", "syevd", "inverse", "det", "slogdet")]
+#: What tests of its own prove of an operator, beyond the tables: file -> (respects, operators).
+OWN = {
+    "kernels/test_sample.py": ("values shapes gpu", [n for n in _RANDOM if n.split("_")[2] not in ("multinomial", "randint")]),
+    "kernels/test_random.py": ("values shapes gpu", ["_random_uniform", "_random_normal", "_random_randint"]),
+    "kernels/test_multinomial.py": ("values shapes gpu", ["_sample_multinomial", "_shuffle"]),
+    "kernels/test_update_multi.py": ("values shapes gpu", [
+        "multi_sgd_update", "multi_sgd_mom_update", "multi_mp_sgd_update", "multi_mp_sgd_mom_update", "multi_sum_sq",
+        "all_finite", "multi_all_finite"]),
+    "kernels/test_update_adaptive.py": ("values shapes gpu requests dtypes", [
+        "_adamw_update", "_mp_adamw_update", "mp_lamb_update_phase1", "mp_lamb_update_phase2"]),
+    "kernels/test_resample.py": ("values shapes", ["_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D"]),
+    "kernels/test_shape_more.py": ("values shapes", ["_split_v2", "_np_moveaxis"]),
+    "kernels/test_nd_index.py": ("values shapes", ["_backward_gather_nd"]),
+    "kernels/test_along.py": ("gradient shapes", ["batch_take"]),
+    "kernels/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
+    "kernels/test_linalg.py": ("shapes", _MATRICES),
+    "kernels/test_rnn.py": ("values", ["RNN"]),
+    "kernels/test_roi.py": ("values shapes", ["_points"]),
+}
+#: (operator, respect) -> why it does not apply.
+REASONS = {
+    **{("Custom", r): "what users register: tests/test_user_operators.py" for r in RESPECTS},
+    **{(n, r): "runs a graph of other operators: tests/ndarray/test_control_flow.py, tests/graph/test_loops.py"
+       for n in ("_foreach", "_while_loop", "_cond") for r in RESPECTS},
+    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in _MATRICES},
+    **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in _MATRICES},
+    **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/test_linalg.py" for n in _MATRICES},
+}
+
+
+@cache
+def golden():
+    """{operator: its cases, their shapes, and those with derivatives} that MXNet recorded: tests/test_golden_operators.py."""
+    found = {}
+    for path in sorted((TESTS / "golden" / "ops").glob("*.npz")):
+        with np.load(path) as z:
+            for m in json.loads(str(z["meta"])):
+                if m["error"] or m["op"] not in registered():
+                    continue
+                cases, shapes, derivatives = found.setdefault(registered()[m["op"]].name, (set(), set(), set()))
+                cases.add((path.stem, m["case"]))
+                shapes.add(str([z[f"{m['case']}.in.{n}"].shape for n in m["inputs"]]))
+                if m["backward"]:
+                    derivatives.add((path.stem, m["case"]))
+    return found
+
+
+def proved(op):
+    """The respects in which the tables, and the tests that read them, prove op."""
+    found = {r for respects, names in OWN.values() if op.name in names for r in respects.split()}
+    traced = type(op) in (SimpleOp, ReductionOp)  # tests/kernels/test_elementwise.py takes these from the registry
+    cases, shapes, derivatives = golden().get(op.name, ((), (), ()))
+    table = TABLE.get(op.name, ())
+    if cases or traced:
+        found.add("values")
+    none = all(op.gradient(op.parse(params)) is None for _, params in uses(op))
+    if none or derivatives or traced or op.name in {c.values[0] for c in SMOOTH}:
+        found.add("gradient")
+    if traced or len(shapes) + len({str(c[0]) for c in table}) > 1:
+        found.add("shapes")
+    if traced or table or cases:
+        found.add("gpu")
+    if traced or op in ALIKE:
+        found |= {"requests", "dtypes"}
+    if uses(op) and all(on_host(op, op.parse(use[1])) or jobs_of(op, *use, DTYPES["float32"], 90) for use in uses(op)):
+        found.add("compiled")  # tests/kernels/test_operators_compile.py
+    return found
+
+
+#: Operators with a use, which do not prove themselves from their declaration.
+ALIKE = [o for o in operators() if type(o) not in (SimpleOp, ReductionOp) and (TABLE.get(o.name) or o.name in MORE or
+                                                                             isinstance(o, SimpleOp))]
+USES = [pytest.param(o, *use, id=f"{o.name}-{i}") for o in ALIKE for i, use in enumerate(uses(o, 41))]
+
+
+@pytest.mark.parametrize("op", operators(), ids=lambda o: o.name)
+def test_every_operator_is_proved(op):
+    missing = [r for r in RESPECTS if r not in proved(op) and (op.name, r) not in REASONS]
+    assert not missing, (f"{op.name}: nothing proves its {', '.join(missing)}. Give it a line in TABLE (test_every_operator.py) "
+                         f"or MORE (operator_jobs.py), name its own test in OWN, or say in REASONS why it does not apply.")
+
+
+def test_own_tests_and_reasons_are_about_what_is_there():
+    names = {o.name: (o.name, *o.aliases) for o in operators()}
+    for file, (respects, mine) in OWN.items():
+        text = (TESTS / file).read_text()
+        assert set(respects.split()) <= set(RESPECTS)
+        for n in mine:
+            assert any(a in text or a.split("_")[-1] in text for a in names[n]), f"{file} does not mention {n}"
+    assert {n for n, _ in REASONS} <= set(names)
+
+
+# ---- what is the same for all ------------------------------------------------------------------------------------------
+def inputs_of(op, p, inputs, dtype):
+    """(arrays, output specs) of a use: the data of the tables, rounded to dtype; states are positive."""
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+    ins, outs = specs_of(op, p, inputs, DTYPES[dtype])
+    states = len(ins) - len(op.auxiliaries(p))
+    arrays = [x.astype(DTYPES[dtype] if x.dtype.kind == "f" else x.dtype).astype(s.dtype) for x, s in zip(data(inputs, rng), ins)]
+    return [np.abs(a) if i >= states else a for i, a in enumerate(arrays)], outs
+
+
+def run(op, p, arrays, outs, req=Req.WRITE, fill=0):
+    """Outputs of one run on the CPU that found `fill` in them. States are copies; what a user does not see is never added."""
+    made = [np.full(s.shape, fill, s.dtype) for s in outs]
+    if not any(s.size for s in outs):
+        return made  # as ndarray/invoke.py
+    more = {"random": (1, 2)} if op.draws(p, outs) else {}
+    reqs = [Req.WRITE if req == Req.ADD and i >= op.visible_outputs(p) else req for i in range(len(outs))]
+    compiled(op, p, tuple(map(spec, arrays)), tuple(outs), tuple(reqs), "cpu", True)(HostRun(), [a.copy() for a in arrays], made,
+                                                                                     **more)
+    return made
+
+
+def spec(array):
+    return Spec(array.shape, array.dtype)
+
+
+def both(op, p, arrays, outs):
+    """(operator, its inputs, its outputs): forward, and its derivative where there is one."""
+    yield op, arrays, outs
+    g = op.gradient(p)
+    if g is not None:
+        rng = np.random.default_rng(0)
+        groups = {"dy": [rng.normal(size=s.shape).astype(s.dtype) for s in outs], "x": arrays, "y": run(op, p, arrays, outs)}
+        yield g.op, [groups[kind][i] for kind, i in g.needs], [spec(arrays[i]) for i in g.gives]
+
+
+@pytest.mark.parametrize("op, inputs, params", USES)
+def test_requests(op, inputs, params):
+    p = op.parse(params)
+    for part, arrays, outs in both(op, p, *inputs_of(op, p, inputs, "float32")):
+        plain = run(part, p, arrays, outs)
+        for add, y in list(zip(run(part, p, arrays, outs, Req.ADD, fill=1), plain))[:part.visible_outputs(p)]:
+            assert not differs(add, (y.astype("float64") + 1).astype(y.dtype), y.dtype, scale=4), part.name
+        untouched = run(part, p, arrays, outs, Req.NULL, fill=7)[:part.visible_outputs(p)]
+        assert all((a == 7).all() for a in untouched), part.name
+
+
+@pytest.mark.parametrize("op, inputs, params", USES)
+def test_dtypes(op, inputs, params):
+    """Every float dtype that is taken gives float64's values, rounded: within 40 units of its last place or of the largest."""
+    p = op.parse(params)
+    for dtype in FLOATS:
+        try:
+            arrays, outs = inputs_of(op, p, inputs, dtype)
+        except MXNetError:
+            assert dtype != "float32"
+            continue
+        found = run(op, p, arrays, outs)
+        if op.draws(p, outs) or dtype == "float64":
+            continue
+        wide = [a.astype("float64") if a.dtype == DTYPES[dtype] else a for a in arrays]
+        want = run(op, p, wide, specs_of(op, p, inputs, DTYPES["float64"])[1])
+        for y, w in zip(found, want):
+            scale = 40 * max(1.0, float(np.max(np.abs(w), initial=0, where=np.isfinite(w))))
+            assert not differs(y, w.astype(y.dtype), y.dtype, scale=scale), dtype
+
+
+@pytest.mark.parametrize("op, inputs, params", [u for u in USES if u.values[1]])
+def test_nothing_is_computed_of_nothing(op, inputs, params):
+    """Without a first row: a result, or a refusal that says so."""
+    shapes = [i[1] if i and i[0] == INTS else i for i in inputs]
+    first = shapes[0][:1]
+    empty = [(INTS, (0, *s[1:]), i[2]) if s[:1] == first and i[0] == INTS else (0, *s[1:]) if s[:1] == first else i
+             for s, i in zip(shapes, inputs)]
+    try:
+        p = op.parse(params)
+        for part, arrays, outs in both(op, p, *inputs_of(op, p, empty, "float32")):
+            run(part, p, arrays, outs)
+    except MXNetError as e:
+        assert len(str(e)) > 20
