@@ -110,7 +110,7 @@ def measure(package: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--package", choices=("tritium", "mxnet"), help="measure this package in this process, and nothing else")
     parser.add_argument("--folder", type=Path, help="where the files are; they are made in a temporary folder otherwise")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from .. import engine
 from .. import ndarray as nd
+from ..context import cpu
 from ..errors import MXNetError, ParameterError, ShapeError
 from ..io import DataBatch
 from ..ndarray import NDArray, array, save
@@ -19,6 +22,7 @@ from .checkpoint import BatchEndParam, split_params
 from .initializer import Uniform
 
 SGD_DEFAULTS = (("learning_rate", 0.01),)
+AHEAD = 2  # batches that fit may have given to the engine and not yet gone forward: their arrays are alive
 
 
 class BaseModule:
@@ -205,11 +209,14 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             tic = time.perf_counter()
             eval_metric.reset()
-            nbatch = -1
+            nbatch, ahead = -1, deque()
             for nbatch, data_batch in enumerate(_batches(train_data)):
                 if monitor is not None:
                     monitor.tic()
                 self.forward_backward(data_batch)
+                ahead.append(self._mark())
+                if len(ahead) > AHEAD:
+                    engine.current().wait_for_var(ahead.popleft())
                 self.update()
                 self.update_metric(eval_metric, data_batch.label)
                 may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
@@ -230,6 +237,15 @@ class BaseModule:
                 for name, value in result:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
             train_data.reset()
+
+    def _mark(self) -> engine.Var:
+        """A variable that is written once this batch has gone forward; its errors travel there too."""
+        outputs = self.get_outputs(merge_multi_context=False)
+        flat = [a for group in outputs for a in (group if isinstance(group, (list, tuple)) else (group,))]
+        mark = engine.current().new_variable()
+        read = list({id(a._chunk.var): a._chunk.var for a in flat}.values())
+        engine.current().push_sync(lambda run: None, cpu(), read, [mark], name="batch done")
+        return mark
 
     def _warn_of_nan(self, eval_metric: Any, epoch: int) -> bool:
         """Warn if the metric saw a NaN. It counts while training goes on, so the batch it names may lie some back."""

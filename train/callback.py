@@ -41,18 +41,18 @@ class Speedometer:
             return
         if count % self.frequent:
             return
-        took = self._clock() - self.tic
-        speed = self.frequent * self.batch_size / took if took > 0 else math.inf
         text, values = "Epoch[%d] Batch [%d-%d]\tSpeed: %.2f samples/sec", []
         start = count - self.frequent
         if param.eval_metric is None:
             text, start = "Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", None
         else:
-            for name, value in param.eval_metric.get_name_value():
+            for name, value in param.eval_metric.get_name_value():  # this waits for the batches, so their time is over now
                 text += "\t%s=%f"
                 values += [name, value]
             if self.auto_reset:
                 param.eval_metric.reset_local()
+        took = self._clock() - self.tic
+        speed = self.frequent * self.batch_size / took if took > 0 else math.inf
         logging.info(text, param.epoch, *([] if start is None else [start]), count, speed, *values)
         self.tic = self._clock()
 

@@ -1,11 +1,13 @@
 """Module: training, scoring, predicting, checkpoints. Oracle: NumPy by hand, and MXNet 1.9.1's own checkpoints."""
 
 import logging
+import threading
 
 import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
+from tritium.train.base_module import AHEAD
 
 X = np.random.default_rng(0).normal(size=(25, 5)).astype("f4")
 Y = X[:, :3].argmax(axis=1).astype("f4")
@@ -267,6 +269,13 @@ def test_a_monitor_sees_the_outputs(caplog):
     lines = [r.getMessage() for r in caplog.records if "Batch:" in r.getMessage()]
     assert len(lines) == 6  # batches 0 and 2, three arrays each
     assert "softmax_output" in lines[0]
+    watch = mx.monitor.Monitor(1, stat_func=lambda x: mx.nd.norm(x) / 2, pattern="data")
+    m.install_monitor(watch)
+    watch.tic()
+    caplog.clear()
+    m._exec_group.execs[0].arg_dict["data"][:] = 0
+    watch.toc_print()
+    assert [r.getMessage() for r in caplog.records] == ["Batch:       1 data                           0.0\t"]
 
 
 def bound():
@@ -412,3 +421,23 @@ def test_given_parameters_are_not_dropped_silently(tmp_path):
     loaded = mx.mod.Module.load(str(tmp_path / "m"), 0)
     loaded.bind([("data", (2, 5))], [("softmax_label", (2,))])
     assert sorted(loaded.get_params()[0]) == sorted(values())
+
+
+def test_fit_waits_for_batches_that_lie_back(monkeypatch):
+    """The first batch's data are held back; fit may give AHEAD more to the engine, and then has to wait."""
+    released, given = threading.Event(), []
+
+    class Batches(mx.io.NDArrayIter):
+        def next(self):
+            batch = super().next()
+            if not given:
+                mx.engine.current().push_sync(lambda run: released.wait(60), mx.cpu(), [], [batch.data[0]._chunk.var])
+            given.append(released.is_set())
+            return batch
+
+    wait = mx.engine.current().wait_for_var
+    monkeypatch.setattr(mx.engine.current(), "wait_for_var", lambda var: (released.set(), wait(var)))
+    data = Batches(np.zeros((12, 3), np.float32), np.zeros(12, np.float32), batch_size=2)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax"))
+    module.fit(data, num_epoch=1)
+    assert given[: AHEAD + 1] == [False] * (AHEAD + 1) and all(given[AHEAD + 1 :])
