@@ -285,7 +285,8 @@ class Graph:
         self._fn = fn
         if is_real():
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=stream(self.device_id)):
+            # other threads may go on allocating and waiting meanwhile
+            with torch.cuda.graph(self._graph, stream=stream(self.device_id), capture_error_mode="thread_local"):
                 fn()
 
     def replay(self) -> None:

@@ -14,6 +14,7 @@ from ..errors import GraphError, ShapeError, describe, nearest
 from ..kernels.op import Spec
 from ..ndarray import NDArray, zeros
 from ..ndarray.chunk import Chunk
+from .capture import CapturedSegment, capturable
 from .compile import Request, compile_program
 from .explain import Explanation, explain
 from .fuse import fused_operators
@@ -21,7 +22,8 @@ from .node import Entry
 from .options import Options, current
 from .place import cross_copy
 from .plan import Plan
-from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, lower
+from .prepare import compile_ahead
+from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
 from .segment import Compiled, Crossing, Part, PassVar, Pool, Segment
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
@@ -203,20 +205,27 @@ class Executor:
         bulk = 1 if monitored else how.bulk_train if train else how.bulk_infer
         name = str(self._symbol.name or "graph")
 
+        def kind(step: Step) -> tuple[int, type]:
+            """Steps of one kind may be in one segment: on one context, and all captured or none."""
+            if step.op is cross_copy()[0]:
+                return step.ctx, Crossing
+            captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op)
+            return step.ctx, CapturedSegment if captured else Segment
+
         def cut(first: int, last: int, what: str) -> list[Segment | Crossing]:
             made: list[Segment | Crossing] = []
+            kinds = [kind(s) for s in program.steps[first:last]]
             a = first
             while a < last:
-                step, z = program.steps[a], a + 1
-                if step.op is cross_copy()[0]:
+                step, (_, part), z = program.steps[a], kinds[a - first], a + 1
+                if part is Crossing:
                     made.append(Crossing(arrays[step.inputs[0]], arrays[step.outputs[0]]))
                     a = z
                     continue
-                while z < last and (not bulk or z - a < bulk) and program.steps[z].ctx == step.ctx \
-                        and program.steps[z].op is not cross_copy()[0]:
+                while z < last and kinds[z - first] == kinds[a - first] and (part is CapturedSegment or not bulk or z - a < bulk):
                     z += 1
-                made.append(Segment(program.steps[a:z], arrays, program, chunks[step.ctx].var, self._contexts[step.ctx],
-                                    f"{name} {what} {a - first}-{z - first - 1}"))
+                made.append(part(program.steps[a:z], arrays, program, chunks[step.ctx].var, self._contexts[step.ctx],
+                                 f"{name} {what} {a - first}-{z - first - 1}"))
                 a = z
             return made
 
@@ -228,6 +237,7 @@ class Executor:
                 token = PassVar()
                 before.mutable.append(token)
                 after.const.append(token)
+        compile_ahead((*forward, *backward))
         made = Compiled(program, plan, forward, backward, chunks)
         weakref.finalize(self, made.release).atexit = False
         return made

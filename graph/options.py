@@ -21,6 +21,7 @@ class Options:
     mirror:      compute everything cheap again (MXNET_BACKWARD_DO_MIRROR=1).
     bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
     bulk_infer:  the same for inference; 0 is the whole pass.
+    capture:     on a GPU, record a pass's launches once and replay them (TRITIUM_CAPTURE=0).
     """
 
     fuse: bool = True
@@ -29,6 +30,7 @@ class Options:
     mirror: bool = False
     bulk_train: int = 15
     bulk_infer: int = 0
+    capture: bool = True
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("tritium_graph_options", default=None)
@@ -40,7 +42,8 @@ def current() -> Options:
     if found is not None:
         return found
     return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"),
-                   _flag("MXNET_BACKWARD_DO_MIRROR", "0"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15))
+                   _flag("MXNET_BACKWARD_DO_MIRROR", "0"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15),
+                   capture=_flag("TRITIUM_CAPTURE"))
 
 
 @contextlib.contextmanager

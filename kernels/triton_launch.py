@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from ..context import GPU_MODE
 from ..dtype import as_dtype
 from ..errors import ContextError, ParameterError
-from . import triton_load, triton_store
+from . import tape, triton_load, triton_store
 from .triton_driver import MAX_PROGRAMS, check_grid, driver
 from .triton_job import Job
 from .triton_kernel import Kernel, Name
@@ -147,6 +148,8 @@ def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_sta
     if math.prod(grid) == 0:
         return
     check_grid(name_of(fn), grid)
+    if (noted := tape.running()) is not None:
+        noted.append(partial(launch, fn, grid, *args, num_warps=num_warps, num_stages=num_stages, stream=stream, **constexprs))
     if isinstance(fn, Kernel):
         fn = fn.function()
         constexprs = {k: v.real() if isinstance(v, Name) else v for k, v in constexprs.items()}
