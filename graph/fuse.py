@@ -1,7 +1,8 @@
 """Fusion: runs of elementwise steps of one shape become one step, whose body is their bodies put into each other.
 
-A sum may end a run, and the last step of a BatchNorm may begin one. Nothing is computed twice, and values read only inside
-a run vanish. A run ends where a step outside it needs one of its values, so the order of execution has no cycle.
+Sums over rows, softmax and LayerNorm take part; other sums may end a run, and the last step of a BatchNorm may begin one.
+Nothing is computed twice, and values read only inside a run vanish. A run ends where a step outside it needs one of its
+values, so the order of execution has no cycle.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
-from ..kernels.fused import Body, FusedOp, body_of, fused_op, normalise, stored
+from ..kernels.fused import Body, FusedOp, body_of, by_row, fused_op, normalise, row_total, stored
 from ..kernels.op import Expression, Op, Req, Shape
 from ..kernels.params import Params
 from .program import INNER, Program, Step
@@ -35,6 +36,8 @@ class _Run:
     writes: dict[int, int] = field(default_factory=dict)  # value -> how many steps of the run write it
     folded: set[int] = field(default_factory=set)  # values that are folds: nothing in the run can read them
     combine: str = ""
+    rows: bool = False  # whether something in it sums over the last axis
+    views: dict[int, Shape] = field(default_factory=dict)  # value it writes -> the shape it has against the full shape
 
 
 def fuse(program: Program, enabled: bool = True) -> Program:
@@ -143,6 +146,8 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
                 home.inputs |= other.inputs
                 home.folded |= other.folded
                 home.combine = home.combine or other.combine
+                home.rows |= other.rows
+                home.views |= other.views
                 for v, n in other.writes.items():
                     home.writes[v] = home.writes.get(v, 0) + n
                     run_of[v] = home
@@ -153,11 +158,13 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
             runs.append(home)
             alive.append(home)
         home.steps.append(i)
+        home.rows |= body.rows
         home.inputs.update(v for v in step.inputs if run_of.get(v) is not home)
         for k, v in enumerate(step.outputs):
             if v >= 0:
                 home.writes[v] = home.writes.get(v, 0) + 1
                 run_of[v] = home
+                home.views[v] = body.outs[k]
                 if body.folds(k):
                     home.folded.add(v)
                     home.combine = body.combine
@@ -169,13 +176,19 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
 def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], writers: Counter) -> list[_Run]:
     """The open runs, among those whose values the step touches, that it may become part of."""
     chosen: list[_Run] = []
-    combine = body.combine
+    combine, rows = body.combine, body.rows
+    last = by_row(body.shape) if body.shape else ()
+    folds_rows = any(body.folds(k) and o == last for k, o in enumerate(body.outs))
     for run in touched:
         if any(run is c for c in chosen) or not run.is_open or run.shape != body.shape:
             continue
         if combine and run.combine and combine != run.combine:
             continue
         if not run.folded.isdisjoint(step.inputs) or not run.folded.isdisjoint(step.outputs):
+            continue
+        if (rows or run.rows) and (folds_rows or any(run.views[v] == last for v in run.folded)):
+            continue
+        if any(v in run.views and _padded(view, body.shape) != run.views[v] for v, view in zip(step.inputs, body.ins)):
             continue
         reads_partial = any(v in run.writes and run.writes[v] != writers[v] for v in step.inputs)
         adds_outside = any(
@@ -189,7 +202,13 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
         if len(inputs) <= MAX_INPUTS and steps <= MAX_STEPS:
             chosen.append(run)
             combine = combine or run.combine
+            rows |= run.rows
+            folds_rows |= any(run.views[v] == last for v in run.folded)
     return chosen
+
+
+def _padded(view: Shape, full: Shape) -> Shape:
+    return (1,) * (len(full) - len(view)) + tuple(view)
 
 
 def _starts_inside(program: Program, run: _Run, v: int) -> bool:
@@ -209,6 +228,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
     inputs: dict[tuple[int, Shape], int] = {}
     read_inside: Counter = Counter()
     orders: dict[int, list[Expr]] = {}
+    finishes: dict[int, Expr] = {}
     for i in run.steps:
         step, body = program.steps[i], bodies[i]
         assert isinstance(body, Body)
@@ -220,7 +240,11 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                 at = inputs.setdefault((v, view), len(inputs))
                 sources.append(ex.node(ex.LOAD, (), at, program.values[v].spec.dtype))
             read_inside[v] += 1
-        roots = _connected(body, sources, orders)
+        if body.rows:
+            along = [_padded(view, run.shape)[-1] == run.shape[-1] for _, view in inputs]
+            roots = _connected(body, sources, orders, along, run.shape[-1])
+        else:
+            roots = _connected(body, sources, orders)
         for k, (v, root, req) in enumerate(zip(step.outputs, roots, step.reqs)):
             if req == Req.NULL or v < 0:
                 continue
@@ -229,6 +253,8 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                 inner[v] = stored(_accumulated(inner[v], root), dtype)
             else:
                 inner[v] = root if body.folds(k) else stored(root, dtype)  # folds are rounded once, at the end
+                if body.folds(k) and body.finish is not None:
+                    finishes[v] = body.finish
                 requests[v] = req
             views[v] = body.outs[k]
     kept = [v for v in inner if program.values[v].kind != INNER or reads[v] > read_inside[v] or requests[v] == Req.ADD]
@@ -239,14 +265,19 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
     seen = [(v, view) for v, view in (*inputs, *((v, views[v]) for v in kept))]
     plain = all(view == run.shape == program.values[v].spec.shape for v, view in seen)
     op = _operator(roots, len(inputs), None if plain else tuple(view for _, view in seen), run.combine or "add",
-                   f"fused({name[:60]})")
+                   f"fused({name[:60]})", tuple(finishes.get(v) for v in kept))
     return Step(op, _NONE, f"{steps[0].name}...{steps[-1].name}", tuple(v for v, _ in inputs), tuple(kept),
                 tuple(requests[v] for v in kept), 0, sum(s.merged for s in steps),
                 parts=tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",)), ctx=steps[0].ctx)
 
 
-def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]]) -> list[Expr]:
-    """The roots of body with load i replaced by inputs[i]. orders: bodies already walked, by id."""
+def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]], along: Sequence[bool] = (),
+               last: int = 1) -> list[Expr]:
+    """The roots of body with load i replaced by inputs[i]. orders: bodies already walked, by id.
+
+    along, last: for bodies that sum rows, which arrays of the kernel have the last axis, and its length: the sum of what
+    is the same along a row is so many times that.
+    """
     order = orders.get(id(body))
     if order is None:
         order = orders[id(body)] = ex.topological(body.roots)
@@ -254,6 +285,8 @@ def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]]
     for x in order:
         if x.op == ex.LOAD:
             new[id(x)] = inputs[x.value]
+        elif x.op == ex.REDUCE:
+            new[id(x)] = row_total(new[id(x.args[0])], along, last, x.value)
         elif x.args:
             new[id(x)] = ex.node(x.op, tuple([new[id(a)] for a in x.args]), x.value, x.dtype)
         else:
@@ -267,11 +300,12 @@ def _accumulated(so_far: Expr, more: Expr) -> Expr:
     return raw + more
 
 
-def _operator(roots: tuple[Expr, ...], n_inputs: int, views: tuple[Shape, ...] | None, combine: str, name: str) -> Op:
-    """views: of the inputs, then of the outputs; None where every array has the full shape."""
-    key = (*map(id, roots), combine, n_inputs, views)
+def _operator(roots: tuple[Expr, ...], n_inputs: int, views: tuple[Shape, ...] | None, combine: str, name: str,
+              finishes: tuple[Expr | None, ...]) -> Op:
+    """views: of the inputs, then of the outputs; None where every array has the full shape. finishes: of the outputs."""
+    key = (*map(id, roots), combine, n_inputs, views, *map(id, finishes))
     found = _made.get(key)
     if found is None:
         found = _made[key] = fused_op(Expression(roots, combine=combine), n_inputs, name=name,
-                                      ins=views and views[:n_inputs], outs=views and views[n_inputs:])
+                                      ins=views and views[:n_inputs], outs=views and views[n_inputs:], finishes=finishes)
     return found

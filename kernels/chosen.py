@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .op import Expression, Gradient, Kernel, Op, Req, Shape, Spec
+from .op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec
 from .params import Param, Params
 
 
@@ -50,6 +50,9 @@ class ChosenOp(Op):
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         return self.choose(p).expression(p, dtypes)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self.choose(p).formula(p, ins, outs)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:

@@ -1,8 +1,8 @@
 """FusedOp: several operators as one kernel. Fusing is putting one graph's result where another loads it.
 
 A Body is what an operator contributes to a fused kernel: its expression, and how its arrays lie against the kernel's full
-shape. Elementwise operators, sums at the end of a run, what a sum's derivative spreads, and the last step of BatchNorm
-have one.
+shape. Elementwise operators, `where`, reductions and what their derivatives spread, softmax and LayerNorm over the last
+axis, and the last step of BatchNorm have one.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..dtype import is_half
-from .expr import LOAD, PARAM, Expr, as_expr, cast, const, load, retype, substitute, topological
+from ..dtype import float32, is_float, is_half
+from .chosen import ChosenOp
+from .expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, retype, substitute, topological
 from .layout import full_shape
-from .op import Expression, Kernel, Op, Req, Shape, Spec
+from .op import Expression, Formula, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
 from .simple_op import ReductionOp, _SpreadOp
 from .traced import TracedOp
+
+LONGEST_ROW = 16384  # elements of a row that one fused kernel holds
+_ROW_KINDS = {"add": "sum", "maximum": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Body:
     outs:     the same for the outputs; where an output has 1 and the full shape more, the root is folded by combine.
     shape:    the full shape.
     combine:  how; "" where nothing is folded.
+    rows:     whether the roots hold sums or maxima over the last axis of the full shape.
+    finish:   what becomes of a fold at its end, as an expression of load 0, where that is not the result yet.
     """
 
     roots: tuple[Expr, ...]
@@ -37,20 +43,21 @@ class Body:
     outs: tuple[Shape, ...]
     shape: Shape
     combine: str = ""
+    rows: bool = False
+    finish: Expr | None = None
 
     def folds(self, output: int) -> bool:
         """Whether this output is a fold, whose value no other part of the same kernel can read."""
-        return bool(self.combine) and self.outs[output] != self.shape
+        lacks = self.outs[output] != self.shape
+        return bool(self.combine) and lacks and not (self.rows and self.outs[output] == by_row(self.shape))
 
 
 def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | str:
     """The Body of one use of op, or why it has none: a phrase for `executor.explain()`."""
+    if isinstance(op, ChosenOp):
+        op = op.choose(p)
     if isinstance(op, ReductionOp):
-        if op.finish is not None:
-            return f"{op.name} has a last step after its fold"
-        (x,) = ins
-        e = TracedOp.expression(op, p, [x.dtype])
-        return Body(bind_scalars(e, p), (x.shape,), (op.kept(p, x.shape),), x.shape, op.combine)
+        return _reduction_body(op, p, ins[0], outs[0])
     if isinstance(op, _SpreadOp):
         full = outs[0].shape
         kept = op.forward.kept(p, full)
@@ -60,11 +67,14 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         return Body((root,), tuple(full if kind == "x" else kept for kind, _ in op.needs), (full,), full)
     if not ins or not outs:
         return f"{op.name} has no inputs"
+    formula = op.formula(p, ins, outs)
+    if formula is not None:
+        return _formula_body(op, formula)
     e = op.expression(p, [s.dtype for s in ins])
     if e is None:
         return f"{op.name} is no formula over single elements"
-    if e.kind != "elementwise":
-        return f"{op.name} folds rows in the middle of its formula"
+    if isinstance(op, FusedOp) and op.finished:
+        return f"{op.name} ends in a fold"
     if e.states or len(e.outputs) != len(outs) or op.draws(p, outs):
         return f"{op.name} keeps a state or draws random numbers"
     views = tuple(s.shape for s in ins)
@@ -77,12 +87,73 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         full = full_shape(views)
     except AssertionError:
         return f"{op.name}'s inputs do not broadcast"
+    rows = e.kind == "row"
+    if rows and full[-1:] > (LONGEST_ROW,):
+        return f"{op.name}'s rows are longer than {LONGEST_ROW}"
     if all(s == full for s in shapes):
-        return Body(bind_scalars(e, p), views, shapes, full)
+        return Body(bind_scalars(e, p), views, shapes, full, rows=rows)
     padded = tuple((1,) * (len(full) - len(s)) + s for s in shapes)
     if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
         return f"{op.name}'s outputs have another shape than its inputs"
-    return Body(bind_scalars(e, p), views, padded, full, e.combine)
+    roots = bind_scalars(e, p)
+    if e.combine == "add" and 1 < full[-1] <= LONGEST_ROW and all(is_float(s.dtype) for s in outs):
+        per_row = [k for k, s in enumerate(padded) if s == by_row(full)]  # readable, as a fold is not
+        if per_row and 0 not in full:
+            along = [bool(v) and v[-1] != 1 for v in views]
+            roots = tuple(row_total(r, along, full[-1]) if k in per_row else r for k, r in enumerate(roots))
+            rows = True
+    return Body(roots, views, padded, full, e.combine, rows)
+
+
+def varies(root: Expr, along: Sequence[bool]) -> bool:
+    """Whether root may differ along a row. along: which loads have the last axis."""
+    found: dict[int, bool] = {}
+    for x in topological([root]):
+        found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
+    return found[id(root)]
+
+
+def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -> Expr:
+    """The sum (or maximum) of root over a row of so many elements. What is the same all along is not looked at so often."""
+    if varies(root, along):
+        return reduce(kind, root)
+    return root * last if kind == "sum" else root
+
+
+def by_row(shape: Shape) -> Shape:
+    """The shape of one value a row."""
+    return (*shape[:-1], 1)
+
+
+def _reduction_body(op: ReductionOp, p: Params, x: Spec, y: Spec) -> Body | str:
+    """A fold at the end of a run; or, over the last axis alone, a value per row that the rest of the run may read."""
+    e = TracedOp.expression(op, p, [x.dtype])
+    kept = op.kept(p, x.shape)
+    if any(d.kind == "scalar" for d in op.params):
+        return f"{op.name} takes a number at run time"
+    count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
+    kind = _ROW_KINDS.get(op.combine)
+    if kind is not None and len(kept) > 1 and kept == by_row(x.shape) != x.shape and x.shape[-1] <= LONGEST_ROW \
+            and is_float(x.dtype) and x.size:
+        folded = reduce(kind, e.outputs[0])
+        root = folded if op.finish is None else as_expr(op.finish(folded, count))
+        return Body((root,), (x.shape,), (kept,), x.shape, rows=True)
+    if op.finish is not None and not is_float(y.dtype):
+        return f"{op.name} of whole numbers has a last step after its fold"
+    wide = float32 if is_half(y.dtype) else y.dtype
+    finish = None if op.finish is None else as_expr(op.finish(load(0, wide), count))
+    return Body(e.outputs, (x.shape,), (kept,), x.shape, op.combine, finish=finish)
+
+
+def _formula_body(op: Op, formula: Formula) -> Body | str:
+    full = full_shape(formula.ins)
+    rows = any(x.op == REDUCE for x in topological(formula.roots))
+    padded = tuple((1,) * (len(full) - len(s)) + s for s in formula.outs)
+    if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
+        return f"{op.name}'s outputs have another shape than its inputs"
+    if rows and (full[-1] > LONGEST_ROW or 0 in full):
+        return f"{op.name}'s rows are longer than {LONGEST_ROW}"
+    return Body(formula.roots, formula.ins, padded, full, "add" if any(s != full for s in padded) else "", rows)
 
 
 class NormaliseOp(TracedOp):
@@ -131,8 +202,11 @@ class FusedOp(TracedOp):
     broadcast = True
 
     def __init__(self, name: str, expression: Expression, n_inputs: int, output_names: Sequence[str],
-                 ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None):
+                 ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None,
+                 finishes: Sequence[Expr | None] = ()):
         super().__init__()
+        self.finishes = tuple(finishes)
+        self.finished = any(f is not None for f in self.finishes)
         self.name, self.roots = name, expression.outputs
         self.combine = expression.combine
         self.input_names = tuple(f"x{i}" for i in range(n_inputs))
@@ -157,7 +231,8 @@ class FusedOp(TracedOp):
         if self.ins is None or self.outs is None:
             return super().kernel(p, ins, outs, reqs, target, train)
         seen = [Spec(v, s.dtype) for v, s in zip(self.ins, ins)], [Spec(v, s.dtype) for v, s in zip(self.outs, outs)]
-        inner = super().kernel(p, *seen, reqs, target, train)
+        inner = self._with_finishes(p, *seen, reqs, target, train) if self.finished else \
+            super().kernel(p, *seen, reqs, target, train)
         turned_in = [(i, v) for i, (v, s) in enumerate(zip(self.ins, ins)) if v != s.shape]
         turned_out = [(o, v) for o, (v, s) in enumerate(zip(self.outs, outs)) if v != s.shape and reqs[o] != Req.NULL]
         if target == "gpu" or (not turned_in and not turned_out):  # a GPU kernel sees addresses alone
@@ -173,17 +248,46 @@ class FusedOp(TracedOp):
 
         return kernel
 
+    def _with_finishes(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        """The kernel, whose folds that have a last step go to scratch, and then through it."""
+        held = {o: Spec(outs[o].shape, load(0, outs[o].dtype).dtype or outs[o].dtype)
+                for o, f in enumerate(self.finishes) if f is not None and reqs[o] != Req.NULL}
+        inner = super().kernel(p, ins, [held.get(o, s) for o, s in enumerate(outs)],
+                               [Req.WRITE if o in held else r for o, r in enumerate(reqs)], target, train)
+        ends = {o: compiled(_finish(f), Params({}), (held[o],), (outs[o],), (reqs[o],), target, train)
+                for o, f in enumerate(self.finishes) if f is not None and o in held}
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
+            scratch = {o: run.space(s.shape, s.dtype) for o, s in held.items()}
+            inner(run, inputs, [scratch.get(o, a) for o, a in enumerate(outputs)], **more)
+            for o, end in ends.items():
+                end(run, [scratch[o]], [outputs[o]])
+
+        return kernel
+
+
+_ends: dict[int, FusedOp] = {}  # by the id of the expression, which the operator keeps
+
+
+def _finish(root: Expr) -> FusedOp:
+    if id(root) not in _ends:
+        _ends[id(root)] = fused_op(Expression((root,)), 1, name="finish")
+    return _ends[id(root)]
+
 
 def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None = None, *, name: str = "fused",
-             ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None) -> FusedOp:
+             ins: Sequence[Shape] | None = None, outs: Sequence[Shape] | None = None,
+             finishes: Sequence[Expr | None] = ()) -> FusedOp:
     """An operator that computes expression in one kernel.
 
     expression:  its load i reads input i; no run-time scalars (see bind_scalars).
     names:       names of the outputs.
     ins, outs:   the shapes under which the arrays broadcast and fold, where they are not their own.
+    finishes:    for outputs that are folds, what becomes of them at the end; None: nothing.
     """
     names = names or [f"output{i}" for i in range(len(expression.outputs))]
-    return FusedOp(name, expression, n_inputs, names, ins, outs)
+    return FusedOp(name, expression, n_inputs, names, ins, outs, finishes)
 
 
 def bind_scalars(expression: Expression, p: Params) -> tuple[Expr, ...]:

@@ -315,6 +315,9 @@ class _Printer:
             value = kept.get(id(root), names[id(root)])
             if self.folded[t]:
                 axes = self.layout.folded(n_in + t)
+                if by_row[id(root)] and axes[-1] == len(self.layout.dims) - 1 and len(axes) > 1:  # one value for all of a row
+                    operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
+                    value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
                 folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({self._spread(root, value, varies)}, axis={axes}, "
                               f"keepdims=True{self._wide(root)})")
             elif self.reqs[self.targets[t]] == Req.ADD:

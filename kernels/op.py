@@ -73,6 +73,20 @@ class Expression:
     scalars: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """What one use of an operator computes as a part of a larger kernel, where `expression` alone does not say it.
+
+    roots:      one per output, as expressions of the inputs' loads; sums and maxima in them go over the last axis.
+    ins, outs:  the shape under which each array broadcasts to the full shape. An output with 1 for the last axis alone has
+                one value a row; one that lacks other axes is summed over them.
+    """
+
+    roots: tuple[Expr, ...]
+    ins: tuple[Shape, ...]
+    outs: tuple[Shape, ...]
+
+
 @dataclass(frozen=True)
 class Gradient:
     """How to differentiate one use of an op: run `op` on `needs`, in order; its outputs are the derivatives of `gives`.
@@ -160,6 +174,10 @@ class Op:
     # ---- code ---------------------------------------------------------------------------------------------------
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         """The traced body for inputs of these dtypes, for fusion; None for operators that cannot be fused."""
+        return None
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """This use as a part of a fused kernel, for operators whose arrays do not simply broadcast, or that sum rows."""
         return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..dtype import is_half
 from ..errors import OperatorError, ShapeError
-from .op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from .op import Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
 from .params import REQUIRED, Param, Params
 from .philox import uniform
 
@@ -275,6 +275,14 @@ class OperatorProperty:
 
         return kernel
 
+    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """The layer as a part of a fused kernel, if it can be one."""
+        return None
+
+    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """The same for its derivative; ins and outs as in backward_kernel."""
+        return None
+
     #: Whether backward reads or changes the auxiliary states.
     backward_needs_aux: ClassVar[bool] = True
 
@@ -415,6 +423,9 @@ class PropertyOp(Op):
                train: bool = False) -> Kernel:
         return self.property(p).forward_kernel(ins, outs, reqs, target, train)
 
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self.property(p).formula(ins, outs)
+
 
 class BackwardOp(Op):
     """The derivative of a PropertyOp, with the same parameters. Only graphs and tapes contain it."""
@@ -490,6 +501,9 @@ class BackwardOp(Op):
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
         return self._prop(p).backward_kernel(ins, outs, reqs, target, train)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self._prop(p).backward_formula(ins, outs)
 
 
 def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:

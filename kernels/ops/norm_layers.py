@@ -6,12 +6,13 @@ Each is a body over a view of the data; backward works the statistics out again 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ...errors import ParameterError, ShapeError
+from ..expr import load
 from ..lang import row_sum, sqrt
-from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ..op import Formula, Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import OperatorProperty, Shapes, register_operator
 from ..row_kernel import row_kernel
 from .shape import check_axis
@@ -64,21 +65,31 @@ class Normalized(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
         full, kept, row = self.view(ins[0].shape)
-        count, eps, statistics = _count(full, kept), self.epsilon, self.output_mean_var
+        return row_kernel(self.body(_count(full, kept)), [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs,
+                          reqs, target, self.name)
+
+    def body(self, count: int) -> Callable[..., Any]:
+        """The formula, count elements having one mean."""
+        eps, statistics = self.epsilon, self.output_mean_var
 
         def body(x: Any, gamma: Any, beta: Any) -> Any:
             mean = row_sum(x) / count
             d = x - mean
             std = sqrt(row_sum(d * d) / count + eps)
             y = d / std * gamma + beta
-            return (y, mean, std) if statistics else y
+            return (y, mean, std) if statistics else (y,)
 
-        return row_kernel(body, [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs, reqs, target, self.name)
+        return body
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
         full, kept, row = self.view(ins[1].shape)
-        count, eps = _count(full, kept), self.epsilon
+        return row_kernel(self.backward_body(_count(full, kept)), [full, full, row], [full, row, row], kept, ins, outs, reqs,
+                          target, f"{self.name}_backward")
+
+    def backward_body(self, count: int) -> Callable[..., Any]:
+        """The formula of the three derivatives."""
+        eps = self.epsilon
 
         def body(dy: Any, x: Any, gamma: Any) -> Any:
             d = x - row_sum(x) / count
@@ -87,7 +98,7 @@ class Normalized(OperatorProperty):
             dx = (g - row_sum(g) / count - unit * (row_sum(g * unit) / count)) / std
             return dx, dy * unit, dy
 
-        return row_kernel(body, [full, full, row], [full, row, row], kept, ins, outs, reqs, target, f"{self.name}_backward")
+        return body
 
 
 def _count(full: Shape, kept: Shape) -> int:
@@ -121,6 +132,22 @@ class LayerNorm(Normalized):
         if inner == 1:
             return (outer, n), (outer, 1), (n,)
         return (outer, n, inner), (outer, 1, inner), (n, 1)
+
+    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        full = ins[0].shape
+        if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
+            return None
+        roots = self.body(full[-1])(*(load(i, s.dtype) for i, s in enumerate(ins)))
+        statistics = (*full[:-1], 1)
+        return Formula(roots, (full, full[-1:], full[-1:]), (full, statistics, statistics)[:len(outs)])
+
+    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        full = ins[1].shape
+        if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
+            return None
+        roots = self.backward_body(full[-1])(*(load(i, s.dtype) for i, s in enumerate(ins)))
+        parameter = (*[1] * (len(full) - 1), full[-1])
+        return Formula(roots, (full, full, full[-1:]), (full, parameter, parameter))
 
 
 @register_operator("GroupNorm")

@@ -10,7 +10,9 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ...errors import ParameterError, ShapeError
-from ..op import Kernel, Req, Shape, Spec
+from ..expr import load
+from ..lang import exp, log, row_max, row_sum
+from ..op import Formula, Kernel, Req, Shape, Spec
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from .shape import check_axis
 
@@ -21,6 +23,11 @@ _CACHE = 1 << 19  # bytes at a time
 def rows_along(shape: Shape, axis: int) -> Rows:
     """An array of this shape as [outer, n, inner], n being its axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+
+
+def goes_last(rows: Rows, shape: Shape) -> bool:
+    """Whether the row is the last axis of the shape."""
+    return rows[2] == 1 and rows[1] == shape[-1]
 
 
 def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None,
@@ -90,6 +97,24 @@ class SoftmaxLike(OperatorProperty):
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
         return [(out_grad[0], in_grad[0])] if self.options()[2] is None else []
+
+    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        scale, lengths, _ = self.options()
+        if lengths or outs[0].dtype != ins[0].dtype or not goes_last(self.axis_of(ins[0].shape), ins[0].shape):
+            return None
+        x = load(0, ins[0].dtype)
+        z = x * scale if scale != 1.0 else x
+        z = z - row_max(z)
+        root = z - log(row_sum(exp(z))) if self.log else exp(z) / row_sum(exp(z))
+        return Formula((root,), (ins[0].shape,), (outs[0].shape,))
+
+    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        scale, lengths, _ = self.options()
+        if lengths or outs[0].dtype != ins[0].dtype or not goes_last(self.backward_axis_of(outs[0].shape), outs[0].shape):
+            return None
+        dy, y = load(0, ins[0].dtype), load(1, ins[1].dtype)
+        root = dy - exp(y) * row_sum(dy) if self.log else y * (dy - row_sum(dy * y))
+        return Formula((root * scale if scale != 1.0 else root,), (outs[0].shape,) * 2, (outs[0].shape,))
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:

@@ -11,7 +11,7 @@ from ...errors import ShapeError
 from ..expr import Expr
 from ..lang import where
 from ..numpy_printer import numpy_kernel
-from ..op import Expression, Gradient, Kernel, Req, Shape, Spec, register
+from ..op import Expression, Formula, Gradient, Kernel, Req, Shape, Spec, register
 from ..params import Params
 from ..simple_op import Array, SimpleOp
 from ..traced import TracedOp
@@ -69,6 +69,11 @@ class WhereOp(SimpleOp):
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 0, self.name)
 
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        e = TracedOp.expression(self, p, [s.dtype for s in ins])
+        condition = row_view(ins[0].shape, len(outs[0].shape))
+        return Formula(e.outputs, (condition, ins[1].shape, ins[2].shape), (outs[0].shape,))
+
     def make_gradient(self, p: Params) -> Gradient | None:
         return Gradient(_BACKWARD, (("dy", 0), ("x", 0)), (1, 2))
 
@@ -101,6 +106,12 @@ class _WhereBackward(TracedOp):
                train: bool = False) -> Kernel:
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 1, self.name)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        if any(s.shape != ins[0].shape for s in outs):
+            return None  # x or y was broadcast
+        e = TracedOp.expression(self, p, [s.dtype for s in ins])
+        return Formula(e.outputs, (ins[0].shape, row_view(ins[1].shape, len(ins[0].shape))), tuple(s.shape for s in outs))
 
     def make_gradient(self, p: Params) -> Gradient | None:
         return Gradient(WHERE, (("x", 1), ("dy", 0), ("dy", 1)), (0,))

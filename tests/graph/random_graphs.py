@@ -17,33 +17,54 @@ ELEMENTWISE = {
     "gate": lambda x, y: sym.Activation(x, act_type="sigmoid") * y,
 }  # fmt: skip
 
+#: Bodies that sum rows or choose between arrays, each in the middle of elementwise work.
+ROWS = {
+    "softmax": lambda x, y: sym.softmax(x * 2 + y), "log_softmax": lambda x, y: sym.log_softmax(x - y),
+    "mean": lambda x, y: sym.broadcast_sub(x, sym.mean(y * y, axis=1, keepdims=True)),
+    "largest": lambda x, y: sym.broadcast_add(x, sym.max(sym.tanh(y), axis=-1, keepdims=True)),
+    "length": lambda x, y: sym.broadcast_mul(x, sym.norm(y + 2, axis=1, keepdims=True)),
+    "column": lambda x, y: sym.broadcast_mul(x, sym.mean(sym.tanh(y), axis=0, keepdims=True)),
+    "choice": lambda x, y: sym.where(x > y, x * y, sym.tanh(y)),
+}  # fmt: skip
+
+
+GROUPS = ("one", "two", None)  # ctx_group of a node
+
 
 @st.composite
-def networks(draw, most=14):
-    """(symbol, {argument: shape}): elementwise runs with fan-out, products, broadcasts, sums, norms, splits, several outputs."""
+def networks(draw, most=14, groups=False):
+    """(symbol, {argument: shape}): elementwise runs with fan-out, products, broadcasts, sums, norms, splits, several outputs.
+
+    groups: put nodes into ctx_groups "one" and "two", or into none.
+    """
     rows, cols = draw(st.integers(1, 4)), draw(st.integers(1, 5)) * 2
     with g.NameManager():
         pool = [sym.Variable("a", shape=(rows, cols)), sym.Variable("b", shape=(rows, cols))]
         shapes = {"a": (rows, cols), "b": (rows, cols)}
         for k in range(draw(st.integers(1, most))):
             x, y = draw(st.sampled_from(pool)), draw(st.sampled_from(pool))
-            kind = draw(st.sampled_from([*ELEMENTWISE, "dense", "broadcast", "split", "sum", "norm"]))
-            if kind == "dense":
-                pool.append(sym.FullyConnected(x, num_hidden=cols, name=f"fc{k}"))
-                shapes[f"fc{k}_weight"], shapes[f"fc{k}_bias"] = (cols, cols), (cols,)
-            elif kind == "broadcast":
-                pool.append(sym.broadcast_add(x, sym.Variable(f"v{k}", shape=(1, cols)), name=f"bc{k}"))
-                shapes[f"v{k}"] = (1, cols)
-            elif kind == "split":
-                parts = sym.SliceChannel(x, num_outputs=2, axis=1, name=f"split{k}")
-                pool.append(sym.Concat(parts[draw(st.integers(0, 1))], parts[1], dim=1, name=f"cat{k}"))
-            elif kind == "sum":
-                pool.append(sym.broadcast_mul(x, sym.sum(sym.tanh(y), axis=1, keepdims=True), name=f"scaled{k}"))
-            elif kind == "norm":
-                pool.append(sym.Activation(sym.BatchNorm(x, fix_gamma=False, eps=0.1, name=f"bn{k}"), act_type="relu"))
-                shapes[f"bn{k}_gamma"] = shapes[f"bn{k}_beta"] = (cols,)
-            else:
-                pool.append(ELEMENTWISE[kind](x, y))
+            kind = draw(st.sampled_from([*ELEMENTWISE, *ROWS, "dense", "broadcast", "split", "sum", "norm", "layer norm"]))
+            group = draw(st.sampled_from(GROUPS)) if groups else None
+            with g.AttrScope(**({} if group is None else {"ctx_group": group})):
+                if kind == "dense":
+                    pool.append(sym.FullyConnected(x, num_hidden=cols, name=f"fc{k}"))
+                    shapes[f"fc{k}_weight"], shapes[f"fc{k}_bias"] = (cols, cols), (cols,)
+                elif kind == "broadcast":
+                    pool.append(sym.broadcast_add(x, sym.Variable(f"v{k}", shape=(1, cols)), name=f"bc{k}"))
+                    shapes[f"v{k}"] = (1, cols)
+                elif kind == "split":
+                    parts = sym.SliceChannel(x, num_outputs=2, axis=1, name=f"split{k}")
+                    pool.append(sym.Concat(parts[draw(st.integers(0, 1))], parts[1], dim=1, name=f"cat{k}"))
+                elif kind == "sum":
+                    pool.append(sym.broadcast_mul(x, sym.sum(sym.tanh(y), axis=1, keepdims=True), name=f"scaled{k}"))
+                elif kind == "norm":
+                    pool.append(sym.Activation(sym.BatchNorm(x, fix_gamma=False, eps=0.1, name=f"bn{k}"), act_type="relu"))
+                    shapes[f"bn{k}_gamma"] = shapes[f"bn{k}_beta"] = (cols,)
+                elif kind == "layer norm":
+                    pool.append(sym.LayerNorm(x, eps=0.1, name=f"ln{k}") * y)
+                    shapes[f"ln{k}_gamma"] = shapes[f"ln{k}_beta"] = (cols,)
+                else:
+                    pool.append({**ELEMENTWISE, **ROWS}[kind](x, y))
         heads = draw(st.lists(st.sampled_from(pool[2:]), min_size=1, max_size=3))
         symbol = g.Group(heads)
     used = symbol.list_arguments()
@@ -64,6 +85,15 @@ def program(symbol, grad_req, **shapes):
     return add_gradients(forward, grad_req)
 
 
+def _softmax(x):
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def _layer_norm(p, x, gamma, beta):
+    return (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + p.eps) * gamma + beta
+
+
 def _normalised(x, gamma, beta, *_):
     return (x - x.mean(0)) / np.sqrt(x.var(0) + 0.1) * gamma + beta
 
@@ -75,7 +105,11 @@ ORACLE = {
     else np.maximum(x, 0), "FullyConnected": lambda p, x, w, b: x @ w.T + b, "broadcast_add": lambda p, x, y: x + y,
     "broadcast_mul": lambda p, x, y: x * y, "sum": lambda p, x: x.sum(1, keepdims=True),
     "SliceChannel": lambda p, x: np.split(x, 2, axis=1), "Concat": lambda p, x, y: np.concatenate([x, y], 1),
-    "BatchNorm": lambda p, *a: [_normalised(*a), None, None],
+    "BatchNorm": lambda p, *a: [_normalised(*a), None, None], "_plus_scalar": lambda p, x: x + p.scalar,
+    "softmax": lambda p, x: _softmax(x), "log_softmax": lambda p, x: np.log(_softmax(x)), "LayerNorm": _layer_norm,
+    "mean": lambda p, x: x.mean(p.axis, keepdims=True), "max": lambda p, x: x.max(p.axis, keepdims=True),
+    "norm": lambda p, x: np.sqrt((x * x).sum(p.axis, keepdims=True)), "where": lambda p, c, x, y: np.where(c != 0, x, y),
+    "_greater": lambda p, x, y: (x > y) * 1.0, "broadcast_sub": lambda p, x, y: x - y,
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ def test_reasons():
     a, b = sym.Variable("a"), sym.Variable("b")
     first = lambda y, **s: next(iter(bound(y, **s))).apart
     assert first(sym.dot(sym.tanh(a), b, name="d"), a=(2, 2), b=(2, 2)) == "apart from d: dot is no formula over single elements"
-    assert "the fold must end before it can be read" in first(sym.broadcast_mul(a, sym.sum(a, axis=1, keepdims=True)), a=(2, 3))
+    assert "the fold must end before it can be read" in first(sym.broadcast_mul(a, sym.sum(a, axis=0, keepdims=True)), a=(2, 3))
     assert "shapes (1, 3) and (2, 3) differ" in first(sym.broadcast_add(sym.tanh(b), a), a=(2, 3), b=(1, 3))
     y = sym.Activation(sym.BatchNorm(a), act_type="relu")
     assert "the statistics must be complete before they are used" in first(y, a=(2, 3))

@@ -8,6 +8,7 @@ from random_graphs import networks, numpy_outputs, program, values
 from tritium.graph import namespace as sym
 from tritium.graph import options
 from tritium.graph.fuse import fuse, fused_operators
+from tritium.kernels.fused import LONGEST_ROW
 
 
 def names(p):
@@ -127,8 +128,58 @@ def test_sums_end_a_run_and_what_they_spread_begins_one(ctx, rng):
 
 def test_a_fold_is_not_read_in_its_own_kernel():
     a = sym.Variable("a")
-    f = fuse(program(sym.broadcast_mul(a, sym.sum(sym.exp(a), axis=1, keepdims=True)), {}, a=(3, 4)))
+    f = fuse(program(sym.broadcast_mul(a, sym.sum(sym.exp(a), axis=0, keepdims=True)), {}, a=(3, 4)))
     assert names(f) == ["fused(exp+sum)", "broadcast_mul"]
+
+
+ROWS = {
+    "softmax": lambda a, b: sym.softmax(a * 2 + b) * b,
+    "log_softmax": lambda a, b: sym.sum(sym.log_softmax(a + b, temperature=2.0) * b, axis=1),
+    "layer norm": lambda a, b: sym.relu(sym.LayerNorm(a + b, sym.Variable("gamma"), sym.Variable("beta"))) * b,
+    "mean": lambda a, b: sym.broadcast_sub(a * b, sym.mean(a * b, axis=-1, keepdims=True)),
+    "norm": lambda a, b: sym.broadcast_div(a * b, sym.norm(a * b, axis=1, keepdims=True)),
+    "max": lambda a, b: sym.broadcast_sub(a * b, sym.max(a * b, axis=1, keepdims=True)),
+    "the same all along a row": lambda a, b: sym.sum(sym.log_softmax(a * b), axis=1),
+    "and summed": lambda a, b: sym.sum(sym.broadcast_mul(sym.ones_like(a), sym.mean(a * b, axis=1, keepdims=True))),
+    "where": lambda a, b: sym.where(a > b, a * 2, b * a) + a,
+    "mean of all": lambda a, b: sym.mean(sym.square(a - b)),
+    "norm of columns": lambda a, b: sym.norm(a * b, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_fuse_whole_forward_and_backward(name, ctx, rng):
+    """One kernel each way, and what it gives is what single operators give."""
+    y = ROWS[name](sym.Variable("a"), sym.Variable("b"))
+    shapes = {n: s for n, s in {"a": (5, 7), "b": (5, 7), "gamma": (7,), "beta": (7,)}.items() if n in y.list_arguments()}
+    f = fuse(program(y, dict.fromkeys(shapes, "write"), **shapes))
+    assert (f.n_forward, len(f.steps)) == (1, 2), names(f)
+    args = {n: rng.normal(size=s).astype("float32") for n, s in shapes.items()}
+    for got, want in zip(run(y, args, ctx), run(y, args, ctx, fuse=False)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_in_half_precision(name, rng):
+    y = ROWS[name](sym.Variable("a"), sym.Variable("b"))
+    shapes = {n: s for n, s in {"a": (4, 6), "b": (4, 6), "gamma": (6,), "beta": (6,)}.items() if n in y.list_arguments()}
+    args = {n: rng.normal(size=s).astype("float16") for n, s in shapes.items()}
+    for got, want in zip(run(y, args), run(y, args, fuse=False)):
+        np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
+
+
+def test_a_row_too_long_for_one_kernel_stays_apart():
+    f = fuse(program(sym.softmax(sym.tanh(sym.Variable("a"))), {}, a=(1, LONGEST_ROW + 1)))
+    assert names(f) == ["tanh", "softmax"]
+
+
+def test_a_value_read_in_another_shape_is_not_read_inside():
+    """(3,) per row is not (3,) per column."""
+    a = sym.Variable("a")
+    y = sym.broadcast_mul(a, sym.sum(a * a, axis=1))
+    args = {"a": np.arange(9, dtype="float32").reshape(3, 3)}
+    for got, want in zip(run(y, args), run(y, args, fuse=False)):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_views_keep_their_shape_where_sizes_agree():
