@@ -38,13 +38,13 @@ OWN = {
     "kernels/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
     "kernels/test_linalg.py": ("shapes", _MATRICES),
     "kernels/test_rnn.py": ("values", ["RNN"]),
-    "kernels/test_roi.py": ("values shapes", ["_points"]),
 }
 #: (operator, respect) -> why it does not apply.
 REASONS = {
     **{("Custom", r): "what users register: tests/test_user_operators.py" for r in RESPECTS},
     **{(n, r): "runs a graph of other operators: tests/ndarray/test_control_flow.py, tests/graph/test_loops.py"
        for n in ("_foreach", "_while_loop", "_cond") for r in RESPECTS},
+    **{("_points", r): "a part of others, proved by them: tests/kernels/test_roi.py" for r in ("values", "shapes")},
     **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in _MATRICES},
     **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in _MATRICES},
     **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/test_linalg.py" for n in _MATRICES},
