@@ -249,7 +249,7 @@ class BaseModule:
 
     def _warn_of_nan(self, eval_metric: Any, epoch: int) -> bool:
         """Warn if the metric saw a NaN. It counts while training goes on, so the batch it names may lie some back."""
-        if not getattr(eval_metric, "saw_nan", False):
+        if not getattr(eval_metric, "saw_nan", False) or eval_metric.nan_update < 0:  # being counted on another thread
             return False
         batch = eval_metric.nan_update // max(1, len(getattr(self, "_context", ())))
         warnings.warn(f"fit: the loss became NaN: epoch {epoch}, batch {batch}: an output that the metric "
