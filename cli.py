@@ -16,6 +16,7 @@ from rich.table import Table
 
 from . import engine
 from .cli_doctor import doctor
+from .cli_launch import launch
 from .cli_inspect import inspect
 from .cli_tune import tune
 from .context import Context
@@ -50,6 +51,7 @@ def main() -> None:
 
 main.add_command(tune)
 main.add_command(doctor)
+main.add_command(launch)
 main.add_command(inspect)
 
 

@@ -53,6 +53,18 @@ class GraphError(MXNetError, ValueError):
     """A symbol or graph that is not well formed."""
 
 
+class KVStoreError(MXNetError):
+    """A store over several processes that cannot be reached, or refuses what it was asked."""
+
+
+class DeadWorkerError(KVStoreError):
+    """A round that cannot be completed, because workers it needs have died or left. Says which, and of which key and round."""
+
+
+class FrameError(MXNetError, ValueError):
+    """Bytes from a network that are no frame of a store's: damaged, of another format, or beyond a bound."""
+
+
 def describe(array: Any) -> str:
     """`float32[64,784]@gpu(0)`: how every message names an array. Never its contents.
 

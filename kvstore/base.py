@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,14 +20,27 @@ class MakesUpdater(Protocol):
     def create_updater(self) -> Any: ...
 
 
+#: Stores that were registered under the names of their classes, in lower case.
+REGISTERED: dict[str, type[KVStore]] = {}
+
+
 class KVStore:
     """Base of key-value stores. Keys are all ints or all strings; a key's shape and dtype are fixed by `init`.
 
     Operations on one key run in program order; operations on different keys may overlap, higher `priority` first.
     """
 
-    def __init__(self, kind: str):
-        self._kind = kind
+    def __init__(self, kind: str = ""):
+        self._kind = kind or type(self).__name__.lower()
+
+    @staticmethod
+    def register(klass: type[KVStore]) -> type[KVStore]:
+        """Make a store of one's own known to `kv.create` by its class's name, in any case."""
+        name = klass.__name__.lower()
+        if name in REGISTERED and REGISTERED[name] is not klass:
+            warnings.warn(f"KVStoreBase.register: {name!r} replaces {REGISTERED[name].__module__}.{klass.__name__}", stacklevel=2)
+        REGISTERED[name] = klass
+        return klass
 
     @property
     def type(self) -> str:
@@ -87,8 +101,15 @@ class KVStore:
         """Wait until every worker is here and this store's own operations are done."""
         raise NotImplementedError
 
+    def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
+        """How many processes of the job are dead: none, in a store of one process."""
+        return 0
+
     def _barrier(self) -> None:  # MXNet's name for it
         self.barrier()
+
+
+KVStoreBase = KVStore  # MXNet's name for what one's own stores derive from
 
 
 def pairs(what: str, key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:

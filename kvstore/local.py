@@ -59,7 +59,7 @@ class LocalKVStore(KVStore):
         todo = pairs(what, key, value)
         for k, arrays in todo:  # all is checked before anything is queued
             for a in arrays:
-                _fits(what, k, self._stored(what, k), a)
+                fits(what, k, self._stored(what, k), a)
         for k, arrays in todo:
             stored = self._values[k]
             if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
@@ -84,7 +84,7 @@ class LocalKVStore(KVStore):
         todo = pairs(what, key, out)
         for k, arrays in todo:
             for a in arrays:
-                _fits(what, k, self._stored(what, k), a)
+                fits(what, k, self._stored(what, k), a)
         copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority)
 
     def barrier(self) -> None:
@@ -137,7 +137,8 @@ class LocalKVStore(KVStore):
         return hook
 
 
-def _fits(what: str, key: Key, stored: NDArray, given: NDArray) -> None:
+def fits(what: str, key: Key, stored: NDArray, given: NDArray) -> None:
+    """Raise ShapeError unless given has the shape and dtype of what is stored."""
     if tuple(stored.shape) != tuple(given.shape) or np.dtype(stored.dtype) != np.dtype(given.dtype):
         raise ShapeError(f"{what}: key {key!r} holds {describe(stored)}, this is {describe(given)}. "
                          f"A key keeps the shape and dtype it was made with.")

@@ -23,7 +23,7 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
         else:
             store_host(dst, host(src))
 
-    _push("kvstore.copy", run, [src], [dst], priority)
+    queue("kvstore.copy", run, [src], [dst], priority)
 
 
 def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
@@ -37,7 +37,7 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
             dst += a.as_in_context(dst.context)
         return
 
-    _push("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority)
+    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority)
 
 
 def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0) -> None:
@@ -55,7 +55,7 @@ def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0) -> Non
             for src, dst in group:
                 store_host(dst, host(src))
 
-        _push("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority)
+        queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority)
 
 
 def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> list[NDArray]:
@@ -76,11 +76,7 @@ def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int 
         else:
             todo.append((arrays, total))
     if todo:
-        def run(_: Any) -> None:
-            for arrays, total in todo:
-                _add(arrays, total)
-
-        _push("kvstore.add_up", run, [a for arrays, _ in todo for a in arrays], [t for _, t in todo], priority)
+        add_up_each(todo, priority)
     return found
 
 
@@ -92,7 +88,28 @@ def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
             np.add(out, host(a), out=out)
 
 
-def _push(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int) -> None:
-    mutable = list(dict.fromkeys(a._chunk.var for a in writes))
-    const = [v for v in dict.fromkeys(a._chunk.var for a in reads) if v not in mutable]
+def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> None:
+    """total = the sum of its list of arrays, for every (arrays, total) on the host: one engine function."""
+    def run(_: Any) -> None:
+        for arrays, total in sums:
+            _add(arrays, total)
+
+    queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority)
+
+
+def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int) -> None:
+    """Push run(run_context), which reads and writes these arrays."""
+    const, mutable = _vars(reads, writes)
     engine.current().push_sync(run, writes[0].context, const, mutable, priority=priority, name=name)
+
+
+def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, *,
+                const: Sequence[Any] = (), mutable: Sequence[Any] = ()) -> None:
+    """Push run(run_context, on_complete), which hands work on that reads and writes these arrays, and these variables."""
+    read, written = _vars(reads, writes)
+    engine.current().push_async(run, writes[0].context, [*read, *const], [*written, *mutable], priority=priority, name=name)
+
+
+def _vars(reads: Sequence[NDArray], writes: Sequence[NDArray]) -> tuple[list[Any], list[Any]]:
+    mutable = list(dict.fromkeys(a._chunk.var for a in writes))
+    return [v for v in dict.fromkeys(a._chunk.var for a in reads) if v not in mutable], mutable

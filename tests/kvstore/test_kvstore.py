@@ -1,5 +1,8 @@
 """kv.create: names, and the errors for those it does not know."""
 
+import subprocess
+import sys
+
 import pytest
 import tritium as mx
 from tritium.errors import MXNetError, ParameterError
@@ -10,10 +13,27 @@ def test_names(name, kind):
     assert mx.kv.create(name).type == kind
 
 
-@pytest.mark.parametrize("name", ["dist_sync", "dist_async", "dist_device_sync", "dist"])
-def test_stores_across_machines_are_not_built(name):
-    with pytest.raises(MXNetError, match=rf'kv.create: \'{name}\' .* "tritium\[dist\]" and is not built yet'):
-        mx.kv.create(name)
+def test_without_pyzmq_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    for name in [m for m in sys.modules if m.startswith("tritium.kvstore.")]:
+        if name.rpartition(".")[2] in ("dist", "client", "link", "sockets"):
+            monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MXNetError, match=r"kv.create: 'dist_sync' .* pyzmq is not installed. pip install \"tritium\[dist\]\""):
+        mx.kv.create("dist_sync")
+
+
+def test_importing_tritium_imports_neither_ray_nor_zmq():
+    code = "import sys, tritium; tritium.kv.create('local'); print([m for m in ('ray', 'zmq') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stdout == "[]\n"
+
+
+def test_a_registered_store_goes_by_its_class_name():
+    @mx.kv.KVStoreBase.register
+    class MyOwnStore(mx.kv.KVStoreBase):
+        pass
+
+    assert isinstance(mx.kv.create("MyOwnStore"), MyOwnStore)
+    assert mx.kv.create("myownstore").type == "myownstore"
 
 
 def test_unknown_names():

@@ -1,0 +1,422 @@
+"""DistKVStore: a store shared by several processes. Arrays are summed here first; then rounds are made on the servers.
+
+Each key's value has a copy in this process, `_values[key]`, whose engine variable orders everything about the key. push is two
+engine functions: one adds the devices' arrays up into memory of its own; the other hands that to the client and ends when the
+servers have made the round, having written the new value into the copy. No engine thread waits for the network. pull copies from
+the copy, which is asked for anew where it may be out of date: before the first push, and always with dist_async.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..context import cpu
+from ..engine import Var, storage
+from ..errors import FileError, KVStoreError, ParameterError
+from ..ndarray import NDArray, empty, zeros
+from ..ndarray.chunk import Chunk, layout
+from ..ndarray.core import wrap
+from . import remote
+from .base import Key, Updater, pairs
+from .client import Client
+from .compression import TwoBit, read_parameters
+from .frame import CHUNK, CODES, TWO_BITS, Op, Record
+from .job import Job
+from .link import Fetch, Send, Work
+from .local import LocalKVStore, fits
+from .placement import tag
+from .shared import SMALLEST, Slot
+from .work import add_up, add_up_each, copy, queue, queue_async
+
+_SMALL = 256 << 10  # bytes: contributions below it travel together
+
+
+class _Key:
+    """What this worker knows of a key: its number, where its parts are, and its last round.
+
+    fresh:   the copy is what the servers have, or will be once what is queued is done.
+    pushed:  variable of the pushes: where one failed, what asks for the value is skipped, and carries the error on.
+    """
+
+    __slots__ = ("fresh", "id", "parts", "pushed", "residual", "round", "slot")
+
+    def __init__(self, slot: Slot | None):
+        self.slot, self.pushed = slot, Var()
+        self.id, self.parts, self.round = -1, [], 0
+        self.fresh = False
+        self.residual: NDArray | None = None
+
+
+class _Countdown:
+    """Calls done when all of several parts have ended, with the first error."""
+
+    def __init__(self, count: int, done: Any):
+        self.count, self.done, self.error = count, done, None
+
+    def __call__(self, error: BaseException | None = None) -> None:
+        self.count -= 1
+        self.error = self.error or error
+        if not self.count:
+            self.done(self.error) if self.error is not None else self.done()
+
+
+class DistKVStore(LocalKVStore):
+    """dist_sync, dist_async, dist_device_sync.
+
+    job:  the path of the job's key file; None starts a job of one worker and one server, which ends with this store.
+    """
+
+    def __init__(self, kind: str = "dist_sync", job: str | os.PathLike | None = None, *, rank: int | None = None,
+                 timeout: float | None = None):
+        super().__init__(kind)
+        self._on_device = "device" in kind
+        self._sync = "async" not in kind
+        self._own_job = Job() if job is None else None
+        file = self._own_job.file if self._own_job is not None else Path(os.fspath(job))  # type: ignore[arg-type]
+        try:
+            self._client = Client(file, "sync" if self._sync else "async", rank=rank, timeout=timeout)
+        except BaseException:
+            if self._own_job is not None:
+                self._own_job.close()
+            raise
+        self._keys: dict[Key, _Key] = {}
+        self._compression: TwoBit | None = None
+        self._big = int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", "1000000"))
+        self._optimizer_set = False
+        _open_stores.add(self)
+
+    # ---- who is here ----------------------------------------------------------------------------------------------------
+    @property
+    def rank(self) -> int:
+        return self._client.rank
+
+    @property
+    def num_workers(self) -> int:
+        return self._client.num_workers
+
+    def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
+        """How many processes are dead. node_id adds up groups: 1 the coordinator, 2 servers, 4 workers."""
+        dead = 0
+        if node_id & 4:
+            dead += sum(why == "died" for why in self._client.gone.values())
+        if node_id & 2:
+            dead += sum(not link.ready for link in self._client.links)
+        return dead
+
+    num_dead_node = property(lambda self: self.get_num_dead_node(7))
+
+    def close(self) -> None:
+        """Leave the job. Nothing waits for the others; a worker that still needs this one is told that it has left."""
+        _open_stores.discard(self)
+        self._client.close()
+        if self._own_job is not None:
+            self._own_job.close()
+
+    # ---- keys -----------------------------------------------------------------------------------------------------------
+    def init(self, key: Key | Sequence[Key], value: Any) -> None:
+        """Make keys; returns when every worker has called it. Rank 0's values win."""
+        what = "KVStore.init"
+        todo = pairs(what, key, value)
+        for k, arrays in todo:
+            self._same_type(what, k)
+            if k in self._values or len(arrays) > 1:
+                raise ParameterError(f"{what}: key {k!r} exists already. Make a key once; push changes it.")
+            if np.dtype(arrays[0].dtype) not in CODES:
+                raise ParameterError(f"{what}: key {k!r}: {np.dtype(arrays[0].dtype)} does not travel between processes.")
+        for k, arrays in todo:
+            stored, slot = self._memory(arrays[0].shape, arrays[0].dtype)
+            copy(arrays[0], stored)
+            self._values[k], self._keys[k] = stored, _Key(slot)
+        for k, _ in todo:
+            self._values[k].wait_to_read()
+        try:
+            m = self._client.request("init", keys=[[tag(k), list(a[0].shape), np.dtype(a[0].dtype).name] for k, a in todo],
+                                     big=self._big)
+            self._learn(todo, m["keys"])
+            if m["fill"]:
+                self._fill([e["key"] for e in m["fill"]])
+            if self.rank == 0:
+                self._client.request("filled", keys=[e["key"] for e in m["keys"]])
+            self._join_rounds([k for k, _ in todo])
+        except BaseException:
+            for k, _ in todo:
+                del self._values[k], self._keys[k]
+            raise
+
+    def _learn(self, todo: Sequence[tuple[Key, Any]], entries: Sequence[Mapping[str, Any]]) -> None:
+        for (k, _), e in zip(todo, entries):
+            key = self._keys[k]
+            key.id, key.parts = e["id"], [tuple(p) for p in e["parts"]]
+            self._client.key_names[key.id] = repr(k)
+
+    def _fill(self, tagged: Sequence[str]) -> None:
+        """Give keys their first values on the servers."""
+        names = {tag(k): k for k in self._keys}
+        todo = [names[t] for t in tagged]
+        self._values_through(todo, lambda k, part, data, place, done: Send(
+            self._keys[k].parts[part][0], self._keys[k].id, part, data, 0, None, done, place=place, fill=True))
+
+    def _join_rounds(self, keys: Sequence[Key]) -> None:
+        """The round that each key is at: 0, or more where this worker replaces one that died."""
+        shards = sorted({p[0] for k in keys for p in self._keys[k].parts})
+        rounds = self._client.rounds(shards)
+        for k in keys:
+            key = self._keys[k]
+            key.round = max((rounds.get((key.id, i), 0) for i in range(len(key.parts))), default=0)
+
+    def _values_through(self, keys: Sequence[Key], make: Any) -> None:
+        """Submit make(key, part, its memory, its place, done) for every part of keys, and wait."""
+        from concurrent.futures import Future
+
+        ended: Future[None] = Future()
+
+        def done(error: BaseException | None = None) -> None:
+            ended.set_exception(error) if error is not None else ended.set_result(None)
+
+        work: list[Work] = []
+        countdown = _Countdown(sum(len(self._keys[k].parts) for k in keys), done)
+        for k in keys:
+            for i in range(len(self._keys[k].parts)):
+                work.append(make(k, i, *self._out(k, i), countdown))
+        if work:
+            self._client.submit(work)
+            self._client.wait_all([ended], "the servers' answer")
+
+    def _out(self, key: Key, part: int) -> tuple[np.ndarray, tuple[int, int] | None]:
+        """The memory of one part of the copy of a key, and its place in shared memory, if it is there."""
+        known = self._keys[key]
+        _, start, stop = known.parts[part]
+        flat = self._values[key]._device().reshape(-1)
+        place = None if known.slot is None else (known.slot.segment, start * flat.itemsize)
+        return flat[start:stop], place
+
+    def _memory(self, shape: tuple[int, ...], dtype: Any) -> tuple[NDArray, Slot | None]:
+        """A fresh array on the host, in shared memory if it is large and the servers can see it."""
+        what = layout(tuple(shape), np.dtype(dtype), cpu())
+        if what.nbytes >= SMALLEST and self._client.shared:
+            slot = self._client.take_slot(what.nbytes)
+            if slot is not None:
+                return wrap(Chunk(storage.Block(slot.view, what.nbytes, cpu()), Var(), cpu()), 0, what), slot
+        return empty(shape, ctx=cpu(), dtype=dtype), None
+
+    # ---- values ---------------------------------------------------------------------------------------------------------
+    def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
+        what = "KVStore.push"
+        todo = pairs(what, key, value)
+        for k, arrays in todo:
+            for a in arrays:
+                fits(what, k, self._stored(what, k), a)
+        if self._updater is not None and not self._optimizer_set:
+            raise KVStoreError(f"{what}: an updater function cannot travel to the servers. Use set_optimizer, or pull and update "
+                               f"here.")
+        group: list[tuple[Key, Sequence[NDArray]]] = []
+        nbytes = 0
+        for k, arrays in todo:
+            size = self._values[k].nbytes
+            if size >= _SMALL:
+                self._push_group([(k, arrays)], priority)
+                continue
+            if nbytes + size > CHUNK:
+                self._push_group(group, priority)
+                group, nbytes = [], 0
+            group.append((k, arrays))
+            nbytes += size
+        if group:
+            self._push_group(group, priority)
+
+    def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
+        """Add up each key's arrays into memory of its own, then send them together."""
+        sums: list[NDArray] = []
+        slots: list[Slot | None] = []
+        for _, arrays in group:
+            total, slot = self._memory(arrays[0].shape, arrays[0].dtype)
+            sums.append(total)
+            slots.append(slot)
+        jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
+        if len(jobs) == 1:
+            add_up(*jobs[0], priority)
+        else:
+            add_up_each(jobs, priority)
+        packed = [self._compress(k, s, priority) for (k, _), s in zip(group, sums)]
+        for k, _ in group:
+            self._keys[k].fresh = self._sync
+
+        def send(_: Any, on_complete: Any) -> None:
+            work = [w for (k, _), total, pack, slot in zip(group, sums, packed, slots) for w in self._sends(k, total, pack, slot)]
+            countdown = _Countdown(len(work), on_complete)
+            for w in work:
+                w.done = _Then(w.done, countdown)
+            self._client.submit(work, priority)
+
+        reads = [p if p is not None else s for p, s in zip(packed, sums)]
+        queue_async("kvstore.push", send, reads, [self._values[k] for k, _ in group], priority,
+                    mutable=[self._keys[k].pushed for k, _ in group])
+
+    def _on_one_device(self, arrays: Sequence[NDArray], priority: int) -> Sequence[NDArray]:
+        if not self._on_device or len(arrays) == 1 or not arrays[0].context.is_gpu:
+            return arrays
+        total = empty(arrays[0].shape, ctx=arrays[0].context, dtype=arrays[0].dtype)
+        add_up(arrays, total, priority)
+        return [total]
+
+    def _sends(self, k: Key, total: NDArray, packed: NDArray | None, slot: Slot | None) -> list[Send]:
+        """The contributions of a key's parts to its next round."""
+        key = self._keys[k]
+        key.round += 1
+        n, made = key.round, []
+        left = [len(key.parts)]
+
+        def release() -> None:
+            left[0] -= 1
+            if not left[0] and slot is not None:
+                self._client.give_slot(slot)
+
+        def ended(error: BaseException | None = None) -> None:
+            if error is not None and key.round == n:
+                key.round = n - 1  # it was not applied: the next push is this round
+
+        for i, (shard, start, stop) in enumerate(key.parts):
+            out, out_place = self._out(k, i)
+            if packed is not None:
+                assert self._compression is not None
+                made.append(Send(shard, key.id, i, packed._device()[start // 4:start // 4 + -(-(stop - start) // 16) * 4], n, out,
+                                 ended, out_place=out_place, release=release, code=TWO_BITS, n=stop - start,
+                                 threshold=self._compression.threshold))
+                continue
+            flat = total._device().reshape(-1)
+            place = None if slot is None else (slot.segment, start * flat.itemsize)
+            made.append(Send(shard, key.id, i, flat[start:stop], n, out, ended, place=place, out_place=out_place,
+                             release=release))
+        return made
+
+    def _compress(self, k: Key, total: NDArray, priority: int) -> NDArray | None:
+        """The 2-bit form of a sum, part by part; None if there is no compression."""
+        two_bit, key = self._compression, self._keys[k]
+        if two_bit is None or np.dtype(total.dtype) != np.float32:
+            return None
+        residual = key.residual
+        if residual is None:
+            residual = key.residual = zeros(total.shape, ctx=cpu())
+        ranges = [(start, stop) for _, start, stop in key.parts]
+        packed = empty((sum(-(-(b - a) // 16) * 4 for a, b in ranges),), ctx=cpu(), dtype="uint8")
+
+        def run(_: Any) -> None:
+            grad, kept, out, at = total._device().reshape(-1), residual._device().reshape(-1), packed._device(), 0
+            for a, b in ranges:
+                size = -(-(b - a) // 16) * 4
+                two_bit.compress(grad[a:b], kept[a:b], out[at:at + size])
+                at += size
+
+        queue("kvstore.compress", run, [total], [packed, residual], priority)
+        return packed
+
+    def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        if out is not None:
+            self._refresh([k for k, _ in pairs("KVStore.pull", key, out)], priority)
+        super().pull(key, out, priority, ignore_sparse)
+
+    def _refresh(self, keys: Sequence[Key], priority: int) -> None:
+        """Ask the servers for the values whose copies may be out of date."""
+        stale = [k for k in keys if k in self._keys and not self._keys[k].fresh]
+        if not stale:
+            return
+
+        def fetch(_: Any, on_complete: Any) -> None:
+            countdown = _Countdown(sum(len(self._keys[k].parts) for k in stale), on_complete)
+            work: list[Work] = []
+            for k in stale:
+                for i, (shard, _, _) in enumerate(self._keys[k].parts):
+                    work.append(Fetch(shard, self._keys[k].id, i, *self._out(k, i), countdown))
+            self._client.submit(work, priority)
+
+        queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
+                    const=[self._keys[k].pushed for k in stale])
+        for k in stale:
+            self._keys[k].fresh = self._sync
+
+    def barrier(self) -> None:
+        """Wait until this store's own operations are done, then for all workers."""
+        super().barrier()
+        self._client.request("barrier")
+
+    # ---- updating -------------------------------------------------------------------------------------------------------
+    def set_updater(self, updater: Updater | None) -> None:
+        """As MXNet has it: the function stays in this process, and cannot update what is on the servers."""
+        super().set_updater(updater)
+
+    _set_updater = set_updater
+
+    def set_optimizer(self, optimizer: Any) -> None:
+        """Have the servers update by rank 0's optimizer. It travels as its registered name and its numbers."""
+        self._client.request("optimizer", spec=remote.hook("describe")(optimizer))
+        self._optimizer_set = True
+
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        """Send float32 gradients in 2 bits each: {"type": "2bit", "threshold": 0.5}. What they leave out is sent later."""
+        self._compression = read_parameters(compression_params)
+
+    def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
+        """Gather the states of all servers into one file, of the same form as a local store's."""
+        self._need_optimizer("save_optimizer_states")
+        super().barrier()
+        blobs: dict[tuple[int, int], bytes] = {}
+        links = range(len(self._client.links))
+        for frames in self._client.wait_all([self._client.ask(i, Op.STATES) for i in links], "the servers' states"):
+            for frame, payload in frames:
+                for r in frame.records:
+                    blobs[r.key, r.part] = blobs.get((r.key, r.part), b"") + payload
+        whole = [(k, tuple(self._values[k].shape), [(p[1], p[2], blobs[key.id, i]) for i, p in enumerate(key.parts)])
+                 for k, key in self._keys.items() if (key.id, 0) in blobs]
+        path = Path(fname)
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(remote.hook("join")(whole))
+        os.replace(part, path)
+
+    def load_optimizer_states(self, fname: str | os.PathLike) -> None:
+        """Give the servers the states in fname, however many servers they were saved from."""
+        self._need_optimizer("load_optimizer_states")
+        try:
+            data = Path(fname).read_bytes()
+        except OSError as e:
+            raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
+        cut = remote.hook("cut")(data, os.fspath(fname), [(k, tuple(self._values[k].shape), [p[1:] for p in key.parts])
+                                                          for k, key in self._keys.items()])
+        futures = []
+        for k, key in self._keys.items():
+            for i, (shard, start, _) in enumerate(key.parts):
+                if (k, start) in cut:
+                    futures.append(self._client.ask(shard, Op.STATES, cut[k, start], [Record(key.id, i, 0, 0, 0)]))
+        self._client.wait_all(futures, "the servers' answer")
+
+    def _need_optimizer(self, what: str) -> None:
+        if not self._optimizer_set:
+            raise KVStoreError(f"KVStore.{what}: the store has no optimizer, so no states. Call set_optimizer first.")
+
+
+class _Then:
+    """One callback, then another, with the same error."""
+
+    def __init__(self, first: Any, then: Any):
+        self.first, self.then = first, then
+
+    def __call__(self, error: BaseException | None = None) -> None:
+        self.first(error)
+        self.then(error)
+
+
+_open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for store in list(_open_stores):
+        store.close()
+
+
+atexit.register(_close_all)

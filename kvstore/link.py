@@ -1,0 +1,437 @@
+"""Link: one worker's connection to one shard, and what is under way on it. Used by the client's thread alone."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import zmq
+
+from ..errors import FrameError, KVStoreError
+from . import sockets
+from .frame import CHUNK, CODES, INLINE, LARGEST_MESSAGE, MOST_RECORDS, NOTHING, WANT, Op, Record, decode, encode, pack, unpack
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_log = logging.getLogger(__name__)
+_FIRST = float("inf")  # priority of what must not wait
+Done = Callable[[BaseException | None], None]
+
+
+class Work:
+    """Something about one part of a key that a shard is to do.
+
+    out:        flat array that takes the value; None if it is not wanted.
+    out_place:  (segment, byte) of out, if it is in shared memory.
+    """
+
+    __slots__ = ("deadline", "done", "key", "left", "out", "out_place", "part", "priority", "shard", "started")
+
+    def __init__(self, shard: int, key: int, part: int, out: np.ndarray | None, out_place: tuple[int, int] | None, done: Done):
+        self.shard, self.key, self.part, self.out, self.out_place, self.done = shard, key, part, out, out_place, done
+        self.left, self.started, self.priority = 0, 0.0, 0
+
+    def restart(self) -> None:
+        """It begins anew: nothing of the answer has come."""
+        self.left = 0 if self.out is None else len(self.out)
+
+    @property
+    def name(self) -> tuple[int, int]:
+        return self.key, self.part
+
+    @property
+    def reply(self) -> tuple[int, int]:
+        """(segment, byte) as a record says it."""
+        return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
+
+
+class Fetch(Work):
+    """A value that is asked for."""
+
+    __slots__ = ()
+
+
+class Send(Work):
+    """A contribution: data [n] of `round`, or n values in 2-bit form.
+
+    place:    (segment, byte) of data, if it is in shared memory.
+    release:  called when the data is not needed any more.
+    fill:     it is a key's first value, not a contribution.
+    """
+
+    __slots__ = ("code", "data", "fill", "n", "place", "release", "round", "threshold")
+
+    def __init__(self, shard: int, key: int, part: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
+                 place: tuple[int, int] | None = None, out_place: tuple[int, int] | None = None, fill: bool = False,
+                 release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1, threshold: float = 0):
+        super().__init__(shard, key, part, out, out_place, done)
+        self.data, self.round, self.place, self.release, self.fill = data, round, place, release, fill
+        self.code = CODES[data.dtype] if code < 0 else code
+        self.n = len(data) if n < 0 else n
+        self.threshold = threshold
+        self.restart()
+
+    def restart(self) -> None:
+        """It begins anew: nothing of the answer has come."""
+        super().restart()
+        if self.fill:
+            self.left = self.n
+
+    def runs(self) -> Iterable[tuple[Record, Any]]:
+        """Records of up to CHUNK bytes each, and their bytes."""
+        segment, at = self.reply
+        if self.code not in CODES.values():  # 2-bit form: its threshold travels as `at`
+            bits = int(np.float32(self.threshold).view(np.int32))
+            per = CHUNK * 4
+            for start in range(0, max(self.n, 1), per):
+                n = min(per, self.n - start)
+                raw = self.data[start // 4:start // 4 + -(-n // 16) * 4]
+                yield Record(self.key, self.part, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
+            return
+        if self.place is not None:
+            yield Record(self.key, self.part, self.code, self.n, self.round, 0, *self.place, segment, at), None
+            return
+        raw, size = self.data.view(np.uint8), self.data.itemsize
+        step = CHUNK // size * size
+        for start in range(0, max(raw.nbytes, 1), step):
+            run = raw[start:start + step]
+            yield Record(self.key, self.part, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
+                         at), run.data
+
+
+class Link:
+    """index: which shard."""
+
+    def __init__(self, client: Client, index: int):
+        self.client, self.index = client, index
+        self.incarnation = -1
+        self.shared = False
+        self.welcomed: Future[None] = Future()
+        self.socket: zmq.Socket | None = None
+        self.ready = False
+        self.durable = False
+        self._queue: deque[Work] = deque()
+        self._runs: list[tuple[float, int, bytes, Any]] = []  # heap: (-priority, order, head, payload) the socket has not taken
+        self._order = itertools.count()
+        self._polled = zmq.POLLIN
+        self.lost: KVStoreError | None = None
+        self._sent: dict[tuple[int, int, int], Send] = {}  # (key, part, round) that is not answered
+        self._fetching: dict[int, dict[tuple[int, int], Fetch]] = {}  # seq -> name -> what is asked for
+        self._kept: dict[tuple[int, int], deque[Send]] = {}  # answered, and not on the shard's disk
+        self._kept_bytes = 0
+        self._cap = int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20)))
+        self._saving = False
+        self._asked: dict[int, tuple[list[Any], Future[list[Any]]]] = {}
+        self._seq = 0
+        self._warned = 0.0
+
+    # ---- being connected --------------------------------------------------------------------------------------------------
+    def connect(self, where: dict[str, Any]) -> None:
+        """Connect to a shard's new process, and say hello."""
+        self.down()
+        if where.get("down"):
+            return
+        self.incarnation = where["incarnation"]
+        c = self.client
+        self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
+        self._polled = zmq.POLLIN
+        c._poller.register(self.socket, self._polled)
+        hello = pack({"probe": c.probe})
+        self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
+
+    def down(self) -> None:
+        """The shard is gone: hold everything until it is back."""
+        self.ready, self._saving = False, False
+        self._runs = []
+        if self.socket is not None:
+            self.client._poller.unregister(self.socket)
+            self.socket.close(0)
+            self.socket = None
+        for _, future in self._asked.values():
+            future.set_exception(KVStoreError(f"KVStore: server {self.index} died while it was asked."))
+        self._asked.clear()
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close(0)
+            self.socket = None
+
+    def _welcome(self, frame: Any) -> None:
+        """The shard says how far each key is: what it may not have is sent again, in order."""
+        text = unpack(frame.payload)
+        done = {(r.key, r.part): r.round for r in frame.records}
+        on_disk = {(r.key, r.part): r.at for r in frame.records}
+        self._drop_kept(on_disk)
+        if "shared" not in text:  # an answer to SAVE
+            self._saving = False
+            if frame.seq in self._asked:
+                self._asked.pop(frame.seq)[1].set_result([(frame, b"")])
+            return
+        first = not self.welcomed.done()
+        self.shared, self.durable, self.ready = bool(text["shared"]), bool(text["durable"]), True
+        if first:
+            self.welcomed.set_result(None)
+            return
+        if not self.durable and (self._sent or done or self._kept):
+            self.lost = KVStoreError(f"KVStore: server {self.index} died, and its values with it: the job keeps no snapshots. "
+                                     f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10.")
+            self.fail(self.lost)
+            return
+        again = [s for kept in self._kept.values() for s in kept if s.round > done.get(s.name, 0)]
+        for s in sorted(again, key=lambda s: s.round):
+            self._encode([s], _FIRST, want=False)
+        self._queue.extendleft(reversed([*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values())]))
+        self._sent, self._fetching = {}, {}
+        for w in self._queue:
+            w.restart()
+
+    # ---- sending ----------------------------------------------------------------------------------------------------------
+    def queue(self, w: Work, priority: int) -> None:
+        if self.lost is not None:
+            w.done(self.lost)
+            return
+        w.started, w.priority = time.monotonic(), priority
+        w.restart()
+        self._queue.append(w)
+
+    def ask(self, op: Op, records: Sequence[Record], payload: bytes, future: Future[list[Any]]) -> None:
+        if self.socket is None or not self.ready:
+            future.set_exception(KVStoreError(f"KVStore: server {self.index} is away. Try again."))
+            return
+        self._seq += 1
+        self._asked[self._seq] = ([], future)
+        self._put(encode(op, records, len(payload), rank=self.client.rank, seq=self._seq), payload)
+
+    def flush(self) -> None:
+        """Hand over what the socket takes: the highest priority first, small contributions together."""
+        if not self.ready:
+            return
+        small: list[Send] = []
+        fetches: list[Fetch] = []
+        room = CHUNK
+        while self._queue:
+            w = self._queue.popleft()
+            if isinstance(w, Fetch):
+                fetches.append(w)
+                continue
+            assert isinstance(w, Send)
+            self._sent[*w.name, w.round] = w
+            nbytes = 0 if w.place is not None else w.data.nbytes
+            if w.fill or w.threshold or nbytes > CHUNK // 4:
+                self._encode([w], w.priority)
+                continue
+            if nbytes > room or len(small) >= MOST_RECORDS or (small and small[0].priority > w.priority and nbytes > CHUNK // 64):
+                self._encode(small, small[0].priority)
+                small, room = [], CHUNK
+            small.append(w)
+            room -= nbytes
+        if small:
+            self._encode(small, small[0].priority)
+        for i in range(0, len(fetches), MOST_RECORDS):
+            self._fetch(fetches[i:i + MOST_RECORDS])
+        self._drain()
+
+    def _drain(self) -> None:
+        """Send until the socket is full; the rest goes when it is writable."""
+        assert self.socket is not None
+        while self._runs:
+            _, _, head, payload = self._runs[0]
+            try:
+                self.socket.send(head, zmq.SNDMORE | zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self.socket.send(payload, copy=len(payload) < 65536)
+            heapq.heappop(self._runs)
+        wanted = zmq.POLLIN | (zmq.POLLOUT if self._runs else 0)
+        if wanted != self._polled:
+            self._polled = wanted
+            self.client._poller.modify(self.socket, wanted)
+
+    def _push_run(self, priority: float, head: bytes, payload: Any) -> None:
+        heapq.heappush(self._runs, (-priority, next(self._order), head, payload))
+
+    def _fetch(self, fetches: Sequence[Fetch]) -> None:
+        self._seq += 1
+        self._fetching[self._seq] = {f.name: f for f in fetches}
+        records = [Record(*f.name, 0, 0, 0, reply_segment=f.reply[0], reply_at=f.reply[1]) for f in fetches]
+        self._push_run(fetches[0].priority, encode(Op.PULL, records, 0, rank=self.client.rank, seq=self._seq), b"")
+
+    def _encode(self, sends: Sequence[Send], priority: float, want: bool = True) -> None:
+        """As one frame if the records fit in one, else a frame for each run."""
+        op, flags = (Op.FILL, 0) if sends[0].fill else (Op.PUSH, WANT if want else 0)
+        runs = [run for s in sends for run in s.runs()]
+        if len(sends) == 1 and len(runs) > 1:
+            for r, data in runs:
+                self._push_run(priority, encode(op, [r], len(data), flags=flags, rank=self.client.rank), data)
+            return
+        pieces = [data for _, data in runs if data is not None]
+        payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._push_run(priority, encode(op, [r for r, _ in runs], len(payload), flags=flags, rank=self.client.rank), payload)
+
+    def _put(self, head: bytes, payload: Any) -> None:
+        """Send past everything that waits."""
+        self._push_run(_FIRST, head, payload)
+        self._drain()
+
+    # ---- receiving ----------------------------------------------------------------------------------------------------------
+    def turn(self, ready: dict[Any, int]) -> None:
+        """Take what has come."""
+        if self.socket is None or self.socket not in ready:
+            return
+        for parts in sockets.receive(self.socket):
+            try:
+                frame = decode(parts[0].buffer, parts[1].buffer)
+            except (FrameError, IndexError) as e:
+                _log.warning("kvstore: server %d sent no frame: %s", self.index, e)
+                continue
+            self._take(frame)
+
+    def _take(self, frame: Any) -> None:
+        if frame.op is Op.WELCOME:
+            self._welcome(frame)
+        elif frame.op is Op.ANSWER and frame.seq in self._fetching:
+            self._take_fetched(frame)
+        elif frame.op is Op.REFUSED:
+            self._take_refusal(frame)
+        elif frame.seq in self._asked:
+            frames, future = self._asked[frame.seq]
+            frames.append((frame, bytes(frame.payload)))
+            if frame.op is not Op.STATES:
+                del self._asked[frame.seq]
+                future.set_result(frames)
+        elif frame.op is Op.ANSWER:
+            self._take_answers(frame)
+
+    def _take_answers(self, frame: Any) -> None:
+        at, on_disk = 0, {}
+        for r in frame.records:
+            on_disk[r.key, r.part] = r.at
+            s = self._sent.get((r.key, r.part, r.round))
+            if r.segment == INLINE:
+                if s is not None and s.out is not None:
+                    _store(s, r, frame.payload, at)
+                at += r.nbytes
+            elif s is not None:
+                s.left = s.left - r.n if s.fill else 0
+            if s is not None and s.left <= 0:
+                del self._sent[r.key, r.part, r.round]
+                self._keep(s)
+                s.done(None)
+        if self._kept:
+            self._drop_kept(on_disk)
+
+    def _take_fetched(self, frame: Any) -> None:
+        fetches, at = self._fetching[frame.seq], 0
+        for r in frame.records:
+            f = fetches.get((r.key, r.part))
+            if r.segment == INLINE:
+                if f is not None:
+                    _store(f, r, frame.payload, at)
+                at += r.nbytes
+            elif f is not None:
+                f.left = 0
+            if f is not None and f.left <= 0:
+                del fetches[f.name]
+                f.done(None)
+        if not fetches:
+            del self._fetching[frame.seq]
+
+    def _take_refusal(self, frame: Any) -> None:
+        m = unpack(frame.payload)
+        text, dead = str(m.get("text")), [int(r) for r in m.get("dead", ())]
+        if frame.seq in self._asked:
+            self._asked.pop(frame.seq)[1].set_exception(KVStoreError(f"KVStore: server {self.index}: {text}."))
+            return
+        fetches = self._fetching.pop(frame.seq, None) if frame.seq else None
+        if fetches is not None:
+            for f in fetches.values():
+                f.done(self.client.explain(text, dead, f))
+            return
+        for r in frame.records:
+            s = self._sent.pop((r.key, r.part, r.round), None)
+            if s is not None:
+                s.release()
+                s.done(self.client.explain(text, dead, s))
+
+    # ---- keeping what may be lost -------------------------------------------------------------------------------------------
+    def _keep(self, s: Send) -> None:
+        if s.fill or not self.durable:
+            s.release()
+            return
+        self._kept.setdefault(s.name, deque()).append(s)
+        self._kept_bytes += s.data.nbytes
+        if self._kept_bytes > self._cap and not self._saving and self.ready:
+            self._saving = True  # never dropped: written, and then dropped
+            self._put(encode(Op.SAVE, [], 0, rank=self.client.rank), b"")
+
+    def _drop_kept(self, on_disk: dict[tuple[int, int], int]) -> None:
+        for name, version in on_disk.items():
+            kept = self._kept.get(name)
+            while kept and kept[0].round <= version:
+                s = kept.popleft()
+                self._kept_bytes -= s.data.nbytes
+                s.release()
+
+    def check(self, now: float) -> None:
+        """Say who is missing when something takes long; end what takes too long."""
+        if not (self._sent or self._fetching or self._queue):
+            return
+        c = self.client
+        pending: list[Work] = [*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values()), *self._queue]
+        oldest = min(w.started for w in pending)
+        if now - oldest > c.stall and now - self._warned > c.stall:
+            self._warned = now
+            _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", c.rank, now - oldest, self.index,
+                         ", ".join(f"key {c.key_names.get(w.key, w.key)} round {getattr(w, 'round', 0)}" for w in pending[:5]),
+                         "" if self.ready else "; the server is away")
+            self._ask_missing([w for w in pending if isinstance(w, Send)][:5])
+        if now - oldest > c.timeout:
+            self.fail(KVStoreError(f"KVStore: worker {c.rank}: key {c.key_names.get(pending[0].key, pending[0].key)} was not "
+                                   f"answered within {c.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit."))
+
+    def _ask_missing(self, sends: Sequence[Send]) -> None:
+        if not self.ready or not sends:
+            return
+        future: Future[list[Any]] = Future()
+        names = {f"{s.key}.{s.part}": self.client.key_names.get(s.key, s.key) for s in sends}
+
+        def tell(f: Future[list[Any]]) -> None:
+            if f.exception() is None:
+                for name, (n, ranks) in json.loads(f.result()[0][1]).items():
+                    _log.warning("kvstore: key %s round %d waits for workers %s", names.get(name), n, ranks)
+
+        future.add_done_callback(tell)
+        self.ask(Op.MISSING, [Record(*s.name, 0, 0, 0) for s in sends], b"", future)
+
+    def fail(self, error: BaseException) -> None:
+        """End everything under way with error."""
+        work: list[Work] = [*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values()), *self._queue]
+        self._sent, self._fetching = {}, {}
+        self._queue.clear()
+        self._runs = []
+        for w in work:
+            w.done(error)
+        for _, future in self._asked.values():
+            future.set_exception(error)
+        self._asked.clear()
+        if not self.welcomed.done():
+            self.welcomed.set_exception(error)
+
+
+def _store(w: Work, r: Record, payload: memoryview, at: int) -> None:
+    """Put one run of a value where it belongs."""
+    out = w.out
+    if out is None or r.offset + r.n > len(out) or r.nbytes != r.n * out.itemsize:
+        return
+    out[r.offset:r.offset + r.n].view(np.uint8)[:] = np.frombuffer(payload, np.uint8, r.nbytes, at)
+    w.left -= r.n

@@ -1,0 +1,163 @@
+"""Rounds: which contributions to a key make an update, and who is told. Bookkeeping without bytes, sockets or a clock.
+
+Everything here takes what happened and returns what is to be done, in order. A contribution is whatever the caller hands in; it
+comes back in `Apply`, by rank. Keys are any hashable value.
+
+Sync: round r of a key is applied once every member has contributed to it, in the order of ranks; then all are answered. Async:
+each contribution is applied at once. A contribution that was applied already is answered and never applied again, so that
+sending anything twice, or all of it again after a restart, is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_AHEAD = 4096  # rounds a contribution may be ahead of the key
+
+
+@dataclass(frozen=True)
+class Apply:
+    """Update key from these contributions; it is at `version` then."""
+
+    key: Hashable
+    version: int
+    data: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Tell rank that its contribution to `round` of key has been applied."""
+
+    rank: int
+    key: Hashable
+    round: int
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Tell rank that its contribution to `round` of key was not and will not be applied. dead: the ranks that are missing."""
+
+    rank: int
+    key: Hashable
+    round: int
+    text: str
+    dead: tuple[int, ...] = ()
+
+
+Action = Apply | Answer | Refuse
+
+
+@dataclass
+class _Key:
+    version: int = 0
+    waiting: dict[int, dict[int, Any]] = field(default_factory=dict)  # round -> rank -> contribution
+    applied: dict[int, int] = field(default_factory=dict)  # async: rank -> its last contribution
+
+
+class Rounds:
+    """The rounds of all keys of one shard.
+
+    policy:  what a member's death means for sync rounds. "fail": they are refused until a replacement is there. "wait": they wait
+             for it. "shrink": the others go on without it.
+    """
+
+    def __init__(self, sync: bool = True, policy: str = "fail"):
+        self.sync, self.policy = sync, policy
+        self._keys: dict[Hashable, _Key] = {}
+        self._members: dict[int, int] = {}
+        self._gone: dict[int, str] = {}
+
+    # ---- members ----------------------------------------------------------------------------------------------------
+    def set_members(self, members: Mapping[int, int], gone: Mapping[int, str]) -> list[Action]:
+        """members: {rank: incarnation} of those that take part. gone: {rank: "died" or "left"} of those among them that are away.
+
+        A new incarnation of a rank begins anew: what the former one contributed to rounds that are not applied is dropped.
+        """
+        renewed = [r for r, i in members.items() if self._members.get(r, i) != i]
+        self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
+        if self.policy == "shrink":
+            for r in self._gone:
+                del self._members[r]
+            self._gone = {}
+        done: list[Action] = []
+        for name, key in self._keys.items():
+            for contributions in key.waiting.values():
+                for r in (*renewed, *(r for r in contributions if r not in self._members)):
+                    contributions.pop(r, None)
+            key.waiting = {n: c for n, c in key.waiting.items() if c}
+            if not self.sync:
+                continue
+            if self._gone and self.policy == "fail":
+                done += self._refuse_waiting(name, key)
+            else:
+                done += self._advance(name, key)
+        return done
+
+    def _refuse_waiting(self, name: Hashable, key: _Key) -> list[Action]:
+        done: list[Action] = [self._refusal(name, n, rank) for n, by_rank in sorted(key.waiting.items())
+                              for rank in sorted(by_rank) if rank not in self._gone]
+        key.waiting = {}
+        return done
+
+    def _refusal(self, name: Hashable, n: int, rank: int) -> Refuse:
+        dead = tuple(sorted(self._gone))
+        who = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
+        return Refuse(rank, name, n, f"{who}; the round is not applied", dead)
+
+    # ---- keys ---------------------------------------------------------------------------------------------------------
+    def add(self, name: Hashable, version: int = 0, applied: Mapping[int, int] | None = None) -> None:
+        """Make a key, or set it to what was read from disk."""
+        self._keys[name] = _Key(version, applied=dict(applied or {}))
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._keys
+
+    def version(self, name: Hashable) -> int:
+        """How many updates of the key were applied."""
+        return self._keys[name].version
+
+    def done_by(self, name: Hashable, rank: int) -> int:
+        """The last round of the key that rank need not send again."""
+        key = self._keys[name]
+        return key.version if self.sync else key.applied.get(rank, 0)
+
+    def applied(self, name: Hashable) -> dict[int, int]:
+        """Async: the last contribution of each rank."""
+        return dict(self._keys[name].applied)
+
+    def missing(self, name: Hashable) -> tuple[int, list[int]]:
+        """The round the key waits for, and the ranks that have not contributed to it."""
+        key = self._keys[name]
+        there = key.waiting.get(key.version + 1, {})
+        return key.version + 1, [r for r in sorted(self._members) if r not in there]
+
+    # ---- contributions ------------------------------------------------------------------------------------------------
+    def push(self, name: Hashable, rank: int, n: int, data: Any) -> list[Action]:
+        """rank contributes data to round n of a key. Async: it is rank's n-th contribution."""
+        key = self._keys[name]
+        if rank not in self._members or (rank in self._gone and self.policy != "wait"):
+            return [Refuse(rank, name, n, f"worker {rank} is no member of the job any more")]
+        if n <= self.done_by(name, rank):
+            return [Answer(rank, name, n)]
+        if n > self.done_by(name, rank) + (MOST_AHEAD if self.sync else 1):
+            return [Refuse(rank, name, n, f"round {n} is too far ahead: the key is at {self.done_by(name, rank)}")]
+        if not self.sync:
+            key.version += 1
+            key.applied[rank] = n
+            return [Apply(name, key.version, (data,)), Answer(rank, name, n)]
+        if self._gone and self.policy == "fail":
+            return [self._refusal(name, n, rank)]
+        key.waiting.setdefault(n, {})[rank] = data
+        return self._advance(name, key)
+
+    def _advance(self, name: Hashable, key: _Key) -> list[Action]:
+        done: list[Action] = []
+        while self._members and key.waiting.get(key.version + 1, {}).keys() >= self._members.keys():
+            by_rank = key.waiting.pop(key.version + 1)
+            key.version += 1
+            ranks = sorted(by_rank)
+            done.append(Apply(name, key.version, tuple(by_rank[r] for r in ranks)))
+            done += [Answer(r, name, key.version) for r in ranks]
+        return done

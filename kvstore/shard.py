@@ -1,0 +1,124 @@
+"""The process of one shard: its sockets and its loop. What it does with a frame stands in serve.py.
+
+    python -m tritium.kvstore.shard FOLDER INDEX        (started by host.py; FOLDER holds the job's keys)
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import engine
+from ..errors import FrameError, KVStoreError
+from .frame import CHUNK, LARGEST_MESSAGE, decode, pack, unpack
+from .serve import Out, Shard
+
+_LARGEST_CONTROL = 64 << 20  # bytes: the coordinator's table of keys
+_JOIN_WITHIN = 30.0  # seconds
+
+
+class Process:
+    """One shard with its sockets.
+
+    job:    what the shards' key file says.
+    index:  which shard.
+    """
+
+    def __init__(self, job: dict[str, Any], index: int, folder: Path | None):
+        import zmq
+
+        from . import sockets
+
+        self.zmq, self.sockets, self.index = zmq, sockets, index
+        self.context = zmq.Context(io_threads=1)
+        self.gate = sockets.Gate(self.context)
+        self.users = self.gate.allowed.setdefault("shard", {})
+        keys = sockets.Keys.new()
+        self.router, address = sockets.listen(self.context, keys, "shard", job["interface"], LARGEST_MESSAGE)
+        self.control = sockets.connect(self.context, sockets.Keys(job["public"], job["secret"]), job["server"], job["address"],
+                                       _LARGEST_CONTROL)
+        self.peers: dict[int, bytes] = {}
+        self.control.send(pack({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public}))
+        if not self.control.poll(int(_JOIN_WITHIN * 1000)):
+            raise KVStoreError(f"shard {index}: the coordinator at {job['address']} does not answer within {_JOIN_WITHIN:.0f} s.")
+        m = unpack(self.control.recv())
+        if "error" in m:
+            raise KVStoreError(f"shard {index}: refused: {m['error']}")
+        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]))
+        self._control(m)
+        self.shard.restore()
+
+    def _control(self, m: dict[str, Any]) -> None:
+        if "members" in m:
+            self.users.clear()
+            ranks = m["members"]["ranks"]
+            self.users.update({public: f"{rank}.{ranks[str(rank)]}" for public, rank in m["members"]["public"].items()})
+        self._send(self.shard.control({**m, "index": self.index}))
+        if "epoch" in m:
+            self.control.send(pack({"op": "ack", "epoch": m["epoch"]}))
+
+    def run(self, stop_fd: int | None = None) -> None:
+        """Serve until stop_fd ends (its writer is gone) or a signal says so."""
+        poller = self.zmq.Poller()
+        for s in (self.gate.socket, self.router, self.control):
+            poller.register(s, self.zmq.POLLIN)
+        if stop_fd is not None:
+            poller.register(stop_fd, self.zmq.POLLIN)
+        while True:
+            ready = dict(poller.poll())
+            if stop_fd in ready:
+                return
+            if self.gate.socket in ready:
+                self.gate.answer()
+            if self.control in ready:
+                for (frame,) in self.sockets.receive(self.control):
+                    self._control(unpack(frame.buffer))
+            if self.router in ready:
+                for parts in self.sockets.receive(self.router):
+                    self._receive(parts)
+
+    def _receive(self, parts: list[Any]) -> None:
+        if len(parts) != 3:
+            return
+        try:
+            rank, incarnation = map(int, parts[1].get("User-Id").split("."))
+            frame = decode(parts[1].buffer, parts[2].buffer)
+        except (FrameError, ValueError, LookupError, TypeError):
+            return  # not from one of our workers: an answer would say more than it is due
+        if self.shard.members.get(rank) != incarnation:
+            return  # an earlier process of this rank
+        self.peers[rank] = parts[0].bytes
+        self._send(self.shard.receive(rank, frame))
+
+    def _send(self, out: list[Out]) -> None:
+        for rank, head, pieces in out:
+            peer = self.peers.get(rank)
+            if peer is None:
+                continue
+            if len(pieces) == 1 and len(pieces[0]) >= CHUNK // 4 and self.shard.rounds.sync:
+                payload, copy = pieces[0], False  # the value stays as it is until its readers have it and push again
+            else:
+                payload, copy = b"".join(pieces), True
+            self.router.send_multipart([peer, head], self.zmq.SNDMORE)
+            self.router.send(payload, copy=copy)
+
+
+def main() -> None:
+    from . import sockets
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the workers' affair; they end, and so does the job
+    engine.set_current(engine.NaiveEngine())
+    folder, index = Path(sys.argv[1]), int(sys.argv[2])
+    job = sockets.read_secret(folder / "shard.json")
+    for name in filter(None, os.environ.get("TRITIUM_KV_OPTIMIZERS", "").split(",")):
+        __import__(name.strip())  # own optimizers: modules that register them
+    snapshots = folder / f"shard-{index}"
+    snapshots.mkdir(mode=0o700, exist_ok=True)
+    Process(job, index, snapshots).run(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Sockets of a job: ZeroMQ with CURVE, bound to one named interface, refusing unknown keys before a byte is parsed.
+
+Every message that arrives carries the user id that `Gate` gave the key it came with. `Watch` tells which connection was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
+
+from ..errors import KVStoreError
+
+HEARTBEAT = 500  # ms between pings of libzmq's own thread, which needs no Python
+LOST_AFTER = 1500  # ms without an answer
+
+
+class Keys(NamedTuple):
+    """A CURVE key pair, Z85 text."""
+
+    public: str
+    secret: str
+
+    @staticmethod
+    def new() -> Keys:
+        return Keys(*(k.decode() for k in zmq.curve_keypair()))
+
+
+class Gate:
+    """The one place where a context's connections are let in: user ids by public key, for each domain (socket).
+
+    An unknown key, or none, ends in the handshake: nothing of such a peer reaches a socket. Source: ZeroMQ RFC 27, ZAP.
+    """
+
+    def __init__(self, context: zmq.Context):
+        self.allowed: dict[str, dict[str, str]] = {}  # domain -> public key -> user id
+        self.socket = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind("inproc://zeromq.zap.01")
+
+    def answer(self) -> None:
+        """Decide about the connections that wait."""
+        while self.socket.poll(0):
+            version, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()
+            user = None
+            if mechanism == b"CURVE" and len(credentials) == 1 and len(credentials[0]) == 32:
+                user = self.allowed.get(domain.decode(), {}).get(z85.encode(credentials[0]).decode())
+            status = (b"200", b"OK") if user is not None else (b"400", b"unknown key")
+            self.socket.send_multipart([version, request, *status, (user or "").encode(), b""])
+
+
+def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, largest: int) -> tuple[zmq.Socket, str]:
+    """A ROUTER that listens on a free port of interface, and its address. largest: bytes of one message."""
+    s = context.socket(zmq.ROUTER)
+    s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys.public.encode(), keys.secret.encode()
+    s.zap_domain = domain.encode()
+    _limit(s, largest)
+    s.rcvhwm = 64  # messages: a peer that sends faster than we work has to wait
+    s.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    s.setsockopt(zmq.ROUTER_HANDOVER, 0)
+    try:
+        port = s.bind_to_random_port(f"tcp://{interface}")
+    except zmq.ZMQError as e:
+        s.close(0)
+        raise KVStoreError(f"KVStore: cannot listen on interface {interface!r}: {e}. Give the address of an interface of this "
+                           f"machine (TRITIUM_KV_INTERFACE).") from e
+    return s, f"tcp://{interface}:{port}"
+
+
+def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest: int) -> zmq.Socket:
+    """A DEALER connected to address, whose CURVE public key is server."""
+    s = context.socket(zmq.DEALER)
+    s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server.encode()
+    _limit(s, largest)
+    s.sndhwm = 32  # beyond it what waits is the sender's to order
+    s.setsockopt(zmq.RECONNECT_IVL, 50)
+    s.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
+    s.connect(address)
+    return s
+
+
+def _limit(s: zmq.Socket, largest: int) -> None:
+    s.linger = 0
+    s.sndhwm = s.rcvhwm = 0
+    s.setsockopt(zmq.MAXMSGSIZE, largest)
+    s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT)
+    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, LOST_AFTER)
+
+
+class Watch:
+    """Which connections of a socket have ended, by file descriptor. `socket` is readable when there is news."""
+
+    def __init__(self, watched: zmq.Socket):
+        self.watched = watched
+        self.socket = watched.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+
+    def lost(self) -> Iterator[int]:
+        """The file descriptors of connections that have ended since the last call."""
+        while self.socket.poll(0):
+            event = recv_monitor_message(self.socket)
+            if event["event"] == zmq.EVENT_DISCONNECTED:
+                yield int(event["value"])
+
+    def close(self) -> None:
+        self.watched.disable_monitor()
+
+
+def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
+    """The messages that wait at a socket, each a list of frames."""
+    while True:
+        try:
+            yield s.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return
+
+
+def write_secret(path: Path, content: dict[str, Any]) -> None:
+    """Write JSON that only this user can read; whoever sees the file sees all of it."""
+    part = path.with_name(path.name + ".part")
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as f:
+        json.dump(content, f)
+    os.replace(part, path)
+
+
+def read_secret(path: Path) -> dict[str, Any]:
+    """What write_secret wrote. Raises KVStoreError if others could read it, or it is not there or damaged."""
+    try:
+        what = path.stat()
+        if what.st_mode & 0o077 or what.st_uid != os.getuid():
+            raise KVStoreError(f"{path}: the keys of a job must be readable by this user alone: mode {what.st_mode & 0o777:o}. "
+                               f"chmod 600 it.")
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as e:
+        raise KVStoreError(f"{path}: the keys of the job cannot be read: {e}. Start workers with `tritium launch`.") from e
+    if not isinstance(content, dict):
+        raise KVStoreError(f"{path}: no job file.")
+    return content
+

@@ -1,0 +1,184 @@
+"""Values of a shard: one array for each part of a key it holds, what updates it, and its file on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..context import cpu
+from ..engine import Var, storage
+from ..errors import FileError, KVStoreError
+from ..ndarray import NDArray
+from ..ndarray.chunk import Chunk, layout
+from ..ndarray.core import allocate, wrap
+from . import remote
+from .placement import untag
+
+Name = tuple[int, int]  # key number, part
+_LARGEST_HEADER = 1 << 20
+
+
+class Rows(NamedTuple):
+    """A contribution to some rows: ids [r], rising; rows [r, row]."""
+
+    ids: np.ndarray
+    rows: np.ndarray
+
+
+def over(values: np.ndarray) -> NDArray:
+    """An array that is the memory of values, C-contiguous, on the CPU."""
+    flat = values.reshape(-1).view(np.uint8)
+    return wrap(Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu()), 0, layout(values.shape, values.dtype, cpu()))
+
+
+def add_rows(rows: Rows, out: np.ndarray) -> None:
+    """out[ids] += rows."""
+    np.add.at(out.reshape(-1, rows.rows.shape[1]), rows.ids, rows.rows)
+
+
+class Value:
+    """One part of a key. version: updates applied; durable: the version on disk, -1 for none."""
+
+    def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype):
+        self.key = key
+        self.array = allocate(layout(shape, dtype, cpu()))
+        self.flat: np.ndarray = self.array._device().reshape(-1)
+        self.flat.fill(0)
+        self.filled = False
+        self.sum: NDArray | None = None
+        self.updater: Any = None
+        self.durable = -1
+
+    def update(self, contributions: Sequence[np.ndarray | Rows]) -> None:
+        """Merge contributions, added from first to last: by the updater, else they replace the value."""
+        if self.updater is None:
+            _add(contributions, self.flat)
+            return
+        first = contributions[0]
+        if len(contributions) == 1 and isinstance(first, np.ndarray) and first.flags.aligned:
+            grad = over(first.reshape(self.array.shape))
+        else:
+            grad = self.sum
+            if grad is None:
+                grad = self.sum = allocate(layout(self.array.shape, self.flat.dtype, cpu()))
+            _add(contributions, grad._device().reshape(-1))
+        self.updater(untag(self.key), grad, self.array)
+        self.array.wait_to_read()
+
+
+def _add(contributions: Sequence[np.ndarray | Rows], out: np.ndarray) -> None:
+    first, *rest = contributions
+    with np.errstate(all="ignore"):
+        if isinstance(first, Rows):
+            out.fill(0)
+            add_rows(first, out)
+        elif rest and not isinstance(rest[0], Rows):
+            np.add(first, rest.pop(0), out=out)
+        else:
+            np.copyto(out, first)
+        for c in rest:
+            if isinstance(c, Rows):
+                add_rows(c, out)
+            else:
+                np.add(out, c, out=out)
+
+
+class Values:
+    """All values of a shard.
+
+    folder:  where they are written, a file each; None: nowhere.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self._folder = folder
+        self._values: dict[Name, Value] = {}
+        self._make_updater: Callable[[], Any] | None = None
+
+    def __getitem__(self, name: Name) -> Value:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def items(self) -> list[tuple[Name, Value]]:
+        return list(self._values.items())
+
+    @property
+    def updates(self) -> bool:
+        """Whether pushes go through an optimizer."""
+        return self._make_updater is not None
+
+    def make(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> Value:
+        """A part of a key, zero until it is filled. Raises KVStoreError when there is no memory for it."""
+        try:
+            value = self._values[name] = Value(key, shape, np.dtype(dtype))
+        except MemoryError as e:
+            raise KVStoreError(f"key {key[2:]!r}: no memory for {math.prod(shape)} elements of {dtype}") from e
+        if self._make_updater is not None:
+            value.updater = self._make_updater()
+        return value
+
+    def set_optimizer(self, spec: Mapping[str, Any] | None) -> None:
+        """Update by the optimizer that spec describes, one for each part, so that its counts are the key's own."""
+        if spec is None:
+            return
+        make = remote.hook("make")
+        make(spec)  # what is wrong with it is said now
+        self._make_updater = lambda: make(spec).create_updater()
+        for value in self._values.values():
+            value.updater = self._make_updater()
+
+    # ---- on disk ------------------------------------------------------------------------------------------------------
+    def save(self, name: Name, version: int, applied: Mapping[int, int]) -> None:
+        """Write a value and the states of its updater. Whoever reads the file sees the old one or the new one, whole."""
+        if self._folder is None:
+            return
+        value = self._values[name]
+        states = value.updater.get_states(True) if value.updater is not None else b""
+        crc = zlib.crc32(states, zlib.crc32(value.flat.view(np.uint8).data))
+        header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
+                             "applied": {str(r): n for r, n in applied.items()}, "states": len(states), "crc": crc}).encode()
+        path = self._path(name)
+        part = path.with_suffix(".part")
+        with open(part, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header)
+            f.write(value.flat.view(np.uint8).data)
+            f.write(states)
+        os.replace(part, path)
+        value.durable = version
+
+    def load(self, name: Name) -> tuple[int, dict[int, int]] | None:
+        """Read a value back: (version, applied), or None if it was never written. Raises FileError for a damaged file."""
+        path = None if self._folder is None else self._path(name)
+        if path is None or not path.exists():
+            return None
+        value, data = self._values[name], path.read_bytes()
+        try:
+            size = int.from_bytes(data[:8], "little")
+            if size > _LARGEST_HEADER:
+                raise ValueError(f"a header of {size} bytes")
+            h = json.loads(data[8:8 + size])
+            start, nbytes = 8 + size, value.flat.nbytes
+            if (h["key"], tuple(h["shape"]), h["dtype"]) != (value.key, value.array.shape, value.flat.dtype.name):
+                raise ValueError(f"it holds {h['key']} {h['dtype']}{h['shape']}")
+            if len(data) != start + nbytes + h["states"] or zlib.crc32(memoryview(data)[start:]) != h["crc"]:
+                raise ValueError("it is cut short, or its checksum is wrong")
+            version, applied = int(h["version"]), {int(r): int(n) for r, n in h["applied"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            raise FileError(f"{path}: a damaged snapshot: {e}.") from e
+        value.flat[:] = np.frombuffer(data, value.flat.dtype, len(value.flat), start)
+        if value.updater is not None and h["states"]:
+            value.updater.set_states(data[start + nbytes:], str(path))
+        value.filled, value.durable = True, version
+        return version, applied
+
+    def _path(self, name: Name) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{name[0]}.{name[1]}.snapshot"

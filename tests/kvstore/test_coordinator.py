@@ -1,0 +1,158 @@
+"""The coordinator alone: messages in, messages out, in any order. No process is started."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tritium.kvstore.coordinator import Coordinator
+
+
+class Desk:
+    """A coordinator whose shards say ack at once; what each peer was sent."""
+
+    def __init__(self, workers=2, shards=1, policy="fail"):
+        self.c = Coordinator(workers, shards, policy)
+        self.sent: dict[str, list] = {}
+        for i in range(shards):
+            self.say(f"s{i}", "shard", op="join", index=i, address=f"tcp://{i}", public=f"key{i}")
+
+    def take(self, sends):
+        for peer, m in sends:
+            self.sent.setdefault(peer, []).append(m)
+            if "epoch" in m:
+                self.take(self.c.receive(peer, "shard", {"op": "ack", "epoch": m["epoch"]}))
+
+    def say(self, peer, role="worker", **m):
+        """What peer is answered, None if it has to wait."""
+        m.setdefault("id", f"{m['op']}{len(self.sent.get(peer, []))}")
+        self.take(self.c.receive(peer, role, m))
+        return self.answer(peer, m["id"])
+
+    def answer(self, peer, number):
+        return next((m for m in self.sent.get(peer, []) if m.get("id") == number), None)
+
+    def join(self, peer, rank=None, kind="sync"):
+        return self.say(peer, op="join", kind=kind, public=f"public of {peer}", rank=rank)
+
+
+KEYS = {"keys": [["s:w", [2, 3], "float32"]], "big": 10**6}
+
+
+def test_ranks_in_order_of_arrival_or_as_asked_for():
+    desk = Desk(3)
+    assert [desk.join("a")["rank"], desk.join("b", 2)["rank"], desk.join("c")["rank"]] == [0, 2, 1]
+    assert "all 3 workers are here already" in desk.join("d")["error"]
+
+
+def test_nobody_joins_before_every_shard_is_there():
+    c = Coordinator(1, 1)
+    assert c.receive("w", "worker", {"op": "join", "id": 1, "kind": "sync", "public": "p"}) == []
+    sends = c.receive("s", "shard", {"op": "join", "id": 2, "index": 0, "address": "x", "public": "y"})
+    members = next(m for peer, m in sends if peer == "s" and m.get("op") == "members")
+    assert not any(m.get("id") == 1 for _, m in sends)  # the shard must know the worker's key first
+    sends = c.receive("s", "shard", {"op": "ack", "epoch": members["epoch"]})
+    assert next(m for _, m in sends if m.get("id") == 1)["rank"] == 0
+
+
+def test_the_kinds_must_agree():
+    desk = Desk()
+    desk.join("a")
+    assert "the job is dist_sync; this worker wants dist_async" in desk.join("b", kind="async")["error"]
+
+
+def test_init_ends_when_rank_0_has_filled_and_all_have_called():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    assert desk.say("b", op="init", id="b1", **KEYS) is None
+    assert [e["key"] for e in desk.say("a", op="init", id="a1", **KEYS)["fill"]] == ["s:w"]
+    assert desk.say("a", op="filled", id="a2", keys=["s:w"]) is not None and desk.answer("b", "b1")["keys"][0]["shape"] == [2, 3]
+
+
+def test_shapes_must_agree():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("a", op="init", **KEYS)
+    assert "is float32[2, 3] for rank 0, float32[3, 2] for rank 1" in desk.say(
+        "b", op="init", keys=[["s:w", [3, 2], "float32"]], big=10)["error"]
+
+
+def test_big_arrays_are_split_as_mxnet_does_and_small_ones_go_where_there_is_room():
+    desk = Desk(1, 3)
+    desk.join("a")
+    keys = desk.say("a", op="init", keys=[["s:a", [10], "float32"], ["s:b", [1001], "float32"], ["i:7", [4], "float32"],
+                                          ["s:7", [4], "float32"]], big=1000)["fill"]
+    assert [e["parts"] for e in keys[:2]] == [[[0, 0, 10]], [[0, 0, 334], [1, 334, 667], [2, 667, 1001]]]
+    assert {e["parts"][0][0] for e in keys[2:]} == {1, 2} and keys[2]["id"] != keys[3]["id"]
+
+
+def test_an_optimizer_that_takes_norms_keeps_arrays_whole():
+    desk = Desk(1, 2)
+    desk.join("a")
+    desk.say("a", op="optimizer", spec={"name": "lars", "elementwise": False})
+    (entry,) = desk.say("a", op="init", keys=[["s:b", [1000], "float32"]], big=10)["fill"]
+    assert len(entry["parts"]) == 1
+    late = Desk(1, 2)
+    late.join("a")
+    late.say("a", op="init", keys=[["s:b", [1000], "float32"]], big=10)
+    assert "Call set_optimizer before init" in late.say("a", op="optimizer", spec={"name": "lars", "elementwise": False})["error"]
+
+
+def test_a_barrier_waits_for_all_and_not_for_who_has_left():
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    assert desk.say("a", op="barrier", id=1) is None and desk.say("b", op="barrier", id=1) is None
+    desk.say("c", op="leave")
+    assert desk.answer("a", 1) == desk.answer("b", 1) == {"id": 1}
+
+
+def test_a_death_ends_the_barrier_with_an_error():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("a", op="barrier", id=1)
+    desk.take(desk.c.lost("b"))
+    assert desk.answer("a", 1)["error"] == "barrier: worker 1 died"
+    assert {"op": "gone", "gone": {"1": "died"}} in desk.sent["a"]
+    assert desk.join("b2", 1)["incarnation"] == 2
+    assert desk.say("a", op="barrier", id=2) is None and desk.say("b2", op="barrier", id=2) == {"id": 2}
+
+
+def test_a_replacement_finds_keys_and_optimizer():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    for peer in "ab":
+        desk.say(peer, op="optimizer", spec={"name": "sgd"})
+        desk.say(peer, op="init", **KEYS)
+    desk.say("a", op="filled", keys=["s:w"])
+    desk.take(desk.c.lost("a"))
+    assert desk.join("a2")["rank"] == 0
+    assert "error" not in desk.say("a2", op="optimizer", spec={"name": "sgd"})
+    assert desk.say("a2", op="init", **KEYS)["fill"] == []
+
+
+def test_a_shard_that_comes_back_is_told_everything():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("a", op="init", **KEYS)
+    desk.take(desk.c.lost("s0"))
+    assert desk.sent["a"][-1] == {"op": "shard", "index": 0, "down": True}
+    m = desk.say("s0b", "shard", op="join", id=9, index=0, address="new", public="k")
+    assert m["keys"][0]["key"] == "s:w" and m["members"]["ranks"] == {"0": 1, "1": 1} and m["incarnation"] == 2
+    assert desk.sent["a"][-1]["address"] == "new"
+
+
+names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public"])
+operations = st.sampled_from(["join", "init", "filled", "barrier", "optimizer", "ack", "leave"])
+values = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=2), operations)
+anything = st.dictionaries(names, values, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["w", "s0", "x"]), st.sampled_from(["worker", "shard"]), anything), max_size=15))
+def test_no_message_breaks_it(messages):
+    c = Coordinator(2, 1)
+    for peer, role, m in messages:
+        for _, answer in c.receive(peer, role, m):
+            assert isinstance(answer, dict)
+    desk = Desk()
+    assert desk.join("a")["rank"] == 0

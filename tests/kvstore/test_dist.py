@@ -1,0 +1,232 @@
+"""dist_sync and dist_async over real processes. Oracle: the same pushes, added up here by NumPy, or done by a `local` store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tritium as mx
+from kvstore_cluster import array, pull, workers
+from tritium.errors import KVStoreError, ParameterError, ShapeError
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Two workers, two servers; every test uses keys of its own."""
+    with workers(2, shards=2) as made:
+        yield made
+
+
+def test_sums_in_rank_order_and_split_arrays(two, rng):
+    """Sizes around one message, shared memory, and the bound for splitting; twice, to see Assign and not +=."""
+    _, _, each = two
+    shapes = {"a": (3, 5), "b": (1 << 18,), "c": (1100, 1000), "d": (70000,), "e": (0,), "f": ()}
+    data = {(k, r): rng.normal(size=s).astype("f") for k, s in shapes.items() for r in range(2)}
+    first = {k: rng.normal(size=s).astype("f") for k, s in shapes.items()}
+
+    def run(kv):
+        kv.init(list(shapes), [array(first[k] if kv.rank == 0 else first[k] * 0) for k in shapes])
+        begin = {k: pull(kv, k, first[k]) for k in shapes}
+        for _ in range(2):
+            kv.push(list(shapes), [array(data[k, kv.rank]) for k in shapes], priority=3)
+        return begin, {k: pull(kv, k, first[k]) for k in shapes}
+
+    for begin, end in each(run):
+        for k in shapes:
+            np.testing.assert_array_equal(begin[k], first[k])
+            np.testing.assert_array_equal(end[k], data[k, 0] + data[k, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8", "int64"])
+def test_dtypes(two, dtype):
+    _, _, each = two
+    value = np.arange(7).astype(dtype)
+
+    def run(kv):
+        kv.init(f"t.{dtype}", array(value, dtype))
+        kv.push(f"t.{dtype}", array(value, dtype))
+        return pull(kv, f"t.{dtype}", value)
+
+    for got in each(run):
+        assert got.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(got, value + value)
+
+
+def test_devices_are_added_up_first_and_the_pushed_arrays_stay(two):
+    _, _, each = two
+
+    def run(kv):
+        kv.init("dev", mx.nd.zeros(4))
+        grads = [mx.nd.full(4, 1.0 + i, ctx=mx.cpu(i)) for i in range(3)]
+        outs = [mx.nd.zeros(4, ctx=mx.cpu(i)) for i in range(3)]
+        kv.pushpull("dev", grads, outs)
+        for o in outs:
+            assert (o.asnumpy() == 12).all()
+        assert [g.asnumpy()[0] for g in grads] == [1, 2, 3]
+        alone = mx.nd.ones(4)
+        kv.push("dev", alone)
+        alone[:] = 7  # push has read it as of the call
+        assert (pull(kv, "dev", np.zeros(4, "f")) == 2).all()
+        assert (alone.asnumpy() == 7).all()
+
+    each(run)
+
+
+def test_workers_push_keys_in_any_order(two):
+    _, _, each = two
+    names = [f"o{i}" for i in range(20)]
+
+    def run(kv):
+        kv.init(names, [mx.nd.zeros(3)] * 20)
+        for _ in range(3):
+            for name in np.random.default_rng(kv.rank).permutation(names):
+                kv.push(str(name), mx.nd.ones(3) * int(name[1:]))
+        return [pull(kv, n, np.zeros(3, "f"))[0] for n in names]
+
+    assert each(run) == [[2.0 * i for i in range(20)]] * 2
+
+
+def test_barrier_rank_and_dead_nodes(two):
+    _, stores, each = two
+    assert sorted(s.rank for s in stores) == [0, 1] and {s.num_workers for s in stores} == {2}
+    assert [s.get_num_dead_node(7) for s in stores] == [0, 0] and stores[0].type == "dist_sync"
+    passed = []
+    late = threading.Event()
+
+    def run(kv):
+        if kv.rank == 1:
+            late.wait(20)
+        else:
+            threading.Timer(0.05, late.set).start()
+        kv.barrier()
+        passed.append(late.is_set())
+
+    each(run)
+    assert passed == [True, True]
+
+
+@pytest.mark.parametrize("act, error, text", [
+    (lambda kv: kv.push("never", mx.nd.ones(2)), ParameterError, "KVStore.push: no key 'never'"),
+    (lambda kv: kv.push("shape", mx.nd.ones(3)), ShapeError, r"key 'shape' holds float32\[2\]"),
+    (lambda kv: kv.init("shape", mx.nd.ones(2)), ParameterError, "key 'shape' exists already"),
+    (lambda kv: kv.save_optimizer_states("x"), KVStoreError, "the store has no optimizer"),
+    (lambda kv: kv.set_gradient_compression({"type": "1bit"}), ParameterError, "is not {\"type\": \"2bit\""),
+    (lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": -1}), ParameterError, "threshold=-1 must be"),
+])
+def test_errors_are_the_callers(two, act, error, text):
+    _, _, each = two
+
+    def run(kv):
+        if "shape" not in kv._keys:
+            kv.init("shape", mx.nd.ones(2))
+        with pytest.raises(error, match=text):
+            act(kv)
+
+    each(run)
+
+
+def test_an_updater_function_stays_here(two):
+    _, stores, each = two
+    each(lambda kv: kv.init("upd", mx.nd.ones(2)))
+    stores[0].set_updater(lambda *_: None)
+    with pytest.raises(KVStoreError, match="an updater function cannot travel to the servers"):
+        stores[0].push("upd", mx.nd.ones(2))
+    stores[0].set_updater(None)
+
+
+def train(kv, steps, shapes, optimizer):
+    """Deterministic pushes; the weights after `steps`, for a store of any kind."""
+    kv.set_optimizer(optimizer())
+    kv.init(list(range(len(shapes))), [array(np.linspace(-1, 1, int(np.prod(s))).reshape(s)) for s in shapes])
+    for step in range(steps):
+        for i, s in enumerate(shapes):
+            g = np.random.default_rng([step, i, kv.rank]).normal(size=s)
+            kv.push(i, array(g))
+    return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(shapes)]
+
+
+SHAPES = [(7, 5), (300, 400), (513, 512)]
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1, wd=1e-3, rescale_grad=0.5),
+    lambda: mx.optimizer.Adam(lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5), learning_rate=0.01),
+], ids=["sgd", "adam"])
+def test_one_worker_is_bit_identical_to_local(optimizer):
+    with workers(1) as (_, (kv,), _):
+        got = train(kv, 4, SHAPES, optimizer)
+    for a, b in zip(got, train(mx.kv.create("local"), 4, SHAPES, optimizer)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_two_runs_are_bit_identical_and_states_move_between_numbers_of_servers(tmp_path, monkeypatch):
+    """The second run has another number of servers, and splits its arrays; then states go through a file, and both go on."""
+    monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "100000")
+    sgd = lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)
+    results, files = [], []
+
+    for shards in (1, 3):
+        with workers(2, shards=shards) as (_, stores, each):
+            both = each(lambda kv: train(kv, 3, SHAPES, sgd))
+            results.append(both[0])
+            for a, b in zip(*both):
+                np.testing.assert_array_equal(a, b)
+            file = tmp_path / f"{shards}.states"
+            stores[0].save_optimizer_states(file)
+            files.append(file.read_bytes())
+            stores[0].load_optimizer_states(tmp_path / "1.states")
+
+            def again(kv):
+                for i, s in enumerate(SHAPES):
+                    kv.push(i, array(np.ones(s)))
+                return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(SHAPES)]
+
+            results.append(each(again)[0])
+    for a, b in zip(results[0] + results[1], results[2] + results[3]):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_async_applies_every_push_and_needs_an_optimizer():
+    with workers(2, "dist_async") as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(KVStoreError, match=r"worker 0, key 'w', round 1: dist_async needs an optimizer on the server"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+
+        def run(kv):
+            seen = []
+            for _ in range(5):
+                kv.push("w", mx.nd.ones(3))
+                seen.append(-pull(kv, "w", np.zeros(3, "f"))[0])
+            return seen
+
+        for seen in each(run):
+            assert seen == sorted(seen) and all(s >= i + 1 for i, s in enumerate(seen))  # at least one's own
+        each(lambda kv: kv.barrier())
+        assert each(lambda kv: pull(kv, "w", np.zeros(3, "f"))[0]) == [-10, -10]
+
+
+def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
+    code = ("import tritium as mx; kv = mx.kv.create('dist'); kv.init(3, mx.nd.ones(2)); kv.push(3, mx.nd.ones(2) * 4); "
+            "o = mx.nd.zeros(2); kv.pull(3, o); print(o.asnumpy().tolist(), kv._own_job.folder, kv._own_job.id)")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env)
+    assert done.stdout.startswith("[4.0, 4.0]"), done.stderr
+    _, _, folder, job = done.stdout.split()
+    assert not os.path.exists(folder) and not [n for n in os.listdir("/dev/shm") if job in n] and done.stderr == ""
+
+
+def test_a_forked_child_is_refused(two):
+    _, stores, _ = two
+    client = stores[0]._client
+    client.pid -= 1
+    try:
+        with pytest.raises(KVStoreError, match="cannot be used in a forked child"):
+            stores[0].barrier()
+    finally:
+        client.pid += 1
