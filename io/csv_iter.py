@@ -12,6 +12,7 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import FileError
 from .iterator import DataDesc
+from .plan import Plan
 from .row_iter import RowIter
 from .text_rows import TextRows
 
@@ -44,10 +45,11 @@ class CSVIter(RowIter):
             raise FileError(f"CSVIter: {os.fspath(data_csv)} has {self._data.rows:,} rows, {label_csv} has "
                             f"{self._labels.rows:,}. Every row needs its label.")
         kind = self._dtype.type
-        super().__init__(os.fspath(data_csv), self._data.rows, batch_size,
+        source = os.fspath(data_csv)
+        super().__init__(source, Plan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
+                                      round_batch=round_batch, name="CSVIter", source=source),
                          DataDesc(data_name, (batch_size, *self._shape), kind),
-                         DataDesc(label_name, (batch_size, *self._label_shape), kind),
-                         round_batch=round_batch, num_parts=num_parts, part_index=part_index)
+                         DataDesc(label_name, (batch_size, *self._label_shape), kind))
 
     def _table(self, path: str | os.PathLike, shape: tuple[int, ...]) -> TextRows:
         columns = int(np.prod(shape, dtype=np.int64))

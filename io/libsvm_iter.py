@@ -14,6 +14,7 @@ from ..errors import FileError, ParameterError
 from ..ndarray import NDArray, array
 from .csv_iter import runs
 from .iterator import DataDesc
+from .plan import Plan
 from .row_iter import RowIter
 from .text_rows import TextRows
 
@@ -87,10 +88,11 @@ class LibSVMIter(RowIter):
             raise FileError(f"LibSVMIter: {os.fspath(data_libsvm)} has {self._data.rows:,} rows, {label_libsvm} has "
                             f"{self._labels.rows:,}. Every row needs its label.")
         label = tuple(label_shape) if separate or tuple(label_shape) != (1,) else ()
-        super().__init__(os.fspath(data_libsvm), self._data.rows, batch_size,
+        source = os.fspath(data_libsvm)
+        super().__init__(source, Plan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
+                                      round_batch=round_batch, name="LibSVMIter", source=source),
                          DataDesc(data_name, (batch_size, *shape), self._dtype.type),
-                         DataDesc(label_name, (batch_size, *label), self._dtype.type),
-                         round_batch=round_batch, num_parts=num_parts, part_index=part_index)
+                         DataDesc(label_name, (batch_size, *label), self._dtype.type))
         self._label_shape = label
 
     def _table(self, path: str | os.PathLike, columns: int, labels: int) -> TextRows:

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import FileError, ParameterError
 from .files import ByteSource
 from .iterator import DataDesc
+from .plan import Plan
 from .row_iter import RowIter
 
 
@@ -74,25 +75,16 @@ class MNISTIter(RowIter):
         n, height, width = images.shape
         shape = (height * width,) if flat else (1, height, width)
         self._images, self._labels = images.reshape(n, *shape), labels
-        self._shuffle, self._seed = bool(shuffle), int(seed)
-        self._permutation: tuple[int, np.ndarray] | None = None
-        super().__init__(os.fspath(image), n, batch_size, DataDesc(data_name, (batch_size, *shape)),
-                         DataDesc(label_name, (batch_size,)), round_batch=False, num_parts=num_parts, part_index=part_index)
+        plan = Plan(n, batch_size, num_parts=num_parts, part_index=part_index, round_batch=False, shuffle=shuffle, seed=seed,
+                    name="MNISTIter", source=os.fspath(image))
+        super().__init__(os.fspath(image), plan, DataDesc(data_name, (batch_size, *shape)), DataDesc(label_name, (batch_size,)))
         if n // num_parts < batch_size:
             raise ParameterError(f"MNISTIter: batch_size={batch_size} is more than the {n // num_parts:,} images of a part.")
 
     @property
     def num_batches(self) -> int:
         """Batches of an epoch; the same for every part."""
-        return self.rows // self.num_parts // self.batch_size
-
-    def order(self, positions: np.ndarray) -> np.ndarray:
-        if not self._shuffle:
-            return positions
-        if self._permutation is None or self._permutation[0] != self._epoch:
-            generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([self._seed, self._epoch])))
-            self._permutation = self._epoch, generator.permutation(self._size)
-        return self._permutation[1][positions]
+        return self.plan.rows // self.plan.num_parts // self.batch_size
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         data = np.multiply(self._images[numbers], np.float32(1 / 256), dtype=np.float32)

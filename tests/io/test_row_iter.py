@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritium.errors import ParameterError, ShapeError
 from tritium.io import DataDesc
+from tritium.io.plan import Plan
 from tritium.io.row_iter import RowIter
 
 
@@ -13,7 +14,8 @@ class Numbers(RowIter):
     """Row i is the number i, its label -i."""
 
     def __init__(self, rows, batch_size, **kw):
-        super().__init__("numbers", rows, batch_size, DataDesc("data", (batch_size,)), DataDesc("label", (batch_size,)), **kw)
+        plan = Plan(rows, batch_size, name="Numbers", source="numbers", **kw)
+        super().__init__("numbers", plan, DataDesc("data", (batch_size,)), DataDesc("label", (batch_size,)))
 
     def read(self, numbers):
         return numbers.astype(np.float32), -numbers.astype(np.float32)
