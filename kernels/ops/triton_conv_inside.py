@@ -285,7 +285,7 @@ def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, t
 
 def numbers(array: Any) -> dict[str, Any]:
     """How a product of such arrays is computed, as constexprs. Raises DTypeError for whole numbers."""
-    if not array.dtype.is_floating_point:
+    if "float" not in str(array.dtype):
         raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
                          f"convolved on the CPU. Convert data and weight with astype(\"float32\").")
     double = str(array.dtype) == "torch.float64"

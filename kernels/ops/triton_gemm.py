@@ -98,7 +98,7 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     relu: what is negative becomes 0, before anything is added to c. blocks: instead of those that `choose` gives.
     Raises DTypeError for whole numbers.
     """
-    if not c.dtype.is_floating_point:
+    if "float" not in str(c.dtype):
         raise DTypeError(f"matrix product: {str(c.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
                          f"multiplied on the CPU. Convert both with astype(\"float32\").")
     (batch, m, n), k = c_view[0], a_view[0][2]

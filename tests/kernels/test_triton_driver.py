@@ -168,15 +168,17 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
 
 
 def test_a_launch_costs_little(place):
-    """The limit is for a busy machine; perf/bench_launch.py measures."""
-    best = child(place, """
+    """Processor time of a launch, and of one that was looked up before. Both limits leave room for a busy machine, whose cores
+    are slower: 3 µs and 1.5 µs are reached on a quiet one (perf/bench_launch.py)."""
+    launched, known = child(place, """
         import time
         go = lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
-        go()
-        def cost():
+        bound = launching.bound(mixed, [x, y], {"BLOCK": 256}, [7, 1, 1.5], num_warps=8)
+        def cost(run):
             start = time.process_time()
-            for _ in range(2000): go()
-            return (time.process_time() - start) / 2000
-        print(json.dumps(min(cost() for _ in range(20)) * 1e6))
+            for _ in range(200): run()
+            return (time.process_time() - start) / 200 * 1e6
+        go()
+        print(json.dumps([min(cost(run) for _ in range(300)) for run in (go, lambda: bound(0, (4,), 4096, 8192, 7, 1, 1.5))]))
     """)
-    assert best < 8, f"{best} µs"
+    assert launched < 5 and known < 2.5, f"{launched} and {known} µs"
