@@ -11,6 +11,7 @@ import heapq
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..kernels.op import Req
 from .picture import draw_plan
@@ -85,31 +86,72 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     share:  False gives every value bytes of its own.
     naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
     """
-    values, steps = program.values, program.steps
+    values = program.values
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in values]
     inplace = _take_places(program, live, sizes) if share else {}
+    best = _place_all(program, live, sizes, inplace, share, alignment)
+    if share and sum(best.arenas) > best.bound and len(best.at) <= _IDLE:
+        apart = _set_apart(program, live, sizes, inplace, alignment)
+        if len(apart) < len(inplace):
+            other = _place_all(program, live, sizes, apart, share, alignment)
+            best = min(best, other, key=lambda p: sum(p.arenas))
+    hosted = {v: best.hosts[best.group[v]] for v, span in enumerate(live) if span is not None and best.group[v] in best.hosts}
+    live = [None if v in hosted else span for v, span in enumerate(live)]
+    offsets = [best.at[best.group[v]] if span is not None else -1 for v, span in enumerate(live)]
+    outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
+    return Plan(offsets, sum(best.arenas), outputs, best.bound + outputs, naive_bytes(program) if naive is None else naive,
+                live, best.inplace, [v.name for v in values], sizes, best.arenas, hosted)
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where the pieces of memory lie. group: [values] the piece of each; hosts: {piece: output}; at: {piece: offset}."""
+
+    inplace: dict[int, int]
+    group: list[int]
+    hosts: dict[int, int]
+    at: dict[int, int]
+    arenas: list[int]
+    bound: int
+
+
+def _place_all(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
+               share: bool, alignment: int) -> _Places:
+    inplace, steps = dict(taken), len(program.steps)
     group, spans = _groups(live, inplace), _spans_of(live, inplace)
     hosts = _take_in(program, live, sizes, group, inplace) if share else {}
     if share:
         _use_idle_outputs(program, spans, sizes, hosts)
-    for g in hosts:
-        del spans[g]
-    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items()]
+    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items() if g not in hosts]
     at: dict[int, int] = {}
     arenas, bound = [], 0
     for ctx in range(len(program.targets)):
-        own = [t for t in items if values[t[3]].ctx == ctx]
-        placed, length = _pack_best(own, _peak(own, len(steps))) if share else _one_after_the_other(own)
+        own = [t for t in items if program.values[t[3]].ctx == ctx]
+        peak = _peak(own, steps)
+        placed, length = _pack_best(own, peak) if share else _one_after_the_other(own)
         at |= placed
         arenas.append(length)
-        bound += _peak(own, len(steps))
-    hosted = {v: hosts[group[v]] for v, span in enumerate(live) if span is not None and group[v] in hosts}
-    live = [None if v in hosted else span for v, span in enumerate(live)]
-    offsets = [at[group[v]] if span is not None else -1 for v, span in enumerate(live)]
-    outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
-    return Plan(offsets, sum(arenas), outputs, bound + outputs, naive_bytes(program) if naive is None else naive,
-                live, inplace, [v.name for v in values], sizes, arenas, hosted)
+        bound += peak
+    return _Places(inplace, group, hosts, at, arenas, bound)
+
+
+def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
+               alignment: int) -> dict[int, int]:
+    """inplace without the pairs that both fit under the peak: shorter lives are easier to pack than fewer ones."""
+    spans = _spans_of(live, inplace)
+    now = [0] * (len(program.steps) + 1)
+    for g, (first, last) in spans.items():
+        now[first] += _aligned(sizes[g], alignment)
+        now[last + 1] -= _aligned(sizes[g], alignment)
+    now = list(accumulate(now))
+    peak, kept = max(now), dict(inplace)
+    for out in inplace:
+        first, size = (live[out] or (0, 0))[0], _aligned(sizes[out], alignment)
+        if now[first] + size <= peak:  # only there are both alive
+            now[first] += size
+            del kept[out]
+    return kept
 
 
 def _take_in(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],

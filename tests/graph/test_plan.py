@@ -53,6 +53,33 @@ def test_a_chain_needs_two_buffers_and_one_in_place():
     assert plan.planned_bytes == 256 and [s.reqs[0] for s in p.steps] == [Req.WRITE] + [Req.INPLACE] * 49
 
 
+def test_in_place_is_given_up_where_it_keeps_a_block_from_the_next():
+    """Four pieces of one block are worked on one by one and joined: in place, they stand in the way of the joined one."""
+    p = Program()
+
+    def value(n, kind=INNER):
+        return p.add_value(Spec((n * 64,), np.dtype("float32")), kind, f"v{len(p.values)}")
+
+    def step(op, inputs, outputs):
+        p.steps.append(Step(op, op.parse({}), f"s{len(p.steps)}", tuple(inputs), tuple(outputs), (Req.WRITE,) * len(outputs)))
+
+    whole = value(4)
+    step(PLAIN, [value(1, "arg")], [whole])
+    for _ in range(3):
+        a, b, c, d = cut = [value(1) for _ in range(4)]
+        step(PLAIN, [whole], cut)
+        parts = [value(1) for _ in range(4)]
+        for out, inputs in zip(parts, ([a], [b, c], [d], [a, d])):
+            step(INPLACE, inputs, [out])
+        joined, whole = value(4), value(4)
+        step(PLAIN, parts, [joined])
+        step(PLAIN, [joined], [whole])
+    plan = plan_memory(p)
+    apply_inplace(p, plan)
+    check_plan(p, plan)
+    assert plan.planned_bytes == plan.lower_bound_bytes == 8 * 256
+
+
 def test_a_value_that_is_read_later_is_not_overwritten():
     p = chain([PLAIN, INPLACE, PLAIN])
     late = p.add_value(Spec((64,), np.dtype("float32")), INNER, "w")
