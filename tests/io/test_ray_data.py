@@ -64,7 +64,7 @@ def test_refusals():
 @pytest.mark.nightly
 @pytest.mark.filterwarnings("default")
 def test_with_ray_itself(tmp_path):
-    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow: pip install 'ray[data]'")
+    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow: pip install 'tritium[ray-data]'")
     ray = pytest.importorskip("ray")
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as file:
         for i in range(25):
