@@ -52,7 +52,7 @@ class Executor:
         self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
         self._programs: dict[tuple[bool, bool], Compiled] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
-        self._monitor_all = False
+        self._monitor_all = self._inferred = False
         self._last: Compiled | None = None
         self._head_arrays: dict[int, NDArray] = {}
         plain = lower(self._heads, specs, False, self._places)[0]
@@ -112,7 +112,7 @@ class Executor:
             _assign(self.arg_dict[name], array, f"forward: {name}")
         program = self._compile(bool(is_train))
         program.push(program.forward, self._show if self._monitor is not None else None)
-        self._last = program if is_train else None
+        self._last, self._inferred = program if is_train else None, not is_train
         self.pool.holds = self._last
         return self.outputs
 
@@ -120,7 +120,10 @@ class Executor:
         """Queue the backward pass: gradients go to `grad_dict` as grad_req says.
 
         out_grads: derivatives by the outputs, one array or a list; loss layers need none.
+        After forward(is_train=False) forward runs once more, in training mode.
         """
+        if self._inferred:  # it kept nothing; forward runs again, and keeps what backward needs
+            self.forward(is_train=True)
         program = self._last
         if program is None or self.pool.holds is not program:
             raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")

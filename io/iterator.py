@@ -69,7 +69,8 @@ class DataBatch:
 class DataIter:
     """A source of batches: iterate over it, `reset()`, iterate again.
 
-    A subclass gives iter_next, getdata, getlabel, getpad (and getindex), or next; and provide_data, provide_label.
+    A subclass gives iter_next and getdata, and getlabel, getpad, getindex if there is something to say; or next; and
+    provide_data, provide_label.
     """
 
     def __init__(self, batch_size: int = 0):
@@ -99,17 +100,17 @@ class DataIter:
         """The data arrays of the batch iter_next moved to."""
         raise NotImplementedError(f"{type(self).__name__}.getdata")
 
-    def getlabel(self) -> list[NDArray]:
-        """The label arrays of the batch iter_next moved to."""
-        raise NotImplementedError(f"{type(self).__name__}.getlabel")
+    def getlabel(self) -> list[NDArray] | None:
+        """The label arrays of the batch iter_next moved to, or None if there are none."""
+        return None
 
     def getindex(self) -> np.ndarray | None:
         """Which examples of the source the batch holds, int64[batch], or None if that is not known."""
         return None
 
     def getpad(self) -> int | None:
-        """How many of the batch's last examples only fill it up."""
-        raise NotImplementedError(f"{type(self).__name__}.getpad")
+        """How many of the batch's last examples only fill it up, or None if that is not known."""
+        return None
 
 
 class ResizeIter(DataIter):

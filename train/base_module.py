@@ -276,13 +276,15 @@ class BaseModule:
 
 def _batches(data: Any) -> Iterator[Any]:
     """The batches from where data stands; from the beginning if it stands at its end."""
-    first = next(iter(data), None)
+    batches = iter(data)  # one iterator: for some sources, such as generators, another would begin anew
+    first = next(batches, None)
     if first is None:
         data.reset()
-        first = next(iter(data), None)
+        batches = iter(data)
+        first = next(batches, None)
     if first is not None:
         yield first
-        yield from data
+        yield from batches
 
 
 def _call(callbacks: Callable | Sequence[Callable] | None, *args: Any) -> None:

@@ -51,6 +51,8 @@ class Speedometer:
                 values += [name, value]
             if self.auto_reset:
                 param.eval_metric.reset_local()
+            else:
+                start = 0  # what is shown has been counted since then
         took = self._clock() - self.tic
         speed = self.frequent * self.batch_size / took if took > 0 else math.inf
         logging.info(text, param.epoch, *([] if start is None else [start]), count, speed, *values)

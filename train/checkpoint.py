@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections import namedtuple
@@ -27,6 +28,7 @@ def save_checkpoint(prefix: str, epoch: int, symbol: Any, arg_params: Mapping[st
         _whole(f"{prefix}-symbol.json", symbol.save)
     named = {f"arg:{k}": v for k, v in arg_params.items()} | {f"aux:{k}": v for k, v in aux_params.items()}
     _whole(params_file(prefix, epoch), lambda part: save(part, named))
+    logging.info('Saved checkpoint to "%s"', params_file(prefix, epoch))
 
 
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, NDArray], dict[str, NDArray]]:

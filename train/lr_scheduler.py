@@ -6,6 +6,7 @@ or stay at `warmup_begin_lr` (`warmup_mode="constant"`).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -75,7 +76,13 @@ class FactorScheduler(LRScheduler):
     def after_warmup(self, num_update: int) -> float:
         while num_update > self.count + self.step:
             self.count += self.step
-            self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
+            self.base_lr *= self.factor
+            if self.base_lr < self.stop_factor_lr:
+                self.base_lr = self.stop_factor_lr
+                logging.info("Update[%d]: now learning rate arrived at %.5e, will not change in the future", num_update,
+                             self.base_lr)
+            else:
+                logging.info("Update[%d]: Change learning rate to %.5e", num_update, self.base_lr)
         return self.base_lr
 
 
@@ -99,6 +106,7 @@ class MultiFactorScheduler(LRScheduler):
             self.count = self.step[self.cur_step_ind]
             self.cur_step_ind += 1
             self.base_lr *= self.factor
+            logging.info("Update[%d]: Change learning rate to %.5e", num_update, self.base_lr)
         return self.base_lr
 
 

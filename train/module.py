@@ -109,7 +109,6 @@ class Module(BaseModule):
                         ) -> None:
         """Write PREFIX-symbol.json, PREFIX-0000.params and, if asked, PREFIX-0000.states; 0000 is the epoch."""
         save_checkpoint(prefix, epoch, self._symbol, *self.get_params())
-        self.logger.info('Saved checkpoint to "%s-%04d.params"', prefix, epoch)
         if save_optimizer_states:
             self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
             self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)

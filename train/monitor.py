@@ -13,11 +13,11 @@ from ..ndarray import NDArray
 
 
 class Monitor:
-    """Every `interval` batches, a statistic of the arrays whose names match `pattern`.
+    """Every `interval` batches, a statistic of the arrays whose names match `pattern`: outputs of all nodes, and arguments.
 
     stat_func:    from an NDArray to what is shown; by default |x| (the 2-norm) over the square root of its size.
     sort:         order the lines by name.
-    monitor_all:  look at every array an executor can show, and not at outputs alone.
+    monitor_all:  look at what nodes read, states and gradients as well.
     Use: install it (`Module.fit(monitor=...)` does), `tic()` before a batch, `toc()` after it.
     """
 
@@ -41,7 +41,13 @@ class Monitor:
         """Begin a batch; collects if this is an interval's first."""
         if self.step % self.interval == 0:
             self.queue, self.activated = [], True
+            for exe in self.exes:  # only now: an executor that is watched runs node by node
+                exe.set_monitor_callback(self._see, self.monitor_all)
         self.step += 1
+
+    def _see(self, name: str, array: NDArray) -> None:
+        if self.activated and self.re_prog.match(name):
+            self.queue.append((self.step, name, self.stat_func(array)))
 
     def toc(self) -> list[tuple[int, str, str]]:
         """End a batch: (step, name, statistic) of every array that was looked at; waits for them."""
@@ -49,8 +55,8 @@ class Monitor:
             return []
         self.activated = False
         for exe in self.exes:
-            shown = dict(zip(exe._symbol.list_outputs(), exe.outputs))
-            shown |= exe.arg_dict
+            exe.set_monitor_callback(None)
+            shown = dict(exe.arg_dict)
             if self.monitor_all:
                 shown |= exe.aux_dict
                 shown |= {f"{name}_grad": g for name, g in exe.grad_dict.items() if g is not None}
@@ -62,14 +68,20 @@ class Monitor:
     def toc_print(self) -> None:
         """toc, logged."""
         for step, name, text in self.toc():
-            logging.info("Batch: %7d %30s %s", step, name, text)
+            logging.info("Batch: %7d %-30s %s", step, name, text)
 
 
-def _rms(x: NDArray) -> float:
+def _rms(x: NDArray) -> np.float32:
     values = x.asnumpy().astype(np.float64)
-    return float(np.linalg.norm(values) / np.sqrt(max(values.size, 1)))
+    return np.float32(np.linalg.norm(values) / np.sqrt(max(values.size, 1)))
 
 
 def _text(value: Any) -> str:
     values = value if isinstance(value, (list, tuple)) else [value]
-    return "".join(f"{v.asnumpy() if isinstance(v, NDArray) else v}\t" for v in values)
+    return "".join(f"{_shown(v)}\t" for v in values)
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, NDArray):
+        return str(value)
+    return str(value.asscalar() if value.shape == (1,) else value.asnumpy())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,8 @@ class BucketSentenceIter(DataIter):
     buckets:        lengths; a sentence goes to the shortest that holds it, padded with invalid_label; longer ones are left
                     out. None: every length that fills a batch.
     layout:         "NT" or "TN".
-    Each batch's bucket_key is its length. The order is shuffled at every reset, by NumPy's random numbers.
+    Each batch's bucket_key is its length. At every reset the sentences of a bucket are shuffled by
+    NumPy's random numbers and the batches by Python's, as in MXNet: the same seeds give the same order.
     """
 
     def __init__(self, sentences: Sequence[Sequence[int]], batch_size: int, buckets: Sequence[int] | None = None,
@@ -92,7 +94,7 @@ class BucketSentenceIter(DataIter):
     def reset(self) -> None:
         """Shuffle the sentences within buckets, and the batches, and begin anew."""
         self.curr_idx = 0
-        np.random.shuffle(self.idx)
+        random.shuffle(self.idx)
         self.label = []
         for rows in self.data:
             np.random.shuffle(rows)

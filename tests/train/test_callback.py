@@ -73,3 +73,11 @@ def test_a_module_saves_itself_with_its_optimizer(tmp_path):
     save = callback.module_checkpoint(m, str(tmp_path / "m"), save_optimizer_states=True)
     m.fit(data, num_epoch=1, eval_metric="mse", epoch_end_callback=save)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0001.params", "m-0001.states", "m-symbol.json"]
+
+
+def test_speedometer_that_does_not_reset_counts_from_the_beginning(caplog):
+    ticks = iter(float(i) for i in range(99))
+    speed = callback.Speedometer(5, frequent=2, auto_reset=False, clock=lambda: next(ticks))
+    metric = accuracy()
+    got = messages(caplog, lambda: [speed(BatchEndParam(0, n, metric, None)) for n in range(5)])
+    assert [m.split("\t")[0] for m in got] == ["Epoch[0] Batch [0-2]", "Epoch[0] Batch [0-4]"] and "accuracy=0.5" in got[1]

@@ -16,6 +16,18 @@ def test_gives_mxnets_rates(case):
     assert [schedule(i) for i in range(len(case["lr"]))] == pytest.approx(case["lr"], rel=1e-12)
 
 
+def test_changes_are_logged_as_mxnet_logs_them(caplog):
+    with caplog.at_level("INFO"):
+        schedule = lr_scheduler.FactorScheduler(3, 0.5, stop_factor_lr=0.2, base_lr=1)
+        assert [schedule(i) for i in range(8, 12)] == [0.25, 0.25, 0.2, 0.2]
+        schedule = lr_scheduler.MultiFactorScheduler([2], 0.5, base_lr=1)
+        assert [schedule(i) for i in range(5)] == [1, 1, 1, 0.5, 0.5]
+    assert [r.getMessage() for r in caplog.records] == [
+        "Update[8]: Change learning rate to 5.00000e-01", "Update[8]: Change learning rate to 2.50000e-01",
+        "Update[10]: now learning rate arrived at 2.00000e-01, will not change in the future",
+        "Update[3]: Change learning rate to 5.00000e-01"]
+
+
 def test_rebase_moves_the_whole_schedule():
     schedule = lr_scheduler.PolyScheduler(max_update=10, base_lr=0.4, pwr=1, warmup_steps=2)
     schedule.rebase(0.1)

@@ -278,6 +278,43 @@ def test_a_monitor_sees_the_outputs(caplog):
     assert [r.getMessage() for r in caplog.records] == ["Batch:       1 data                           0.0\t"]
 
 
+def test_a_monitor_sees_inside_the_network_and_only_when_asked():
+    m = mx.mod.Module(network())
+    m.bind(batches().provide_data, batches().provide_label)
+    m.init_params(mx.init.Xavier())
+    watch = mx.monitor.Monitor(2, stat_func=lambda x: x.shape, pattern=".*output")
+    m.install_monitor(watch)
+    m.forward(next(iter(batches())), is_train=True)
+    plain = m.get_outputs()[0].asnumpy()
+    seen = []
+    for _ in range(3):
+        watch.tic()
+        m.forward(next(iter(batches())), is_train=True)
+        seen.append([name for _, name, _ in watch.toc()])
+    inner = [n for n in m.symbol.get_internals().list_outputs() if n.endswith("output")]
+    assert len(inner) > 1 and seen == [inner, [], inner]
+    np.testing.assert_allclose(m.get_outputs()[0].asnumpy(), plain, rtol=1e-6)
+
+
+class Restarting:
+    """A source whose every iterator begins anew, as a class with a generator for __iter__ does."""
+
+    def __init__(self):
+        self.provide_data, self.provide_label = batches().provide_data, batches().provide_label
+
+    def __iter__(self):
+        yield from batches()
+
+    def reset(self):
+        pass
+
+
+def test_fit_takes_every_batch_once_from_any_iterable():
+    seen = []
+    mx.mod.Module(network()).fit(Restarting(), num_epoch=2, batch_end_callback=lambda p: seen.append(p.nbatch))
+    assert seen == list(range(len(list(batches())))) * 2
+
+
 def bound():
     return ready()
 

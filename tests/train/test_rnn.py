@@ -1,6 +1,7 @@
 """Recurrent cells. Oracle: the recurrences in NumPy, float64, step by step; sums that MXNet 1.9.1 computed for shapes of use."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -258,6 +259,15 @@ def test_buckets_of_sentences(layout):
         assert b.provide_data[0].shape == b.data[0].shape
     data.reset()
     assert len(list(data)) == 3
+
+
+def test_the_same_seeds_give_mxnets_order():
+    """Batches by Python's random numbers, sentences of a bucket by NumPy's. The order is MXNet 1.9.1's."""
+    np.random.seed(0)
+    random.seed(0)
+    source = mx.rnn.BucketSentenceIter([[i] * (2 + i % 2) for i in range(1, 13)], 2, buckets=[2, 3], invalid_label=0)
+    assert [(b.bucket_key, *b.data[0].asnumpy()[:, 0].tolist()) for b in source] == [
+        (3, 9, 1), (2, 2, 10), (2, 4, 8), (2, 12, 6), (3, 5, 11), (3, 3, 7)]
 
 
 def test_files_count_what_mxnet_counts():
