@@ -72,7 +72,8 @@ def planning() -> None:
         program, plan = compiling.compile_program(compiling.Request(symbol._outputs, specs, True, reqs), current())
         seconds, processor = time.perf_counter() - start, time.process_time() - processor
         common.say({"bench": "plan", "net": name, "steps": len(program.steps), "infer_s": round(inferred, 3),
-                    "compile_s": round(seconds, 3), "processor_s": round(processor, 3), "over_bound": round(plan.planned_bytes / plan.lower_bound_bytes, 4)})
+                    "compile_s": round(seconds, 3), "processor_s": round(processor, 3),
+                    "over_bound": round(plan.planned_bytes / plan.lower_bound_bytes, 4)})
 
 
 def resnet(mx: Any, depth: int, filters: tuple[int, ...] = (16, 16, 32, 64)) -> Any:
