@@ -46,6 +46,7 @@ _ALIASES = {
     "rnd": "ndarray.random",
     "kv": "kvstore",
     "recordio": "io.recordio",
+    "image": "io.image",
     "mod": "train.modules",
     "module": "train.modules",
     "model": "train.model",
@@ -73,7 +74,7 @@ _ALIASES = {
     "storage": "engine.storage",
     "profiler": "engine.profiler",
     "lang": "kernels.lang",
-    "operator": "ndarray.custom",
+    "operator": "ndarray.user_ops",
     # files of MXNet's own packages that scripts import from
     "module.base_module": "train.base_module",
     "module.module": "train.module",

@@ -16,8 +16,9 @@ from rich.table import Table
 
 from . import engine
 from .cli_doctor import doctor
-from .cli_launch import launch
+from .cli_im2rec import im2rec
 from .cli_inspect import inspect
+from .cli_launch import launch
 from .cli_tune import tune
 from .context import Context
 from .errors import ContextError, MXNetError
@@ -53,6 +54,7 @@ main.add_command(tune)
 main.add_command(doctor)
 main.add_command(launch)
 main.add_command(inspect)
+main.add_command(im2rec)
 
 
 @main.command(context_settings={"show_default": True})

@@ -11,4 +11,5 @@ from .iterator import ResizeIter as ResizeIter
 from .libsvm_iter import LibSVMIter as LibSVMIter
 from .mnist_iter import MNISTIter as MNISTIter
 from .ndarray_iter import NDArrayIter as NDArrayIter
+from .prefetching_iter import PrefetchingIter as PrefetchingIter
 from .record_arrays import read_arrays as read_arrays

@@ -137,3 +137,13 @@ def encode(pixels: np.ndarray, quality: int, form: str) -> bytes:
     if not done:
         raise FileError(f"imencode: {pixels.dtype}{list(pixels.shape)} cannot be written as {form}.")
     return encoded.tobytes()
+
+
+def stored_channels(data: bytes) -> int:
+    """How many channels an encoded image has: 1, 3, or 4 where a PNG has colour and alpha."""
+    if data[:2] == b"\xff\xd8":
+        try:
+            return 1 if _simplejpeg().decode_jpeg_header(data)[2] == "Gray" else 3
+        except ValueError:
+            return 3  # `decode` says what is wrong with it
+    return {0: 1, 4: 1, 6: 4}.get(data[25], 3) if data[:8] == _PNG and len(data) > 25 else 3

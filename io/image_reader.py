@@ -29,7 +29,13 @@ class ImageReader:
 
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray]) -> None:
         """rows: data [1, channels, height, width] and label [1] or [1, label_width]. Raises FileError that says where."""
-        draw = iter(numbers).__next__
+        left = iter(numbers)
+
+        def draw() -> float:
+            number = next(left, None)
+            assert number is not None, f"an image takes more than {len(numbers)} random numbers"
+            return number
+
         where = self.file.where(record)
         header, data = unpack(self.file.read(record), where)
         label = header.label if self.labels is None else self.labels.get(int(header.id))

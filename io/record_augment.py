@@ -73,7 +73,7 @@ class RecordAugment:
     def is_random(self) -> bool:
         """Whether it takes random numbers."""
         return (self.rand_crop or self.random_resized_crop or self._is_affine() or self.inter_method == 10
-                or self.min_crop_size != self.max_crop_size
+                or self.max_crop_size != -1
                 or any((self.brightness, self.contrast, self.saturation, self.pca_noise, self.random_h, self.random_s,
                         self.random_l)))
 
@@ -167,16 +167,25 @@ class RecordAugment:
         if min(h, w) < self.max_crop_size:
             raise FileError(f"the image of {w} x {h} pixels is smaller than max_crop_size={self.max_crop_size}. "
                             f"Give resize={self.max_crop_size} or more.")
-        size = self.min_crop_size + below(draw, self.max_crop_size - self.min_crop_size + 1)
+        least = self.max_crop_size if self.min_crop_size == -1 else self.min_crop_size
+        size = least + below(draw, self.max_crop_size - least + 1)
         y, x = self._corner(h - size, w - size, draw)
         return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw)
 
     def _crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         _, height, width = self.data_shape
-        if pixels.shape[0] < height or pixels.shape[1] < width:
-            pixels = self._shorter_edge(cv2, pixels, height, width, draw)
+        pixels = self._enlarged(cv2, pixels, draw)
         y, x = self._corner(pixels.shape[0] - height, pixels.shape[1] - width, draw)
         return pixels[y:y + height, x:x + width]
+
+    def _enlarged(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
+        """Where it is too small, resized to the height, then to the width, the aspect kept: as MXNet, in two steps."""
+        _, height, width = self.data_shape
+        h, w = pixels.shape[:2]
+        if h < height:
+            pixels = self._resized(cv2, pixels, w * height // h, height, draw)
+        h, w = pixels.shape[:2]
+        return self._resized(cv2, pixels, width, h * width // w, draw) if w < width else pixels
 
     def _middle(self, pixels: np.ndarray) -> np.ndarray:
         _, height, width = self.data_shape

@@ -1,0 +1,33 @@
+"""mx.image: reading and changing images, one by one or in batches, under MXNet's names."""
+
+from .augmenters import Augmenter as Augmenter
+from .augmenters import BrightnessJitterAug as BrightnessJitterAug
+from .augmenters import CastAug as CastAug
+from .augmenters import CenterCropAug as CenterCropAug
+from .augmenters import ColorJitterAug as ColorJitterAug
+from .augmenters import ColorNormalizeAug as ColorNormalizeAug
+from .augmenters import ContrastJitterAug as ContrastJitterAug
+from .augmenters import CreateAugmenter as CreateAugmenter
+from .augmenters import ForceResizeAug as ForceResizeAug
+from .augmenters import HorizontalFlipAug as HorizontalFlipAug
+from .augmenters import HueJitterAug as HueJitterAug
+from .augmenters import LightingAug as LightingAug
+from .augmenters import RandomCropAug as RandomCropAug
+from .augmenters import RandomGrayAug as RandomGrayAug
+from .augmenters import RandomOrderAug as RandomOrderAug
+from .augmenters import RandomSizedCropAug as RandomSizedCropAug
+from .augmenters import ResizeAug as ResizeAug
+from .augmenters import SaturationJitterAug as SaturationJitterAug
+from .augmenters import SequentialAug as SequentialAug
+from .image_iter import ImageIter as ImageIter
+from .image_ops import center_crop as center_crop
+from .image_ops import color_normalize as color_normalize
+from .image_ops import copyMakeBorder as copyMakeBorder
+from .image_ops import fixed_crop as fixed_crop
+from .image_ops import imdecode as imdecode
+from .image_ops import imread as imread
+from .image_ops import imresize as imresize
+from .image_ops import random_crop as random_crop
+from .image_ops import random_size_crop as random_size_crop
+from .image_ops import resize_short as resize_short
+from .image_ops import scale_down as scale_down

@@ -1,0 +1,121 @@
+"""decode: every form of image that MXNet reads, and none that is damaged. Oracle: the pixels that were encoded; Pillow."""
+
+import io
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from image_files import picture
+from PIL import Image
+from tritium.errors import FileError, ParameterError
+from tritium.io.decode import decode, encode
+
+PIXELS = picture(3, 33, 47)
+
+
+def by_pillow(image, form, **options):
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+def test_png_of_every_kind():
+    alpha = np.dstack([PIXELS, PIXELS[:, :, 1]])
+    grey = PIXELS[:, :, 0]
+    kinds = {"RGB": (Image.fromarray(PIXELS), PIXELS), "RGBA": (Image.fromarray(alpha, "RGBA"), PIXELS),
+             "L": (Image.fromarray(grey), np.dstack([grey] * 3)),
+             "1": (Image.fromarray(grey > 100), np.dstack([(grey > 100) * 255] * 3)),
+             "I;16": (Image.fromarray(grey.astype(np.uint16) * 257), np.dstack([grey] * 3))}
+    for name, (image, want) in kinds.items():
+        assert np.array_equal(decode(by_pillow(image, "PNG")), want), name
+    assert np.array_equal(decode(by_pillow(kinds["RGBA"][0], "PNG"), 4), alpha)
+    assert np.array_equal(decode(by_pillow(kinds["L"][0], "PNG"), 1)[:, :, 0], grey)
+    with pytest.raises(FileError, match="the image is uint8 with 3 channels, not uint8 with 4"):
+        decode(by_pillow(kinds["RGB"][0], "PNG"), 4)
+
+
+@pytest.mark.parametrize("form", ["BMP", "WEBP", "TIFF", "PPM"])
+def test_other_forms(form):
+    data = by_pillow(Image.fromarray(PIXELS), form, **({"lossless": True} if form == "WEBP" else {}))
+    assert np.array_equal(decode(data), PIXELS)
+    for cut in (len(data) // 2, len(data) - 40):
+        with pytest.raises(FileError):
+            decode(data[:cut])
+
+
+def test_jpeg_of_every_kind():
+    close = lambda a, b: np.abs(a.astype(int) - b).mean() < 4
+    grey = Image.fromarray(PIXELS[:, :, 0])
+    assert close(decode(by_pillow(grey, "JPEG")), np.dstack([PIXELS[:, :, 0]] * 3))
+    assert close(decode(by_pillow(grey, "JPEG"), 1)[:, :, 0], PIXELS[:, :, 0])
+    assert close(decode(by_pillow(Image.fromarray(PIXELS), "JPEG", progressive=True, quality=95)), PIXELS)
+    cmyk = by_pillow(Image.fromarray(PIXELS).convert("CMYK"), "JPEG", quality=95)
+    assert close(decode(cmyk), PIXELS)
+    with pytest.raises(FileError, match="is damaged"):
+        decode(cmyk[:-200])
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    assert decode(by_pillow(Image.fromarray(PIXELS), "JPEG", exif=turned)).shape == (33, 47, 3), "a camera's mark turns nothing"
+    assert decode(by_pillow(Image.fromarray(PIXELS), "PNG", exif=turned)).shape == (33, 47, 3)
+    assert decode(encode(PIXELS[:1, :1], 90, ".jpg")).shape == (1, 1, 3)
+    with pytest.raises(FileError, match="the image has 3 channels, not 4"):
+        decode(encode(PIXELS, 90, ".jpg"), 4)
+
+
+@pytest.mark.parametrize("form", [".jpg", ".png"])
+def test_cut_anywhere_it_is_refused(form):
+    data = encode(PIXELS, 90 if form == ".jpg" else 1, form)
+    for cut in [*range(30), *range(30, len(data) - 12, 41), len(data) - 12]:
+        with pytest.raises(FileError):
+            decode(data[:cut])
+
+
+def test_a_bit_of_a_png_that_is_wrong_is_found_and_of_a_jpeg_never_ends_the_process():
+    rng = random.Random(0)
+    png, jpeg = encode(PIXELS, 1, ".png"), encode(PIXELS, 90, ".jpg")
+    found = 0
+    for _ in range(300):
+        data = bytearray(png)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        with pytest.raises(FileError):
+            decode(bytes(data))
+        data = bytearray(jpeg)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        try:
+            decode(bytes(data))
+        except FileError:
+            found += 1
+    assert found > 30, "a JPEG has no checksum: what still is one, is taken"
+
+
+@pytest.mark.parametrize("data, message", [
+    (b"", r"^the image is empty \(0 bytes\)$"),
+    (b"Dear reader, this is text", "these 25 bytes are not an image that can be read; they begin with b'Dear rea'"),
+    (bytes(1000), "these 1,000 bytes are not an image"), (b"\xff\xd8\xff", "the JPEG image of 3 bytes is damaged"),
+    (b"BM" + struct.pack("<I", 900) + bytes(60), "the BMP image is cut short: it takes 900 bytes, 66 are there"),
+    (b"RIFF" + struct.pack("<I", 900) + b"WEBP", "the WebP image is cut short: it takes 908 bytes, 12 are there"),
+])
+def test_what_is_no_image_is_named(data, message):
+    with pytest.raises(FileError, match=message):
+        decode(data)
+
+
+def test_a_size_is_checked_before_memory_is_taken():
+    head = struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+    jpeg = bytearray(encode(PIXELS, 90, ".jpg"))
+    at = jpeg.index(b"\xff\xc0")
+    jpeg[at + 5:at + 9] = struct.pack(">HH", 60000, 60000)
+    for data in (png, bytes(jpeg)):
+        with pytest.raises(FileError, match="the image claims 60,000 x 60,000 pixels; at most 268,435,456 are decoded"):
+            decode(data)
+
+
+def test_misuse_is_named():
+    with pytest.raises(ParameterError, match=r"^imdecode: 2 channels\. Give 1, 3 or 4\.$"):
+        decode(b"x", 2)
+    with pytest.raises(ParameterError, match=r"^imencode: the format '\.gif' is not one of \.jpg, \.jpeg, \.png\.$"):
+        encode(PIXELS, 9, ".gif")

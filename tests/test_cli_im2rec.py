@@ -1,0 +1,140 @@
+"""`tritium im2rec`: lists as MXNet's im2rec writes them, records, damage, the same bytes with any number of threads."""
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tritium as mx
+from click.testing import CliRunner
+from image_files import picture
+from tritium import cli
+from tritium.io.decode import decode, encode
+from tritium.recordio import MXIndexedRecordIO, unpack
+
+
+def run(*arguments):
+    result = CliRunner().invoke(cli.main, ["im2rec", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """root/b/{0,1}.jpg, root/a/{0,1,2}.png, root/a/deep/0.jpg, and a text."""
+    root = tmp_path / "root"
+    for i, name in enumerate(["a/0.png", "a/1.png", "a/2.png", "a/deep/0.jpg", "b/0.jpg", "b/1.JPG"]):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        form = name[-4:].lower()
+        (root / name).write_bytes(encode(picture(i), 90 if form == ".jpg" else 1, form))
+    (root / "a" / "notes.txt").write_text("no image")
+    return root
+
+
+def test_lists(folder, tmp_path):
+    assert run("--list", "--recursive", tmp_path / "p", folder).exit_code == 0
+    rows = [line.split("\t") for line in (tmp_path / "p.lst").read_text().splitlines()]
+    names = ["a/0.png", "a/1.png", "a/2.png", "a/deep/0.jpg", "b/0.jpg", "b/1.JPG"]
+    want = list(zip(range(6), [0, 0, 0, 1, 2, 2], names))
+    random.seed(100)
+    random.shuffle(want)
+    assert rows == [[str(i), f"{label:.6f}", name] for i, label, name in want], "MXNet's order"
+    run("--list", "--no-shuffle", tmp_path / "flat", folder / "a")
+    assert (tmp_path / "flat.lst").read_text() == "".join(f"{i}\t0.000000\t{i}.png\n" for i in range(3))
+    run("--list", "--recursive", "--exts", ".png", "--train-ratio", 0.34, "--test-ratio", 0.34, tmp_path / "q", folder)
+    assert [len((tmp_path / f"q_{part}.lst").read_text().splitlines()) for part in ("train", "test", "val")] == [1, 1, 1]
+    run("--list", "--recursive", "--chunks", 4, tmp_path / "c", folder)
+    assert [len((tmp_path / f"c_{i}.lst").read_text().splitlines()) for i in range(4)] == [2, 2, 2, 0]
+
+
+def test_records_hold_the_images_in_the_list_s_order_whatever_the_threads(folder, tmp_path):
+    (tmp_path / "p.lst").write_text("7\t1\t2\ta/1.png\n3\t5\t6\tb/0.jpg\n")
+    contents = []
+    for threads in (1, 3):
+        result = run("--num-thread", threads, "--encoding", ".png", "--quality", 3, "--pack-label", tmp_path / "p", folder)
+        assert result.exit_code == 0 and "p.rec: 2 records" in result.output
+        contents.append((tmp_path / "p.rec").read_bytes() + (tmp_path / "p.idx").read_bytes())
+    assert contents[0] == contents[1]
+    with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
+        assert records.keys == [7, 3]
+        header, data = unpack(records.read_idx(7))
+        assert header.label.tolist() == [1, 2] and header.id == 7
+        assert np.array_equal(decode(data), picture(1))
+    it = mx.io.ImageRecordIter(path_imgrec=tmp_path / "p.rec", path_imgidx=tmp_path / "p.idx", data_shape=(3, 40, 50),
+                               batch_size=2, label_width=2)
+    assert next(it).label[0].asnumpy().tolist() == [[1, 2], [5, 6]]
+    assert not [f for f in os.listdir(tmp_path) if f.endswith(".part")]
+
+
+def first(path):
+    with MXIndexedRecordIO(path.with_suffix(".idx"), path, "r") as records:
+        return unpack(records.read())
+
+
+@pytest.mark.parametrize("flags, shape", [
+    (["--resize", 20], (20, 25, 3)), (["--center-crop"], (40, 40, 3)), (["--resize", 20, "--center-crop"], (20, 20, 3)),
+    (["--color", "0"], (40, 50, 1)), ([], (40, 50, 3)),
+])
+def test_what_is_done_to_the_images(folder, tmp_path, flags, shape):
+    (tmp_path / "p.lst").write_text("0\t1\ta/1.png\n")
+    run(*flags, tmp_path / "p", folder)
+    header, data = first(tmp_path / "p.rec")
+    assert header == (0, 1.0, 0, 0)
+    assert decode(data, shape[2]).shape == shape and data[:2] == b"\xff\xd8"
+
+
+def test_as_stored_and_passed_through(folder, tmp_path):
+    grey = encode(picture(1, channels=1), 1, ".png")
+    (folder / "grey.png").write_bytes(grey)
+    (folder / "alpha.png").write_bytes(encode(np.dstack([picture(2), picture(3)[:, :, 0]]), 1, ".png"))
+    for name, channels in (("grey.png", 1), ("alpha.png", 4)):
+        (tmp_path / "p.lst").write_text(f"0\t1\t{name}\n")
+        run("--color", "-1", "--encoding", ".png", "--quality", 1, tmp_path / "p", folder)
+        assert np.array_equal(decode(first(tmp_path / "p.rec")[1], channels), decode((folder / name).read_bytes(), channels))
+    (tmp_path / "p.lst").write_text("0\t1\tgrey.png\n")
+    run("--pass-through", tmp_path / "p", folder)
+    assert first(tmp_path / "p.rec")[1] == grey
+    (tmp_path / "p.lst").write_text("0\t1\talpha.png\n")
+    assert run("--color", "-1", tmp_path / "p", folder).exit_code == 0, "JPEG has no alpha: it is dropped"
+
+
+@pytest.mark.parametrize("flags", [[], ["--pass-through"]])
+def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags):
+    (folder / "half.jpg").write_bytes((folder / "b/0.jpg").read_bytes()[:500])
+    (folder / "text.jpg").write_text("Dear reader")
+    (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n1\t1\thalf.jpg\n2\t2\ttext.jpg\n3\t3\tmissing.jpg\n4\t4\tb/0.jpg\n")
+    result = run(*flags, "--num-thread", 3, tmp_path / "p", folder)
+    assert result.exit_code == 1
+    for text in ("left out half.jpg: the JPEG image of 500 bytes is damaged",
+                 "left out text.jpg: these 11 bytes are not an image", "left out missing.jpg: cannot be read: No such file",
+                 "3 of 5 images of p.lst are damaged and were left out"):
+        assert text in result.output
+    with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
+        assert records.keys == [0, 4] and unpack(records.read_idx(4))[0].label == 4
+
+
+def test_a_run_that_fails_leaves_the_old_files(folder, tmp_path):
+    (tmp_path / "p.rec").write_text("old")
+    (tmp_path / "p.lst").write_text("0\t0\ta/1.png\nnonsense\n")
+    result = run(tmp_path / "p", folder)
+    assert result.exit_code == 1 and "p.lst: line 2 is not `id<TAB>label<TAB>path`" in " ".join(result.output.split())
+    assert (tmp_path / "p.rec").read_text() == "old" and not [f for f in os.listdir(tmp_path) if f.endswith(".part")]
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["--list", "{tmp}/p", "{root}"], "there are no images to list"), (["{tmp}/p", "{root}"], "there is no list"),
+    (["--list", "--recursive", "--train-ratio", "0.8", "--test-ratio", "0.3", "{tmp}/p", "{root}"], "test_ratio=0.3"),
+    (["{tmp}/p", "{tmp}/nowhere"], "does not exist"),
+])
+def test_bad_input_is_named(folder, tmp_path, arguments, text):
+    result = run(*[a.format(tmp=tmp_path, root=folder) for a in arguments])
+    assert result.exit_code in (1, 2) and text in " ".join(result.output.split()), result.output
+
+
+def test_piped_it_prints_plain_lines(folder, tmp_path):
+    (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n")
+    command = [sys.executable, "-m", "tritium", "im2rec", str(tmp_path / "p"), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1 and "1 records" in done.stdout
