@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import FileError
+
+_TRIES = 4  # how often a remote file system is asked before its error counts
+_PAUSE = 0.1  # seconds before it is asked again; twice as long every time
 
 
 class ByteSource:
@@ -42,9 +46,7 @@ class ByteSource:
         if self._fs is None:
             pieces = [self._pread(start, stop - start) for start, stop in ranges]
         else:
-            starts, stops = [s for s, _ in ranges], [s for _, s in ranges]
-            pieces = self._ask(lambda: self._fs.cat_ranges([self._remote] * len(ranges), starts, stops,
-                                                           on_error="raise"))
+            pieces = self._fetch(list(ranges))
         for piece, (start, stop) in zip(pieces, ranges):
             if len(piece) != stop - start:
                 raise FileError(f"{self.path}: became shorter while it was read: bytes {start:,} to {stop:,} were asked "
@@ -83,11 +85,35 @@ class ByteSource:
             at, count = at + len(piece), count - len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _ask(self, question: Any) -> Any:
-        try:
-            return question()
-        except Exception as e:  # every back end of fsspec raises errors of its own
-            raise FileError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200]}.") from e
+    def _fetch(self, ranges: list[tuple[int, int]]) -> list[bytes]:
+        """Ranges from afar; those that fail are asked for again, without the others."""
+        pieces: list[Any] = [None] * len(ranges)
+        missing = list(range(len(ranges)))
+
+        def ask() -> None:
+            answers = self._fs.cat_ranges([self._remote] * len(missing), [ranges[i][0] for i in missing],
+                                          [ranges[i][1] for i in missing], on_error="return")
+            for i, answer in zip(missing, answers):
+                pieces[i] = answer
+            missing[:] = [i for i in missing if isinstance(pieces[i], BaseException)]
+            if missing:
+                raise pieces[missing[0]]
+
+        self._ask(ask)
+        return pieces
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        """What the file system answers; asked again where it may have been the network's fault."""
+        tries = 1
+        while True:
+            try:
+                return question()
+            except Exception as e:  # every back end of fsspec raises errors of its own
+                if tries == _TRIES or isinstance(e, (FileNotFoundError, PermissionError, NotImplementedError)):
+                    raise FileError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200] or 'no reason given'} "
+                                    f"(asked {tries} time{'s' * (tries > 1)}).") from e
+            time.sleep(_PAUSE * 2 ** (tries - 1))
+            tries += 1
 
 
 def is_url(path: str) -> bool:
