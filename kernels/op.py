@@ -112,6 +112,7 @@ class Op:
     doc: str = ""
     params: tuple[Param, ...] = ()
     input_names: tuple[str, ...] = ()
+    at_once = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     same_bytes = False  # True if the one output is the first input's bytes under another shape
     hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
 

@@ -338,6 +338,7 @@ class PropertyOp(Op):
     def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
         self.same_bytes = cls.same_bytes
+        self.at_once = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._made: dict[Params, OperatorProperty] = {}

@@ -23,6 +23,7 @@ class TracedOp(Op):
     Subclasses give `trace`.
     """
 
+    at_once = True
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
     combine = "add"
 

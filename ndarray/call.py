@@ -14,6 +14,7 @@ from .invoke import invoke
 
 _KEPT = 8192
 _parsed: dict[tuple, Params] = {}
+_plain: dict[tuple, Params] = {}  # calls with all arrays by position and all parameters by name, as most are
 _variadic: dict[Op, bool] = {}
 _names: dict[Op, tuple[str, ...]] = {}
 
@@ -76,6 +77,11 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Returns: an NDArray, or a list if op has several visible outputs.
     Raises: what `invoke` raises; OperatorError for an array that is missing, doubled or unknown.
     """
+    plain = _plain_key(op, args, kwargs)
+    p = _plain.get(plain) if plain is not None else None
+    if p is not None:
+        outputs = invoke(op, args, p)
+        return outputs[0] if len(outputs) == 1 else outputs
     params = dict(kwargs)
     out = params.pop("out", None)
     params.pop("name", None)
@@ -103,7 +109,28 @@ def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(arrays)} given.")
     if named or len(arrays) < len(names):
         arrays = _by_name(op, names, arrays, named)
+    elif plain is not None and len(args) == len(arrays):
+        if len(_plain) >= _KEPT:
+            _plain.clear()
+        _plain[plain] = p
     return _result(invoke(op, arrays, p, out, req, ctx), out)
+
+
+_SIMPLE = frozenset((bool, int, str, tuple))
+_SPECIAL = frozenset(("out", "name", "req", "ctx"))
+
+
+def _plain_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple | None:
+    """What the parsed parameters of a plain call are kept under; None for other calls."""
+    for a in args:
+        if not isinstance(a, ArrayCore):
+            return None
+    if not kwargs:
+        return op, len(args)
+    for k, v in kwargs.items():
+        if v.__class__ not in _SIMPLE or k in _SPECIAL:
+            return None
+    return op, len(args), *[(k, v.__class__, v) for k, v in kwargs.items()]
 
 
 def as_context(spelling: Any) -> Context | None:

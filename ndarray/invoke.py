@@ -11,7 +11,6 @@ from ..engine import resource
 from ..errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
 from ..kernels.op import Op, Req, compiled_static, is_known
 from ..kernels.params import Params
-from ..kernels.traced import TracedOp
 from .chunk import Layout, layout
 from .core import allocate
 from .tape import OpNode, state, written
@@ -56,7 +55,7 @@ class Plan:
         self.inplace = frozenset(op.inplace(p))
         small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= _INLINE
         self.prop = "inline" if small else None
-        self.instant = small and isinstance(op, TracedOp) and not self.draws and not self.mutated
+        self.instant = small and op.at_once and not self.draws and not self.mutated
         self.run = engine.RunContext(ctx)
         self._kernels: dict[tuple[Req, ...], Any] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
@@ -176,7 +175,8 @@ def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars:
     for a in inputs[1:]:
         if a._chunk.var not in const:
             const = (*const, a._chunk.var)
-    return engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs), scalars)
+    return engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs),
+                                    *((scalars,) if scalars else ()))
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:

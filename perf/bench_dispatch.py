@@ -92,7 +92,7 @@ def measure(package: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--package", choices=PACKAGES, help="measure this package in this process, and nothing else")

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 
 import numpy as np
-from tritium.context import cpu
-from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, profiler, storage, streams
-from tritium.engine.deps import Task
+from tritium.context import Context, cpu
+from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, base, profiler, storage, streams
+from tritium.engine.blas import limit_blas
+from tritium.engine.deps import Task, Var
+from tritium.engine.failure import here
 
 CTX = cpu()
 
@@ -87,14 +91,15 @@ def report(name: str, figures: list[float], unit: str = "us/op") -> None:
                       "spread": round(quarters[2] - quarters[0], 3), "unit": unit, "repeats": len(figures)}), flush=True)
 
 
-def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int) -> None:
-    """Time fn(n), or take the seconds that it returns; per operation."""
+def measure(name: str, fn: Callable[[int], float | None], n: int, repeats: int, unit: str = "us/op") -> float:
+    """Time fn(n), or take the seconds that it returns; per operation. Returns: the smallest."""
     figures = []
     for _ in range(repeats + 1):
         start = time.perf_counter()
         seconds = fn(n)
         figures.append((time.perf_counter() - start if seconds is None else seconds) / n * 1e6)
-    report(name, figures[1:])
+    report(name, figures[1:], unit)
+    return min(figures[1:])
 
 
 def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, repeats: int) -> None:
@@ -159,22 +164,29 @@ def engine_figures(label: str, engine: NaiveEngine | ThreadedEngine, n: int, rep
 
 
 def pending_figures(workers: int, sizes: list[int], repeats: int) -> None:
-    """Cost per operation, pushed and run, when so many wait for one: should not grow."""
-    for size in sizes:
-        for name in ("one var", "100 vars"):
+    """CPU time per operation, pushed and run, when so many wait for one: should not grow. The smallest of several
+    counts, since other programs on the machine only add to it."""
+    smallest: dict[tuple[str, int], float] = {}
+    for name in ("one var", "100 vars"):
+        for size in sizes:
             engine = ThreadedEngine(workers)
             variables = [engine.new_variable() for _ in range(1 if name == "one var" else 100)]
             gate_var = engine.new_variable()
 
-            def fn(n: int, engine: ThreadedEngine = engine, variables: list = variables, gate_var=gate_var) -> None:
+            def fn(n: int, engine: ThreadedEngine = engine, variables: list = variables, gate_var=gate_var) -> float:
                 gate = threading.Event()
                 engine.push_sync(lambda run: gate.wait(), CTX, (), (gate_var,))
+                start = time.process_time()
                 for i in range(n):
                     engine.push_sync(nothing, CTX, (gate_var,), (variables[i % len(variables)],), name="nothing")
                 gate.set()
                 engine.wait_for_all()
-            measure(f"threaded({workers}): {size:,} pending on {name}", fn, size, 3 if size > 100_000 else repeats)
+                return time.process_time() - start
+            smallest[name, size] = measure(f"threaded({workers}): {size:,} pending on {name}", fn, size,
+                                           min(3 * repeats, max(3, 300_000 // size)), "us CPU/op")
             engine.stop()
+        report(f"pending on {name}: {sizes[-1]:,} / {sizes[0]:,}",
+               [smallest[name, sizes[-1]] / smallest[name, sizes[0]]], "times")
 
 
 def futures_figures(workers: int, n: int, repeats: int) -> None:
@@ -191,37 +203,151 @@ def futures_figures(workers: int, n: int, repeats: int) -> None:
 
 
 def overlap_figures(repeats: int, quick: bool) -> None:
-    """Two NumPy functions of some 5 ms that release the GIL, with one worker and with two, in pairs: how much sooner."""
-    side = 60 if quick else 400
-    a = np.random.default_rng(0).random((side, side))
-    outs = [np.empty_like(a), np.empty_like(a)]
+    """Two NumPy functions of some 5 ms that release the GIL: how much sooner both are done than one after the other.
+
+    With an engine of two workers against one of one; and what the machine has to give, as bare threads and as processes
+    (two virtual cores may be one real one; whatever else runs takes its part of both).
+    """
+    loops = _loops(quick)
+    work = [_matmuls(quick, loops), _matmuls(quick, loops)]
     engines = [ThreadedEngine(1), ThreadedEngine(2)]
     variables = [[e.new_variable(), e.new_variable()] for e in engines]
-    start = time.perf_counter()
-    np.matmul(a, a, out=outs[0])
-    loops = max(1, round(0.005 / (time.perf_counter() - start)))
 
-    def work(out: np.ndarray) -> None:
-        for _ in range(loops):
-            np.matmul(a, a, out=out)
+    def pushed(i: int) -> Callable[[], None]:
+        def run() -> None:
+            for v, fn in zip(variables[i], work):
+                engines[i].push_sync(lambda run, fn=fn: fn(), CTX, (), (v,), name="matmul")
+            engines[i].wait_for_all()
+        return run
 
-    def both(i: int) -> float:
-        start = time.perf_counter()
-        for v, out in zip(variables[i], outs):
-            engines[i].push_sync(lambda run, out=out: work(out), CTX, (), (v,), name="matmul")
-        engines[i].wait_for_all()
-        return time.perf_counter() - start
-    both(0), both(1)
-    pairs = [(both(0), both(1)) for _ in range(3 * repeats)]
-    report("overlap: two functions, one worker", [one * 1e3 for one, _ in pairs], "ms")
-    report("overlap: two functions, two workers", [two * 1e3 for _, two in pairs], "ms")
-    report("overlap: one worker's time / two workers'", [one / two for one, two in pairs], "times")
+    def serial() -> None:
+        for fn in work:
+            fn()
+    with _Threads(work) as threads, _Processes(quick, loops) as processes:
+        ways = {"one worker": pushed(0), "two workers": pushed(1), "no engine, serial": serial,
+                "no engine, two threads": threads.both, "no engine, two processes": processes.both}
+        rounds = [{name: _milliseconds(way) for name, way in ways.items()} for _ in range(6 * repeats + 3)][3:]
+    for name in ways:
+        report(f"overlap: {name}", [r[name] for r in rounds], "ms")
+    for name, one, two in (("one worker / two workers", "one worker", "two workers"),
+                           ("serial / two threads", "no engine, serial", "no engine, two threads"),
+                           ("serial / two processes", "no engine, serial", "no engine, two processes")):
+        report(f"overlap: {name}", [r[one] / r[two] for r in rounds], "times")
+        report(f"overlap: {name}, of the smallest", [min(r[one] for r in rounds) / min(r[two] for r in rounds)], "times")
     for e in engines:
         e.stop()
 
 
+def _milliseconds(fn: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    fn()
+    return (time.perf_counter() - start) * 1e3
+
+
+def _matmuls(quick: bool, loops: int) -> Callable[[], None]:
+    """That many matrix products, on one thread."""
+    a = np.random.default_rng(0).random((60, 60) if quick else (400, 400))
+    out = np.empty_like(a)
+
+    def work() -> None:
+        for _ in range(loops):
+            np.matmul(a, a, out=out)
+    return work
+
+
+def _loops(quick: bool) -> int:
+    """How many of them take 5 ms."""
+    limit_blas()
+    return max(1, round(5 / min(_milliseconds(_matmuls(quick, 1)) for _ in range(20))))
+
+
+class _Threads:
+    """Two threads that sleep in front of a lock each, and nothing around them: the least a pool can cost."""
+
+    def __init__(self, work: list[Callable[[], None]]):
+        self._go = [threading.Lock() for _ in work]
+        self._done = [threading.Lock() for _ in work]
+        for lock in (*self._go, *self._done):
+            lock.acquire()
+        self._over = False
+        self._threads = [threading.Thread(target=self._run, args=(i, fn)) for i, fn in enumerate(work)]
+
+    def _run(self, i: int, fn: Callable[[], None]) -> None:
+        while self._go[i].acquire() and not self._over:
+            fn()
+            self._done[i].release()
+
+    def both(self) -> None:
+        for lock in self._go:
+            lock.release()
+        for lock in self._done:
+            lock.acquire()
+
+    def __enter__(self) -> _Threads:
+        for t in self._threads:
+            t.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        for lock in self._go:
+            lock.release()
+        for t in self._threads:
+            t.join()
+
+
+class _Processes:
+    """Two processes that share nothing with this one but a pipe."""
+
+    def __init__(self, quick: bool, loops: int):
+        self._work = quick, loops
+
+    def both(self) -> None:
+        for p in self._pipes:
+            p.send(True)
+        for p in self._pipes:
+            p.recv()
+
+    def __enter__(self) -> _Processes:
+        context = multiprocessing.get_context("spawn")
+        ends = [context.Pipe() for _ in range(2)]
+        self._pipes = [mine for mine, _ in ends]
+        self._processes = [context.Process(target=_child, args=(theirs, *self._work)) for _, theirs in ends]
+        for process in self._processes:
+            process.start()
+        for p in self._pipes:
+            p.recv()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for p in self._pipes:
+            p.send(False)
+        for process in self._processes:
+            process.join()
+
+
+def _child(pipe: Connection, quick: bool, loops: int) -> None:
+    limit_blas()
+    work = _matmuls(quick, loops)
+    pipe.send(None)
+    while pipe.recv():
+        work()
+        pipe.send(None)
+
+
 class _Hookless(ThreadedEngine):
     """The engine without a place for a profiler: what looking for one costs when it is off."""
+
+    def push_sync(self, fn: Callable[[RunContext], object], exec_ctx: Context, const_vars: Sequence[Var],
+                  mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "") -> None:
+        const, mutable = tuple(const_vars), tuple(mutable_vars)
+        base._check(const, mutable, name)
+        lane = self._lanes.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._lane(exec_ctx, prop, name)
+        task = Task(fn, const, mutable, lane, priority, next(self._seq), name, here(), False, prop == "inline")
+        if self._bulks:
+            self._push(task)
+        else:
+            self._submit(task)
 
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         try:
@@ -240,7 +366,7 @@ class _Hookless(ThreadedEngine):
 
 
 def profiler_figures(workers: int, n: int, repeats: int) -> None:
-    """The same pushes without hooks, with the profiler off, and on, in turn."""
+    """The same pushes without hooks, with the profiler off, and on, in turn: CPU time, and of many rounds the smallest."""
     engines = {"hookless": _Hookless(workers), "off": ThreadedEngine(workers)}
     engines["on"] = engines["off"]
     many = [engines["off"].new_variable() for _ in range(100)]
@@ -249,18 +375,19 @@ def profiler_figures(workers: int, n: int, repeats: int) -> None:
         engine = engines[kind]
         if kind == "on":
             profiler.set_state("run", engine=engine)
-        start = time.perf_counter()
+        start = time.process_time()
         for i in range(n):
             engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
         engine.wait_for_all()
-        took = (time.perf_counter() - start) / n * 1e6
+        took = (time.process_time() - start) / n * 1e6
         if kind == "on":
             profiler.set_state("stop")
             profiler.dumps(reset=True)
         return took
-    rounds = [{kind: once(kind) for kind in engines} for _ in range(2 * repeats + 1)][1:]
-    report("profiler: off / no hooks", [r["off"] / r["hookless"] for r in rounds], "times")
-    report("profiler: on / off", [r["on"] / r["off"] for r in rounds], "times")
+    rounds = [{kind: once(kind) for kind in engines} for _ in range(10 * repeats + 1)][1:]
+    least = {kind: min(r[kind] for r in rounds) for kind in engines}
+    report("profiler: off / no hooks", [least["off"] / least["hookless"]], "times")
+    report("profiler: on / off", [least["on"] / least["off"]], "times")
     for e in set(engines.values()):
         e.stop()
 

@@ -6,10 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from ...dtype import is_half
 from ...errors import ShapeError
 from ..op import Kernel, Req, Shape, Spec
 from ..property import OperatorProperty, Shapes, register_operator
 from .matmul_gemm import matrix, product
+
+_SMALL = 1 << 16  # multiplications: of a smaller product, views and pieces are most of the cost
 
 
 class Product(OperatorProperty):
@@ -79,6 +84,20 @@ class Dot(Product):
         m = math.prod(a[1:] if ta else a[:-1])
         n = math.prod(b[:-1] if tb else b[1:])
         return 1, m, n, a[0] if ta else a[-1]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        same = len({s.dtype for s in (*ins, *outs)}) == 1 and not is_half(outs[0].dtype)
+        small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= _SMALL
+        if not (target == "cpu" and same and small and reqs[0] == Req.WRITE and len(ins[0].shape) == len(ins[1].shape) == 2):
+            return super().forward_kernel(ins, outs, reqs, target, train)
+        ta, tb = self.transpose_a, self.transpose_b
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            a, b = inputs
+            np.dot(a.T if ta else a, b.T if tb else b, outputs[0])
+
+        return kernel
 
     def _turned(self, a: Shape, b: Shape) -> tuple[bool, bool]:
         """Which of lhs and rhs is transposed: a vector never is."""

@@ -137,3 +137,17 @@ def test_a_new_scalar_is_no_new_plan():
     for i in range(30):
         assert (x * (i + 0.25))[0, 0].item() == i + 0.25
     assert len(module._plans) == before
+
+
+def test_small_layers_are_computed_at_once_and_users_functions_are_not(monkeypatch):
+    a = nd.ones((3, 3))
+    nd.dot(a, a).wait_to_read()
+    pushed, push = [], type(engine.current()).push_sync
+
+    def push_sync(self, fn, *args, **kwargs):
+        pushed.append(kwargs["name"])
+        push(self, fn, *args, **kwargs)
+    monkeypatch.setattr(type(engine.current()), "push_sync", push_sync)
+    assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
+    expected = [] if isinstance(engine.current(), engine.ThreadedEngine) else ["dot", "tanh"]
+    assert pushed == expected and not Count.at_once

@@ -184,3 +184,21 @@ def test_distributions_whose_parameters_are_arrays():
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
 def test_results_without_elements(shape, ctx):
     assert random.uniform(shape=shape, ctx=ctx).shape == shape and nd.exp(nd.zeros(shape, ctx)).asnumpy().shape == shape
+
+
+def test_parameters_of_one_call_are_not_those_of_another():
+    a, b = nd.array([[1.0, 2.0], [3.0, 4.0]]), nd.array([[1.0, 0.0], [1.0, 1.0]])
+    for _ in range(2):  # the second time from what was kept
+        assert nd.dot(a, b).asnumpy().tolist() == [[3.0, 2.0], [7.0, 4.0]]
+        assert nd.dot(a, b, transpose_b=True).asnumpy().tolist() == [[1.0, 3.0], [3.0, 7.0]]
+        assert nd.dot(a, b, transpose_a=True).asnumpy().tolist() == [[4.0, 3.0], [6.0, 4.0]]
+        assert nd.dot(lhs=a, rhs=b, name="x").asnumpy().tolist() == [[3.0, 2.0], [7.0, 4.0]]
+        assert nd.sum(a, axis=0).asnumpy().tolist() == [4.0, 6.0] and nd.sum(a, axis=(1,)).asnumpy().tolist() == [3.0, 7.0]
+        assert nd.sum(a, 0).asnumpy().tolist() == [4.0, 6.0] and nd.sum(a).asnumpy().tolist() == [10.0]
+        out = nd.zeros((2, 2))
+        assert nd.dot(a, b, out=out) is out and out.asnumpy().tolist() == [[3.0, 2.0], [7.0, 4.0]]
+        assert nd.clip(a, -0.0, 3).asnumpy().tolist() == [[1.0, 2.0], [3.0, 3.0]]
+    with pytest.raises(OperatorError, match=r"dot: takes 2 arrays \(lhs, rhs\), 3 given."):
+        nd.dot(a, b, b)
+    with pytest.raises(OperatorError, match="dot: rhs is missing"):
+        nd.dot(a)
