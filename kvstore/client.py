@@ -46,6 +46,7 @@ class Client:
         self.timeout = float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout
         self.stall = stall
         self.pid = os.getpid()
+        self._coordinator_lost = False
         self.gone: dict[int, str] = {}
         self.links: list[Link] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
@@ -99,6 +100,9 @@ class Client:
         answer: Future[dict[str, Any]] = Future()
 
         def send() -> None:
+            if self._coordinator_lost:
+                answer.set_exception(_no_coordinator())
+                return
             self._asked[number] = answer
             self._control.send(pack({"op": op, "id": number, **fields}), zmq.NOBLOCK)
 
@@ -234,9 +238,9 @@ class Client:
 
     def _lost_coordinator(self) -> None:
         """Transfers go on without it; whoever waits for it hears now."""
+        self._coordinator_lost = True
         for future in self._asked.values():
-            future.set_exception(KVStoreError("KVStore: the job's coordinator is gone. Transfers under way go on; joining, "
-                                              "leaving, init and barriers need a new job."))
+            future.set_exception(_no_coordinator())
         self._asked.clear()
 
     def _fail_all(self, error: KVStoreError) -> None:
@@ -256,3 +260,8 @@ class Client:
             return DeadWorkerError(f"{where}: {text}. Push again once a replacement has joined, or start with policy 'wait' or "
                                    f"'shrink'.")
         return KVStoreError(f"{where}: {text}.")
+
+
+def _no_coordinator() -> KVStoreError:
+    return KVStoreError("KVStore: the job's coordinator is gone, or refuses this worker's key. Transfers under way go on; "
+                        "joining, leaving, init and barriers need a new job.")

@@ -123,7 +123,9 @@ class Coordinator:
         return out
 
     def _shard_ack(self, peer: Any, m: Message) -> Sends:
-        index = next(i for i, s in enumerate(self._shards) if s.peer == peer)
+        index = next((i for i, s in enumerate(self._shards) if s.peer == peer), None)
+        if index is None:
+            raise FrameError("this shard has not joined")
         return self._acked(index, int(m["epoch"]))
 
     def _acked(self, index: int, epoch: int) -> Sends:
@@ -210,8 +212,8 @@ class Coordinator:
     def _worker_init(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
         if rank:
-            self._waiting.append((rank, m))
             self._note(rank, m)
+            self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[str(k[0])] for k in m["keys"]]}))
             return self._release()
         fresh = [self._new_key(k[0], k[1], k[2], int(m["big"])) for k in m["keys"] if k[0] not in self._keys]
         for e in fresh:
@@ -246,9 +248,9 @@ class Coordinator:
     def _worker_filled(self, peer: Any, m: Message) -> Sends:
         """Rank 0 has given the keys their values; its request is answered when every worker has called init for them."""
         rank = self._own_rank(peer)
-        for k in m["keys"]:
-            self._keys[k].filled = True
-        self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[k, None, None] for k in m["keys"]]}))
+        for e in [self._keys[k] for k in m["keys"]]:
+            e.filled = True
+        self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[k] for k in m["keys"]]}))
         return self._release()
 
     # ---- waiting for each other -----------------------------------------------------------------------------------------
@@ -301,7 +303,7 @@ class Coordinator:
         w = self._workers[rank]
         w.optimizers += 1
         if rank or w.optimizers <= len(self._optimizers):
-            self._waiting.append((rank, m))
+            self._waiting.append((rank, {"op": "optimizer", "id": m.get("id")}))
             return self._release()
         spec = m["spec"]
         self._whole = self._whole or not spec.get("elementwise", True)

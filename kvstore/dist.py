@@ -9,6 +9,7 @@ the copy, which is asked for anew where it may be out of date: before the first 
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import weakref
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class _Key:
     """What this worker knows of a key: its number, where its parts are, and its last round.
 
     fresh:   the copy is what the servers have, or will be once what is queued is done.
-    pushed:  variable of the pushes: where one failed, what asks for the value is skipped, and carries the error on.
+    pushed:  async: variable of the pushes: where one failed, what asks for the value is skipped, and carries the error on.
     """
 
     __slots__ = ("fresh", "id", "parts", "pushed", "residual", "round", "slot")
@@ -233,12 +234,12 @@ class DistKVStore(LocalKVStore):
 
     def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
         """Add up each key's arrays into memory of its own, then send them together."""
-        sums: list[NDArray] = []
-        slots: list[Slot | None] = []
-        for _, arrays in group:
-            total, slot = self._memory(arrays[0].shape, arrays[0].dtype)
-            sums.append(total)
-            slots.append(slot)
+        slots: list[Slot | None] = [None] * len(group)
+        if len(group) == 1:
+            total, slots[0] = self._memory(group[0][1][0].shape, group[0][1][0].dtype)
+            sums = [total]
+        else:
+            sums = _together([a[0] for _, a in group])
         jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
         if len(jobs) == 1:
             add_up(*jobs[0], priority)
@@ -252,12 +253,12 @@ class DistKVStore(LocalKVStore):
             work = [w for (k, _), total, pack, slot in zip(group, sums, packed, slots) for w in self._sends(k, total, pack, slot)]
             countdown = _Countdown(len(work), on_complete)
             for w in work:
-                w.done = _Then(w.done, countdown)
+                w.done.then = countdown
             self._client.submit(work, priority)
 
         reads = [p if p is not None else s for p, s in zip(packed, sums)]
         queue_async("kvstore.push", send, reads, [self._values[k] for k, _ in group], priority,
-                    mutable=[self._keys[k].pushed for k, _ in group])
+                    mutable=[] if self._sync else [self._keys[k].pushed for k, _ in group])
 
     def _on_one_device(self, arrays: Sequence[NDArray], priority: int) -> Sequence[NDArray]:
         if not self._on_device or len(arrays) == 1 or not arrays[0].context.is_gpu:
@@ -278,21 +279,17 @@ class DistKVStore(LocalKVStore):
             if not left[0] and slot is not None:
                 self._client.give_slot(slot)
 
-        def ended(error: BaseException | None = None) -> None:
-            if error is not None and key.round == n:
-                key.round = n - 1  # it was not applied: the next push is this round
-
         for i, (shard, start, stop) in enumerate(key.parts):
             out, out_place = self._out(k, i)
             if packed is not None:
                 assert self._compression is not None
                 made.append(Send(shard, key.id, i, packed._device()[start // 4:start // 4 + -(-(stop - start) // 16) * 4], n, out,
-                                 ended, out_place=out_place, release=release, code=TWO_BITS, n=stop - start,
+                                 _Ended(key, n), out_place=out_place, release=release, code=TWO_BITS, n=stop - start,
                                  threshold=self._compression.threshold))
                 continue
             flat = total._device().reshape(-1)
             place = None if slot is None else (slot.segment, start * flat.itemsize)
-            made.append(Send(shard, key.id, i, flat[start:stop], n, out, ended, place=place, out_place=out_place,
+            made.append(Send(shard, key.id, i, flat[start:stop], n, out, _Ended(key, n), place=place, out_place=out_place,
                              release=release))
         return made
 
@@ -337,7 +334,7 @@ class DistKVStore(LocalKVStore):
             self._client.submit(work, priority)
 
         queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
-                    const=[self._keys[k].pushed for k in stale])
+                    const=[] if self._sync else [self._keys[k].pushed for k in stale])
         for k in stale:
             self._keys[k].fresh = self._sync
 
@@ -400,15 +397,26 @@ class DistKVStore(LocalKVStore):
             raise KVStoreError(f"KVStore.{what}: the store has no optimizer, so no states. Call set_optimizer first.")
 
 
-class _Then:
-    """One callback, then another, with the same error."""
+class _Ended:
+    """Notes that a contribution to round n of a key has ended, then tells `then`."""
 
-    def __init__(self, first: Any, then: Any):
-        self.first, self.then = first, then
+    __slots__ = ("key", "n", "then")
+
+    def __init__(self, key: _Key, n: int):
+        self.key, self.n, self.then = key, n, None
 
     def __call__(self, error: BaseException | None = None) -> None:
-        self.first(error)
-        self.then(error)
+        if error is not None and self.key.round == self.n:
+            self.key.round = self.n - 1  # it was not applied: the next push is this round
+        self.then(error)  # type: ignore[misc]
+
+
+def _together(arrays: Sequence[NDArray]) -> list[NDArray]:
+    """Fresh arrays like these on the host, in one chunk: one variable for all of them."""
+    layouts = [layout(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in arrays]
+    ends = list(itertools.accumulate(-(-what.nbytes // 8) * 8 for what in layouts))
+    chunk = Chunk.new(max(ends[-1], 1), cpu())
+    return [wrap(chunk, end - -(-what.nbytes // 8) * 8, what) for end, what in zip(ends, layouts)]
 
 
 _open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()

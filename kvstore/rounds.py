@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 MOST_AHEAD = 4096  # rounds a contribution may be ahead of the key
 
 
-@dataclass(frozen=True)
-class Apply:
+class Apply(NamedTuple):
     """Update key from these contributions; it is at `version` then."""
 
     key: Hashable
@@ -26,8 +25,7 @@ class Apply:
     data: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """Tell rank that its contribution to `round` of key has been applied."""
 
     rank: int
@@ -35,8 +33,7 @@ class Answer:
     round: int
 
 
-@dataclass(frozen=True)
-class Refuse:
+class Refuse(NamedTuple):
     """Tell rank that its contribution to `round` of key was not and will not be applied. dead: the ranks that are missing."""
 
     rank: int
@@ -154,8 +151,12 @@ class Rounds:
 
     def _advance(self, name: Hashable, key: _Key) -> list[Action]:
         done: list[Action] = []
-        while self._members and key.waiting.get(key.version + 1, {}).keys() >= self._members.keys():
-            by_rank = key.waiting.pop(key.version + 1)
+        members = self._members
+        while members:
+            by_rank = key.waiting.get(key.version + 1)
+            if by_rank is None or len(by_rank) < len(members) or not by_rank.keys() >= members.keys():
+                break
+            del key.waiting[key.version + 1]
             key.version += 1
             ranks = sorted(by_rank)
             done.append(Apply(name, key.version, tuple(by_rank[r] for r in ranks)))

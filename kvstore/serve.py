@@ -62,7 +62,7 @@ class Shard:
         self._views: dict[int, Views] = {}
         self._partial: dict[tuple[int, Name, int], _Partial] = {}
         self._wants: dict[tuple[int, Name], _Want] = {}
-        self._answers: dict[int, list[Record]] = {}
+        self._answers: dict[int, list[Answer]] = {}
         self._failed: dict[tuple[Name, int], str] = {}
         self._touched: dict[Name, None] = {}
         self._out: list[Out] = []
@@ -267,6 +267,11 @@ class Shard:
         at = 0
         for r in frame.records:
             if r.segment == INLINE:
+                if r.dtype != TWO_BITS:
+                    data = np.frombuffer(frame.payload, DTYPES[r.dtype], r.n, at)
+                    at += data.nbytes
+                    yield r, data
+                    continue
                 raw = np.frombuffer(frame.payload, np.uint8, r.nbytes, at)
                 at += r.nbytes
             elif rank in self._views and r.segment >= 0:
@@ -303,9 +308,7 @@ class Shard:
                 if (name, a.round) in self._failed:
                     self._do([Refuse(a.rank, name, a.round, self._failed[name, a.round])])
                     continue
-                v = self.values[name]
-                self._answers.setdefault(a.rank, []).append(Record(*name, CODES[v.flat.dtype], len(v.flat), a.round,
-                                                                   at=max(v.durable, 0)))
+                self._answers.setdefault(a.rank, []).append(a)
             elif isinstance(a, Refuse):
                 self._wants.pop((a.rank, name), None)
                 self._refuse(a.rank, [Record(*name, 0, 0, a.round)], a.text, dead=a.dead)
@@ -316,15 +319,15 @@ class Shard:
 
     def _flush(self) -> list[Out]:
         """Everything that is to be sent now."""
-        for rank, records in self._answers.items():
+        for rank, answers in self._answers.items():
             wanted = []
-            for r in records:
-                want = self._wants.get((rank, (r.key, r.part)))
-                if want is not None and want.round == r.round:
-                    del self._wants[rank, (r.key, r.part)]
-                    wanted.append(r._replace(segment=INLINE, reply_segment=want.segment, reply_at=want.at))
+            for _, (key, part), round in answers:
+                want = self._wants.get((rank, (key, part)))
+                if want is not None and want.round == round:
+                    del self._wants[rank, (key, part)]
+                    wanted.append(Record(key, part, 0, 0, round, 0, NOTHING, 0, want.segment, want.at))
                 else:
-                    wanted.append(r._replace(reply_segment=NOTHING))
+                    wanted.append(Record(key, part, 0, 0, round, 0, NOTHING, 0, NOTHING, 0))
             self._send_values(rank, wanted, 0)
         self._answers.clear()
         out, self._out = self._out, []
@@ -344,7 +347,13 @@ class Shard:
 
         for r in records:
             value = self.values[r.key, r.part]
-            done = r._replace(dtype=CODES[value.flat.dtype], n=len(value.flat), at=max(value.durable, 0), offset=0,
+            if r.reply_segment == INLINE and 0 < value.flat.nbytes <= room and len(batch) < MOST_RECORDS:
+                batch.append(Record(r.key, r.part, value.code, len(value.flat),
+                                    r.round or self.rounds.done_by((r.key, r.part), rank), 0, INLINE, max(value.durable, 0)))
+                pieces.append(value.flat.data)
+                room -= value.flat.nbytes
+                continue
+            done = r._replace(dtype=value.code, n=len(value.flat), at=max(value.durable, 0), offset=0,
                               round=r.round or self.rounds.done_by((r.key, r.part), rank), segment=NOTHING)
             if r.reply_segment >= 0:
                 self._views[rank].bytes(r.reply_segment, r.reply_at, value.flat.nbytes)[:] = value.flat.view(np.uint8)

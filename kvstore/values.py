@@ -19,6 +19,7 @@ from ..ndarray import NDArray
 from ..ndarray.chunk import Chunk, layout
 from ..ndarray.core import allocate, wrap
 from . import remote
+from .frame import CODES
 from .placement import untag
 
 Name = tuple[int, int]  # key number, part
@@ -44,13 +45,14 @@ def add_rows(rows: Rows, out: np.ndarray) -> None:
 
 
 class Value:
-    """One part of a key. version: updates applied; durable: the version on disk, -1 for none."""
+    """One part of a key. code: of its dtype in frames; durable: the version on disk, -1 for none."""
 
     def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype):
         self.key = key
         self.array = allocate(layout(shape, dtype, cpu()))
         self.flat: np.ndarray = self.array._device().reshape(-1)
         self.flat.fill(0)
+        self.code = CODES[dtype]
         self.filled = False
         self.sum: NDArray | None = None
         self.updater: Any = None

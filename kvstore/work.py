@@ -12,6 +12,8 @@ from ..context import Context
 from ..ndarray import NDArray, empty
 from ..ndarray.move import host, store_host
 
+_INLINE = 16384  # bytes written: handing less to another thread costs more than doing it
+
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
     """dst = src, on whatever contexts they are; the shapes and dtypes are equal."""
@@ -98,16 +100,22 @@ def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int
 
 
 def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int) -> None:
-    """Push run(run_context), which reads and writes these arrays."""
+    """Push run(run_context), which reads and writes these arrays. What is small and need not wait is done at once."""
     const, mutable = _vars(reads, writes)
-    engine.current().push_sync(run, writes[0].context, const, mutable, priority=priority, name=name)
+    small = sum([a._layout.nbytes for a in writes]) <= _INLINE and not any(a.context.is_gpu for a in (*reads, *writes))
+    engine.current().push_sync(run, writes[0].context, const, mutable, prop="inline" if small else None, priority=priority,
+                               name=name)
 
 
 def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, *,
                 const: Sequence[Any] = (), mutable: Sequence[Any] = ()) -> None:
-    """Push run(run_context, on_complete), which hands work on that reads and writes these arrays, and these variables."""
+    """Push run(run_context, on_complete), which hands work on that reads and writes these arrays, and these variables.
+
+    It only hands on, so it runs in the pushing thread if nothing has to be waited for.
+    """
     read, written = _vars(reads, writes)
-    engine.current().push_async(run, writes[0].context, [*read, *const], [*written, *mutable], priority=priority, name=name)
+    engine.current().push_async(run, writes[0].context, [*read, *const], [*written, *mutable], prop="inline",
+                                priority=priority, name=name)
 
 
 def _vars(reads: Sequence[NDArray], writes: Sequence[NDArray]) -> tuple[list[Any], list[Any]]:

@@ -1,0 +1,223 @@
+"""Processes that die, stop, come back. Oracle: the same run undisturbed; every wait has a deadline."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tritium as mx
+from kvstore_cluster import array, pull, worker_process, workers
+from tritium.errors import DeadWorkerError, KVStoreError
+from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore.job import Job
+
+SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
+STEPS = 12
+
+
+def run(kv, at, kill):
+    """Weights and optimizer states after STEPS steps; worker 0 calls kill() before push number `at`."""
+    kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+    kv.init(list(range(len(SHAPES))), [array(np.ones(s)) for s in SHAPES])
+    pushes = 0
+    for step in range(STEPS):
+        for i, s in enumerate(SHAPES):
+            if kv.rank == 0 and pushes in at:
+                kill()
+            pushes += 1
+            kv.push(i, array(np.random.default_rng([step, i, kv.rank]).normal(size=s)))
+            if (step + i) % 3 == 0:
+                pull(kv, i, np.zeros(s, "f"))
+    kv.barrier()
+    return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(SHAPES)]
+
+
+def whole_run(folder, at=(), every=4, shards=2):
+    """(weights, optimizer state file) of a run in which servers are killed."""
+    with workers(2, shards=shards, every=every) as (job, stores, each):
+        killed = iter(range(100))
+
+        def kill():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(job.shard_pid(next(killed) % shards), signal.SIGKILL)
+
+        both = each(lambda kv: run(kv, at, kill))
+        for a, b in zip(*both):
+            np.testing.assert_array_equal(a, b)
+        stores[0].save_optimizer_states(folder / "states")
+        return both[0], (folder / "states").read_bytes()
+
+
+def compare(folder, seed):
+    rng = np.random.default_rng(seed)
+    at = set(rng.choice(STEPS * len(SHAPES), size=1, replace=False).tolist())
+    every, shards = int(rng.integers(1, 6)), int(rng.integers(1, 3))
+    weights, states = whole_run(folder, at, every, shards)
+    wanted, wanted_states = whole_run(folder, (), every, shards)
+    for a, b in zip(weights, wanted):
+        np.testing.assert_array_equal(a, b)
+    assert states == wanted_states
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(20))
+def test_a_killed_server_loses_nothing_20_times(tmp_path, seed):
+    compare(tmp_path, 100 + seed)
+
+
+def test_two_kills_in_one_run(tmp_path):
+    """The second kill comes while the first may still be recovering."""
+    weights, states = whole_run(tmp_path, {7, 20}, shards=1)
+    wanted, wanted_states = whole_run(tmp_path, shards=1)
+    for a, b in zip(weights, wanted):
+        np.testing.assert_array_equal(a, b)
+    assert states == wanted_states
+
+
+def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
+    with workers(1, every=0) as (job, (kv,), _):
+        kv.init("w", mx.nd.zeros(3))
+        os.kill(job.shard_pid(0), signal.SIGKILL)
+        with pytest.raises(KVStoreError, match="server 0 died, and its values with it: the job keeps no snapshots"):
+            for _ in range(100):
+                kv.push("w", mx.nd.ones(3))
+                pull(kv, "w", np.zeros(3, "f"))
+                time.sleep(0.05)
+
+
+VICTIM = """
+import sys, tritium as mx
+kv = mx.kv.create("dist_sync")
+kv.init("w", mx.nd.zeros(3)); kv.init("v", mx.nd.zeros(3))
+out = mx.nd.zeros(3)
+for _ in range(%d):
+    kv.push("w", mx.nd.ones(3)); kv.pull("w", out); out.wait_to_read()
+print("there", flush=True)
+sys.stdin.readline()
+import time; time.sleep(60)
+"""
+
+
+@contextlib.contextmanager
+def survivor_and_victim(policy, rounds):
+    """(job, the store of worker 0, the process of worker 1), both past `rounds` rounds of "w"."""
+    with Job(2, 1, policy=policy, every=3) as job:
+        victim = worker_process(job, 1, VICTIM % rounds)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        try:
+            kv.init("w", mx.nd.zeros(3))
+            kv.init("v", mx.nd.zeros(3))
+            for _ in range(rounds):
+                kv.push("w", mx.nd.ones(3))
+            assert victim.stdout.readline() == "there\n"
+            yield job, kv, victim
+        finally:
+            victim.kill()
+            victim.wait()
+            victim.stdout.close()
+            kv.close()
+
+
+def test_a_killed_worker_is_named_and_a_replacement_resumes():
+    with survivor_and_victim("fail", 2) as (job, kv, victim):
+        kv.push("w", mx.nd.ones(3))  # round 3, which the victim never joins
+        started = time.monotonic()
+        victim.kill()
+        with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
+            pull(kv, "w", np.zeros(3, "f"))
+        assert time.monotonic() - started < 2
+        assert kv.get_num_dead_node(4) == 1
+        kv.push("v", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="key 'v', round 1: worker 1 died"):
+            pull(kv, "v", np.zeros(3, "f"))
+        with pytest.raises(KVStoreError, match="barrier: worker 1 died"):
+            kv._client.request("barrier")  # kv.barrier() would first raise what its own pushes met
+        other = DistKVStore("dist_sync", job.file, rank=1)
+        try:
+            for name in "wv":
+                other.init(name, mx.nd.zeros(3))
+            assert (pull(other, "w", np.zeros(3, "f")) == 2).all()  # the round was not applied
+            kv.push("w", mx.nd.ones(3) * 3)
+            other.push("w", mx.nd.ones(3) * 4)
+            assert (pull(kv, "w", np.zeros(3, "f")) == 7).all() and (pull(other, "w", np.zeros(3, "f")) == 7).all()
+            assert other._keys["w"].round == 3 and kv.get_num_dead_node(4) == 0
+        finally:
+            other.close()
+
+
+def test_waiting_for_a_replacement():
+    with survivor_and_victim("wait", 1) as (job, kv, victim):
+        kv.push("w", mx.nd.ones(3))
+        victim.kill()
+        other = DistKVStore("dist_sync", job.file, rank=1)
+        try:
+            other.init("w", mx.nd.zeros(3))
+            other.push("w", mx.nd.ones(3) * 5)
+            assert (pull(kv, "w", np.zeros(3, "f")) == 6).all()
+        finally:
+            other.close()
+
+
+def test_shrinking():
+    with survivor_and_victim("shrink", 1) as (_, kv, victim):
+        kv.push("w", mx.nd.ones(3) * 9)
+        victim.kill()
+        assert (pull(kv, "w", np.zeros(3, "f")) == 9).all()
+
+
+def test_a_worker_that_leaves_does_not_wait_and_is_named():
+    with workers(2) as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        started = time.monotonic()
+        stores[1].close()
+        assert time.monotonic() - started < 5
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="worker 1 left"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+
+
+def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
+    """SIGSTOP: alive and silent. After `stall` seconds a warning names key and round; when it goes on, so does all."""
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        each(lambda kv: kv.push("w", mx.nd.ones(3)))
+        for s in stores:
+            s._client.stall = 0.3
+        pid = job.shard_pid(0)
+        os.kill(pid, signal.SIGSTOP)
+        with caplog.at_level(logging.WARNING, "tritium.kvstore"), concurrent.futures.ThreadPoolExecutor(2) as pool:
+            ends = [pool.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
+            deadline = time.monotonic() + 20
+            while "worker 0 has waited" not in caplog.text and time.monotonic() < deadline:
+                concurrent.futures.wait(ends, 0.05)
+            os.kill(pid, signal.SIGCONT)
+            assert all((e.result(30) == 4).all() for e in ends)
+        assert "key 'w' round 2" in caplog.text
+
+
+def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
+    with workers(2) as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        stores[0]._client.timeout, stores[0]._client.stall = 1.0, 0.2
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 1 s\. TRITIUM_KV_TIMEOUT"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        assert "key 'w' round 1 waits for workers [1]" in caplog.text
+
+
+def test_the_coordinators_death_stops_no_transfer():
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        job.host.kill()
+        job.host.wait()
+        for step in range(3):
+            each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * n))
+            assert [(pull(s, "w", np.zeros(3, "f")) == 2 * step).all() for s in stores] == [True, True]
+        with pytest.raises(KVStoreError, match="coordinator"):
+            stores[0].barrier()

@@ -1,0 +1,250 @@
+"""Who is let in, what is believed, and what listens. Attacks come over real sockets; the shard must live and not grow."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import time
+
+import numpy as np
+import pytest
+import tritium as mx
+import zmq
+from kvstore_cluster import pull, workers
+from tritium.errors import KVStoreError
+from tritium.kvstore import sockets
+from tritium.kvstore.client import Client
+from tritium.kvstore.frame import INLINE, NOTHING, WANT, Op, Record, encode, pack
+from tritium.kvstore.shared import Pool, Views, segment_name
+
+GROWTH = 16 << 20  # bytes a process may grow under attack: far below what the lengths ask for
+
+
+@pytest.fixture(scope="module")
+def job():
+    """A job with one worker, its processes and its ports."""
+    with workers(1) as (job, (kv,), _):
+        kv.init("w", mx.nd.zeros(4))
+        yield job, kv
+
+
+def processes(job):
+    return {"host": job.host.pid, "shard": job.shard_pid(0)}
+
+
+def listening(pid):
+    """(address, port) of every TCP socket that process pid listens on."""
+    inodes = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(fd))
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                address, port = fields[1].split(":")
+                found.append((address, int(port, 16)))
+    return found
+
+
+def resident(pid):
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def works(kv):
+    kv.push("w", mx.nd.ones(4) * 3)
+    return (pull(kv, "w", np.zeros(4, "f")) == 3).all()
+
+
+def test_only_the_documented_sockets_listen(job):
+    """docs/kvstore.md: one port of the host, one of each shard, all on the named interface; a worker listens nowhere."""
+    for pid in processes(job[0]).values():
+        assert [address for address, _ in listening(pid)] == ["0100007F"]
+    assert listening(os.getpid()) == []
+
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"
+ATTACKS = {
+    "random": os.urandom(65536),
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 50,
+    "null mechanism": GREETING + b"NULL".ljust(20, b"\0") + bytes(32) + b"\x04\x26\x05READY" + bytes(32),
+    "plain mechanism": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x13\x05HELLO\x04user\x08password",
+    "huge command": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x06" + (1 << 62).to_bytes(8, "big") + bytes(65536),
+    "huge message": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x02" + (1 << 40).to_bytes(8, "big") + bytes(65536),
+    "false hello": GREETING + b"CURVE".ljust(20, b"\0") + bytes(32) + b"\x04\xc8\x05HELLO" + os.urandom(194),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_strange_bytes_on_every_port_change_nothing(job, attack):
+    job, kv = job
+    before = {name: resident(pid) for name, pid in processes(job).items()}
+    for pid in processes(job).values():
+        for _, port in listening(pid):
+            for _ in range(20):
+                with socket.create_connection(("127.0.0.1", port), 5) as s, contextlib.suppress(OSError):
+                    s.settimeout(0.02)
+                    s.sendall(ATTACKS[attack])
+                    s.recv(1000)
+    assert works(kv)
+    for name, pid in processes(job).items():
+        assert resident(pid) - before[name] < GROWTH
+
+
+def dealer(context, address, server, keys):
+    s = context.socket(zmq.DEALER)
+    s.linger = 0
+    if keys is not None:
+        s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server.encode()
+    s.connect(address)
+    return s
+
+
+@pytest.mark.parametrize("who", ["nobody", "foreign key", "the job's worker key", "wrong server key"])
+def test_a_port_answers_nobody_without_its_own_key(job, who):
+    """On the shard even the key that opens the coordinator is foreign: each worker has a key of its own there."""
+    job, kv = job
+    credentials = json.loads((job.folder / "worker.json").read_text())
+    shard = kv._client.request("info")["shards"][0]
+    targets = [(shard["address"], shard["public"])]
+    if who != "the job's worker key":
+        targets.append((credentials["address"], credentials["server"]))
+    keys = {"nobody": None, "the job's worker key": sockets.Keys(credentials["public"], credentials["secret"])}.get(
+        who, sockets.Keys.new())
+    with zmq.Context() as context:
+        for address, server in targets:
+            server = sockets.Keys.new().public if who == "wrong server key" else server
+            s = dealer(context, address, server, keys)
+            for m in ([encode(Op.PULL, [Record(1, 0, 0, 0, 0)], rank=0), b""], [pack({"op": "info", "id": 1})]):
+                s.send_multipart(m)
+            assert not s.poll(300)
+            s.close(0)
+    assert works(kv)
+
+
+def test_a_worker_with_another_jobs_keys_is_refused(job, tmp_path):
+    credentials = json.loads((job[0].folder / "worker.json").read_text())
+    other = sockets.Keys.new()
+    sockets.write_secret(tmp_path / "foreign.json", {**credentials, "public": other.public, "secret": other.secret})
+    started = time.monotonic()
+    with pytest.raises(KVStoreError, match=r"gone, or refuses this worker's key|did not come within"):
+        Client(tmp_path / "foreign.json", "sync", timeout=2)
+    assert time.monotonic() - started < 10 and works(job[1])
+
+
+def test_key_files_are_this_users_alone(job, tmp_path):
+    for file in job[0].folder.glob("*.json"):
+        assert file.stat().st_mode & 0o777 == 0o600
+    assert job[0].folder.stat().st_mode & 0o777 == 0o700
+    readable = tmp_path / "worker.json"
+    readable.write_text((job[0].folder / "worker.json").read_text())
+    readable.chmod(0o644)
+    with pytest.raises(KVStoreError, match="must be readable by this user alone: mode 644"):
+        Client(readable, "sync")
+    with pytest.raises(KVStoreError, match="keys of the job cannot be read"):
+        Client(tmp_path / "none.json", "sync")
+
+
+def test_forged_frames_of_a_worker_harm_nobody(job):
+    """A member with its right key that sends nonsense: refused or ignored, and the shard goes on."""
+    job, kv = job
+    link = kv._client.links[0]
+    key = kv._keys["w"].id
+    good = Record(key, 0, 0, 4, 10**6, 0, INLINE)
+    frames = [
+        (b"", b""), (b"x" * 64, b""), (os.urandom(144), os.urandom(10)),
+        (encode(Op.PUSH, [good], 16, rank=5), bytes(16)),  # another's rank
+        (encode(Op.PUSH, [good._replace(key=12345)], 16, rank=0), bytes(16)),  # no such key
+        (encode(Op.PUSH, [good._replace(n=3)], 12, rank=0, flags=WANT), bytes(12)),  # a part that is never completed
+        (encode(Op.PUSH, [good._replace(offset=2)], 16, rank=0), bytes(16)),  # beyond the end
+        (encode(Op.PUSH, [good._replace(dtype=1)], 32, rank=0), bytes(32)),  # another dtype
+        (encode(Op.PUSH, [good._replace(n=1 << 39, segment=0)], 0, rank=0), b""),
+        (encode(Op.PUSH, [good._replace(segment=999)], 0, rank=0), b""),  # no such segment
+        (encode(Op.PUSH, [good], 16, rank=0), bytes(16)),  # a round far ahead
+        (encode(Op.PULL, [good._replace(segment=NOTHING, reply_segment=999)], 0, rank=0), b""),
+        (encode(Op.PULL, [good._replace(segment=NOTHING, reply_segment=0, reply_at=1 << 50)], 0, rank=0), b""),
+        (encode(Op.ROWS, [good._replace(round=0, n=1 << 30)], 16, rank=0), bytes(16)),
+        (encode(Op.STATES, [good], 16, rank=0), bytes(16)), (encode(Op.HELLO, [], 4, rank=0), b"[[[["),
+        (encode(Op.FILL, [good._replace(round=0)], 16, rank=0), bytes(16)),
+    ]
+    before = resident(job.shard_pid(0))
+    assert works(kv)
+    for head, payload in frames * 20:
+        kv._client._hand(lambda h=head, p=payload: link._put(h, p))
+    assert works(kv) and resident(job.shard_pid(0)) - before < GROWTH
+
+
+def test_messages_beyond_the_limit_end_the_connection(job):
+    """An authenticated peer that announces more than a frame may have is cut off before memory is taken."""
+    job, kv = job
+    credentials = json.loads((job.folder / "worker.json").read_text())
+    with zmq.Context() as context:
+        keys = sockets.Keys(credentials["public"], credentials["secret"])
+        s = dealer(context, credentials["address"], credentials["server"], keys)
+        before = resident(job.host.pid)
+        s.send(bytes(100 << 20))
+        assert not s.poll(500)
+        s.close(0)
+    assert resident(job.host.pid) - before < GROWTH and works(kv)
+
+
+def test_shared_memory_is_checked(tmp_path, monkeypatch):
+    """Only regular files of this user, and only bytes that are there."""
+    from tritium.errors import FrameError
+    from tritium.kvstore import shared
+
+    monkeypatch.setattr(shared, "DIRECTORY", tmp_path)
+    pool, views = Pool("ab", 0, 1), Views("ab", 0, 1)
+    slot = pool.take(5000)
+    assert (tmp_path / segment_name("ab", 0, 1, 0)).stat().st_mode & 0o777 == 0o600
+    slot.view[:] = 7
+    assert views.bytes(0, 10, 20).tolist() == [7] * 20
+    with pytest.raises(FrameError, match="segment 0 has 8192 bytes"):
+        views.bytes(0, 8000, 1000)
+    with pytest.raises(FrameError, match="segment 1 cannot be opened"):
+        views.bytes(1, 0, 1)
+    (tmp_path / segment_name("ab", 0, 1, 2)).symlink_to(tmp_path / segment_name("ab", 0, 1, 0))
+    with pytest.raises(FrameError, match="segment 2 cannot be opened"):
+        views.bytes(2, 0, 1)
+    (tmp_path / segment_name("ab", 0, 1, 3)).write_bytes(b"")
+    with pytest.raises(FrameError, match="segment 3 is no file of this user"):
+        views.bytes(3, 0, 1)
+    pool.give(slot)
+    assert pool.take(4097) is slot
+    pool.close()
+    assert not (tmp_path / segment_name("ab", 0, 1, 0)).exists()
+
+
+FORBIDDEN = {"pickle", "cPickle", "cloudpickle", "marshal", "shelve", "dill", "jsonpickle"}
+CALLS = {"eval", "exec", "compile"}
+PACKAGE = pathlib.Path(mx.__file__).parent
+
+
+def test_no_pickle_and_no_eval_in_the_package():
+    """No module imports a pickle or marshal; where data is received there is no eval, exec or compile either."""
+    found = []
+    for file in PACKAGE.rglob("*.py"):
+        where = file.relative_to(PACKAGE)
+        if where.parts[0] in ("tests", "perf", "build") or any(p.startswith(".") for p in where.parts):
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                found += [(str(where), a.name) for a in node.names if a.name.split(".")[0] in FORBIDDEN]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found += [(str(where), node.module)] * (node.module.split(".")[0] in FORBIDDEN)
+            elif isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else ""
+                received = where.parts[0] in ("kvstore", "io") or where.name in ("serialize.py", "states.py", "mxnet_states.py",
+                                                                                 "optimizer_data.py", "cli_launch.py")
+                if name in CALLS and received:
+                    found.append((str(where), name))
+                if isinstance(node.func, ast.Attribute) and node.func.attr in ("recv_pyobj", "send_pyobj"):
+                    found.append((str(where), node.func.attr))
+                if any(k.arg == "allow_pickle" and getattr(k.value, "value", True) for k in node.keywords):
+                    found.append((str(where), "allow_pickle"))
+    assert found == []
