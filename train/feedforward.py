@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..io import DataIter, NDArrayIter, ResizeIter
 from ..ndarray import NDArray
 from . import metric as metrics
 from .callback import LogValidationMetricsCallback
-from .checkpoint import load_checkpoint, save_checkpoint
+from .checkpoint import BatchEndParam, load_checkpoint, save_checkpoint
 from .initializer import Uniform
 from .module import Module
 
@@ -114,7 +114,10 @@ class FeedForward:
     def fit(self, X: Any, y: Any = None, eval_data: Any = None, eval_metric: Any = "acc", epoch_end_callback: Any = None,
             batch_end_callback: Any = None, kvstore: Any = "local", logger: Any = None, work_load_list: Any = None,
             monitor: Any = None, eval_end_callback: Any = None, eval_batch_end_callback: Any = None) -> None:
-        """Train on X, y: arrays, or a DataIter. eval_data: a DataIter or a pair of arrays."""
+        """Train on X, y: arrays, or a DataIter. eval_data: a DataIter or a pair of arrays.
+
+        batch_end_callback: as for Module, but batches count from 1, as they did before there were modules.
+        """
         if self.num_epoch is None:
             raise ParameterError("FeedForward.fit: num_epoch is missing: say after which epoch to stop.")
         data = self._iter(X, y, True)
@@ -124,7 +127,7 @@ class FeedForward:
         module = Module(self.symbol, fed, labels, logger or logging, self.ctx, work_load_list)
         arg, aux = self._params_in()
         module.fit(data if self.epoch_size is None else ResizeIter(data, self.epoch_size, False), self._eval_iter(eval_data),
-                   eval_metric, epoch_end_callback, batch_end_callback, kvstore, self.optimizer, self.kwargs,
+                   eval_metric, epoch_end_callback, _from_one(batch_end_callback), kvstore, self.optimizer, self.kwargs,
                    eval_end_callback or LogValidationMetricsCallback(), eval_batch_end_callback, self.initializer,
                    arg, aux, allow_missing=True, begin_epoch=self.begin_epoch, num_epoch=self.num_epoch, monitor=monitor)
         self.arg_params, self.aux_params = module.get_params()
@@ -190,6 +193,14 @@ class FeedForward:
         data = self._iter(X, None, False)
         result = self._ready(data, "score").score(data, metrics.create(eval_metric), num_batch, batch_end_callback, reset=reset)
         return result[0][1]
+
+
+def _from_one(callbacks: Any) -> list[Callable[[BatchEndParam], None]]:
+    """Callbacks, one or a list, as those that are told one batch more."""
+    def told(call: Callable[..., Any]) -> Callable[[BatchEndParam], None]:
+        return lambda param: call(param._replace(nbatch=param.nbatch + 1))
+
+    return [told(c) for c in ([callbacks] if callable(callbacks) else list(callbacks or ()))]
 
 
 def _joined(parts: list[list[np.ndarray]]) -> Any:

@@ -43,7 +43,8 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
 
 class EvalMetric:
     """Base of metrics. Subclasses write `update`, which changes sum_metric and num_inst and may wait for the arrays; or
-    `count`, which gets the values on the host, calls `add`, and is queued.
+    `count`, which gets the values on the host, calls `add`, and is queued. An `update` of one's own keeps no second sums:
+    the epoch shows what is there since the last reset_local, unless has_global_stats=True says that it keeps them.
 
     name:                        what is printed.
     output_names, label_names:   which outputs and labels `update_dict` picks; all of them if None.
@@ -56,10 +57,13 @@ class EvalMetric:
         self.name = str(name)
         self.output_names = output_names
         self.label_names = label_names
+        self._has_global_stats = kwargs.pop("has_global_stats", type(self).update is EvalMetric.update)
         self._kwargs = kwargs
+        self._sums, self._global = [0.0, 0], [0.0, 0]  # before a subclass's reset, which may set its own
         self.reset()
 
     # ---- counting ---------------------------------------------------------------------------------------------
+    _resetting = False
     _queued = False  # whether updates were queued since the last wait
     _var: Any = None
     _failure: BaseException | None = None
@@ -71,12 +75,18 @@ class EvalMetric:
         self.saw_nan = False
         self.nan_update = -1
         self._updates = 0
-        self.reset_local()
+        self._resetting = True
+        try:
+            self.reset_local()
+        finally:
+            self._resetting = False
 
     def reset_local(self) -> None:
         """Forget what was counted since the last reset_local; the epoch's sums stay."""
         self.settle()
         self._sums = [0.0, 0]
+        if not self._has_global_stats and not self._resetting:
+            self.reset()
 
     def add(self, total: float, count: int) -> None:
         """Count `total` over `count` instances, locally and for the epoch."""
@@ -181,6 +191,8 @@ class EvalMetric:
 
     def get_global(self) -> tuple[Any, Any]:
         """(name, value since reset)."""
+        if not self._has_global_stats:
+            return self.get()
         return self.name, self.value(self.global_sum_metric, self.global_num_inst) if self.global_num_inst else math.nan
 
     def get_name_value(self) -> list[tuple[str, float]]:
@@ -276,7 +288,7 @@ class CustomMetric(EvalMetric):
         if name is None:
             called = getattr(feval, "__name__", type(feval).__name__)
             name = f"custom({called})" if "<" in called else called
-        super().__init__(str(name), output_names, label_names)
+        super().__init__(str(name), output_names, label_names, has_global_stats=True)
         self._feval = feval
         self._allow_extra_outputs = allow_extra_outputs
 

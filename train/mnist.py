@@ -76,7 +76,7 @@ def get_mnist_iterator(batch_size: int, input_shape: Sequence[int], num_parts: i
 class DummyIter(DataIter):
     """The first batch of real_iter, again and again, without end: for measuring without loading."""
 
-    def __init__(self, real_iter: DataIter):
+    def __init__(self, real_iter: Any):
         super().__init__(real_iter.batch_size)
         self.real_iter = real_iter
         self.provide_data, self.provide_label = real_iter.provide_data, real_iter.provide_label

@@ -228,7 +228,8 @@ class FusedRNNCell(BaseRNNCell):
         if mode not in GATES:
             raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(GATES)}.")
         super().__init__(f"{mode}_" if prefix is None else prefix, params)
-        self._num_hidden, self._num_layers, self._mode = num_hidden, num_layers, mode
+        self._num_hidden, self._num_layers = num_hidden, num_layers
+        self._mode: Any = mode  # one of the operator's words
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
         self._forget_bias, self._fused = forget_bias, Fused(num_hidden, num_layers, mode, bidirectional)
         init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)

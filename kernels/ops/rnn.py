@@ -123,7 +123,9 @@ class RNN(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         known = [t for t in (*in_type, out_type[0]) if t is not None]
         d = known[0] if known else None
-        outs = [d] * (self.num_visible_outputs() + 1) + ([np.dtype(np.uint8)] if self._drops else [])
+        outs: Dtypes = [d] * (self.num_visible_outputs() + 1)
+        if self._drops:
+            outs.append(np.dtype(np.uint8))
         return [d] * len(in_type), outs, []
 
     # ---- what backward needs ----------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def test_epoch_size_counts_batches():
     model = mx.model.FeedForward(net(), num_epoch=3, epoch_size=4, learning_rate=0.1)
     model.fit(mx.io.NDArrayIter(training.images.reshape(-1, 64), training.labels, 100),
               batch_end_callback=lambda p: seen.append(p.nbatch))
-    assert seen == [0, 1, 2, 3] * 3
+    assert seen == [1, 2, 3, 4] * 3
 
 
 def test_errors_say_what_is_wrong():

@@ -197,3 +197,46 @@ def test_a_metric_of_ones_own_sees_its_sums():
     m.update([], [mx.nd.array([1.0, 2.0])])
     assert m.get() == ("mine", 3.0)
     assert copy.deepcopy(m).get() == ("mine", 3.0)
+
+
+class PerTask(metric.EvalMetric):
+    """As multi-task examples write it: lists for sums, a reset of its own, and no second sums for the epoch."""
+
+    def __init__(self):
+        super().__init__("task")
+
+    def reset(self):
+        self.num_inst, self.sum_metric = [0, 0], [0.0, 0.0]
+
+    def update(self, labels, preds):
+        for i, (label, pred) in enumerate(zip(labels, preds)):
+            self.sum_metric[i] += float((label == pred.argmax(1)).sum())
+            self.num_inst[i] += len(label)
+
+    def get(self):
+        return [f"task_{i}" for i in range(2)], [s / n if n else float("nan") for s, n in zip(self.sum_metric, self.num_inst)]
+
+
+class Wrong(metric.EvalMetric):
+    """An update that knows sum_metric and num_inst alone."""
+
+    def update(self, labels, preds):
+        self.sum_metric += float((labels[0] != preds[0]).sum())
+        self.num_inst += len(labels[0])
+
+
+def test_metrics_that_keep_only_their_own_sums():
+    one = np.array([[0.9, 0.1], [0.2, 0.8]])
+    task = PerTask()
+    task.update([np.array([0, 0]), np.array([0, 1])], [one, one])
+    assert task.get_global_name_value() == [("task_0", 0.5), ("task_1", 1.0)]
+    task.reset_local()  # what Speedometer does
+    assert task.num_inst == [0, 0]
+    wrong = Wrong("wrong")
+    wrong.update([np.array([1, 2])], [np.array([1, 3])])
+    assert wrong.get_global() == wrong.get() == ("wrong", 0.5)
+    wrong.reset_local()
+    assert np.isnan(wrong.get_global()[1]) and wrong.num_inst == 0
+    kept = Wrong("kept", has_global_stats=True)
+    kept.update([np.array([1])], [np.array([3])])
+    assert np.isnan(kept.get_global()[1]) and kept.get()[1] == 1
