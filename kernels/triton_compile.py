@@ -116,8 +116,12 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int) -> Itera
                     yield reply.pop("i"), reply
             finally:
                 if answered < len(jobs):
+                    child.stdout.close()  # or it waits for a reader of what it was saying
                     child.terminate()
-                child.wait()
+                try:
+                    child.wait(10)
+                except subprocess.TimeoutExpired:
+                    child.kill()
         if answered < len(jobs):
             complaints.seek(0)
             raise OperatorError(f"compile_all: the compiling process died: {complaints.read()[-2000:]}")

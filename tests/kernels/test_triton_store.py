@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from dataclasses import replace
 
@@ -113,3 +114,22 @@ def test_leaving_early_stops_the_compilers(cache, monkeypatch):
     next(jobs)
     jobs.close()
     assert stopped == [True]
+
+
+TALKATIVE = """#!{python}
+import json, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it came at a moment when the exception was swallowed
+print(json.dumps({{"i": 0, "error": "first"}}), flush=True)
+print(json.dumps({{"i": 1, "error": "x" * (1 << 20)}}), flush=True)  # more than a pipe holds
+"""
+
+
+@pytest.mark.timeout(60)
+def test_leaving_early_does_not_wait_for_what_nobody_reads(cache, tmp_path, monkeypatch):
+    script = tmp_path / "compiler"
+    script.write_text(TALKATIVE.format(python=sys.executable))
+    script.chmod(0o755)
+    monkeypatch.setattr(triton_compile.sys, "executable", str(script))
+    for i, answer in triton_compile._children([{}, {}], 5, 1):
+        assert (i, answer) == (0, {"error": "first"})
+        break

@@ -7,7 +7,7 @@ import pytest
 import tritium as mx
 from tritium import engine
 from tritium.kernels.tune_search import Failed
-from tritium.tuning import Request, collect
+from tritium.tuning import Request, child, collect
 from tritium.tuning.child import Bench, roofs
 from tritium.tuning.runner import Runner
 
@@ -28,10 +28,10 @@ for line in sys.stdin:
 """
 
 
-def inside(work):
+def inside(work, ctx=None):
     """work(run) inside an engine function."""
     box = []
-    engine.current().push_sync(lambda run: box.append(work(run)), mx.cpu(), [], [])
+    engine.current().push_sync(lambda run: box.append(work(run)), ctx or mx.cpu(), [], [])
     engine.current().wait_for_all()
     return box[0]
 
@@ -96,13 +96,49 @@ def test_outputs_are_compared_with_the_default(item, monkeypatch):
 def test_a_short_kernel_is_called_several_times(item):
     def count(run):
         bench = Bench(run, item.task)
-        bench._timed = lambda kernel, calls: 1e-5 if calls == 1 else calls
-        return bench.seconds(dict(item.task.default))
+        bench._timed = lambda work: 1e-5
+        return bench.seconds(dict(item.task.default)), bench.calls
 
-    assert inside(count) == pytest.approx(100, abs=1)
+    seconds, calls = inside(count)
+    assert calls == pytest.approx(100, abs=1) and seconds == 1e-5 / calls
 
 
 def test_roofs_are_of_this_machine():
     found = inside(lambda run: roofs(run, ["float64", "bfloat16"]))
     assert set(found) == {"bytes_per_s", "flops float32", "flops float64"}
     assert all(np.isfinite(v) and v > 0 for v in found.values())
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["captured", "refused"])
+def test_a_gpus_calls_are_replayed_from_a_graph_or_made_one_by_one(fails, monkeypatch):
+    """Interpreted: a graph calls its function again."""
+    pytest.importorskip("triton")
+    seen = []
+    monkeypatch.setattr(child, "FLUSH", 1 << 10)
+    monkeypatch.setattr(child, "SHORTEST", 0.0)
+
+    class Graph:
+        def __init__(self, device_id, name):
+            assert (device_id, name) == (0, "tune")
+
+        def capture(self, fn):
+            if fails:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.fn = fn
+
+        def replay(self):
+            seen.append("replay")
+            self.fn()
+
+    monkeypatch.setattr(child.cuda, "Graph", Graph)
+    (task,) = [i.task for i in collect(Request(cases=[("relu", "64x64")], target="gpu", train=False)).items]
+
+    def work(run):
+        bench = Bench(run, task)
+        configs = [dict(task.default), {**dict(task.default), "num_warps": 8}]
+        times = [bench.seconds(c) for c in (*configs, *configs)]
+        return times, bench.differs(*configs)
+
+    times, wrong = inside(work, mx.gpu())
+    assert all(t > 0 for t in times) and wrong == ""
+    assert seen == ([] if fails else ["replay"] * 4)
