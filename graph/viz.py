@@ -37,7 +37,7 @@ class Drawing:
 
 def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = None, line_length: int = 120,
                   positions: Sequence[float] = (0.44, 0.64, 0.74, 1.0)) -> None:
-    """Print a table of the layers: name and operator, output shape, parameters, the layers before.
+    """Print a table of the layers: name and operator, output shape without the batch, parameters, the layers before.
 
     shape:        known shapes by name, such as {"data": (1, 3, 32, 32)}; without it shapes and counts are left out.
     line_length:  characters of a line; positions: where the columns end, in lines.
@@ -58,11 +58,11 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
         text = ""
         for field, end in zip(fields, ends):
             text = (text + field)[: end - 1].ljust(end)
-        print(text.rstrip())
+        print(text)
 
     print("_" * line_length)
     line(["Layer (type)", "Output Shape", "Param #", "Previous Layer"])
-    print("=" * line_length)
+    rule = "="
     for i, node in enumerate(order):
         if node.op is None and (id(node) in parameters or node.name not in data):
             continue
@@ -79,7 +79,9 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
         total += count
         kind = "null" if node.op is None else node.op.name
         made = _spelled(found[i][0]) if shape is not None else ""
-        line([f"{node.name} ({kind})", made, str(count), before[0] if before else ""])
+        print(rule * line_length)
+        rule = "_"
+        line([f"{node.name}({kind})", made, str(count), before[0] if before else ""])
         for more in before[1:]:
             line(["", "", "", more])
     print("=" * line_length)
@@ -100,7 +102,7 @@ def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "svg", 
     edge: dict[tuple[int, int], str] = {}
     if shape is not None:
         found = infer_shapes(order, {k: from_user(v) for k, v in shape.items()})
-        edge = {(id(n), k): _spelled(s, 1) for n, shapes in zip(order, found) for k, s in enumerate(shapes) if s is not None}
+        edge = {(id(n), k): _spelled(s) for n, shapes in zip(order, found) for k, s in enumerate(shapes) if s is not None}
     if hide_weights:
         order = [n for n in order if n.op is not None or not _is_weight(n)]
     return Drawing(draw_graph(order, {id(n): _label(n) for n in order}, edge, title), title)
@@ -119,8 +121,9 @@ def _label(node: Node) -> str:
     return " ".join([node.op.name, *(s.replace(", ", "x").strip("()") for s in shown)])
 
 
-def _spelled(shape: Shape | None, start: int = 0) -> str:
-    return "?" if shape is None else str(to_user(shape)) if not start else "x".join(str(d) for d in to_user(shape)[start:])
+def _spelled(shape: Shape | None) -> str:
+    """A shape without the batch: 64x28x28."""
+    return "?" if shape is None else "x".join(str(d) for d in to_user(shape)[1:])
 
 
 def _check(symbol: Any, what: str) -> None:
