@@ -9,19 +9,25 @@ from ..errors import GraphError, OperatorError, ParameterError, nearest
 from ..kernels.op import Op
 from ..kernels.params import IGNORED, Params, format_value
 from .naming import AttrScope, NameManager
-from .node import HIDDEN_KEYS, Entry, Node
+from .node import HIDDEN_KEYS, Entry, Node, hidden_form
 
-#: The names MXNet's Python operators give their nodes where they are not the operator's own.
+#: What MXNet's Python operators (`a + b`) call their nodes. A function calls them by its own name: mx.sym.elemwise_add0.
 HINTS = {
-    "_copy": "identity",
     "elemwise_add": "_plus", "elemwise_sub": "_minus", "elemwise_mul": "_mul", "elemwise_div": "_div",
     "_plus_scalar": "_plusscalar", "_minus_scalar": "_minusscalar", "_rminus_scalar": "_rminusscalar",
     "_mul_scalar": "_mulscalar", "_div_scalar": "_divscalar", "_rdiv_scalar": "_rdivscalar",
     "_power_scalar": "_powerscalar", "_mod_scalar": "_modscalar", "_rmod_scalar": "_rmodscalar",
 }  # fmt: skip
 
-#: How a state starts where nothing else says so, by the last part of its name.
-AUX_INIT = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'}
+#: How a variable starts where nothing else says so, by what the operator calls it; for some, of one operator alone.
+INIT = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]', "moving_avg": '["zero", {}]',
+        "LeakyReLU gamma": '["Constant", {"value": 0.25}]', "UpSampling weight": '["bilinear", {}]',
+        "UpSampling arg1": '["bilinear", {}]'}
+
+
+def starts(op: Op, name: str) -> str | None:
+    """The `__init__` of the variable that op calls name; None where the initializer decides by the name."""
+    return INIT.get(name, INIT.get(f"{op.name} {name}"))
 
 
 def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_input: type
@@ -64,23 +70,19 @@ def clean_attrs(op: str, attrs: Mapping[str, Any] | None) -> dict[str, str]:
     return clean
 
 
-def hidden_form(key: str) -> str:
-    """`lr_mult` -> `__lr_mult__`; other keys as they are."""
-    return f"__{key}__" if key in HIDDEN_KEYS else key
-
-
 def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry], params: Mapping[str, Any], *,
-              name: str | None = None, attrs: Mapping[str, str] | None = None) -> Node:
+              name: str | None = None, attrs: Mapping[str, str] | None = None, hint: str | None = None) -> Node:
     """A node of op. Missing inputs become variables `NAME_input`; `x_lr_mult` in attrs goes to the variable of x.
 
-    params: as the user gave them; None means the default.
+    params: as the user gave them; None means the default. hint: what an unnamed node is called, with a number; the
+    operator's name if None.
     """
     parsed, texts = _parse(op, params, len(given) + len(named))
     arguments, states = op.arguments(parsed), op.auxiliaries(parsed)
     names = (*arguments, *states)
     if len(given) > len(names):
         raise GraphError(f"{op.name}: {len(given)} inputs were given, it takes {len(names)}: {', '.join(names) or 'none'}.")
-    name = NameManager.current().get(name, HINTS.get(op.name, op.name.lower()))
+    name = NameManager.current().get(name, hint or op.name.lower())
     inputs: list[Entry | None] = [*given, *[None] * (len(names) - len(given))]
     for key, entry in named.items():
         if key not in names and key == "data" and names[:1] == ("x",):
@@ -99,11 +101,14 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     inherited = {**texts, **own}
     node = Node(op, name, parsed, dict(inherited))
     for at, entry in enumerate(inputs):
+        init = starts(op, names[at])
         if entry is None:
             extra = for_inputs.get(names[at], {})
-            if at >= len(arguments) and names[at] in AUX_INIT:
-                extra = {"__init__": AUX_INIT[names[at]], **extra}
+            if init is not None:
+                extra = {"__init__": init, **extra}
             entry = (Node(None, f"{name}_{names[at]}", None, {**inherited, **extra}), 0)
+        elif init is not None and entry[0].op is None:
+            entry[0].attrs.setdefault("__init__", init)
         node.inputs.append(entry)
     return node
 

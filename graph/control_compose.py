@@ -184,7 +184,7 @@ class _Trace:
         found: list[Entry] = []
         for node, index in entries:
             if self._is_leaf(node) or id(node) in seen:
-                node, index = _node(create(ops.get("_copy"), (Symbol([(node, index)]),), {})), 0
+                node, index = _node(create(ops.get("_copy"), (Symbol([(node, index)]),), {}, hint="identity")), 0
             seen.add(id(node))
             found.append((node, index))
         return found

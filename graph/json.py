@@ -14,9 +14,9 @@ from ..errors import FileError, MXNetError
 from ..kernels import op as ops
 from ..kernels.op import Op
 from ..kernels.params import IGNORED
-from .compose import AUX_INIT, hidden_form
+from .compose import starts
 from .control_flow import ControlFlow, control_node
-from .node import HIDDEN_KEYS, Entry, Node, topological
+from .node import HIDDEN_KEYS, Entry, Node, hidden_form, topological
 from .subgraph import Subgraph
 
 MXNET_VERSION = 10901
@@ -43,16 +43,29 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
         if node.subgraphs:
             entry["subgraphs"] = [_document(sub.heads) for sub in node.subgraphs]
         nodes.append(entry)
-        name = "" if node.op is None else node.op.name
-        more = name == "Pooling" and node.attrs.get("pool_type") != "avg"  # what MXNet counts: here max pooling has one more,
-        visible = node.subgraphs or name == "RNN"  # and what these keep for backward is no output
-        rows.append(rows[-1] + (node.n_visible() if visible else node.n_outputs()) + more)
+        rows.append(rows[-1] + _outputs_in_file(node))
     return {
         "nodes": nodes,
         "arg_nodes": [i for i, n in enumerate(order) if n.op is None],
         "node_row_ptr": rows,
         "heads": [[number[id(n)], index, 0] for n, index in heads],
     }
+
+
+#: Outputs MXNet counts, where it keeps for backward what is worked out again here.
+_COUNTED = {"LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3, "L2Normalization": 2, "LRN": 2, "BilinearSampler": 2,
+            "Correlation": 3, "_linalg_det": 3, "_linalg_slogdet": 4}
+
+
+def _outputs_in_file(node: Node) -> int:
+    """How many outputs MXNet counts for a node: max pooling has one more, and what RNN and loops keep for backward is none."""
+    if node.op is None:
+        return 1
+    if node.op.name == "Pooling" and node.attrs.get("pool_type") != "avg":
+        return 2
+    if node.subgraphs or node.op.name == "RNN":
+        return node.n_visible()
+    return _COUNTED.get(node.op.name, node.n_outputs())
 
 
 def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:
@@ -159,7 +172,7 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     if version < 10000:  # files before 1.0 mix a user's attributes with parameters
         given = {k: v for k, v in attrs.items() if k in known}
     else:
-        given = {k: v for k, v in attrs.items() if k in known or not (k.startswith("__") or k in IGNORED)}
+        given = {k: v for k, v in attrs.items() if k in known or not (k.startswith("__") or k in IGNORED or not known)}
     for key, most in (("num_args", max(len(inputs), 1)), ("num_outputs", MAX_OUTPUTS)):
         if key in known and key in given:
             if not given[key].strip().isdecimal() or len(given[key]) > 9 or int(given[key]) > most:
@@ -172,7 +185,8 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     states = op.auxiliaries(params)
     if len(inputs) == len(names) - len(states) and states:  # 0.8 did not write states as nodes
         for state in states:
-            extra = {"__init__": AUX_INIT[state]} if state in AUX_INIT else {}
+            init = starts(op, state)
+            extra = {"__init__": init} if init is not None else {}
             node.inputs.append((Node(None, f"{name}_{state}", None, extra), 0))
     if len(node.inputs) != len(names):
         raise FileError(f"{here}: {len(inputs)} inputs, {op.name} takes {len(names)}: {', '.join(names)}.")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,8 +17,9 @@ from . import loops as _loops  # noqa: F401  declares its operators
 from .control_compose import cond, foreach, while_loop
 from .executor import Executor as Executor
 from .naming import AttrScope as AttrScope
+from .random import DISTRIBUTIONS
 from .symbol import Group as Group
-from .symbol import Number, Symbol, binary, create
+from .symbol import Number, Symbol, create
 from .symbol import Variable as Variable
 from .symbol import fromjson as fromjson
 from .symbol import load as load
@@ -37,7 +40,7 @@ def function(name: str) -> Callable[..., Symbol]:
 
 def _function(op: Op, name: str) -> Callable[..., Symbol]:
     def make(*args: Any, **kwargs: Any) -> Symbol:
-        return create(op, args, kwargs)
+        return create(op, args, kwargs, hint=name.lower())
 
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"{op.doc or op.name}\n\nname, attr: of the node. Returns: a Symbol."
@@ -100,7 +103,7 @@ class _Prefixed:
         return sorted({*self._extra, *(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))})
 
 
-random = _Prefixed("_random_", "random_", "_sample_", "sample_")
+random = _Prefixed("_random_", "random_", "_sample_", "sample_", "_", extra=DISTRIBUTIONS)
 linalg = _Prefixed("_linalg_", "linalg_")
 contrib = _Prefixed("_contrib_", extra={"foreach": foreach, "while_loop": while_loop, "cond": cond})
 image = _Prefixed("_image_")
@@ -119,14 +122,35 @@ def ones(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
 
 def full(shape: Any, val: float, dtype: Any = None, **kwargs: Any) -> Symbol:
     """A node that gives val everywhere [shape]."""
-    return _filled("_full", shape, dtype, {"value": val, **kwargs})
+    return _filled("_full", shape, dtype, {"value": float(val), **kwargs})
 
 
 def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, dtype: Any = None,
            **kwargs: Any) -> Symbol:
     """A node that gives start, start + step, ... below stop, each `repeat` times."""
-    given = {"start": start, "stop": stop, "step": step, "repeat": repeat, "dtype": as_dtype(dtype).name, **kwargs}
+    given = {"start": start, "stop": "None" if stop is None else stop, "step": step, "repeat": repeat, "infer_range": False,
+             "dtype": as_dtype(dtype).name, **kwargs}
     return create(ops.get("_arange"), (), given)
+
+
+def linspace(start: float, stop: float, num: int, endpoint: bool = True, dtype: Any = None, **kwargs: Any) -> Symbol:
+    """A node that gives num values from start to stop, at equal distances."""
+    given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": as_dtype(dtype).name, **kwargs}
+    return create(ops.get("_linspace"), (), given)
+
+
+def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    return ary.split_v2(indices_or_sections, axis, squeeze_axis, **kwargs)
+
+
+def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Symbol:
+    """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
+    if isinstance(bins, Symbol):
+        return create(ops.get("_histogram"), (a, bins), kwargs)
+    if range is None:
+        raise GraphError("histogram: a number of bins needs range=(low, high) in a graph.")
+    return create(ops.get("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range), **kwargs})
 
 
 def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
@@ -135,19 +159,20 @@ def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Sym
 
 
 def _filled(name: str, shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
     return create(ops.get(name), (), {"shape": format_value(shape), "dtype": as_dtype(dtype).name, **kwargs})
 
 
-def _either(both: str, scalar: str, reverse: str) -> Callable[[Any, Any], Any]:
+def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def call(left: Any, right: Any) -> Any:
-        if isinstance(left, Symbol):
-            made = binary(both, scalar, left, right)
+        if isinstance(left, Symbol) and isinstance(right, Symbol):
+            made = create(ops.get(both), (left, right), {})
+        elif isinstance(left, Symbol) and isinstance(right, Number):
+            made = create(ops.get(scalar), (left,), {"scalar": right}, hint=scalar.replace("_scalar", "scalar"))
         elif isinstance(right, Symbol) and isinstance(left, Number):
-            made = binary(None, reverse, right, left)
+            made = create(ops.get(reverse), (right,), {"scalar": left}, hint=reverse.replace("_scalar", "scalar"))
+        elif isinstance(left, Number) and isinstance(right, Number):
+            made = numbers(left, right)
         else:
-            made = NotImplemented
-        if made is NotImplemented:
             raise GraphError(f"{both.lstrip('_')}: one side must be a Symbol, the other a Symbol or a number: "
                              f"{type(left).__name__}, {type(right).__name__}.")
         return made
@@ -157,10 +182,10 @@ def _either(both: str, scalar: str, reverse: str) -> Callable[[Any, Any], Any]:
     return call
 
 
-pow = power = _either("_power", "_power_scalar", "_rpower_scalar")
-maximum = _either("_maximum", "_maximum_scalar", "_maximum_scalar")
-minimum = _either("_minimum", "_minimum_scalar", "_minimum_scalar")
-hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar")
+pow = power = _either("_power", "_power_scalar", "_rpower_scalar", operator.pow)
+maximum = _either("_maximum", "_maximum_scalar", "_maximum_scalar", max)
+minimum = _either("_minimum", "_minimum_scalar", "_minimum_scalar", min)
+hypot = _either("_hypot", "_hypot_scalar", "_hypot_scalar", math.hypot)
 
 
 def __getattr__(name: str) -> Any:

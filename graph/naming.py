@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from ..errors import GraphError
+from .node import hidden_form
 
 _local = threading.local()
 
@@ -62,14 +63,14 @@ class Prefix(NameManager):
 class AttrScope:
     """`with AttrScope(ctx_group="dev1"):` gives every node made inside the attribute `__ctx_group__`.
 
-    Values are strings. Inner scopes override outer ones.
+    Names that MXNet does not hide stay as they are. Values are strings. Inner scopes override outer ones.
     """
 
     def __init__(self, **attrs: str):
         for key, value in attrs.items():
             if not isinstance(value, str):
                 raise GraphError(f"AttrScope: {key}={value!r} is not a string. Write {key}={str(value)!r}.")
-        self._own = {dunder(k): v for k, v in attrs.items()}
+        self._own = {hidden_form(k): v for k, v in attrs.items()}
         self._attrs = dict(self._own)
 
     def get(self, attrs: dict[str, str] | None) -> dict[str, str]:
@@ -91,8 +92,3 @@ class AttrScope:
         if not stack:
             stack.append(AttrScope())
         return stack[-1]
-
-
-def dunder(key: str) -> str:
-    """`__key__`, whichever way key was written."""
-    return key if key.startswith("__") and key.endswith("__") else f"__{key}__"

@@ -15,6 +15,11 @@ Entry = tuple["Node", int]  # one output of a node
 HIDDEN_KEYS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
 
 
+def hidden_form(key: str) -> str:
+    """`lr_mult` -> `__lr_mult__`; other keys as they are."""
+    return f"__{key}__" if key in HIDDEN_KEYS else key
+
+
 class Node:
     """One use of an operator (op, params, inputs), or a variable (op None).
 

@@ -14,13 +14,14 @@ from ..kernels import op as ops
 from ..kernels.op import Op, Shape, is_known
 from . import bind as binding
 from . import json as symbol_json
-from .compose import clean_attrs, make_node, split_arguments, variable_attrs
+from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
 from .infer import from_user, infer_dtypes, infer_shapes, to_user
 from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
 from .picture import draw_graph
 
 Table = tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]  # arguments, outputs, states
 Number = (int, float, np.number, np.bool_)
+_ARRAY_ONLY = frozenset(("asnumpy", "asscalar", "wait_to_read", "backward", "copy", "detach", "as_in_context", "attach_grad"))
 
 
 class Symbol:
@@ -44,6 +45,46 @@ class Symbol:
         """Refused, as MXNet refuses it: gradients are made when a symbol is bound."""
         raise GraphError(f"Symbol.grad: gradients of {', '.join(wrt)} are no symbol: they are made at binding. Use "
                          f"simple_bind(..., grad_req='write') and Executor.backward.")
+
+    gradient = grad
+
+    def astype(self, dtype: Any, **kwargs: Any) -> Symbol:
+        """A node that converts to dtype."""
+        return create(ops.get("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
+
+    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
+        """Parts along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+        whole = isinstance(indices_or_sections, int)
+        given = {"indices": str([] if whole else [0, *indices_or_sections]), "axis": axis, "squeeze_axis": squeeze_axis,
+                 "sections": indices_or_sections if whole else 0, **kwargs}
+        return create(ops.get("_split_v2"), (self,), given)
+
+    def as_nd_ndarray(self) -> Symbol:
+        """The symbol itself: there is one kind."""
+        return self
+
+    def optimize_for(self, backend: str, *args: Any, **kwargs: Any) -> Symbol:
+        """The symbol itself, as in MXNet for a backend it lacks: Tritium's passes run when a symbol is bound."""
+        return self
+
+    def get_backend_symbol(self, backend: str) -> Symbol:
+        """Refused: there are no subgraph backends to partition a graph for."""
+        raise GraphError(f"Symbol.get_backend_symbol: there is no backend {backend!r}. Graphs are fused and planned when they "
+                         f"are bound; see Executor.explain().")
+
+    def debug_str(self) -> str:
+        """The graph node by node, as MXNet prints it: variables first."""
+        order = self._order()
+        lines = ["Symbol Outputs:", *(f"\toutput[{k}]={n.name}({i})" for k, (n, i) in enumerate(self._outputs))]
+        lines += [f"Variable:{n.name}" for n in order if n.op is None]
+        for node in order:
+            if node.op is None:
+                continue
+            lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
+            lines += [f"\targ[{k}]={n.name}({i}){' version=0' if n.op is None else ''}" for k, (n, i) in enumerate(node.inputs)]
+            if node.attrs:
+                lines += ["Attrs:", *(f"\t{k}={v}" for k, v in sorted(node.attrs.items()))]
+        return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         if self.name is not None:
@@ -317,19 +358,21 @@ class Symbol:
     def __getattr__(self, name: str) -> Any:
         """Operators as methods: `net.reshape(shape=(0, -1))`, `net.sum(axis=1)`."""
         found = None if name.startswith("_") else ops.registered().get(name)
+        if name in _ARRAY_ONLY:
+            raise GraphError(f"Symbol.{name}: a symbol has no values before it is bound. Bind it, or use an NDArray.")
         if found is None:
             raise AttributeError(f"Symbol: no attribute or operator {name!r}.{nearest(name, ops.registered())}")
 
         def method(*args: Any, **kwargs: Any) -> Symbol:
             if name == "reshape" and args and all(isinstance(a, int) for a in args):
                 args = (args,)
-            return create(found, (self, *args), kwargs)
+            return create(found, (self, *args), kwargs, hint=name.lower())
 
         return method
 
 
-def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, all_outputs: bool = False) -> Symbol:
-    """The symbol of op applied to symbols and parameters, with `name=` and `attr=`."""
+def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str | None = None) -> Symbol:
+    """The symbol of op applied to symbols and parameters, with `name=` and `attr=`. hint: what to call an unnamed node."""
     kwargs = dict(kwargs)
     name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
     kwargs.pop("out", None)
@@ -343,16 +386,17 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, all_output
             entries.extend(s._outputs)
         else:
             entries.append(s._single(op.name))
-    node = make_node(op, entries, {k: s._single(f"{op.name}: {k}") for k, s in named.items()}, params, name=name, attrs=attr)
+    node = make_node(op, entries, {k: s._single(f"{op.name}: {k}") for k, s in named.items()}, params, name=name, attrs=attr,
+                     hint=hint)
     return Symbol([(node, i) for i in range(node.n_visible())])
 
 
 def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
     """lhs with a symbol (operator both) or with a number (operator scalar)."""
     if isinstance(rhs, Symbol) and both is not None:
-        return create(ops.get(both), (lhs, rhs), {})
+        return create(ops.get(both), (lhs, rhs), {}, hint=HINTS.get(both))
     if isinstance(rhs, Number):
-        return create(ops.get(scalar), (lhs,), {"scalar": rhs})
+        return create(ops.get(scalar), (lhs,), {"scalar": rhs}, hint=HINTS.get(scalar))
     return NotImplemented
 
 

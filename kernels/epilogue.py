@@ -82,7 +82,8 @@ class EpilogueOp(Op):
         rows |= {i for i, view in zip(self.wiring.tail, self.body.ins) if i >= 0 and view == self.body.shape}
         rows -= {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if not by_row}
         rows -= {i for i, view in zip(self.wiring.tail, self.body.ins) if view != self.body.shape}
-        return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in range(len(self.body.outs)))
+        full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
+        return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in full)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
@@ -101,13 +102,17 @@ class EpilogueOp(Op):
         views, full, scratch = self.body.ins, self.body.shape, outs[0].dtype
         n_rest = n_head - 1
 
+        def shaped(outputs: Sequence[Any]) -> list[Any]:
+            """The tail's outputs as it sees them; None where nothing is wanted."""
+            return [None if o is None else o.reshape(view) for o, view in zip(outputs, self.body.outs)]
+
         def whole(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
             """All in one block, tied to its arrays."""
             main, tail = blocks[total]
             made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
             calls = [tied(main, [inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
                      tied(tail, [made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
-                          [o.reshape(view) for o, view in zip(outputs[n_head:], self.body.outs)])]
+                          shaped(outputs[n_head:]))]
             if rest is not None:
                 calls.insert(0, tied(rest, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
 
@@ -120,7 +125,7 @@ class EpilogueOp(Op):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if rest is not None:
                 rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
-            tails = [o.reshape(view) for o, view in zip(outputs[n_head:], self.body.outs)]
+            tails = shaped(outputs[n_head:])
             sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)]
             inner = run if len(starts) == 1 else _Serial(run)
 
@@ -132,7 +137,7 @@ class EpilogueOp(Op):
                 main(inner, [inputs[i][a:z] if rows else inputs[i] for i, rows in zip(wiring.head, by_row)],
                      [made, *[None] * n_rest])
                 tail(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
-                     [t[a:z] for t in tails])
+                     [None if t is None else t[a:z] for t in tails])
 
             if len(starts) == 1:
                 block(0)

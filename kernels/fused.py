@@ -96,8 +96,8 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
     if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
         return f"{op.name}'s outputs have another shape than its inputs"
     roots = bind_scalars(e, p)
-    if e.combine == "add" and 1 < full[-1] <= LONGEST_ROW and all(is_float(s.dtype) for s in outs):
-        per_row = [k for k, s in enumerate(padded) if s == by_row(full)]  # readable, as a fold is not
+    if not rows and e.combine == "add" and 1 < full[-1] <= LONGEST_ROW and all(is_float(s.dtype) for s in outs):
+        per_row = [k for k, s in enumerate(padded) if s == by_row(full)]  # then it can be read, as a fold cannot
         if per_row and 0 not in full:
             along = [bool(v) and v[-1] != 1 for v in views]
             roots = tuple(row_total(r, along, full[-1]) if k in per_row else r for k, r in enumerate(roots))

@@ -159,6 +159,31 @@ def test_rows_fuse_whole_forward_and_backward(name, ctx, rng):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_a_value_per_row_behind_a_product_is_kept_as_it_is(rng):
+    """The run becomes the product's epilogue, and backward reads its value per row."""
+    x = sym.tanh(sym.FullyConnected(sym.Variable("a"), num_hidden=2, name="fc"))
+    y = sym.broadcast_add(sym.Variable("b"), sym.max(x, axis=-1, keepdims=True))
+    args = {n: rng.normal(size=s).astype("float32") for n, s in
+            {"a": (3, 2), "fc_weight": (2, 2), "fc_bias": (2,), "b": (3, 2)}.items()}
+    for got, want in zip(run(y, args), run(y, args, fuse=False)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_tail_of_which_not_everything_is_wanted(rng):
+    """LayerNorm's derivative follows the product's, and the derivative by beta is not asked for."""
+    x = sym.LayerNorm(sym.Variable("a"), sym.Variable("gamma"), sym.Variable("beta"))
+    y = sym.FullyConnected(x, num_hidden=3, no_bias=True, name="fc")
+    args = {n: mx.nd.array(rng.normal(size=s)) for n, s in {"a": (2, 4), "gamma": (4,), "beta": (4,), "fc_weight": (3, 4)}.items()}
+    found = []
+    for fused in (True, False):
+        with options(fuse=fused):
+            ex = y.bind(mx.cpu(), args, {"a": mx.nd.zeros((2, 4))})
+        ex.forward(is_train=True)
+        ex.backward(mx.nd.ones((2, 3)))
+        found.append(ex.grad_dict["a"].asnumpy())
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_in_half_precision(name, rng):
     y = ROWS[name](sym.Variable("a"), sym.Variable("b"))

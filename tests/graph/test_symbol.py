@@ -141,3 +141,46 @@ def test_errors_say_what_to_do():
     with pytest.raises(ShapeError, match=r"fc1 \(FullyConnected\): .*Inputs: data a \(4, 5\), weight fc1_weight \(3, 6\)"):
         dense(a).infer_shape(a=(4, 5), fc1_weight=(3, 6))
     assert isinstance(a + 1, Symbol)
+
+
+def test_unnamed_nodes_are_called_as_the_function_was():
+    """Names as MXNet 1.9.1 gives them: checked against it."""
+    a, b = sym.Variable("a"), sym.Variable("b")
+    assert [s.name for s in (sym.split(a, num_outputs=2), a.split(num_outputs=2), sym.SliceChannel(a, num_outputs=2))] == [
+        "split0", "split1", "slicechannel0"]
+    assert [s.name for s in (a + b, sym.elemwise_add(a, b), sym.identity(a), a.astype("float16"), sym.swapaxes(a))] == [
+        "_plus0", "elemwise_add0", "identity0", "cast0", "swapaxes0"]
+    assert [s.name for s in (sym.maximum(a, 2), sym.pow(2, a), 2 ** a, sym.hypot(a, b), sym.max_axis(a))] == [
+        "_maximumscalar0", "_rpowerscalar0", "_rpower_scalar0", "_hypot0", "max_axis0"]
+    assert sym.maximum(2, 3) == 3 and sym.pow(2, 3) == 8
+
+
+def test_debug_str_is_mxnets():
+    net = sym.Activation(sym.FullyConnected(sym.Variable("a"), num_hidden=4, name="fc"), act_type="relu", name="act")
+    assert net.debug_str() == (
+        "Symbol Outputs:\n\toutput[0]=act(0)\nVariable:a\nVariable:fc_weight\nVariable:fc_bias\n--------------------\n"
+        "Op:FullyConnected, Name=fc\nInputs:\n\targ[0]=a(0) version=0\n\targ[1]=fc_weight(0) version=0\n"
+        "\targ[2]=fc_bias(0) version=0\nAttrs:\n\tnum_hidden=4\n--------------------\nOp:Activation, Name=act\nInputs:\n"
+        "\targ[0]=fc(0)\nAttrs:\n\tact_type=relu\n")
+
+
+def test_what_only_arrays_can_do_is_refused():
+    a = sym.Variable("a")
+    with pytest.raises(GraphError, match=r"Symbol.asnumpy: a symbol has no values before it is bound. Bind it"):
+        a.asnumpy()
+    with pytest.raises(GraphError, match=r"Symbol.get_backend_symbol: there is no backend 'x'"):
+        a.get_backend_symbol("x")
+    assert a.optimize_for("x") is a and a.as_nd_ndarray() is a
+
+
+def test_variables_learn_how_they_start_from_the_operator_that_reads_them():
+    w, m = sym.Variable("w"), sym.Variable("m")
+    sym.LeakyReLU(sym.Variable("a"), w, act_type="prelu")
+    sym.BatchNorm(sym.Variable("a"), sym.Variable("g"), sym.Variable("b"), m)
+    assert w.attr("__init__") == '["Constant", {"value": 0.25}]' and m.attr("__init__") == '["zero", {}]'
+
+
+def test_split_at_positions():
+    parts = sym.split_v2(sym.Variable("a"), (1, 3), axis=1)
+    assert parts.list_attr() == {"indices": "[0, 1, 3]", "axis": "1", "squeeze_axis": "False", "sections": "0"}
+    assert parts.infer_shape(a=(2, 5))[1] == [(2, 1), (2, 2), (2, 2)]
