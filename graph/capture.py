@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import cuda, storage
+from ..kernels.epilogue import EpilogueOp
 from ..kernels.on_host import OnHost
 from ..kernels.op import Op
 from ..kernels.property import BackwardOp, OperatorProperty, PropertyOp
@@ -33,7 +34,7 @@ def capturable(op: Op) -> bool:
     if isinstance(op, BackwardOp):
         cls = op.forward.cls
         return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, OnHost)
-    return False
+    return isinstance(op, EpilogueOp) and capturable(op.head)
 
 
 class _Kept:

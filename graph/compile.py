@@ -12,6 +12,7 @@ from ..kernels.op import Spec
 from .epilogue import add_epilogues
 from .fuse import fuse
 from .gradient import add_gradients
+from .layout import turn_channels
 from .node import Entry, topological
 from .options import Options
 from .place import place
@@ -63,6 +64,8 @@ def without_collection() -> Iterator[None]:
 
 def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
     program = lower(request.heads, request.specs, request.train, request.places, request.targets)[0]
+    if how.layout and not request.seen:
+        program = turn_channels(program)
     if request.train:
         program = add_gradients(program, request.grad_req)
     program = place(program)

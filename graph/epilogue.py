@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..kernels.epilogue import HEADS, EpilogueOp, Wiring
+from ..kernels.epilogue import HEADS, EpilogueOp, Wiring, is_rectifier
 from ..kernels.fused import Body
 from ..kernels.op import Req
 from ..kernels.params import Params
@@ -68,8 +68,8 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
     head, tail, body = program.steps[h], program.steps[t], bodies[t]
     if head.op.name not in HEADS:
         return f"{head.op.name} takes no tail"
-    if program.targets[head.ctx] == "gpu":
-        return f"on the GPU {head.op.name} takes no tail"
+    if program.targets[head.ctx] == "gpu" and not (head.op.name == "FullyConnected" and is_rectifier(bodies[t])):
+        return f"on the GPU {head.op.name} takes no tail" + (" but a rectifier" if head.op.name == "FullyConnected" else "")
     if (h < program.n_forward) != (t < program.n_forward):
         return "one is forward, the other backward"
     v = head.outputs[0]
@@ -81,6 +81,9 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
         return "the shapes differ"
     if head.op.name.startswith("_backward") and head.params.get("layout") in ("NWC", "NHWC", "NDHWC"):
         return f"{head.name} has its channels last"
+    if program.targets[head.ctx] == "gpu" and (
+            program.values[v].kind != INNER or sum(step.inputs.count(v) for step in program.steps) > 1):
+        return f"the result of {head.name} is read elsewhere too"
     if t - h > NEAR:
         return f"{t - h - 1} steps stand between"
     own, read = {o for o in head.outputs if o >= 0}, set(head.inputs)
@@ -102,10 +105,11 @@ def _join(program: Program, head: Step, tail: Step, body: Body, reads: Counter) 
     wiring = Wiring(tuple(order[u] for u in head.inputs), tuple(-1 if u == v else order[u] for u in tail.inputs),
                     len(head.outputs))
     keep = program.values[v].kind != INNER or reads[v] > tail.inputs.count(v)
-    key = (head.op, head.params, *map(id, body.roots), body.ins, body.outs, wiring)
+    target = program.targets[head.ctx]
+    key = (head.op, head.params, *map(id, body.roots), body.ins, body.outs, wiring, target)
     op = _made.get(key)
     if op is None:
-        op = _made[key] = EpilogueOp(head.op, head.params, body, wiring)
+        op = _made[key] = EpilogueOp(head.op, head.params, body, wiring, target)
     absent = dict(head.absent)
     if not keep:
         absent[0] = program.values[v].spec

@@ -19,6 +19,7 @@ class Options:
     plan:        let arrays share memory (TRITIUM_MEMORY_PLAN=0).
     recompute:   compute nearly free values again in backward instead of keeping them (TRITIUM_RECOMPUTE=0).
     mirror:      compute everything cheap again (MXNET_BACKWARD_DO_MIRROR=1).
+    layout:      on a GPU, put channels last around convolutions (TRITIUM_LAYOUT=0).
     bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
     bulk_infer:  the same for inference; 0 is the whole pass.
     capture:     on a GPU, record a pass's launches once and replay them (TRITIUM_CAPTURE=0).
@@ -31,6 +32,7 @@ class Options:
     bulk_train: int = 15
     bulk_infer: int = 0
     capture: bool = True
+    layout: bool = True
 
 
 _current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("tritium_graph_options", default=None)
@@ -43,7 +45,7 @@ def current() -> Options:
         return found
     return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"),
                    _flag("MXNET_BACKWARD_DO_MIRROR", "0"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15),
-                   capture=_flag("TRITIUM_CAPTURE"))
+                   capture=_flag("TRITIUM_CAPTURE"), layout=_flag("TRITIUM_LAYOUT"))
 
 
 @contextlib.contextmanager

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .expr import LOAD
-from .fused import Body, fused_op
-from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled
+from .expr import LOAD, topological
+from .fused import Body, body_of, fused_op
+from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled, get
 from .params import Params
 from .tied import Call, tieable, tied
 
@@ -60,11 +60,15 @@ class _Serial:
 
 
 class EpilogueOp(Op):
-    """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's."""
+    """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's.
+
+    target: "cpu", or "gpu", where the head is a FullyConnected, the tail a rectifier, and nobody else reads the head.
+    """
 
     hidden = True
 
-    def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring):
+    def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring, target: str = "cpu"):
+        self.target = target
         self.name = f"{head.name}+tail"
         self.head, self.head_params, self.body, self.wiring = head, params, body, wiring
         n = 1 + max((*wiring.head, *wiring.tail))
@@ -76,7 +80,7 @@ class EpilogueOp(Op):
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         """Whatever has a sample per row may be overwritten by the tail: its block was read before."""
-        if len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots):
+        if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
         rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
         rows |= {i for i, view in zip(self.wiring.tail, self.body.ins) if i >= 0 and view == self.body.shape}
@@ -89,6 +93,10 @@ class EpilogueOp(Op):
                train: bool = False) -> Kernel:
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
+        if target == "gpu":
+            rectified = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
+                head_ins, outs[n_head], reqs[n_head], relu=True)
+            return lambda run, inputs, outputs: rectified(run, [inputs[i] for i in wiring.head], outputs[n_head:])
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
         step = _block(self.head.name, outs[0])
         starts = range(0, total, step)
@@ -166,6 +174,19 @@ class EpilogueOp(Op):
         tail = op.kernel(Params({}), [Spec(v, d) for v, d in zip(views, dtypes)],
                          [Spec(cut(v), s.dtype) for v, s in zip(body.outs, outs[n_head:])], reqs[n_head:], target, train)
         return head, tail
+
+
+def is_rectifier(body: Body | str) -> bool:
+    """Whether body is max(x, 0) and nothing else."""
+    if isinstance(body, str) or len(body.roots) != 1 or len(body.ins) != 1 or body.combine:
+        return False
+    x = next((x for x in topological(body.roots) if x.op == LOAD), None)
+    if x is None or x.dtype is None:
+        return False
+    spec = Spec(body.shape, x.dtype)
+    relu = get("Activation")
+    alike = body_of(relu, relu.parse({"act_type": "relu"}), (spec,), (spec,))
+    return isinstance(alike, Body) and alike.roots[0] is body.roots[0]
 
 
 def _block(head: str, out: Spec) -> int:

@@ -82,10 +82,7 @@ class FullyConnected(OperatorProperty):
         if req == Req.NULL:
             return lambda run, inputs, outputs: None
         if target == "gpu":
-            gemm = gpu_module("gemm")
-            return lambda run, inputs, outputs: gemm.gemm(
-                run, inputs[0], x[1:], inputs[1], w[1:], outputs[0], y[1:], bias=inputs[2] if bias else None,
-                add=req == Req.ADD)
+            return self.gpu_kernel(ins, outs[0], req)
         multiply = cpu_product(x, w, y, req)
 
         def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
@@ -101,6 +98,14 @@ class FullyConnected(OperatorProperty):
             return call
 
         return tieable(tie)
+
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, *, relu: bool = False) -> Kernel:
+        """The forward kernel of a GPU. relu: what is negative becomes 0."""
+        (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("gemm")
+        x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
+        return lambda run, inputs, outputs: gemm.gemm(
+            run, inputs[0], x[1:], inputs[1], w[1:], outputs[0], y[1:], bias=inputs[2] if bias else None,
+            add=req == Req.ADD, relu=relu)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
