@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import click
 
 from .errors import MXNetError
-from .kvstore.job import POLICIES
+from .kvstore.job import POLICIES, Job
+from .kvstore.ray_job import RayJob
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "show_default": True})
@@ -25,8 +26,8 @@ from .kvstore.job import POLICIES
 @click.option("--snapshot-rounds", type=click.IntRange(0), default=10,
               help="Servers write each value to disk every so many rounds, so that a server that dies loses nothing. 0: never.")
 @click.option("--address", metavar="HOST:PORT",
-              help="Of a running Ray cluster, whose machines then run the servers; workers run here. Its token is needed: "
-                   "RAY_AUTH_TOKEN_PATH.")
+              help="Of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
+                   "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int, address: str | None,
            command: tuple[str, ...]) -> None:
@@ -37,20 +38,16 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
 
     The script needs no change: what it must know comes in its environment. Ends with the status of the first worker that fails.
     """
+    kind = Job if address is None else RayJob
     try:
-        if address is not None:
-            from .kvstore.ray_job import RayJob
-
-            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds)
-        else:
-            from .kvstore.job import Job
-
-            job = Job(workers, servers, policy=policy, every=snapshot_rounds)
+        job = kind(*([] if address is None else [address]), workers, servers, policy=policy, every=snapshot_rounds)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
     with job:
+        if isinstance(job, RayJob):
+            sys.exit(job.run(command, workers, restarts))
         sys.exit(_run(command, workers, restarts, {"TRITIUM_KV_JOB": str(job.file)}))
 
 

@@ -128,6 +128,7 @@ class Link:
         self._sent: dict[tuple[int, int, int], Send] = {}  # (key, part, round) that is not answered
         self._fetching: dict[int, dict[tuple[int, int], Fetch]] = {}  # seq -> name -> what is asked for
         self._kept: dict[tuple[int, int], deque[Send]] = {}  # answered, and not on the shard's disk
+        self._on_disk: dict[tuple[int, int], int] = {}  # versions that the shard has said it has written
         self._kept_bytes = 0
         self._cap = int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20)))
         self._saving = False
@@ -171,6 +172,11 @@ class Link:
         text = unpack(frame.payload)
         done = {(r.key, r.part): r.round for r in frame.records}
         on_disk = {(r.key, r.part): r.at for r in frame.records}
+        if any(on_disk.get(name, 0) < version for name, version in self._on_disk.items()):
+            self.lost = KVStoreError(f"KVStore: server {self.index} came back without its snapshots. Where servers may move to "
+                                     f"another machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all of them see.")
+            self.fail(self.lost)
+            return
         self._drop_kept(on_disk)
         if "shared" not in text:  # an answer to SAVE
             self._saving = False
@@ -327,7 +333,7 @@ class Link:
                 del self._sent[r.key, r.part, r.round]
                 self._keep(s)
                 s.done(None)
-        if self._kept:
+        if self.durable:
             self._drop_kept(on_disk)
 
     def _take_fetched(self, frame: Any) -> None:
@@ -375,6 +381,7 @@ class Link:
             self._put(encode(Op.SAVE, [], 0, rank=self.client.rank), b"")
 
     def _drop_kept(self, on_disk: dict[tuple[int, int], int]) -> None:
+        self._on_disk.update(on_disk)
         for name, version in on_disk.items():
             kept = self._kept.get(name)
             while kept and kept[0].round <= version:
