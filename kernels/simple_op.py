@@ -35,7 +35,7 @@ Scalar = typing.Annotated[float, "scalar"]
 Ints = typing.Annotated[tuple[int, ...], "shape"]
 Axes = typing.Annotated[tuple[int, ...] | None, "shape"]
 
-_KINDS = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape"}
+_KINDS = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype"}
 
 
 class SimpleOp(TracedOp):
@@ -356,6 +356,8 @@ def _param_kind(op: str, name: str, hint: Any, default: Any) -> tuple[str, tuple
     args = [a for a in typing.get_args(hint) if a is not type(None)]
     if typing.get_origin(hint) is not tuple and len(args) == 1:
         hint = args[0]
+    if typing.get_origin(hint) is tuple and float in typing.get_args(hint):
+        return "floats", ()
     kind = _KINDS.get(typing.get_origin(hint) or hint)
     if kind is None:
         raise OperatorError(f"{op}: parameter {name!r} is annotated {hint!r}. Use int, float, bool, str, a Literal of "

@@ -13,6 +13,7 @@ from . import random as random
 from .call import call_op as call_op
 from .chunk import Chunk as Chunk
 from .chunk import Layout as Layout
+from .contrib import FUNCTIONS as _CONTRIB
 from .control_flow import cond as _cond
 from .control_flow import foreach as _foreach
 from .control_flow import while_loop as _while_loop
@@ -43,7 +44,7 @@ from .serialize import save as save
 
 op = _Namespace("nd.op")
 _internal = _Namespace("nd._internal", ("", "_"))
-contrib = _Namespace("nd.contrib", ("_contrib_",), {"foreach": _foreach, "while_loop": _while_loop, "cond": _cond})
+contrib = _Namespace("nd.contrib", ("_contrib_",), {"foreach": _foreach, "while_loop": _while_loop, "cond": _cond} | _CONTRIB)
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
 sparse = _Namespace("nd.sparse")  # its functions on dense arrays
 image = _Namespace("nd.image", ("_image_",))

@@ -48,6 +48,19 @@ def split_v2(ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bo
         "sections": indices_or_sections if whole else 0})
 
 
+def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+    """How many values of a lie in each bin, int64, and the bins' edges.
+
+    bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
+    """
+    if isinstance(bins, ArrayCore):
+        return call_op(get_op("_histogram"), (a, bins), {})
+    if range is None:
+        low, high = float(a.min().asscalar()), float(a.max().asscalar())
+        range = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return call_op(get_op("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range)})
+
+
 def power(base: Any, exp: Any) -> Any:
     """base to the power exp, arrays or numbers, broadcast."""
     return base**exp
@@ -86,6 +99,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,"),
         _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,"),
         split_v2,
+        histogram,
         power,
         negative,
         onehot_encode,
