@@ -1,9 +1,13 @@
-"""Fashion-MNIST as its package installs it: long, so nightly, and only where the data are."""
+"""Fashion-MNIST as its package installs it, and packed by im2rec: long, so nightly, and only where the data are."""
 
 from pathlib import Path
 
 import pytest
-from tritium.examples.train_fashion_mnist import idx_iterators, train
+from click.testing import CliRunner
+from tritium import cli
+from tritium.examples.train_fashion_mnist import idx_iterators, record_iterators, train
+from tritium.io.decode import encode
+from tritium.io.mnist_iter import read_idx
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
@@ -13,3 +17,19 @@ FOLDER = Path("/usr/share/datasets/fashion-mnist")
 @pytest.mark.skipif(not FOLDER.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
 def test_lenet_learns_clothes_from_the_idx_files():
     assert train(idx_iterators(FOLDER, 64)) >= 0.88
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(not FOLDER.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_lenet_learns_clothes_from_packed_images(tmp_path):
+    for name, short in (("train", "train"), ("t10k", "test")):
+        images, labels = read_idx(FOLDER / f"{name}-images-idx3-ubyte.gz"), read_idx(FOLDER / f"{name}-labels-idx1-ubyte.gz")
+        for label in range(10):
+            (tmp_path / name / str(label)).mkdir(parents=True)
+        for i, (image, label) in enumerate(zip(images, labels)):
+            (tmp_path / name / str(label) / f"{i:05d}.png").write_bytes(encode(image, 1, ".png"))
+        for flags in (["--list", "--recursive"], ["--pass-through"]):
+            done = CliRunner().invoke(cli.main, ["im2rec", *flags, str(tmp_path / short), str(tmp_path / name)])
+            assert done.exit_code == 0, done.output
+    assert train(record_iterators(tmp_path, 64)) >= 0.88
