@@ -119,7 +119,7 @@ class Loss(OperatorProperty):
         return 1.0, "null", 0.0
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(in_data) if self.constant()[1] == "valid" else list(out_grad)
+        return list(out_data)  # which is the data; never the derivative by the output: a loss needs none
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
         return [(in_data[0], out_data[0])]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import TARGETS, backward, check_golden, check_requests, close, golden_cases
 from tritium.errors import ShapeError
 from tritium.kernels import op as ops
@@ -47,3 +48,16 @@ def test_labels_that_do_not_fit():
     assert op.infer_shape(p, [(4, 1), (4,)])[0] == [(4, 1), (4,)]
     with pytest.raises(ShapeError, match=r"LinearRegressionOutput: data \(4, 3\) and label \(4,\) disagree. The label must"):
         op.infer_shape(p, [(4, 3), (4,)])
+
+
+@pytest.mark.parametrize("normalization", ["null", "batch", "valid"])
+def test_make_loss_needs_no_head_gradient(normalization, ctx):
+    """Nor beside other losses, nor over data without a derivative: what detection networks end in."""
+    x = mx.sym.Variable("x")
+    shown = mx.sym.MakeLoss(mx.sym.BlockGrad(x), grad_scale=0)
+    ex = mx.sym.Group([mx.sym.MakeLoss(x * x, grad_scale=3, normalization=normalization), shown]).simple_bind(ctx, x=(2, 2))
+    ex.arg_dict["x"][:] = np.array([[1, 2], [0, 4]])
+    ex.forward(is_train=True)
+    ex.backward()
+    by = {"null": 1, "batch": 2, "valid": 3}[normalization]
+    assert ex.grad_dict["x"].asnumpy().tolist() == [[6 / by, 12 / by], [0, 24 / by]]
