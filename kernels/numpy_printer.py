@@ -337,15 +337,19 @@ class _Printer:
     def _direct(self, order: list[Expr], by_row: dict[int, bool], loads_after: list[bool]) -> dict[int, int]:
         """Nodes that may write straight into an output: {id(node): target}.
 
-        A target that shares memory with an input is written only where nothing reads inputs any more.
+        A target that shares memory with an input is written only where nothing reads it any more: a state's own input is
+        known, else it may be any.
         """
         direct: dict[int, int] = {}
         place = {id(x): i for i, x in enumerate(order)}
+        last_read = {a.value: i for i, x in enumerate(order) for a in x.args if a.op == LOAD}
         for t, root in enumerate(self.roots):
             plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
                      and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and id(root) not in direct)
             writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
-            safe = not self._shares(t) or (not loads_after[place[id(root)] + 1] and not writes_early)
+            state = self.states.get(self.targets[t])
+            read_later = loads_after[place[id(root)] + 1] if state is None else last_read.get(state, -1) > place[id(root)]
+            safe = not self._shares(t) or (not read_later and not writes_early)
             if plain and not by_row[id(root)] and safe:
                 direct[id(root)] = t
         return direct

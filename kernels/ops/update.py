@@ -12,6 +12,11 @@ from ..lang import maximum, minimum, sign, sqrt
 from ..simple_op import Array, Scalar, simple_op
 
 
+def rescaled(grad: Any, rescale_grad: Any, bound: float, lr: Any) -> Any:
+    """lr times the rescaled and clipped gradient; one product an element where nothing is clipped."""
+    return lr * clipped(rescale_grad * grad, bound) if bound > 0 else (lr * rescale_grad) * grad
+
+
 def clipped(g: Any, bound: float) -> Any:
     """g limited to ±bound, if that is positive."""
     return maximum(minimum(g, bound), -bound) if bound > 0 else g
@@ -21,16 +26,14 @@ def clipped(g: Any, bound: float) -> Any:
 def sgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                clip_gradient: float = -1.0, lazy_update: bool = True) -> Array:
     """weight - lr (g + wd weight), g the rescaled and clipped gradient."""
-    g = clipped(rescale_grad * grad, clip_gradient)
-    return (1 - lr * wd) * weight - lr * g
+    return (1 - lr * wd) * weight - rescaled(grad, rescale_grad, clip_gradient, lr)
 
 
 @simple_op(differentiable=False, states=("mom",))
 def sgd_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
     """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964."""
-    g = clipped(rescale_grad * grad, clip_gradient)
-    mom = momentum * mom - lr * wd * weight - lr * g
+    mom = momentum * mom - lr * wd * weight - rescaled(grad, rescale_grad, clip_gradient, lr)
     return weight + mom, mom
 
 
@@ -63,8 +66,7 @@ def mp_nag_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *
 def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                   clip_gradient: float = -1.0, lazy_update: bool = True):
     """sgd_update on a float32 copy of a half-precision weight."""
-    g = clipped(rescale_grad * grad, clip_gradient)
-    w = (1 - lr * wd) * weight32 - lr * g
+    w = (1 - lr * wd) * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
     return w, w
 
 
@@ -72,8 +74,7 @@ def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd
 def mp_sgd_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
                       wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
     """sgd_mom_update on a float32 copy of a half-precision weight."""
-    g = clipped(rescale_grad * grad, clip_gradient)
-    mom = momentum * mom - lr * wd * weight32 - lr * g
+    mom = momentum * mom - lr * wd * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
     return weight32 + mom, mom, weight32 + mom
 
 
