@@ -84,9 +84,11 @@ class KVStore:
         self.pull(key, out, priority)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """Rows of a sparse value. Arrays are dense here, so this is an error."""
-        raise MXNetError("KVStore.row_sparse_pull: there are no row-sparse arrays: values are dense. "
-                         "Use pull, then take the rows with mx.nd.take.")
+        """Copy the rows row_ids of a key's value into out, of the value's shape; its other rows become 0.
+
+        row_ids:  whole numbers, in any order, repeated or not: one array, or one for each out.
+        """
+        raise NotImplementedError
 
     def set_gradient_compression(self, compression_params: Any) -> None:
         """Compression concerns pushes between machines; a store without any refuses it."""

@@ -16,6 +16,11 @@ from ..errors import ParameterError
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
 
+def packed_bytes(n: int) -> int:
+    """Bytes that n values take."""
+    return -(-n // 16) * 4
+
+
 class TwoBit:
     """threshold: a positive number; what is beyond it in one step is sent over several."""
 

@@ -27,7 +27,7 @@ from ..ndarray.core import wrap
 from . import remote
 from .base import Key, Updater, pairs
 from .client import Client
-from .compression import TwoBit, read_parameters
+from .compression import TwoBit, packed_bytes, read_parameters
 from .frame import CHUNK, CODES, TWO_BITS, Op, Record
 from .job import Job
 from .link import Fetch, Send, Work
@@ -279,13 +279,15 @@ class DistKVStore(LocalKVStore):
             if not left[0] and slot is not None:
                 self._client.give_slot(slot)
 
+        at = 0
         for i, (shard, start, stop) in enumerate(key.parts):
             out, out_place = self._out(k, i)
             if packed is not None:
                 assert self._compression is not None
-                made.append(Send(shard, key.id, i, packed._device()[start // 4:start // 4 + -(-(stop - start) // 16) * 4], n, out,
-                                 _Ended(key, n), out_place=out_place, release=release, code=TWO_BITS, n=stop - start,
-                                 threshold=self._compression.threshold))
+                codes = packed._device()[at:at + packed_bytes(stop - start)]
+                at += len(codes)
+                made.append(Send(shard, key.id, i, codes, n, out, _Ended(key, n), out_place=out_place, release=release,
+                                 code=TWO_BITS, n=stop - start, threshold=self._compression.threshold))
                 continue
             flat = total._device().reshape(-1)
             place = None if slot is None else (slot.segment, start * flat.itemsize)
@@ -302,12 +304,12 @@ class DistKVStore(LocalKVStore):
         if residual is None:
             residual = key.residual = zeros(total.shape, ctx=cpu())
         ranges = [(start, stop) for _, start, stop in key.parts]
-        packed = empty((sum(-(-(b - a) // 16) * 4 for a, b in ranges),), ctx=cpu(), dtype="uint8")
+        packed = empty((sum(packed_bytes(b - a) for a, b in ranges),), ctx=cpu(), dtype="uint8")
 
         def run(_: Any) -> None:
             grad, kept, out, at = total._device().reshape(-1), residual._device().reshape(-1), packed._device(), 0
             for a, b in ranges:
-                size = -(-(b - a) // 16) * 4
+                size = packed_bytes(b - a)
                 two_bit.compress(grad[a:b], kept[a:b], out[at:at + size])
                 at += size
 
@@ -318,6 +320,11 @@ class DistKVStore(LocalKVStore):
         if out is not None:
             self._refresh([k for k, _ in pairs("KVStore.pull", key, out)], priority)
         super().pull(key, out, priority, ignore_sparse)
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        if out is not None:
+            self._refresh([k for k, _ in pairs("KVStore.row_sparse_pull", key, out)], priority)
+        super().row_sparse_pull(key, out, priority, row_ids)
 
     def _refresh(self, keys: Sequence[Key], priority: int) -> None:
         """Ask the servers for the values whose copies may be out of date."""

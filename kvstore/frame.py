@@ -46,11 +46,10 @@ class Op(enum.IntEnum):
     PULL = 5  # records: which keys
     ANSWER = 6  # records: round = version, at = version on disk; with the value if it was wanted
     REFUSED = 7  # records that were not done; the payload is JSON: {"kind", "text", ...}
-    ROWS = 8  # PULL of some rows: the payload holds int64 row numbers
-    STATES = 9  # JSON in the payload: optimizer states, asked for or given
-    SAVE = 10  # write what has changed to disk now. Answered by WELCOME
-    MISSING = 11  # which ranks does a round wait for? Answered by JSON
-    TEXT = 12  # an answer in JSON
+    STATES = 8  # JSON in the payload: optimizer states, asked for or given
+    SAVE = 9  # write what has changed to disk now. Answered by WELCOME
+    MISSING = 10  # which ranks does a round wait for? Answered by JSON
+    TEXT = 11  # an answer in JSON
 
 
 class Record(NamedTuple):

@@ -13,7 +13,7 @@ from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, empty
 from .base import Key, KVStore, MakesUpdater, Updater, pairs
-from .work import add_up, add_up_all, copy, copy_all
+from .work import add_up, add_up_all, copy, copy_all, copy_rows
 
 
 class LocalKVStore(KVStore):
@@ -86,6 +86,20 @@ class LocalKVStore(KVStore):
             for a in arrays:
                 fits(what, k, self._stored(what, k), a)
         copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority)
+
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        what = "KVStore.row_sparse_pull"
+        if out is None or row_ids is None:
+            raise ParameterError(f"{what}: give the array to fill and the rows: row_sparse_pull(key, out=array, row_ids=ids).")
+        todo = pairs(what, key, out)
+        outs = [(k, a) for k, arrays in todo for a in arrays]
+        ids = list(row_ids) if isinstance(row_ids, (list, tuple)) else [row_ids] * len(outs)
+        if len(ids) != len(outs):
+            raise ParameterError(f"{what}: {len(outs)} arrays to fill, {len(ids)} arrays of row numbers. Give one of each.")
+        for k, a in outs:
+            fits(what, k, self._stored(what, k), a)
+        for (k, a), rows in zip(outs, ids):
+            copy_rows(self._values[k], rows, a, priority)
 
     def barrier(self) -> None:
         for value in self._values.values():

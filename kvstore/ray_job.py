@@ -192,8 +192,8 @@ def require_token() -> None:
     path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     if os.environ.get("RAY_AUTH_MODE") != "token" or not path:
         raise KVStoreError("KVStore: Ray listens on every interface and runs what it is sent, so a cluster without a token is "
-                           "not used, not even on one machine. Start it with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE (mode "
-                           "0600), and set both here.")
+                           "not used, not even on one machine. Start it with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH=FILE "
+                           "(mode 0600), and set both here.")
     try:
         mode = Path(path).stat().st_mode & 0o777
     except OSError as e:

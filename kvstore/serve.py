@@ -18,7 +18,7 @@ from .compression import TwoBit
 from .frame import CHUNK, CODES, DTYPES, INLINE, MOST_RECORDS, NOTHING, TWO_BITS, WANT, Frame, Op, Record, encode, pack, unpack
 from .rounds import Answer, Apply, Refuse, Rounds
 from .shared import Views
-from .values import Name, Rows, Values
+from .values import Name, Values
 
 Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces
 
@@ -200,31 +200,6 @@ class Shard:
                     continue
                 data = self._partial.pop(key).data
             self._do(self.rounds.push(name, rank, r.round, data))
-
-    def _on_rows(self, rank: int, frame: Frame) -> None:
-        """A push of some rows (flag WANT not set: the rows' new values are asked for by PULL with rows), or a pull of them."""
-        (r,) = frame.records
-        name = (r.key, r.part)
-        value = self.values[name]
-        width = len(value.flat) // max(value.array.shape[0], 1) if len(value.array.shape) > 1 and value.flat.size else 1
-        row = r.reply_at or width  # of a split key only the worker knows how long a row is
-        if row < 1 or len(value.flat) % row or r.n * 8 > len(frame.payload):
-            raise FrameError(f"frame: rows of {row} elements do not make up key {value.key[2:]!r}")
-        ids = np.frombuffer(frame.payload, "<i8", r.n)
-        if r.n and (ids[0] < 0 or ids[-1] >= len(value.flat) // row or (np.diff(ids) <= 0).any()):
-            raise FrameError(f"frame: row numbers of key {value.key[2:]!r} must rise and be below {len(value.flat) // row}")
-        if r.round:
-            if not self.rounds.sync and not self.values.updates:
-                raise KVStoreError("dist_async needs an optimizer on the server: call set_optimizer first")
-            rows = np.frombuffer(frame.payload, value.flat.dtype, r.n * row, r.n * 8).reshape(r.n, row)
-            self._wants[rank, name] = _Want(r.round, NOTHING, 0)
-            self._do(self.rounds.push(name, rank, r.round, Rows(ids, rows)))
-            return
-        if r.n * row * value.flat.itemsize > CHUNK:
-            raise FrameError(f"frame: {r.n} rows of {row} elements are more than one frame holds")
-        found = np.ascontiguousarray(value.flat.reshape(-1, row)[ids])
-        record, raw = r._replace(segment=INLINE, n=found.size, at=0), found.reshape(-1).view(np.uint8)
-        self._out.append((rank, encode(Op.ANSWER, [record], raw.nbytes, seq=frame.seq), [raw.data]))
 
     def _on_pull(self, rank: int, frame: Frame) -> None:
         for r in frame.records:

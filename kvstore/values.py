@@ -8,7 +8,7 @@ import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,22 +26,10 @@ Name = tuple[int, int]  # key number, part
 _LARGEST_HEADER = 1 << 20
 
 
-class Rows(NamedTuple):
-    """A contribution to some rows: ids [r], rising; rows [r, row]."""
-
-    ids: np.ndarray
-    rows: np.ndarray
-
-
 def over(values: np.ndarray) -> NDArray:
     """An array that is the memory of values, C-contiguous, on the CPU."""
     flat = values.reshape(-1).view(np.uint8)
     return wrap(Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu()), 0, layout(values.shape, values.dtype, cpu()))
-
-
-def add_rows(rows: Rows, out: np.ndarray) -> None:
-    """out[ids] += rows."""
-    np.add.at(out.reshape(-1, rows.rows.shape[1]), rows.ids, rows.rows)
 
 
 class Value:
@@ -58,13 +46,13 @@ class Value:
         self.updater: Any = None
         self.durable = -1
 
-    def update(self, contributions: Sequence[np.ndarray | Rows]) -> None:
+    def update(self, contributions: Sequence[np.ndarray]) -> None:
         """Merge contributions, added from first to last: by the updater, else they replace the value."""
         if self.updater is None:
             _add(contributions, self.flat)
             return
         first = contributions[0]
-        if len(contributions) == 1 and isinstance(first, np.ndarray) and first.flags.aligned:
+        if len(contributions) == 1 and first.flags.aligned:
             grad = over(first.reshape(self.array.shape))
         else:
             grad = self.sum
@@ -75,21 +63,15 @@ class Value:
         self.array.wait_to_read()
 
 
-def _add(contributions: Sequence[np.ndarray | Rows], out: np.ndarray) -> None:
+def _add(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
     first, *rest = contributions
     with np.errstate(all="ignore"):
-        if isinstance(first, Rows):
-            out.fill(0)
-            add_rows(first, out)
-        elif rest and not isinstance(rest[0], Rows):
+        if rest:
             np.add(first, rest.pop(0), out=out)
         else:
             np.copyto(out, first)
         for c in rest:
-            if isinstance(c, Rows):
-                add_rows(c, out)
-            else:
-                np.add(out, c, out=out)
+            np.add(out, c, out=out)
 
 
 class Values:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
+from ..errors import ShapeError
 from ..ndarray import NDArray, empty
 from ..ndarray.move import host, store_host
 
@@ -40,6 +41,20 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
         return
 
     queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority)
+
+
+def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
+    """dst = the rows of src that `rows` numbers, and 0 elsewhere."""
+    def run(_: Any) -> None:
+        numbers, values = host(rows).reshape(-1).astype(np.int64), host(src)
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < values.shape[0]:
+            raise ShapeError(f"KVStore.row_sparse_pull: row numbers from {numbers.min()} to {numbers.max()}; the value has "
+                             f"{values.shape[0]} rows.")
+        found = np.zeros_like(values)
+        found[numbers] = values[numbers]
+        store_host(dst, found)
+
+    queue("kvstore.row_sparse_pull", run, [src, rows], [dst], priority)
 
 
 def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0) -> None:

@@ -164,7 +164,8 @@ def test_one_worker():
         (lambda kv: kv.push(3, 5), ParameterError, "KVStore.push: key 3: int is no NDArray"),
         (lambda kv: kv.push([3], mx.nd.ones((2, 3))), ParameterError, "1 keys, but a NDArray"),
         (lambda kv: kv.push(3.0, mx.nd.ones((2, 3))), ParameterError, "a key is an int or a str: 3.0 is a float"),
-        (lambda kv: kv.row_sparse_pull(3), MXNetError, "KVStore.row_sparse_pull: there are no row-sparse arrays"),
+        (lambda kv: kv.row_sparse_pull(3), ParameterError, "KVStore.row_sparse_pull: give the array to fill and the rows"),
+        (lambda kv: kv.row_sparse_pull(3, mx.nd.ones((2, 3)), row_ids=[]), ParameterError, "1 arrays to fill, 0 arrays of row"),
         (lambda kv: kv.set_gradient_compression({}), MXNetError, "there is nothing to compress"),
         (lambda kv: kv.save_optimizer_states("x"), MXNetError, "save_optimizer_states: the store has no optimizer"),
         (lambda kv: kv.set_optimizer(3), ParameterError, r"KVStore.set_optimizer: 3 has no create_updater\(\)"),
@@ -174,6 +175,18 @@ def test_one_worker():
 def test_errors_say_what_is_wrong(act, error, text):
     with pytest.raises(error, match=text):
         act(store())
+
+
+def test_rows(ctx):
+    kv, value = mx.kv.create("local"), np.arange(12.0, dtype="f").reshape(4, 3)
+    kv.init("w", mx.nd.array(value))
+    outs = [mx.nd.ones((4, 3), ctx=ctx) for _ in range(2)]
+    kv.row_sparse_pull("w", out=outs, row_ids=[mx.nd.array([2, 0, 2]), mx.nd.array([])])
+    assert outs[0].asnumpy().tolist() == [value[0].tolist(), [0] * 3, value[2].tolist(), [0] * 3]
+    assert (outs[1].asnumpy() == 0).all()
+    kv.row_sparse_pull("w", out=outs[0], row_ids=mx.nd.array([4]))
+    with pytest.raises(ShapeError, match="row numbers from 4 to 4; the value has 4 rows"):
+        outs[0].asnumpy()
 
 
 def test_a_refused_push_changes_nothing():

@@ -168,7 +168,6 @@ def test_forged_frames_of_a_worker_harm_nobody(job):
         (encode(Op.PUSH, [good], 16, rank=0), bytes(16)),  # a round far ahead
         (encode(Op.PULL, [good._replace(segment=NOTHING, reply_segment=999)], 0, rank=0), b""),
         (encode(Op.PULL, [good._replace(segment=NOTHING, reply_segment=0, reply_at=1 << 50)], 0, rank=0), b""),
-        (encode(Op.ROWS, [good._replace(round=0, n=1 << 30)], 16, rank=0), bytes(16)),
         (encode(Op.STATES, [good], 16, rank=0), bytes(16)), (encode(Op.HELLO, [], 4, rank=0), b"[[[["),
         (encode(Op.FILL, [good._replace(round=0)], 16, rank=0), bytes(16)),
     ]
