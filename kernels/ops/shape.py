@@ -292,12 +292,12 @@ class DepthToSpace(BlockMoved):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, b = in_shape[0], self.block_size
-        if x is None or not is_known(x):
+        if x is None:
             return list(in_shape), list(out_shape), []
         n, c, h, w = self.four(x)
-        if c % (b * b):
+        if c > 0 and c % (b * b):
             raise ShapeError(f"{self.name}: {c} channels are not a multiple of block_size² = {b * b}.")
-        return [x], [(n, c // (b * b), h * b, w * b)], []
+        return [x], [(n, c // (b * b) if c >= 0 else -1, *(d * b if d >= 0 else -1 for d in (h, w)))], []
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         (n, c, h, w), b = ins[0], self.block_size
@@ -311,12 +311,12 @@ class SpaceToDepth(BlockMoved):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, b = in_shape[0], self.block_size
-        if x is None or not is_known(x):
+        if x is None:
             return list(in_shape), list(out_shape), []
         n, c, h, w = self.four(x)
-        if h % b or w % b:
+        if max(h, 0) % b or max(w, 0) % b:
             raise ShapeError(f"{self.name}: a plane of {h} by {w} does not divide into blocks of {b} by {b}.")
-        return [x], [(n, c * b * b, h // b, w // b)], []
+        return [x], [(n, c * b * b if c >= 0 else -1, *(d // b if d >= 0 else -1 for d in (h, w)))], []
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         (n, c, h, w), b = ins[0], self.block_size

@@ -143,6 +143,9 @@ class SliceChannel(MoveProperty):
         return [Move(0, window(axis, i * part, (i + 1) * part), i, shaped(thick)) for i in range(self.num_outputs)]
 
 
+_LONG = 1 << 40  # stands for an unknown size: no slice reaches its end
+
+
 class Window(MoveProperty):
     """One output: what a slice per axis cuts out of the first input. The derivative is zero elsewhere."""
 
@@ -153,10 +156,11 @@ class Window(MoveProperty):
         raise NotImplementedError(self.name)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if any(s is None or not is_known(s) for s in in_shape):
+        if any(s is None or (not is_known(s) and len(in_shape) > 1) for s in in_shape):
             return list(in_shape), list(out_shape), []
         known = [s for s in in_shape if s is not None]
-        y = tuple(len(range(*s.indices(d))) for s, d in zip(self.slices(known), known[0]))
+        cut = self.slices([tuple(_LONG if d < 0 else d for d in s) for s in known])
+        y = tuple(-1 if d < 0 else len(range(*s.indices(d))) for s, d in zip(cut, known[0]))
         return list(in_shape), [y], []
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
@@ -293,12 +297,12 @@ class Repeat(MoveProperty):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
-        if x is None or not is_known(x):
+        if x is None:
             return [x], list(out_shape), []
         if self.axis is None:
-            return [x], [(int(np.prod(x, dtype=np.int64)) * self.repeats,)], []
+            return [x], [(int(np.prod(x, dtype=np.int64)) * self.repeats if is_known(x) else -1,)], []
         axis = check_axis(self.name, self.axis, len(x))
-        return [x], [(*x[:axis], x[axis] * self.repeats, *x[axis + 1:])], []
+        return [x], [(*x[:axis], x[axis] * self.repeats if x[axis] >= 0 else -1, *x[axis + 1:])], []
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         x = ins[0]

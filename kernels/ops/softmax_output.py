@@ -51,7 +51,7 @@ class SoftmaxOutput(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
         if self.multi_output:
             rest = math.prod(x[2:]) if is_known(x) else -1
-            allowed = [(x[0], *x[2:]), (x[0], rest), (x[0], 1, *x[2:])]
+            allowed = [(x[0], rest), (x[0], *x[2:]), (x[0], 1, *x[2:])]
         else:
             allowed = [tuple(x[:-1]), x]
         if label is None:

@@ -75,6 +75,9 @@ class UpSampling(Variadic):
             op, p = self._layer()
             ins, outs = op.infer_shape(p, in_shape, out_shape)
             return ins, outs, []
+        alone = in_shape[0] if len(in_shape) == 1 else None
+        if alone is not None and len(alone) == 4 and not is_known(alone):
+            return [alone], [(*alone[:2], *(d * self.scale if d >= 0 else -1 for d in alone[2:]))], []
         if any(s is None or not is_known(s) for s in in_shape):
             return list(in_shape), list(out_shape), []
         known = [s for s in in_shape if s is not None]

@@ -96,3 +96,23 @@ def test_types_that_disagree():
     y = sym.elemwise_add(sym.Variable("a"), sym.Variable("b"), name="sum1")
     with pytest.raises(DTypeError, match=r"sum1 \(elemwise_add\): .*float16.*float32"):
         y.infer_type(a="float16", b="float32")
+
+
+@pytest.mark.parametrize("op, params, given, wanted", [
+    ("slice", {"begin": (1, 0), "end": (5, 2)}, (0, 4), (0, 2)),
+    ("slice_axis", {"axis": 0, "begin": 1, "end": 3}, (5, 0), (2, 0)),
+    ("slice_axis", {"axis": -1, "begin": 0, "end": 2}, (3, 3, 3, 0), (3, 3, 3, 0)),
+    ("repeat", {"repeats": 2, "axis": -1}, (0, 1, 1), (0, 1, 2)),
+    ("space_to_depth", {"block_size": 2}, (0, 4, 4, 2), (0, 16, 2, 1)),
+    ("depth_to_space", {"block_size": 2}, (0, 8, 4, 2), (0, 2, 8, 4)),
+    ("UpSampling", {"scale": 2, "sample_type": "nearest"}, (0, 4, 2, 1), (0, 4, 4, 2)),
+])
+def test_what_is_known_of_a_batch_of_unknown_size_goes_on(op, params, given, wanted):
+    """As MXNet 1.9.1 answers, but for a sliced axis of unknown size, which it calls known."""
+    assert getattr(sym, op)(sym.Variable("a"), **params).infer_shape_partial(a=given)[1] == [wanted]
+
+
+def test_the_label_of_a_softmax_over_channels():
+    y = sym.SoftmaxOutput(sym.Variable("a"), sym.Variable("l"), multi_output=True)
+    assert [y.infer_shape(a=s)[0][1] for s in ((2, 3, 4, 5), (2, 3, 4), (2, 3))] == [(2, 20), (2, 4), (2, 1)]
+    assert y.infer_shape(a=(2, 3, 4, 5), l=(2, 4, 5))[1] == [(2, 3, 4, 5)]
