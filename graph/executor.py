@@ -14,6 +14,7 @@ from ..errors import GraphError, ShapeError, describe, nearest
 from ..kernels.op import Spec
 from ..ndarray import NDArray, zeros
 from ..ndarray.chunk import Chunk
+from ..ndarray.hidden import QuietVar
 from .capture import CapturedSegment, capturable
 from .compile import Request, compile_program
 from .explain import Explanation, explain
@@ -24,7 +25,7 @@ from .place import cross_copy
 from .plan import Plan
 from .prepare import compile_ahead
 from .program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
-from .segment import Compiled, Crossing, Part, PassVar, Pool, Segment
+from .segment import Compiled, Crossing, Part, Pool, Segment
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
 on_plan: list[Callable[[Program, Plan], None]] = []
@@ -237,7 +238,7 @@ class Executor:
         for ctx in self._contexts:
             parts = [s for s in (*forward, *backward) if s.ctx == ctx]
             for before, after in pairwise(parts):
-                token = PassVar()
+                token = QuietVar()
                 before.mutable.append(token)
                 after.const.append(token)
         compile_ahead((*forward, *backward))

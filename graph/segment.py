@@ -13,25 +13,11 @@ from ..kernels.op import Spec, compiled
 from ..kernels.tied import Call, tied
 from ..ndarray import NDArray
 from ..ndarray.chunk import Chunk
+from ..ndarray.hidden import QuietVar
 from ..ndarray.move import host, store_host
 from .plan import Plan
 from .program import Program, Step
 from .views import input_specs
-
-
-class PassVar(engine.Var):
-    """A variable between the parts of a pass. What spoils one part spoils the next; once the user was told, it is quiet."""
-
-    __slots__ = ("_failure",)
-
-    @property
-    def failure(self) -> Any:  # type: ignore[override]
-        found = self._failure
-        return None if found is None or found.seen else found
-
-    @failure.setter
-    def failure(self, value: Any) -> None:
-        self._failure = value
 
 
 class Pool:
@@ -46,7 +32,7 @@ class Pool:
     def take(self, nbytes: int) -> Chunk:
         """A chunk of at least nbytes."""
         if self.chunk is None or self.chunk.block.nbytes < nbytes:
-            block, var = storage.alloc(max(nbytes, 1), self.ctx), PassVar()
+            block, var = storage.alloc(max(nbytes, 1), self.ctx), QuietVar()
             if storage.guardian is not None:
                 storage.guardian.guard(block, var)
             self.chunk = Chunk(block, var, self.ctx)

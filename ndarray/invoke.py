@@ -13,6 +13,7 @@ from ..kernels.op import Op, Req, compiled_static, is_known
 from ..kernels.params import Params
 from .chunk import Layout, layout
 from .core import allocate
+from .hidden import allocate_hidden
 from .tape import OpNode, state, written
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
@@ -106,6 +107,8 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
         _plans[key] = plan
     if out is None and req is Req.WRITE:
         outputs = [allocate(o) for o in plan.outs]
+        if plan.visible < len(outputs):
+            outputs[plan.visible:] = [allocate_hidden(o) for o in plan.outs[plan.visible:]]
         if not plan.instant or not _at_once(plan, inputs, outputs, p.scalars):
             execute(plan, plan.kernel, inputs, outputs, p.scalars)
         copies = ()

@@ -347,3 +347,25 @@ def test_a_layer_in_nd_and_sym(ctx, rng, engine):
     s = mx.sym.load_json(mx.sym._test_cube_layer(mx.sym.Variable("x"), factor=2.0).tojson())
     ex = s.bind(ctx, {"x": mx.nd.array(x, ctx)})
     assert_close(ex.forward()[0], 2 * x.astype("float32") ** 3, scale=4)  # 4: a cube by another road
+
+
+def test_an_error_that_was_read_is_not_raised_again_by_waitall(engine):
+    """The operator's hidden seat is spoiled too, but nobody can read it."""
+
+    @operator.register("_test_told_once")
+    class Told(operator.CustomOpProp):
+        def create_operator(self, ctx, in_shapes, in_dtypes):
+            class Fails(operator.CustomOp):
+                def forward(self, is_train, req, in_data, out_data, aux):
+                    raise ValueError("told once")
+
+            return Fails()
+
+    y = mx.nd.Custom(mx.nd.ones(3), op_type="_test_told_once")
+    with pytest.raises(ValueError, match="told once"):
+        y.asnumpy()
+    mx.nd.waitall()
+    y = mx.nd.Custom(mx.nd.ones(3), op_type="_test_told_once")
+    with pytest.raises(ValueError, match="told once"):
+        mx.nd.waitall()
+    mx.nd.waitall()

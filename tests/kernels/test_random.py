@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import TARGETS, Run, backward, call, check_golden, close, forward, golden_cases, specs_of
 from tritium.errors import DTypeError, ParameterError
 from tritium.kernels import op as ops
@@ -79,3 +80,17 @@ def test_dropout_rate_at_a_low_p():
 def test_errors(name, params, error, text):
     with pytest.raises(error, match=text):
         ops.get(name).parse(params)
+
+
+@pytest.mark.parametrize("name, params", [("_random_uniform", {"shape": (0, 3)}), ("_random_normal", {"shape": (0,)}),
+                                          ("_random_randint", {"shape": (2, 0), "low": 0, "high": 5}),
+                                          ("_random_gamma", {"shape": (0, 2)})])
+def test_nothing_is_drawn_in_a_graph_either(name, params, ctx):
+    bound = getattr(mx.sym._internal, name)(**params).bind(ctx, {})
+    assert bound.forward()[0].asnumpy().shape == params["shape"]
+
+
+@pytest.mark.parametrize("name", ["_random_uniform_like", "_shuffle", "_sample_multinomial", "Dropout"])
+def test_nothing_is_drawn_for_arrays_of_nothing(name, ctx):
+    bound = getattr(mx.sym._internal, name)(mx.sym.Variable("x")).bind(ctx, {"x": mx.nd.ones((0, 4), ctx=ctx)})
+    assert bound.forward(is_train=True)[0].asnumpy().size == 0
