@@ -1,10 +1,4 @@
-"""RecordIO: files of byte records as MXNet writes them, read one after another or by key.
-
-A part is u32 magic, u32 (cflag << 29 | length), the payload, zero padding to 4 bytes. A payload is split where the
-magic stands at a multiple of 4 in it, and the magic is dropped there: cflag 0 is a whole record, 1 the first part,
-2 a middle one, 3 the last. So a magic at a multiple of 4 in the file is always the head of a part, and an index can
-be rebuilt.
-"""
+"""RecordIO: files of byte records as MXNet writes them, read one after another or by key. The format: framing.py."""
 
 from __future__ import annotations
 
@@ -19,37 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FileError
+from .decode import opencv
+from .files import ByteSource
+from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
+from .framing import frame as frame
 
-MAGIC = 0xCED7230A
-_MAGIC_BYTES = struct.pack("<I", MAGIC)
-_HEAD = struct.Struct("<II")
-_LENGTH_BITS = 29
-_MAX_PART = (1 << _LENGTH_BITS) - 1
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
-_SCAN_BYTES = 1 << 24  # a file is searched for magics in pieces of this many bytes
 _WINDOW = 1 << 16  # bytes that are read ahead, where records are small
 _SMALL = 1 << 12  # a record of more bytes is read alone
-
-
-def frame(payload: bytes) -> bytes:
-    """The bytes of one record in a file, byte for byte MXNet's. Raises FileError for 512 MiB and more."""
-    if len(payload) > _MAX_PART:
-        raise FileError(f"RecordIO: a record of {len(payload):,} bytes is too long: the format holds {_MAX_PART:,}. "
-                        f"Split it.")
-    cuts, at = [], payload.find(_MAGIC_BYTES)
-    while at >= 0:
-        if at % 4 == 0:
-            cuts.append(at)
-            at += 3  # the next place where a magic can stand is behind this one
-        at = payload.find(_MAGIC_BYTES, at + 1)
-    starts = [0, *(c + 4 for c in cuts)]
-    pieces = []
-    for i, (start, end) in enumerate(zip(starts, [*cuts, len(payload)])):
-        last = i == len(cuts)
-        cflag = (_WHOLE if not cuts else _LAST) if last else (_FIRST if i == 0 else _MIDDLE)
-        pieces += (_HEAD.pack(MAGIC, cflag << _LENGTH_BITS | end - start), payload[start:end])
-    pieces.append(bytes(-len(payload) % 4))
-    return b"".join(pieces)
 
 
 def find_records(path: str | os.PathLike) -> np.ndarray:
@@ -57,36 +27,11 @@ def find_records(path: str | os.PathLike) -> np.ndarray:
 
     Every part is checked to end where the next begins, so a damaged file is a FileError and not a shorter list.
     """
-    path = os.fspath(path)
-    heads, words = [], []
-    with _open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        at, carried = 0, np.empty(0, "<u4")  # the last word of a piece waits for its successor
-        while piece := file.read(_SCAN_BYTES):
-            u32 = np.concatenate([carried, np.frombuffer(piece, "<u4", len(piece) // 4)])
-            found = np.flatnonzero(u32[:-1] == MAGIC)
-            heads.append(found * 4 + at - 4 * len(carried))
-            words.append(u32[found + 1])
-            at, carried = at + len(piece), u32[-1:]
-    if len(carried) and carried[0] == MAGIC:
-        raise FileError(f"{path}: the file ends inside the head of a record at byte {size // 4 * 4 - 4:,}.")
-    head = np.concatenate([np.empty(0, np.int64), *heads])
-    word = np.concatenate([np.empty(0, np.int64), *words])
-    cflag, length = word >> _LENGTH_BITS, word & _MAX_PART
-    ends = head + 8 + (length + 3) // 4 * 4
-    expected = np.concatenate([[0], ends])
-    present = np.concatenate([head, [size]])
-    wrong = np.flatnonzero(expected != present)
-    if len(wrong):
-        i = int(wrong[0])
-        raise FileError(f"{path}: the chain of records breaks: part {i} should begin at byte {expected[i]:,}, "
-                        f"{'the file ends' if i == len(head) else 'the next one is found'} at byte {present[i]:,}.")
-    opens = np.concatenate([[False], (cflag == _FIRST) | (cflag == _MIDDLE)])  # is a record open before part i?
-    continues = np.concatenate([(cflag == _MIDDLE) | (cflag == _LAST), [False]])
-    wrong = np.flatnonzero(np.append(cflag > _LAST, False) | (opens != continues))
-    if len(wrong):
-        raise FileError(f"{path}: the parts at byte {present[int(wrong[0])]:,} do not join to a record.")
-    return head[cflag <= _FIRST]
+    with ByteSource(path) as source:
+        offsets, damage = find_heads(source)
+    if damage:
+        raise FileError(f"{tell_damage(source.path, offsets, damage)}.")
+    return offsets
 
 
 class MXRecordIO:
@@ -165,7 +110,7 @@ class MXRecordIO:
         """The next record, or None at the end of the file."""
         window, head = self._window, self._at - self._window_at
         if 0 <= head <= len(window) - 8:
-            magic, word = _HEAD.unpack_from(window, head)
+            magic, word = HEAD.unpack_from(window, head)
             stop = head + 8 + word
             end = stop + (-word & 3)
             if magic == MAGIC and end <= len(window):  # so word is a length alone: a whole record
@@ -187,17 +132,17 @@ class MXRecordIO:
             return None
         start = self._at
         cflag, payload = self._part(start)
-        if cflag not in (_WHOLE, _FIRST):
+        if cflag not in (WHOLE, FIRST):
             raise self._damage(start, f"begins with a part of kind {cflag}, and only 0 and 1 begin a record")
         pieces = [payload]
-        while cflag not in (_WHOLE, _LAST):
+        while cflag not in (WHOLE, LAST):
             at = self._at
             if at == self._size:
                 raise self._damage(start, "is split, and the file ends before its last part")
             cflag, payload = self._part(start)
-            if cflag not in (_MIDDLE, _LAST):
+            if cflag not in (MIDDLE, LAST):
                 raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
-            pieces += (_MAGIC_BYTES, payload)
+            pieces += (MAGIC_BYTES, payload)
         self._count += 1
         self._key = None
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -207,10 +152,10 @@ class MXRecordIO:
         data = self._map
         if data is None or start + 8 > self._size or os.lseek(self._descriptor, 0, os.SEEK_END) < self._size:
             return None  # the map of a file that became shorter must not be touched
-        magic, word = _HEAD.unpack_from(data, start)
+        magic, word = HEAD.unpack_from(data, start)
         stop = start + 8 + word
         end = stop + (-word & 3)
-        if magic != MAGIC or word > _MAX_PART or end > self._size:
+        if magic != MAGIC or word > MAX_PART or end > self._size:
             return None
         self._at = end
         self._count += 1
@@ -227,24 +172,24 @@ class MXRecordIO:
 
     def _part(self, record: int) -> tuple[int, bytes]:
         at, left = self._at, self._size - self._at
-        if left < _HEAD.size:
+        if left < HEAD.size:
             raise self._damage(record, f"is cut short: its head needs 8 bytes, {left} are left")
-        head = self._take(at, _HEAD.size)
-        if len(head) < _HEAD.size:
+        head = self._take(at, HEAD.size)
+        if len(head) < HEAD.size:
             raise self._damage(record, "is gone: the file became shorter while it was read")
-        magic, word = _HEAD.unpack(head)
+        magic, word = HEAD.unpack(head)
         if magic != MAGIC:
             what = "this is not a RecordIO file" if at == 0 else "the file is damaged"
             raise self._damage(record, f"has no magic number at byte {at:,} ({magic:#010x}, not {MAGIC:#010x}): {what}")
-        length = word & _MAX_PART
+        length = word & MAX_PART
         padded = (length + 3) // 4 * 4
-        if padded > left - _HEAD.size:
-            raise self._damage(record, f"is cut short: it takes {padded:,} more bytes, {left - _HEAD.size:,} are left")
-        payload = self._take(at + _HEAD.size, length)
+        if padded > left - HEAD.size:
+            raise self._damage(record, f"is cut short: it takes {padded:,} more bytes, {left - HEAD.size:,} are left")
+        payload = self._take(at + HEAD.size, length)
         if len(payload) != length:
             raise self._damage(record, "is gone: the file became shorter while it was read")
-        self._at = at + _HEAD.size + padded
-        return word >> _LENGTH_BITS, payload
+        self._at = at + HEAD.size + padded
+        return word >> LENGTH_BITS, payload
 
     def _damage(self, offset: int, what: str) -> FileError:
         name = self._count if self._key is None else f"with key {self._key!r}"
@@ -326,7 +271,7 @@ class MXIndexedRecordIO(MXRecordIO):
         fields = np.fromstring(text.decode("ascii"), np.int64, sep=" ")
         keys, offsets = fields[0::2], fields[1::2]
         rising = bool(np.all(keys[1:] > keys[:-1]))  # so no key stands twice
-        placed = bool(offsets.max() <= self._size - _HEAD.size and offsets.min() >= 0 and not np.any(offsets & 3))
+        placed = bool(offsets.max() <= self._size - HEAD.size and offsets.min() >= 0 and not np.any(offsets & 3))
         return fields if rising and placed else None
 
     def _read_index(self, text: bytes) -> None:
@@ -345,7 +290,7 @@ class MXIndexedRecordIO(MXRecordIO):
             except (ValueError, TypeError):
                 raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
                                 f"Delete the index to have it rebuilt.") from None
-            if not 0 <= offset <= self._size - _HEAD.size or offset % 4:
+            if not 0 <= offset <= self._size - HEAD.size or offset % 4:
                 raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
                                 f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
                                 f"Delete the index to have it rebuilt.")
@@ -432,7 +377,7 @@ def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_f
     img:      uint8[height, width] or [height, width, 3], blue first, as OpenCV has it.
     quality:  JPEG quality 1 to 100, or PNG compression 0 to 9.
     """
-    cv2 = _opencv("pack_img")
+    cv2 = opencv("pack_img")
     option = {".jpg": cv2.IMWRITE_JPEG_QUALITY, ".jpeg": cv2.IMWRITE_JPEG_QUALITY, ".png": cv2.IMWRITE_PNG_COMPRESSION}
     if img_fmt.lower() not in option:
         raise FileError(f"pack_img: img_fmt {img_fmt!r} is not one of {', '.join(option)}.")
@@ -443,7 +388,7 @@ def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_f
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     """The header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour."""
-    cv2 = _opencv("unpack_img")
+    cv2 = opencv("unpack_img")
     header, data = unpack(s)
     # a camera's rotation mark is not applied, as MXNet does not
     flags = iscolor if iscolor < 0 else iscolor | cv2.IMREAD_IGNORE_ORIENTATION
@@ -451,14 +396,6 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     if img is None:
         raise FileError(f"unpack_img: record {header.id}: its {len(data):,} bytes are not an image OpenCV can read.")
     return header, img
-
-
-def _opencv(name: str):
-    try:
-        import cv2
-    except ImportError:
-        raise FileError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
-    return cv2
 
 
 def _open(path: str, mode: str):

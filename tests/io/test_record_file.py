@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium import recordio
 from tritium.errors import FileError
-from tritium.io import record_file
+from tritium.io import framing, record_file
 from tritium.io.record_file import RecordFile
 
 MAGIC = struct.pack("<I", recordio.MAGIC)
@@ -30,11 +30,11 @@ payload_lists = st.lists(st.lists(st.one_of(st.binary(max_size=9), st.just(MAGIC
 def test_reads_what_was_written_by_number(tmp_path_factory, payloads, piece):
     path = tmp_path_factory.mktemp("r") / "a.rec"
     offsets = write(path, payloads)
-    before, record_file._SCAN_BYTES = record_file._SCAN_BYTES, piece
+    before, framing.SCAN_BYTES = framing.SCAN_BYTES, piece
     try:
         with_records = RecordFile(path)
     finally:
-        record_file._SCAN_BYTES = before
+        framing.SCAN_BYTES = before
     assert with_records.offsets.tolist() == offsets and with_records.damage == []
     order = random.Random(1).sample(range(len(payloads)), len(payloads))
     assert [with_records.read(i) for i in order] == [payloads[i] for i in order]
@@ -121,6 +121,18 @@ def test_an_index_is_sorted_and_its_records_are_the_set(tmp_path):
     (tmp_path / "a.idx").write_text(f"0\t0\n0\t0\n1\t{offsets[1]}\n")
     with pytest.warns(UserWarning, match="1 of its offsets stand twice"):
         assert len(RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")) == 2
+
+
+def test_no_more_is_read_than_the_record_takes(tmp_path, monkeypatch):
+    payloads = [b"a" * 3000, b"b" * 500 + MAGIC + b"c" * 700, b"d"]
+    offsets = write(tmp_path / "a.rec", [*payloads[:2], b"x" * 9000, payloads[2]])
+    (tmp_path / "a.idx").write_text("".join(f"{i}\t{offsets[i]}\n" for i in (0, 1, 3)))
+    monkeypatch.setattr(record_file, "_WINDOW", 64)
+    records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")
+    read, asked = records.source.read, []
+    monkeypatch.setattr(records.source, "read", lambda start, stop: asked.append(stop - start) or read(start, stop))
+    assert [records.read(i) for i in range(3)] == payloads
+    assert sum(asked) < 5000
 
 
 def test_damage_found_while_reading_names_file_record_and_byte(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FileError
-from tritium.io import recordio
+from tritium.io import framing, recordio
 from tritium.io.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, find_records, pack, unpack
 
 MAGIC = bytes.fromhex("0a23d7ce")
@@ -96,7 +96,7 @@ def test_damage_is_named(tmp_path, content, text):
 
 
 def test_a_record_the_format_cannot_hold_is_refused(monkeypatch):
-    monkeypatch.setattr(recordio, "_MAX_PART", 10)
+    monkeypatch.setattr(framing, "MAX_PART", 10)
     assert len(recordio.frame(bytes(10))) == 20
     with pytest.raises(FileError, match=r"a record of 11 bytes is too long: the format holds 10\. Split it"):
         recordio.frame(bytes(11))
@@ -108,7 +108,7 @@ def test_the_search_for_records_joins_its_pieces(tmp_path, monkeypatch):
     write(path, records)
     expected = find_records(path).tolist()
     for size in (4, 8, 12, 64):
-        monkeypatch.setattr(recordio, "_SCAN_BYTES", size)
+        monkeypatch.setattr(framing, "SCAN_BYTES", size)
         assert find_records(path).tolist() == expected
 
 
