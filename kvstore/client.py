@@ -28,6 +28,7 @@ from .link import Link, Send, Work
 from .shared import Pool, Slot
 
 _LARGEST_CONTROL = 64 << 20  # bytes
+_CHECK_EVERY = 0.2  # seconds between looks for what takes too long
 _log = logging.getLogger(__name__)
 
 
@@ -57,6 +58,7 @@ class Client:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._awake = False
         self._closed = False
+        self._check_at = 0.0
         self._context = zmq.Context(io_threads=1)
         keys = sockets.Keys.new()
         self._keys = keys
@@ -201,7 +203,7 @@ class Client:
             os.close(self._wake)
 
     def _turn(self) -> None:
-        ready = dict(self._poller.poll(250))
+        ready = dict(self._poller.poll(int(1000 * _CHECK_EVERY)))
         if self._wake in ready:
             try:
                 os.eventfd_read(self._wake)
@@ -220,8 +222,10 @@ class Client:
         for link in self.links:
             link.flush()
         now = time.monotonic()
-        for link in self.links:
-            link.check(now)
+        if now >= self._check_at:
+            self._check_at = now + _CHECK_EVERY
+            for link in self.links:
+                link.check(now)
 
     def _hear(self, m: dict[str, Any]) -> None:
         future = self._asked.pop(m["id"], None) if m.get("id") is not None else None

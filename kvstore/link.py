@@ -321,7 +321,8 @@ class Link:
     def _take_answers(self, frame: Any) -> None:
         at, on_disk = 0, {}
         for r in frame.records:
-            on_disk[r.key, r.part] = r.at
+            if self.durable:
+                on_disk[r.key, r.part] = r.at
             s = self._sent.get((r.key, r.part, r.round))
             if r.segment == INLINE:
                 if s is not None and s.out is not None:

@@ -1,0 +1,74 @@
+"""`tritium launch`: ranks, exit status, restarts, and the example that gives one answer on any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from tritium.cli import main
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")} | {"TRITIUM_GPU": "off"}
+
+
+def launch(*arguments, timeout=120):
+    return subprocess.run([sys.executable, "-m", "tritium", "launch", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, env=ENVIRONMENT)
+
+
+def lines(done):
+    found = sorted((json.loads(x) for x in done.stdout.splitlines() if x.startswith("{")), key=lambda x: x["rank"])
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+def run_alone():
+    return subprocess.run([*map(str, EXAMPLE), "--kvstore", "local"], capture_output=True, text=True, timeout=120,
+                          env=ENVIRONMENT)
+
+
+EXAMPLE = (sys.executable, "-m", "tritium.examples.train_digits_dist", "--epochs", 2)
+
+
+def test_two_workers_learn_what_one_process_does():
+    alone = run_alone()
+    (one,), two = lines(alone), lines(launch("-n", 2, "-s", 2, *EXAMPLE))
+    assert [w["rank"] for w in two] == [0, 1] and two[0]["weights"] == two[1]["weights"]
+    assert abs(two[0]["accuracy"] - one["accuracy"]) < 0.02 and one["accuracy"] > 0.9
+
+
+@pytest.mark.nightly
+def test_one_two_and_four_workers():
+    """One worker: the bits of `local`. Two runs: the same bits. Accuracy: that of one process."""
+    alone = run_alone()
+    (local,), (one,) = lines(alone), lines(launch("-n", 1, *EXAMPLE))
+    assert one["weights"] == local["weights"]
+    for n in (2, 4):
+        runs = [lines(launch("-n", n, "-s", 2, *EXAMPLE)) for _ in range(2)]
+        assert len({w["weights"] for run in runs for w in run}) == 1
+        assert abs(runs[0][0]["accuracy"] - local["accuracy"]) < 0.02
+
+
+def test_a_failing_worker_gives_its_status_and_is_started_again_if_asked(tmp_path):
+    flag = tmp_path / "flag"
+    code = f"import os, sys; r = os.environ['TRITIUM_KV_RANK']; first = not os.path.exists({str(flag)!r}); " \
+           f"open({str(flag)!r}, 'w'); sys.exit(7 if first else 0)"
+    done = launch("-n", 1, "--restarts", 1, sys.executable, "-c", code)
+    assert done.returncode == 0 and "worker 0 ended with status 7; it is started again" in done.stderr
+    flag.unlink()
+    done = launch("-n", 1, sys.executable, "-c", code)
+    assert done.returncode == 7 and "worker 0 ended with status 7" in done.stderr
+
+
+def test_what_cannot_be_started_is_named():
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "/no/such/program"])
+    assert result.exit_code == 1 and "/no/such/program: cannot be started" in result.output
+
+
+def test_a_cluster_without_a_token_is_refused():
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "--address", "127.0.0.1:1", "true"],
+                                env={"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None, "TRITIUM_KV_INSECURE": None})
+    assert result.exit_code == 1 and "a cluster without a token is not used" in result.output
