@@ -17,12 +17,13 @@ def tieable(tie: Tie, kernel: Kernel | None = None) -> Kernel:
 
     kernel: the same for arrays that come only once, where that can be said in a cheaper way.
     """
-    if kernel is None:
-        def kernel(run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            tie(inputs, outputs)(run)
 
-    vars(kernel)["tie"] = tie
-    return kernel
+    def once(run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        tie(inputs, outputs)(run)
+
+    made = once if kernel is None else kernel
+    vars(made)["tie"] = tie
+    return made
 
 
 def tied(kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:

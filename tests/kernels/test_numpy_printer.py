@@ -47,6 +47,23 @@ def test_a_state_is_stored_into_its_input():
     assert (x == 4).all() and (m == 6).all()
 
 
+def test_a_state_is_not_stored_before_its_old_value_was_read():
+    x, m = np.ones(9, F32), np.full(9, 3, F32)
+    doubled = X * 2
+    e = Expression((doubled + Y, doubled), states=((1, 1),))
+    spec = Spec((9,), F32)
+    numpy_kernel(e, [spec, spec], [spec], [Req.INPLACE])(None, [x, m], [x])
+    assert (x == 5).all() and (m == 2).all()
+
+
+def test_numbers_are_rounded_to_the_arrays_dtype():
+    x, out, spec = np.full(3, 2, F32), np.empty(3, F32), [Spec((3,), F32)]
+    numpy_kernel(Expression((X * 0.1 + 1e60,)), spec, spec, [Req.WRITE])(None, [x], [out])
+    assert np.isinf(out).all()
+    numpy_kernel(Expression((X * 0.1,)), spec, spec, [Req.WRITE])(None, [x], [out])
+    assert (out == np.float32(2) * np.float32(0.1)).all()
+
+
 @pytest.mark.parametrize("shapes", [((3, 1, 5), (1, 4, 1)), ((2, 50_000), (1, 50_000)), ((300, 1), (1, 700)), ((7,), ()),
                                     ((0, 3), (1, 3))])
 def test_broadcast_and_folded_add(shapes, rng):
