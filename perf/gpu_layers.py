@@ -1,45 +1,40 @@
-"""The template kernels' cases for gpu_suite.py: products, convolutions, rows, norms, optimizer steps, with torch beside.
-
-A case is (name, work, peer, amount, unit): work() launches ours, peer() torch's on the same data and gives its result;
-amount is FLOP or bytes. `check` is the largest difference of ours from float64 arithmetic on a part of the result.
-"""
+"""The template kernels' cases for gpu_suite.py: products, convolutions, rows, norms, optimizer steps, with torch beside."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from tritium.dtype import bfloat16
-from tritium.kernels.op import Req
+from gpu_machine import Machine
+from tritium.kernels import op as ops
+from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops import triton_conv, triton_norm, triton_softmax, triton_take, triton_update
 from tritium.kernels.ops.convolution_cpu import Geometry
 from tritium.kernels.ops.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 
-#: ResNet-50's convolutions: channels, filters, size, kernel, stride, and the ratio to cuDNN that is asked for.
+#: ResNet-50's convolutions: channels, filters, size, kernel, stride.
 RESNET = [(64, 64, 56, 1, 1), (64, 64, 56, 3, 1), (256, 64, 56, 1, 1), (256, 128, 56, 1, 2), (128, 128, 56, 3, 2),
           (128, 128, 28, 3, 1), (256, 256, 14, 3, 1), (512, 512, 7, 3, 1), (1024, 2048, 14, 1, 2), (3, 64, 224, 7, 2)]
-Case = tuple[str, Callable[[], Any], Callable[[], Any] | None, Callable[[], Any], float, str]
+CONVOLUTION = {"forward": 0.70, "data": 0.60, "weight": 0.55}  # of cuDNN
 
 
-class Machine:
-    """Where cases live: tensors on device ("cuda", or "cpu" where launches are only recorded)."""
+class Case(NamedTuple):
+    """work() launches ours and gives its result; peers: torch's on the same data; exact(): in float64 arithmetic.
 
-    def __init__(self, torch: Any, device: str, scale: int = 1):
-        self.torch, self.device, self.scale = torch, device, scale
-        self.run = SimpleNamespace(stream=None, space=self._space)
+    amount: FLOP or bytes. at_least: {peer, or "copy": the ratio that is asked for}.
+    """
 
-    def _space(self, shape: Any, dtype: Any) -> Any:
-        name = "bfloat16" if dtype == bfloat16 else np.dtype(dtype).name
-        return self.torch.empty(tuple(map(int, shape)), device=self.device, dtype=getattr(self.torch, name))
-
-    def randn(self, *shape: int, dtype: str = "float32") -> Any:
-        return self.torch.randn(*shape, device=self.device).to(getattr(self.torch, dtype))
-
-    def empty(self, *shape: int, dtype: str = "float32") -> Any:
-        return self.torch.empty(*shape, device=self.device, dtype=getattr(self.torch, dtype))
+    name: str
+    work: Callable[[], Any]
+    peers: dict[str, Callable[[], Any] | None]
+    exact: Callable[[], Any]
+    amount: float
+    unit: str
+    at_least: dict[str, float]
+    dtype: str
 
 
 def products(m: Machine) -> Iterator[Case]:
@@ -58,7 +53,7 @@ def products(m: Machine) -> Iterator[Case]:
 
 
 def _product(m: Machine, size: tuple[int, int, int], dtype: str, how: str, blocks: Blocks | None, label: str = "") -> Case:
-    rows, columns, inner = (max(1, s // m.scale) if s > 1 else s for s in size)
+    rows, columns, inner = (m.size(s) if s > 1 else s for s in size)
     a, b = m.randn(rows, inner, dtype=dtype), m.randn(inner, columns, dtype=dtype)
     c = m.empty(rows, columns, dtype=dtype)
     views = [((1, *t.shape), (t.numel(), t.shape[1], 1)) for t in (a, b, c)]
@@ -74,15 +69,18 @@ def _product(m: Machine, size: tuple[int, int, int], dtype: str, how: str, block
 
     kind = dtype if how == "ieee" else how
     flop = 2.0 * rows * columns * inner
-    return f"gemm {kind} {rows}x{inner}x{columns}{label}", work, peer, lambda: a.double() @ b.double(), flop, "flop"
+    most = min(size) >= 4096
+    asked = {"tf32": 0.80 if most else 0.0, "bfloat16": 0.85 if most else 0.75 if min(size) >= 1024 else 0.0}.get(kind, 0.0)
+    return Case(f"gemm {kind} {rows}x{inner}x{columns}{label}", work, {"cublas": peer}, lambda: a.double() @ b.double(), flop,
+                "flop", {"cublas": asked} if asked and not label else {}, dtype)
 
 
 def convolutions(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator[Case]:
     """ResNet-50's convolutions, channels last, in three directions, against torch (cuDNN)."""
     batch = max(2, batch // m.scale)
     conv, grad = m.torch.nn.functional.conv2d, m.torch.nn.grad
-    for c, f, size, k, stride in RESNET:
-        pad = k // 2
+    for c, f, size, k, stride in RESNET[:3] if m.smoke else RESNET:
+        size, pad = size // 4 if m.smoke else size, k // 2
         out = (size + 2 * pad - k) // stride + 1
         g = Geometry(batch, c, f, 1, (size, size), (out, out), (k, k), (stride, stride), (1, 1), (pad, pad), True)
         x, dy = m.randn(batch, size, size, c, dtype=dtype), m.randn(batch, out, out, f, dtype=dtype)
@@ -100,41 +98,41 @@ def convolutions(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Itera
             triton_conv.forward(m.run, g, x, w, None, y, add=False)
             return y.permute(0, 3, 1, 2)
 
-        name, flop = f"{k}x{k} {c}->{f} {size} /{stride}", 2.0 * batch * out * out * f * c * k * k
         how: dict[str, Any] = {"stride": stride, "padding": pad}
-        yield (f"conv forward {name}", forward, lambda a=px, b=pw, h=how: conv(a, b, **h),
-               lambda a=px, b=pw, h=how: conv(a.float(), b.float(), **h), flop, "flop")
-        data = lambda a, b, d, h=how: grad.conv2d_input(a.shape, b, d, **h)
-        weight = lambda a, b, d, h=how: grad.conv2d_weight(a, b.shape, d, **h)
-        for i, what, step in ((0, "data", data), (1, "weight", weight)):
-            yield (f"conv {what} {name}", lambda i=i, f=backward: f(i), lambda s=step, a=px, b=pw, d=pdy: s(a, b, d),
-                   lambda s=step, a=px, b=pw, d=pdy: s(a.float(), b.float(), d.float()), flop, "flop")
+        peers = {"forward": lambda a, b, d, h=how: conv(a, b, **h),
+                 "data": lambda a, b, d, h=how: grad.conv2d_input(a.shape, b, d, **h),
+                 "weight": lambda a, b, d, h=how: grad.conv2d_weight(a, b.shape, d, **h)}
+        ours = {"forward": forward, "data": lambda f=backward: f(0), "weight": lambda f=backward: f(1)}
+        for what, peer in peers.items():
+            yield Case(f"conv {what} {k}x{k} {c}->{f} {size} /{stride}", ours[what],
+                       {"cudnn": lambda p=peer, a=px, b=pw, d=pdy: p(a, b, d)},
+                       lambda p=peer, a=px, b=pw, d=pdy: p(a.double(), b.double(), d.double()),
+                       2.0 * batch * out * out * f * c * k * k, "flop", {"cudnn": CONVOLUTION[what]}, dtype)
 
 
 def layers(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:
     """Rows, norms, embedding gradients and optimizer steps: bytes that must move."""
-    functional = m.torch.nn.functional
     for n in (256, 1000, 1024, 8192):
-        x = m.randn((1 << 26) // n // m.scale or 1, n, dtype=dtype)
-        y = m.torch.empty_like(x)
+        x = m.randn(m.size((1 << 26) // n), n, dtype=dtype)
+        y, g, dx = m.torch.empty_like(x), m.randn(*x.shape, dtype=dtype), m.torch.empty_like(x)
+        moved, asked = x.numel() * x.element_size(), {"copy": 0.85} if n != 1000 else {}
 
         def softmax(x=x, y=y) -> Any:
             triton_softmax.forward(m.run, (*x.shape, 1), x, y)
             return y
 
-        yield (f"softmax {n}", softmax, lambda x=x: x.softmax(-1), lambda x=x: x.double().softmax(-1),
-               2.0 * x.numel() * x.element_size(), "byte")
-    rows = (max(1, 128 // m.scale) * 3136, 64, 1)
-    x, y, c = m.randn(rows[0], 64, dtype=dtype), m.empty(rows[0], 64, dtype=dtype), [m.randn(64).abs() for _ in range(6)]
-    p = SimpleNamespace(fix_gamma=False, eps=1e-3, momentum=1.0)
+        def gradient(g=g, y=y, dx=dx) -> Any:
+            triton_softmax.backward(m.run, (*y.shape, 1), g, y, dx, scale=1.0, log=False, add=False)
+            return dx
 
-    def norm() -> Any:
-        triton_norm.forward(m.run, rows, p, True, [x, *c[:4]], [y, *c[4:]], [Req.WRITE] * 3, relu=True)
-        return y
-
-    plain = lambda v: functional.batch_norm(v, None, None, c[0].to(v.dtype), c[1].to(v.dtype), True, 0.0, 1e-3).relu()
-    yield "batch norm, relu", norm, lambda: plain(x), lambda: plain(x.double()), 3.0 * x.numel() * x.element_size(), "byte"
-    vocabulary, k, inner = 50_000 // m.scale, 4096 // m.scale, 512
+        yield Case(f"softmax {n}", softmax, {"torch": lambda x=x: x.softmax(-1)}, lambda x=x: x.double().softmax(-1), 2.0 * moved,
+                   "byte", asked, dtype)
+        yield Case(f"softmax backward {n}", gradient, {"torch": lambda g=g, y=y: _softmax_gradient(g, y)},
+                   lambda g=g, y=y: _softmax_gradient(g.double(), y.double()), 3.0 * moved, "byte",
+                   {"copy": 0.75} if asked else {}, dtype)
+    yield from _layer_norm(m, dtype)
+    yield from _batch_norm(m, dtype)
+    vocabulary, k, inner = m.size(50_000), m.size(4096), 512
     index, dy, dx = m.torch.randint(vocabulary, (k,), device=m.device).float(), m.randn(k, inner), m.empty(vocabulary, inner)
 
     def embedding() -> Any:
@@ -142,22 +140,93 @@ def layers(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:
         return dx
 
     zeros = lambda v: m.torch.zeros(vocabulary, inner, device=m.device, dtype=v.dtype).index_add_(0, index.long(), v)
-    moved = 4.0 * (2 * k + vocabulary) * inner
-    yield "embedding gradient", embedding, lambda: zeros(dy), lambda: zeros(dy.double()), moved, "byte"
+    yield Case("embedding gradient", embedding, {"torch": lambda: zeros(dy)}, lambda: zeros(dy.double()),
+               4.0 * (2 * k + vocabulary) * inner, "byte", {}, "float32")
     yield _adam(m)
 
 
+def _softmax_gradient(g: Any, y: Any) -> Any:
+    return y * (g - (g * y).sum(-1, keepdim=True))
+
+
+def operator(m: Machine, name: str, shapes: list[tuple[int, ...]], params: dict[str, Any], dtype: str, backward: bool = False
+             ) -> tuple[Callable[[list[Any]], list[Any]], list[Any]]:
+    """(function of the inputs that runs an operator, or its derivative, and gives its outputs; random inputs)."""
+    op = ops.get(name)
+    p = op.parse(params)
+    in_shapes, out_shapes = op.infer_shape(p, shapes)
+    of = lambda group: [Spec(tuple(s), np.dtype(dtype)) for s in group]
+    ins, outs = of(in_shapes), of(out_shapes)
+    if backward:
+        gradient = op.gradient(p)
+        groups = {"dy": outs, "x": ins, "y": outs}
+        op, ins, outs = gradient.op, [groups[kind][i] for kind, i in gradient.needs], [ins[i] for i in gradient.gives]
+    kernel = op.kernel(p, ins, outs, [Req.WRITE] * len(outs), "gpu", True)
+    made = [m.empty(*s.shape, dtype=dtype) for s in outs]
+
+    def run(arrays: list[Any]) -> list[Any]:
+        kernel(m.run, arrays, made)
+        return made
+
+    return run, [m.randn(*s.shape, dtype=dtype) for s in ins]
+
+
+def _layer_norm(m: Machine, dtype: str) -> Iterator[Case]:
+    functional = m.torch.nn.functional
+    for n in (1024, 4096):
+        shapes = [(m.size((1 << 26) // n), n), (n,), (n,)]
+        run, a = operator(m, "LayerNorm", shapes, {}, dtype)
+        yield Case(f"layer norm {n}", lambda r=run, a=a: r(a)[0],
+                   {"torch": lambda a=a, n=n: functional.layer_norm(a[0], (n,), *a[1:])},
+                   lambda a=a, n=n: functional.layer_norm(a[0].double(), (n,), *(t.double() for t in a[1:])),
+                   2.0 * a[0].numel() * a[0].element_size(), "byte", {"copy": 0.85}, dtype)
+
+
+def _batch_norm(m: Machine, dtype: str) -> Iterator[Case]:
+    functional = m.torch.nn.functional
+    rows = (max(1, 128 // m.scale) * (3136 if not m.smoke else 49), 64, 1)
+    x, y, c = m.randn(rows[0], 64, dtype=dtype), m.empty(rows[0], 64, dtype=dtype), [m.randn(64).abs() for _ in range(6)]
+    g, dx = m.randn(rows[0], 64, dtype=dtype), m.empty(rows[0], 64, dtype=dtype)
+    p, reqs = SimpleNamespace(fix_gamma=False, eps=1e-3, momentum=1.0), [Req.WRITE] * 3
+    gradients = [dx, m.empty(64), m.empty(64)]
+
+    def norm() -> Any:
+        triton_norm.forward(m.run, rows, p, True, [x, *c[:4]], [y, *c[4:]], reqs, relu=True)
+        return y
+
+    def back() -> Any:
+        triton_norm.backward(m.run, rows, p, True, [g, x, c[0], *c[4:]], gradients, reqs, y=y)
+        return dx
+
+    plain = lambda v: functional.batch_norm(v, None, None, c[0].to(v.dtype), c[1].to(v.dtype), True, 0.0, 1e-3).relu()
+
+    def plain_back(kind: Any) -> Any:
+        v = x.to(kind).requires_grad_()
+        return m.torch.autograd.grad(plain(v), v, g.to(kind))[0]
+
+    moved = x.numel() * x.element_size()
+    yield Case("batch norm, relu", norm, {"torch": lambda: plain(x)}, lambda: plain(x.double()), 3.0 * moved, "byte",
+               {"copy": 0.75}, dtype)
+    yield Case("batch norm, relu backward", back, {"torch": lambda: plain_back(x.dtype)}, lambda: plain_back(m.torch.float64),
+               7.0 * moved, "byte", {"copy": 0.75}, dtype)
+
+
 def _adam(m: Machine) -> Case:
-    sizes = [(1 << 22) // m.scale] * 16
+    sizes = [m.size(1 << 22)] * (3 if m.smoke else 16)
     arrays = [[m.randn(n).abs() for n in sizes] for _ in range(4)]
     block = 1024
     host = triton_update.tables([[t.data_ptr() for t in row] for row in arrays], sizes, block)
     table, lengths, chunks = (m.torch.from_numpy(t).to(m.device) for t in host)
     numbers = m.torch.tensor([[0.0, 0.0, 1.0, -1.0, 0.9, 0.999, 1e-8]] * len(sizes), device=m.device)  # lr 0: weights stay
+    weights = [t.clone() for t in arrays[0]]
+    for w, g in zip(weights, arrays[1]):
+        w.grad = g
+    peer = m.torch.optim.Adam(weights, 1e-3, fused=m.device == "cuda")
 
     def work() -> Any:
         triton_update.update(m.run, "adam", table, lengths, chunks, numbers, count=len(sizes), programs=len(host[2]), block=block)
         return arrays[0][0]
 
     keep = arrays[0][0].double()
-    return "adam, 16 arrays", work, None, lambda: keep, 7.0 * 4 * sum(sizes), "byte"
+    return Case(f"adam, {len(sizes)} arrays", work, {"torch": peer.step}, lambda: keep, 7.0 * 4 * sum(sizes), "byte",
+                {"copy": 0.90}, "float32")

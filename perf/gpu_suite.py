@@ -1,10 +1,14 @@
-"""Kernels on a real GPU: right against torch, and how much of the machine they reach.
+"""Kernels, operators and training steps on a real GPU: right, and how much of the machine they reach.
 
-    python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--quick] [--record] [--out perf/results/h200.json]
+    python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--out perf/results/h200.json]     less than eight minutes
+    python perf/gpu_suite.py --smoke          the same code on tiny arrays in the interpreter, anywhere; no time is taken
+    python perf/gpu_suite.py --record         every template's case built small, its launches counted
+    python perf/gpu_suite.py --table perf/results/h200.json
 
-One JSON line per kernel: what it must move or multiply, median and spread of its time, and its fraction of a ceiling that
-was timed in the same run: a copy of as many bytes, or torch's own kernel (cuBLAS, cuDNN) on the same data. Without a GPU it
-says so and measures nothing. --record: no GPU; every case of gpu_layers.py is built small and its launches are counted.
+One JSON line per case: what it must move or multiply, median and spread of its time, its ratios to a copy of as many bytes
+and to torch's own kernels (eager, torch.compile, cuBLAS, cuDNN) timed in the same run on the same data, and whether that is
+what is asked for. Ceilings come first, then values of every operator, then kernels, then whole training steps. What would
+begin too late is left out and says so. Without a GPU it says so and measures nothing.
 """
 
 from __future__ import annotations
@@ -13,190 +17,150 @@ import argparse
 import importlib.util
 import json
 import os
-import types
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["TRITIUM_GPU"] = "cuda"
+os.environ["TRITIUM_GPU"] = "interpret" if "--smoke" in sys.argv else "cuda"
 
 import common
+import gpu_generated
 import gpu_layers
-import numpy as np
-from tritium.dtype import bfloat16
-from tritium.kernels import lang as L
-from tritium.kernels.expr import Expr, load
-from tritium.kernels.op import Expression, Req, Spec
+import gpu_operators
+import gpu_train
+from gpu_machine import Machine
 from tritium.kernels.triton_launch import record, specialisations
-from tritium.kernels.triton_printer import triton_kernel
+
+#: For compute-sanitizer, which is slow: cases of gpu_layers.layers by name.
+FEW = ("softmax 256", "layer norm 1024", "batch norm, relu", "embedding gradient")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=512, help="size of the largest array of a case")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="small arrays: checks the values, times mean little")
-    parser.add_argument("--record", action="store_true", help="build every case without a GPU, run none")
+    parser.add_argument("--smoke", action="store_true", help="tiny arrays in the interpreter: does it all run?")
+    parser.add_argument("--record", action="store_true", help="build every template's case without a GPU, run none")
+    parser.add_argument("--few", action="store_true", help="a few kernels, once each: what compute-sanitizer is run on")
     parser.add_argument("--out", type=Path, help="also keep the lines in this file")
+    parser.add_argument("--table", type=Path, help="show the lines of a file as a table, and do nothing else")
     given = parser.parse_args()
-    if given.record:
-        _record()
+    if given.table:
+        print(table(json.loads(given.table.read_text())))
         return
-    torch = _torch_with_gpu()
+    if given.smoke and given.out:
+        parser.error("--smoke measures nothing that could be kept")
+    torch = _torch(given.smoke or given.record)
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
         return
-    _say({"bench": "gpu_suite", **common.machine(), "gpu": torch.cuda.get_device_name(), "torch": torch.__version__})
-    nbytes = (8 if given.quick else given.megabytes) << 20
-    for dtype, tensor_type in ((np.dtype("float32"), torch.float32), (bfloat16, torch.bfloat16)):
-        n = nbytes // dtype.itemsize
-        copy = _copy_bandwidth(torch, n, tensor_type, given.rounds)
-        _say({"bench": "copy (torch)", "dtype": dtype.name, "bytes_per_s": copy})
-        for case in _cases(torch, n, dtype):
-            _measure(torch, *case, dtype=dtype, tensor_type=tensor_type, copy=copy, rounds=given.rounds)
-    machine = gpu_layers.Machine(torch, "cuda", 8 if given.quick else 1)
-    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
-        for layer in cases(machine):
-            _against_peer(torch, *layer, given.rounds)
-    _launch_cost(torch, given.rounds)
-    common.say({"bench": "specialisations", **specialisations()})
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(_lines, indent=1) + "\n")
-
-
-_lines: list[dict[str, Any]] = []
-
-
-def _say(line: dict[str, Any]) -> None:
-    _lines.append(line)
-    common.say(line)
-
-
-def _against_peer(torch: Any, name: str, work: Callable[[], Any], peer: Callable[[], Any] | None, exact: Callable[[], Any],
-                  amount: float, unit: str, rounds: int) -> None:
-    """One case of gpu_layers.py: values first, then ours and the peer's times in turn, so that both meet the same clocks."""
-    try:
-        got, want = work().double(), exact().double()
-        difference = ((got - want).abs().max() / want.abs().max()).item()
-        del got, want
-        ours, theirs = [], []
-        for _ in range(rounds):
-            ours += _seconds(torch, work, 1)
-            theirs += _seconds(torch, peer, 1) if peer else []
-    except Exception as e:  # one kernel that fails is a line of the report, not its end
-        _say({"bench": name, "error": f"{type(e).__name__}: {e}"[:500]})
+    if given.record:
+        _record(torch)
         return
-    median, iqr = common.median_and_spread(ours)
-    line = {"bench": name, unit: amount, "median_s": median, "iqr_s": iqr, f"{unit}_per_s": amount / median,
-            "largest_difference": difference}
-    if theirs:
-        line["of_peer"] = round(common.median_and_spread(theirs)[0] / median, 3)
-    _say(line)
+    m = Machine(torch, "cpu", 512, smoke=True, rounds=1) if given.smoke else Machine(torch, "cuda", rounds=given.rounds)
+    if given.few:
+        _few(m)
+        return
+    gpu = {} if m.smoke else {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
+    m.say("gpu_suite", **common.machine(), **gpu)
+    sections: list[Callable[[], Any]] = [
+        lambda: _ceilings(m, m.size(given.megabytes << 20)), lambda: gpu_operators.check(m),
+        *(lambda d=d: _cases(m, gpu_generated.generated(m, m.size(given.megabytes << 20) // (4 if d == "float32" else 2), d))
+          for d in ("float32", "bfloat16")),
+        lambda: gpu_train.steps(m), lambda: _cases(m, gpu_layers.products(m)), lambda: _cases(m, gpu_layers.convolutions(m)),
+        lambda: _cases(m, gpu_layers.layers(m)), lambda: _sanitized(m)]
+    for section in sections:
+        section()
+    m.say("specialisations", **specialisations())
+    asked = [line for line in m.lines if "met" in line]
+    m.say("asked for", of=len(asked), met=sum(line["met"] for line in asked),
+          not_met=[line["bench"] + " " + line.get("dtype", "") for line in asked if not line["met"]],
+          failed=[line["bench"] for line in m.lines if "error" in line])
+    if given.out:
+        m.write(given.out)
 
 
-def _record() -> None:
-    import torch
-
-    machine = gpu_layers.Machine(torch, "cpu", 64)
-    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
-        for name, work, *_ in cases(machine):
-            with record(90) as recorder:
-                work()
-            common.say({"bench": name, "launches": len(recorder.launches), "kernels": len(recorder.jobs)})
-
-
-def _torch_with_gpu() -> Any:
+def _torch(anywhere: bool) -> Any:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("triton") is None:
         return None
     import torch
 
-    return torch if torch.cuda.is_available() else None
+    return torch if anywhere or torch.cuda.is_available() else None
 
 
-def _seconds(torch: Any, work: Callable[[], Any], rounds: int, calls: int = 20) -> list[float]:
-    """Seconds per call, one number per round, by the GPU's own clock."""
-    for _ in range(3):
-        work()
-    found = []
-    for _ in range(rounds):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(calls):
-            work()
-        stop.record()
-        torch.cuda.synchronize()
-        found.append(start.elapsed_time(stop) / 1e3 / calls)
-    return found
+def _ceilings(m: Machine, nbytes: int) -> None:
+    """What the machine reaches: bytes per second of a copy, and operations of a large product."""
+    for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+        a = m.randn(nbytes // itemsize, dtype=dtype)
+        b = m.torch.empty_like(a)
+        median, spread = common.median_and_spread(m.seconds(lambda a=a, b=b: b.copy_(a), m.rounds))
+        m.copy[dtype] = 2 * a.numel() * itemsize / median
+        m.say("copy (torch)", dtype=dtype, byte=2 * a.numel() * itemsize, median_s=median, iqr_s=spread,
+              byte_per_s=m.copy[dtype])
+    n = m.size(8192)
+    a, b = m.randn(n, n, dtype="bfloat16"), m.randn(n, n, dtype="bfloat16")
+    median, spread = common.median_and_spread(m.seconds(lambda: a @ b, m.rounds))
+    m.say("product (cuBLAS)", dtype="bfloat16", flop=2.0 * n**3, median_s=median, iqr_s=spread, flop_per_s=2.0 * n**3 / median)
 
 
-def _copy_bandwidth(torch: Any, n: int, dtype: Any, rounds: int) -> float:
-    a, b = torch.randn(n, device="cuda").to(dtype), torch.empty(n, device="cuda", dtype=dtype)
-    median, _ = common.median_and_spread(_seconds(torch, lambda: b.copy_(a), rounds))
-    return 2 * n * a.element_size() / median
+def _cases(m: Machine, cases: Any) -> None:
+    for case in cases:
+        if m.late:
+            m.say(case.name, dtype=case.dtype, left_out="the time ran out")
+            continue
+        m.compare(case.name, case.work, case.peers, case.exact, case.amount, case.unit, at_least=case.at_least, dtype=case.dtype)
 
 
-def _softmax(x: Expr) -> Expr:
-    e = L.exp(x - L.row_max(x))
-    return e / L.row_sum(e)
+def _record(torch: Any) -> None:
+    machine = Machine(torch, "cpu", 64)
+    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
+        for case in cases(machine):
+            with record(90) as recorder:
+                case.work()
+            common.say({"bench": case.name, "launches": len(recorder.launches), "kernels": len(recorder.jobs)})
 
 
-def _cases(torch: Any, n: int, dtype: np.dtype) -> list[tuple]:
-    """(name, root, input shapes, output shape, kind, the same in torch on float32)."""
-    x, y = load(0, dtype), load(1, dtype)
-    rows = n // 1024
-    square = (rows, 1024)
-    return [
-        ("chain", L.exp(x) * y + L.tanh(x), [(n,), (n,)], (n,), "elementwise", lambda a, b: a.exp() * b + a.tanh()),
-        ("chain, odd length", L.exp(x) * y, [(n - 3,), (n - 3,)], (n - 3,), "elementwise", lambda a, b: a.exp() * b),
-        ("power", L.power(L.maximum(x, 0.1), y), [(n,), (n,)], (n,), "elementwise", lambda a, b: a.clamp_min(0.1) ** b),
-        ("row vector", x + y, [square, (1024,)], square, "elementwise", lambda a, b: a + b),
-        ("column vector", x * y, [square, (rows, 1)], square, "elementwise", lambda a, b: a * b),
-        ("channel", x * y, [(n // (64 * 49), 64, 7, 7), (64, 1, 1)], (n // (64 * 49), 64, 7, 7), "elementwise",
-         lambda a, b: a * b),
-        ("sum of all", x, [(n,)], (1,), "elementwise", lambda a: a.sum().reshape(1)),
-        ("sum of rows", x, [square], (rows, 1), "elementwise", lambda a: a.sum(1, keepdim=True)),
-        ("sum of columns", x, [square], (1024,), "elementwise", lambda a: a.sum(0)),
-        ("softmax 1024", _softmax(x), [square], square, "row", lambda a: a.softmax(-1)),
-        ("softmax 1000", _softmax(x), [(n // 1000, 1000)], (n // 1000, 1000), "row", lambda a: a.softmax(-1)),
-        ("softmax 50000", _softmax(x), [(n // 50_000, 50_000)], (n // 50_000, 50_000), "row", lambda a: a.softmax(-1)),
-    ]
+def _few(m: Machine) -> None:
+    m.scale = max(m.scale, 64)
+    for case in gpu_layers.layers(m):
+        if case.name in FEW:
+            case.work()
+    if not m.smoke:
+        m.torch.cuda.synchronize()
 
 
-def _measure(torch: Any, name: str, root: Expr, shapes: list, shape: tuple, kind: str, same: Callable[..., Any],
-             dtype: np.dtype, tensor_type: Any, copy: float, rounds: int) -> None:
-    torch.manual_seed(0)
-    arrays = [torch.randn(s, device="cuda").to(tensor_type) for s in shapes]
-    out = torch.empty(shape, device="cuda", dtype=tensor_type)
-    run = types.SimpleNamespace(stream=None, space=lambda s, d: torch.empty(s, device="cuda",
-                                                                            dtype=getattr(torch, np.dtype(d).name)))
-    kernel = triton_kernel(Expression((root,), kind), [Spec(tuple(s), dtype) for s in shapes], [Spec(shape, dtype)],
-                           [Req.WRITE], name="suite")
-    line: dict[str, Any] = {"bench": name, "dtype": dtype.name}
-    try:
-        kernel(run, arrays, [out])
-        want = same(*(a.float() for a in arrays))
-        difference = ((out.float() - want).abs() / want.abs().clamp_min(1)).max().item()
-        seconds = _seconds(torch, lambda: kernel(run, arrays, [out]), rounds)
-    except Exception as e:  # one kernel that fails is a line of the report, not its end
-        _say({**line, "error": f"{type(e).__name__}: {e}"[:500]})
+def _sanitized(m: Machine) -> None:
+    """A few kernels under compute-sanitizer, where that is installed."""
+    tool = shutil.which("compute-sanitizer")
+    if m.smoke or tool is None:
+        _few(Machine(m.torch, m.device, m.scale, smoke=m.smoke))
+        m.say("compute-sanitizer", left_out="it is not installed" if tool is None else "a smoke test has no GPU")
         return
-    moved = sum(a.numel() * a.element_size() for a in (*arrays, out))
-    median, iqr = common.median_and_spread(seconds)
-    _say({**line, "bytes": moved, "median_s": median, "iqr_s": iqr, "bytes_per_s": moved / median,
-                "of_copy": round(moved / median / copy, 3), "largest_difference": difference})
+    try:
+        done = subprocess.run([tool, "--error-exitcode", "7", sys.executable, __file__, "--few"], capture_output=True, text=True,
+                              timeout=120, check=False)
+        errors = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line]
+        m.say("compute-sanitizer", met=done.returncode == 0, asked={"errors": 0}, found=errors or done.stderr[-300:])
+    except subprocess.TimeoutExpired:
+        m.say("compute-sanitizer", error="more than 120 s")
 
 
-def _launch_cost(torch: Any, rounds: int) -> None:
-    """What one call of a kernel costs the host: a kernel so small that the GPU waits for it."""
-    x = torch.randn(16, device="cuda")
-    spec = Spec((16,), np.dtype("float32"))
-    kernel = triton_kernel(Expression((load(0, spec.dtype) + 1,)), [spec], [spec], [Req.WRITE], name="small")
-    run = types.SimpleNamespace(stream=None, space=None)
-    out = torch.empty_like(x)
-    seconds = common.rounds_of(lambda: kernel(run, [x], [out]), calls=1000, rounds=rounds,
-                               finish=torch.cuda.synchronize)
-    common.emit("launch of a small kernel", seconds)
+def table(lines: list[dict[str, Any]]) -> str:
+    """The lines as a Markdown table: the ratios, and what is asked for."""
+    rows = ["| case | dtype | time | of a copy | of torch | asked | met |", "|---|---|---|---|---|---|---|"]
+    for line in lines:
+        if "median_s" not in line:
+            continue
+        peer = next((f"{v} ({k[3:]})" for k, v in line.items() if k.startswith("of_") and k != "of_copy"), "")
+        asked = ", ".join(f"{k} {v}" for k, v in line.get("asked", {}).items())
+        met = {True: "yes", False: "**no**"}.get(line.get("met"), "")
+        took = f"{line['median_s'] * 1e6:.1f} µs"
+        cells = (line["bench"], line.get("dtype", ""), took, line.get("of_copy", ""), peer, asked, met)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

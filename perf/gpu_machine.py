@@ -1,0 +1,114 @@
+"""Where the cases of gpu_suite.py run and how they are timed: a GPU, or for --smoke the interpreter, which times nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import common
+import numpy as np
+from tritium.dtype import bfloat16
+
+BUDGET = 450.0  # seconds of the whole run: sections that would begin later are left out, and say so
+
+
+class Machine:
+    """Tensors on device: "cuda", or "cpu" where kernels are interpreted (smoke) or launches only recorded.
+
+    scale: sizes are divided by it. lines: what was said so far.
+    """
+
+    def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5):
+        self.torch, self.device, self.scale, self.smoke, self.rounds = torch, device, scale, smoke, rounds
+        self.run = SimpleNamespace(stream=None, space=self._space, parallel=None)
+        self.lines: list[dict[str, Any]] = []
+        self.copy: dict[str, float] = {}  # bytes per second of a copy, by dtype
+        self.began = time.monotonic()
+
+    def _space(self, shape: Any, dtype: Any) -> Any:
+        return self.torch.empty(tuple(map(int, shape)), device=self.device, dtype=self.dtype(dtype))
+
+    def dtype(self, dtype: Any) -> Any:
+        """torch's dtype of NumPy's, or of a name."""
+        name = "bfloat16" if dtype == bfloat16 else dtype if isinstance(dtype, str) else np.dtype(dtype).name
+        return getattr(self.torch, name)
+
+    def randn(self, *shape: int, dtype: Any = "float32") -> Any:
+        return self.torch.randn(*shape, device=self.device).to(self.dtype(dtype))
+
+    def empty(self, *shape: int, dtype: Any = "float32") -> Any:
+        return self.torch.empty(*shape, device=self.device, dtype=self.dtype(dtype))
+
+    def size(self, n: int) -> int:
+        """n, smaller where the machine is."""
+        return max(1, n // self.scale)
+
+    @property
+    def late(self) -> bool:
+        """Whether what has not begun is left out."""
+        return time.monotonic() - self.began > BUDGET
+
+    def say(self, bench: str, **fields: Any) -> None:
+        """A line of the report. A smoke test's are marked, and hold no time."""
+        line = {"bench": bench, **({"smoke": True} if self.smoke else {}), **fields}
+        if self.smoke:
+            line = {k: v for k, v in line.items() if not k.endswith(("_s", "_per_s")) and not k.startswith("of_")}
+        self.lines.append(line)
+        common.say(line)
+
+    def seconds(self, work: Callable[[], Any], rounds: int = 1, calls: int = 20) -> list[float]:
+        """Seconds per call by the GPU's own clock, one number a round; of a smoke test, one call and no number."""
+        if self.smoke:
+            work()
+            return [float("nan")] * rounds
+        cuda = self.torch.cuda
+        for _ in range(3):
+            work()
+        found = []
+        for _ in range(rounds):
+            start, stop = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+            start.record()
+            for _ in range(calls):
+                work()
+            stop.record()
+            cuda.synchronize()
+            found.append(start.elapsed_time(stop) / 1e3 / calls)
+        return found
+
+    def compare(self, name: str, work: Callable[[], Any], peers: dict[str, Callable[[], Any] | None], exact: Callable[[], Any],
+                amount: float, unit: str, *, at_least: dict[str, float] | None = None, dtype: str = "") -> None:
+        """One case: values against float64 first, then its times and each peer's in turn, so that all meet the same clocks.
+
+        peers: {name: function}; "copy" is a copy of as many bytes, timed before. at_least: {peer: ratio that is asked for}.
+        """
+        try:
+            got, want = work().double(), exact().double()
+            scale = want.abs().max().clamp_min(1e-30)
+            difference = ((got - want).abs().max() / scale).item()
+            del got, want
+            times: dict[str, list[float]] = {"": [], **{n: [] for n, p in peers.items() if p is not None}}
+            for _ in range(self.rounds):
+                for n, found in times.items():
+                    found += self.seconds(peers[n] if n else work)
+        except Exception as e:  # one kernel that fails is a line of the report, not its end
+            self.say(name, dtype=dtype, error=f"{type(e).__name__}: {e}"[:500])
+            if self.smoke:
+                raise
+            return
+        median, spread = common.median_and_spread(times.pop(""))
+        ratios = {n: round(common.median_and_spread(t)[0] / median, 3) for n, t in times.items()}
+        if unit == "byte" and dtype in self.copy:
+            ratios["copy"] = round(amount / median / self.copy[dtype], 3)
+        asked = {n: r for n, r in (at_least or {}).items() if n in ratios}
+        self.say(name, dtype=dtype, **{unit: amount}, median_s=median, iqr_s=spread, **{f"{unit}_per_s": amount / median},
+                 **{f"of_{n}": r for n, r in ratios.items()}, largest_difference=difference,
+                 **({"asked": asked, "met": all(ratios[n] >= r for n, r in asked.items())} if asked and not self.smoke else {}))
+
+    def write(self, path: Any) -> None:
+        """Keep the lines, for the table of README.md. Never those of a smoke test."""
+        assert not self.smoke, "a smoke test measures nothing"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(self.lines, indent=1) + "\n")
