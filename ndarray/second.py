@@ -5,19 +5,20 @@ A traced operator's derivative is traced, so it differentiates itself. For the r
 * linear (reshape, transpose, concat, slice, take, ...): backward is Aᵀ dy, so its derivative is A, the operator itself;
 * bilinear (dot, FullyConnected, Convolution, ...): y = B(x, w); every mixed derivative is one of its three kernels;
 * diagonal (Dropout): backward is its own transpose;
-* reductions and softmax: the derivative written with operators that are recorded.
+* reductions, softmax and normalisations: the derivative written with operators that are recorded.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ..errors import MXNetError
 from ..kernels.linear import is_linear
 from ..kernels.op import Gradient
 from ..kernels.op import get as get_op
+from ..kernels.property import PropertyOp
 from ..kernels.simple_op import ReductionOp, SimpleOp
 from .arithmetic import array_op
 from .call import call_op
@@ -40,6 +41,8 @@ def formula(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any
     folded = getattr(gradient.op, "forward", None)
     if isinstance(folded, ReductionOp):
         return [_spread(node, folded, read)]
+    if node.op.name in _NORMS:
+        return _norm(node, read)
     if node.op.name in _FORMULAS and not node.p.get("use_length"):
         return [_FORMULAS[node.op.name](node, read[("dy", 0)], read[("y", 0)])]
     return None
@@ -139,6 +142,23 @@ def _log_softmax(node: OpNode, dy: Any, y: Any) -> Any:
     dx = dy - array_op("broadcast_mul", call_op(get_op("exp"), (y,), {}), _inner(node, dy))
     scale = 1.0 / (node.p.get("temperature") or 1.0)
     return dx if scale == 1.0 else dx * scale
+
+
+_NORMS = frozenset({"LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm"})
+
+
+def _norm(node: OpNode, read: dict[tuple[str, int], Any]) -> list[Any] | None:
+    """The derivatives of a normalisation by its own mean and variance; None where it reads those of others."""
+    dy, x, gamma = (read[need] for need in (("dy", 0), ("x", 0), ("x", 1)))
+    prop = cast(PropertyOp, node.op).property(node.p)
+    fixed = node.p.get("fix_gamma", False)
+    if gamma.dtype != x.dtype or (node.op.name == "BatchNorm" and (not node.train or node.p.use_global_stats)):
+        return None
+    full, kept, row = prop.view(x.shape)  # type: ignore[attr-defined]
+    scale = array_op("ones_like", gamma) if fixed else gamma
+    eps = prop.eps  # type: ignore[attr-defined]
+    dx, d_gamma, d_beta = call_op(get_op("_norm_gradient"), (dy, x, scale), {"full": full, "kept": kept, "row": row, "eps": eps})
+    return [dx, zeros(node.in_layouts[1]) if fixed else d_gamma, d_beta]
 
 
 _FORMULAS: dict[str, Callable[[OpNode, Any, Any], Any]] = {

@@ -126,6 +126,7 @@ TABLE = {
     "_contrib_interleaved_matmul_selfatt_valatt": [([(4, 2, 18), (6, 4, 4)], {"heads": 3}, "")],
     "_contrib_interleaved_matmul_encdec_qk": [([(3, 2, 6), (4, 2, 12)], {"heads": 3}, "")],
     "_contrib_interleaved_matmul_encdec_valatt": [([(4, 2, 12), (6, 3, 4)], {"heads": 3}, "")],
+    "_norm_gradient": [([(2, 3, 4), (2, 3, 4), (3,)], {"full": (2, 3, 4), "kept": (2, 1, 1), "row": (3, 1), "eps": 0.1}, "")],
     "_contrib_div_sqrt_dim": [([(2, 3)], {}, "")], "_contrib_allclose": [([(2, 3), (2, 3)], {}, "none")],
     "amp_cast": [([(2, 3)], {"dtype": "float32"}, "none")], "amp_multicast": [([(2, 3), (2, 3)], {"num_outputs": 2}, "none")],
     "_contrib_arange_like": [([(2, 5)], {"start": 1, "repeat": 2}, "none")], "_contrib_index_array": [([(2, 3)], {}, "none")],

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtype import float32, is_half
 from ...errors import ParameterError, ShapeError
-from ..op import Kernel, Req, Spec, merge_shapes
+from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from .shape import check_axis
 from .softmax import Rows, rows_along
@@ -65,6 +65,11 @@ class BatchNorm(OperatorProperty):
                 raise ShapeError(f"{self.name}: {what} {s} must be {c}: data {x} has that many channels on axis "
                                  f"{self.axis}.")
         return [x, c, c], [x, c, c], [c, c]
+
+    def view(self, shape: Shape) -> tuple[Shape, Shape, Shape]:
+        """The shapes of data, of its statistics and of gamma, as the sums see them."""
+        outer, n, inner = rows_along(shape, check_axis(self.name, self.axis, len(shape)))
+        return (outer, n, inner), (1, n, 1), (n, 1)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
