@@ -156,11 +156,11 @@ class ThreadedEngine(Engine):
     @shielded
     def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
         lock = self._lock
-        if self._bulks or self._arrived or self._finished or self._on_gpu or self._stopped or \
-                self._profiler is not None or not lock.acquire(False):
+        if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
+                not lock.acquire(False):
             return False
         for v in const_vars:
-            if v.held < 0 or v.queue is not None or v.failure is not None:
+            if v.held < 0 or v.queue is not None or v.failure is not None or v.marks is not None:
                 lock.release()
                 self._pump()
                 return False
@@ -189,12 +189,13 @@ class ThreadedEngine(Engine):
 
     @shielded
     def call_now(self, a: Any, b: Any, call: Callable[..., Any], *args: Any) -> Any:
-        if self._bulks or self._on_gpu or self._stopped or self._profiler is not None or not self._lock.acquire(False):
+        if self._bulks or self._stopped or self._profiler is not None or not self._lock.acquire(False):
             return None
         try:
             u, v = a._var, b._var
-            if (not self._arrived and (u is None or (u.held >= 0 and u.queue is None and u.failure is None))
-                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None))):
+            if (not self._arrived
+                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.marks is None))
+                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.marks is None))):
                 return call(*args)
             return None
         except Exception:

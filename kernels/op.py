@@ -252,6 +252,7 @@ def is_known(shape: Shape | None) -> bool:
 
 
 _compiled: dict[tuple, Kernel] = {}
+KEPT = 4096  # entries of a cache, a kernel some 12 KB: a program with ever new shapes must not grow for ever
 
 
 def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,
@@ -272,6 +273,8 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
     key = (op, p.static, ins, outs, reqs, target, train)
     found = _compiled.get(key)
     if found is None:
+        if len(_compiled) >= KEPT:
+            _compiled.clear()
         empty = outs and not any(o.size for o in outs) and not op.auxiliaries(p)
         found = _compiled[key] = nothing if empty else op.kernel(p, ins, outs, reqs, target, train)
     return found

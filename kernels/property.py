@@ -25,7 +25,7 @@ import numpy as np
 
 from ..dtype import is_half
 from ..errors import OperatorError, ShapeError
-from .op import Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from .op import KEPT, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
 from .params import REQUIRED, Param, Params
 from .philox import uniform
 
@@ -348,16 +348,20 @@ class PropertyOp(Op):
     def property(self, p: Params) -> OperatorProperty:
         """The property of one set of parameters; made once."""
         found = self._made.get(p)
-        if found is None:
-            found = self._made[p] = self.cls(**p)
-        return found
+        return found if found is not None else self._keep(p, self.cls(**p))
+
+    def _keep(self, p: Params, prop: OperatorProperty) -> OperatorProperty:
+        if len(self._made) >= KEPT:
+            self._made.clear()
+        self._made[p] = prop
+        return prop
 
     def parse(self, given: Any) -> Params:
         p = super().parse(given)
         if p not in self._made:
             prop = self.cls(**p)
             prop.validate()
-            self._made[p] = prop
+            self._keep(p, prop)
         return p
 
     def arguments(self, p: Params) -> tuple[str, ...]:
@@ -399,6 +403,8 @@ class PropertyOp(Op):
 
     def gradient(self, p: Params) -> Gradient | None:
         if p not in self._gradients:
+            if len(self._gradients) >= KEPT:
+                self._gradients.clear()
             prop = self.property(p)
             gives = tuple(prop.list_gradients())
             needs = _needs(prop) + self._aux_needs(prop)

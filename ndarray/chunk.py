@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -42,7 +45,7 @@ class Chunk:
 class Layout:
     """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity."""
 
-    __slots__ = ("ctx", "dtype", "nbytes", "shape", "size", "spec", "target", "tiny")
+    __slots__ = ("__weakref__", "ctx", "dtype", "nbytes", "shape", "size", "spec", "target", "tiny")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ctx: Context):
         self.shape, self.dtype, self.ctx = shape, dtype, ctx
@@ -60,7 +63,9 @@ class Layout:
         return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
 
 
-_layouts: dict[tuple, Layout] = {}
+#: Those that something still has: a program with ever new shapes must not grow for ever.
+making = threading.RLock()  # held for the few instructions that let one layout, or an array's one chunk, be known
+_layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
 
 
 def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context) -> Layout:
@@ -71,5 +76,19 @@ def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context) -> Layout:
         shape = tuple(int(n) for n in shape)
         if shape and min(shape) < 0:
             raise ShapeError(f"NDArray: negative size in shape {shape}.")
-        found = _layouts[key] = Layout(shape, dtype, ctx)
+        made = Layout(shape, dtype, ctx)
+        with making:
+            found = _layouts.get(key)
+            if found is None:
+                found = _layouts[key] = made
     return found
+
+
+def _after_fork() -> None:
+    """In a forked child the lock may be held by a thread that is not here."""
+    global making
+    making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from typing import Any
 
 import numpy as np
@@ -14,19 +12,8 @@ from ..dtype import as_dtype
 from ..engine import Var, cuda, storage
 from ..engine.interrupt import shielded
 from ..kernels.op import Spec
+from . import chunk as chunks
 from .chunk import Chunk, Layout, layout
-
-_settling = threading.RLock()
-
-
-def _after_fork() -> None:
-    """In a forked child the lock may be held by a thread that is not here."""
-    global _settling
-    _settling = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class ArrayCore:
@@ -66,7 +53,7 @@ class ArrayCore:
     def _settle(self) -> Chunk:
         """Give a tiny fresh array its chunk. Of several threads that do, one wins."""
         made = Chunk(storage.Block(self._view, self._layout.nbytes, self._layout.ctx), Var(), self._layout.ctx)
-        with _settling:
+        with chunks.making:
             if self._held is None:
                 self._var = made.var  # first: who finds the chunk must find the variable
                 self._held = made

@@ -17,7 +17,7 @@ from .hidden import allocate_hidden
 from .tape import OpNode, state, written
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
-_LIMIT = 16384  # plans kept; a program with ever new shapes must not grow for ever
+_LIMIT = 4096  # plans kept; a program with ever new shapes must not grow for ever
 
 
 class Plan:

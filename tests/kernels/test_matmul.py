@@ -44,6 +44,18 @@ def test_pieces_cover_the_product(shape, rng, monkeypatch):
     close(out, np.einsum("...mk,...kn->...mn", a, b))
 
 
+@pytest.mark.parametrize("side, pieces", [(100, 1), (180, 2), (362, 2), (512, 2), (1024, 8)])
+def test_larger_products_have_larger_pieces(side, pieces):
+    a, out, made = np.ones((side, side), "f"), np.empty((side, side), "f"), []
+
+    class Counting(Run):
+        def parallel(self, fn, n):
+            made.append(n)
+            super().parallel(fn, n)
+    matmul_gemm.gemm(a, a, out)(Counting())
+    assert made == ([pieces] if pieces > 1 else []) and (out == side).all()
+
+
 def test_errors():
     op = ops.get("dot")
     with pytest.raises(ShapeError, match=r"dot: inner sizes differ: lhs \(64, 784\) is summed over 784, "

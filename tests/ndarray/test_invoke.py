@@ -1,5 +1,6 @@
 """invoke: plans, out and requests, auxiliary states, random numbers, order. Throw-away operators stand in for real ones."""
 
+import gc
 import sys
 
 import numpy as np
@@ -8,8 +9,11 @@ from tritium import engine
 from tritium import ndarray as nd
 from tritium.context import cpu
 from tritium.errors import ContextError, DTypeError, OperatorError, ShapeError
+from tritium.kernels import op as op_module
+from tritium.kernels import property as property_module
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
+from tritium.ndarray import chunk
 
 module = sys.modules["tritium.ndarray.invoke"]  # its name in the package is the function
 
@@ -142,12 +146,39 @@ def test_a_new_scalar_is_no_new_plan():
 def test_small_layers_are_computed_at_once_and_users_functions_are_not(monkeypatch):
     a = nd.ones((3, 3))
     nd.dot(a, a).wait_to_read()
-    pushed, push = [], type(engine.current()).push_sync
+    made = engine.ThreadedEngine(1)
+    before = engine.set_current(made)
+    pushed, push = [], made.push_sync
 
-    def push_sync(self, fn, *args, **kwargs):
+    def push_sync(fn, *args, **kwargs):
         pushed.append(kwargs["name"])
-        push(self, fn, *args, **kwargs)
-    monkeypatch.setattr(type(engine.current()), "push_sync", push_sync)
+        push(fn, *args, **kwargs)
+    monkeypatch.setattr(made, "push_sync", push_sync)
     assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
-    expected = [] if isinstance(engine.current(), engine.ThreadedEngine) else ["dot", "tanh"]
-    assert pushed == expected and not Count.at_once
+    assert pushed == [] and not Count.at_once
+    engine.set_current(before)
+    made.stop()
+
+
+def test_ever_new_shapes_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(module, "_LIMIT", 8)
+    monkeypatch.setattr(op_module, "KEPT", 8)
+    monkeypatch.setattr(property_module, "KEPT", 8)
+    gc.collect()
+    before = len(chunk._layouts)
+    for n in range(1, 60):
+        a = nd.ones((n, 3))
+        assert nd.dot(nd.tanh(a).reshape((3, n)), a).shape == (3, 3)
+        assert nd.slice_axis(a, axis=0, begin=n - 1, end=n).shape == (1, 3)
+        assert max(len(module._plans), len(op_module._compiled), len(op_module.get("slice_axis")._made)) <= 8
+    del a
+    gc.collect()
+    assert len(chunk._layouts) < before + 4 * 8  # those of the plans that are kept
+
+
+def test_a_layout_is_one_object_while_anything_has_it():
+    a = nd.zeros((5, 77))
+    gc.collect()
+    assert nd.ones((5, 77))._layout is a._layout is chunk.layout((5, 77), a._layout.dtype, cpu())
+    out = nd.zeros((5, 77))
+    assert nd.tanh(a, out=out) is out
