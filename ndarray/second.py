@@ -91,6 +91,12 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
             return [found[need] for need in needs]
 
         return bilinear
+    if op.name == "Pooling" and p.pool_type == "max" and ("x", 0) in needs:
+        g = cast(PropertyOp, op).property(p).geometry(saved[0].shape)  # type: ignore[attr-defined]
+        if g.channels_last:
+            return None
+        given = {"kernel": g.kernel, "stride": g.stride, "pad": g.pad, "outs": g.out}
+        return lambda ds: at_dy([call_op(get_op("_at_the_largest"), (ds[0], saved[0]), given)])
     if not is_linear(op, p):
         return None
     return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))

@@ -190,3 +190,14 @@ def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarra
 
     _pieces(run, rows, add)
     return [p.sum(axis=0) for p in partial]
+
+
+@register_operator("_contrib_SyncBatchNorm")
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm under the name MXNet gives it where several devices share their statistics; here each device uses its own.
+
+    ndev: devices, key: what they agree by; both are read and ignored. See BatchNorm.
+    """
+
+    ndev: int = 1
+    key: str = ""

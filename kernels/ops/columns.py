@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import ParameterError, ShapeError
@@ -21,15 +22,16 @@ def _geometry(name: str, rank: int, p: Any) -> tuple[Shape, Shape, Shape]:
     return stride, dilate, pad
 
 
-def padded(x: Part, pad: Shape) -> Part:
-    """x with zeros around its last axes."""
-    if not any(pad):
+def padded(x: Part, pad: Sequence[int], after: Sequence[int] | None = None, value: float = 0.0) -> Part:
+    """x with zeros, or another value, around its last axes. after: how many behind them, if not as many as before."""
+    after = pad if after is None else after
+    if not any((*pad, *after)):
         return x
     lead = x.ndim - len(pad)
     shape, ones = x.shape, max(0, 4 - x.ndim)  # Pad knows planes and volumes
     x = x.reshape((*shape[:2], *(1,) * ones, *shape[2:]))
-    width = (0, 0) * (lead + ones) + tuple(n for k in pad for n in (k, k))
-    x = ops.Pad(x, mode="constant", pad_width=width, constant_value=0)
+    width = (0, 0) * (lead + ones) + tuple(n for pair in zip(pad, after) for n in pair)
+    x = ops.Pad(x, mode="constant", pad_width=width, constant_value=value)
     return x.reshape((*x.shape[:2], *x.shape[2 + ones:]))
 
 
@@ -43,15 +45,31 @@ def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), 
     outs = [(s + 2 * a - d * (k - 1) - 1) // t + 1 for s, a, d, k, t in zip(size, pad, dilate, kernel, stride)]
     if min(outs) < 1:
         raise ShapeError(f"im2col: kernel {kernel} with dilate={dilate} is larger than the padded data {data.shape}.")
-    x = padded(data, pad)
+    return _columns(padded(data, pad), kernel, stride, dilate, outs).reshape((n, c * math.prod(kernel), math.prod(outs)))
+
+
+def _columns(x: Part, kernel: Sequence[int], stride: Sequence[int], dilate: Sequence[int], outs: Sequence[int]) -> Part:
+    """[n, c, kernel, windows]: what each of the windows of x [n, c, ...] holds."""
+    n, c, *_ = x.shape
     parts = []
     for at in itertools.product(*map(range, kernel)):
         begin = tuple(i * d for i, d in zip(at, dilate))
         end = tuple(b + (o - 1) * t + 1 for b, o, t in zip(begin, outs, stride))
         part = ops.slice(x, begin=(0, 0, *begin), end=(n, c, *end), step=(1, 1, *stride))
         parts.append(part.reshape((n, c, 1, math.prod(outs))))
-    columns = ops.Concat(*parts, dim=2) if len(parts) > 1 else parts[0]
-    return columns.reshape((n, c * len(parts), math.prod(outs)))
+    return ops.Concat(*parts, dim=2) if len(parts) > 1 else parts[0]
+
+
+@composite("_at_the_largest", gives=("values",))
+def at_the_largest(values: Any, data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...],
+                   outs: tuple[int, ...]) -> Any:
+    """values where data [n, c, ...] is largest in each window, the first of equals: [n, c, *outs]."""
+    n, c, *size = data.shape
+    after = [max(0, (o - 1) * t + k - s - p) for o, t, k, s, p in zip(outs, stride, kernel, size, pad)]
+    ones = (1,) * len(kernel)
+    place = ops.argmax(_columns(padded(data, pad, after, -float("inf")), kernel, stride, ones, outs), axis=2)
+    found = _columns(padded(values, pad, after), kernel, stride, ones, outs)
+    return ops.pick(found, place, axis=2).reshape((n, c, *outs))
 
 
 _adjoint = CompositeGradient(im2col)

@@ -19,7 +19,7 @@ def per_axis(name: str, what: str, given: Shape, rank: int, default: int) -> Sha
     return tuple(given) or (default,) * rank
 
 
-@register_operator("Convolution")
+@register_operator("Convolution", aliases=("Convolution_v1",))
 class Convolution(OperatorProperty):
     """Every output channel is a sum over windows of every input channel of its group, weighted, plus a bias.
 

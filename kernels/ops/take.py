@@ -134,7 +134,7 @@ class Take(Picked):
         return [a, i], [(*a[:axis], *i, *a[axis + 1:])], []
 
 
-@register_operator("Embedding")
+@register_operator("Embedding", aliases=("_contrib_SparseEmbedding",))
 class Embedding(Picked):
     """The rows of weight [input_dim, output_dim] whose numbers are in data; numbers outside are clipped.
 

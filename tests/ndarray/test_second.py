@@ -89,6 +89,10 @@ PROGRAMS = {
                   [(4, 3, 2), (3,), (3,)]),
     "BatchNorm fixed": (lambda x, g, b: nd.BatchNorm(x, g, b, nd.zeros(3, dtype=F8), nd.ones(3, dtype=F8)) ** 2,
                         [(4, 3, 2), (3,), (3,)]),
+    "max pooling": (lambda x: nd.Pooling(x**3, kernel=(2, 2), pool_type="max") ** 2, [(2, 2, 4, 5)]),
+    "max pooling padded": (lambda x: nd.Pooling(x**3, kernel=(3, 2), stride=(2, 2), pad=(1, 1), pool_type="max",
+                                                pooling_convention="full") ** 2, [(1, 2, 5, 6)]),
+    "max of the plane": (lambda x: nd.Pooling(x**3, kernel=(1, 1), global_pool=True, pool_type="max") ** 2, [(2, 3, 4, 4)]),
     "two layers": (lambda x, w, v: nd.FullyConnected(nd.tanh(nd.FullyConnected(x, w, no_bias=True, num_hidden=5)), v,
                                                      no_bias=True, num_hidden=1), [X, (5, 4), (1, 5)]),
 }
@@ -129,10 +133,10 @@ def test_gradient_penalty_flows_into_weights(rng):
 
 
 def test_what_has_no_second_derivative_says_so():
-    x = nd.array(np.arange(16.0).reshape(1, 1, 4, 4))
+    x = nd.array(np.arange(16.0).reshape(1, 4, 4, 1))
     x.attach_grad()
     with autograd.record():
-        y = nd.Pooling(x * x, kernel=(2, 2), pool_type="max")
+        y = nd.Pooling(x * x, kernel=(2, 2), pool_type="max", layout="NHWC")
         with pytest.raises(MXNetError, match=r"needs the derivative of _backward_Pooling, which has none. Pooling can be"):
             autograd.grad(y * y, x, create_graph=True)
 
