@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 
 from ..engine import cuda, storage
+from ..kernels.chosen import ChosenOp
 from ..kernels.epilogue import EpilogueOp
 from ..kernels.on_host import OnHost
 from ..kernels.op import Op
+from ..kernels.params import Params
 from ..kernels.property import BackwardOp, OperatorProperty, PropertyOp
 from ..kernels.tape import running, taped
 from ..kernels.tied import Call
@@ -25,16 +27,19 @@ from ..kernels.traced import TracedOp
 from .segment import Segment
 
 
-def capturable(op: Op) -> bool:
+def capturable(op: Op, p: Params) -> bool:
     """Whether a GPU kernel of op does nothing but launch, the same each time: declared bodies and Tritium's own layers do."""
     if isinstance(op, TracedOp):
         return True
+    if isinstance(op, ChosenOp):
+        return capturable(op.choose(p), p)
     if isinstance(op, PropertyOp):
-        return op.cls.forward_kernel is not OperatorProperty.forward_kernel and not issubclass(op.cls, OnHost)
+        cls = type(op.property(p))
+        return cls.forward_kernel is not OperatorProperty.forward_kernel and not issubclass(cls, OnHost)
     if isinstance(op, BackwardOp):
-        cls = op.forward.cls
+        cls = type(op.forward.property(p))
         return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, OnHost)
-    return isinstance(op, EpilogueOp) and capturable(op.head)
+    return isinstance(op, EpilogueOp) and capturable(op.head, op.head_params)
 
 
 class _Kept:

@@ -213,7 +213,7 @@ class Executor:
             """Steps of one kind may be in one segment: on one context, and all captured or none."""
             if step.op is cross_copy()[0]:
                 return step.ctx, Crossing
-            captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op)
+            captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op, step.params)
             return step.ctx, CapturedSegment if captured else Segment
 
         def cut(first: int, last: int, what: str) -> list[Segment | Crossing]:

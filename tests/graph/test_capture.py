@@ -123,8 +123,33 @@ def test_what_cannot_be_captured_splits_the_segment():
 
 
 def test_which_operators_can_be_captured():
-    assert all(capturable(ops.get(n)) for n in ("tanh", "Convolution", "Dropout", "SoftmaxOutput", "sgd_mom_update"))
-    assert not any(capturable(ops.get(n)) for n in ("Custom", "_linalg_potrf"))
+    def known(name, **params):
+        op = ops.get(name)
+        return capturable(op, op.parse(params))
+
+    assert known("tanh") and known("Dropout") and known("SoftmaxOutput") and known("sgd_mom_update", lr=1)
+    assert known("Convolution", kernel=(1, 1), num_filter=1) and known("LeakyReLU", act_type="prelu")
+    assert not known("_linalg_potrf") and not known("Custom", op_type="capture_twice")
+
+
+@pytest.mark.parametrize("net", [
+    lambda x: mx.sym.LeakyReLU(x, act_type="rrelu"), lambda x: mx.sym.LeakyReLU(x, act_type="prelu"),
+    lambda x: mx.sym.RNN(x, state_size=3, num_layers=2, mode="lstm", p=0.5),
+    lambda x: mx.sym.LayerNorm(mx.sym.broadcast_add(x, mx.sym.random.uniform(shape=(2, 3, 4)))),
+    lambda x: mx.sym.tanh(mx.sym.UpSampling(mx.sym.expand_dims(x, axis=0), scale=2, sample_type="nearest"))],
+    ids=["rrelu", "prelu", "rnn", "layer norm", "resample"])
+def test_layers_that_draw_or_hold_tables(net):
+    seen = []
+    for capture in (True, False):
+        executor = bind(net(mx.sym.Variable("x")), capture, x=(2, 3, 4))
+        mx.random.seed(1)
+        for _ in range(3):
+            out = executor.forward(is_train=True)[0]
+            executor.backward(mx.nd.ones(out.shape, mx.gpu(0)))
+            seen += [out.asnumpy(), *(g.asnumpy() for g in executor.grad_dict.values())]
+        assert any(type(p) is CapturedSegment and p.is_captured for p in parts(executor)) == capture
+    half = len(seen) // 2
+    assert all(np.array_equal(a, b) for a, b in zip(seen[:half], seen[half:], strict=True))
 
 
 def test_a_failed_capture_is_told_and_launched_one_by_one(monkeypatch):
