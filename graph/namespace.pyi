@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from .symbol import Symbol as Symbol
 import inspect
+import operator
 from ..kernels.op import Op
 from .executor import Executor as Executor
 from .naming import AttrScope as AttrScope
@@ -35,6 +36,12 @@ def full(shape: Any, val: float, dtype: Any=None, **kwargs: Any) -> Symbol:
     """A node that gives val everywhere [shape]."""
 def arange(start: float, stop: float | None=None, step: float=1.0, repeat: int=1, dtype: Any=None, **kwargs: Any) -> Symbol:
     """A node that gives start, start + step, ... below stop, each `repeat` times."""
+def linspace(start: float, stop: float, num: int, endpoint: bool=True, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives num values from start to stop, at equal distances."""
+def split_v2(ary: Symbol, indices_or_sections: Any, axis: int=0, squeeze_axis: bool=False, **kwargs: Any) -> Symbol:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+def histogram(a: Symbol, bins: Any=10, range: Any=None, **kwargs: Any) -> Symbol:
+    """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
 def eye(N: int, M: int=0, k: int=0, dtype: Any=None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
 pow: Any
@@ -101,10 +108,54 @@ def BatchNorm(
     Returns: an array.
     """
 
+def BilinearSampler(
+    data: Symbol | None = None,
+    grid: Symbol | None = None,
+    cudnn_off: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data [n, c, h, w] read along grid [n, 2, h', w']; each point is a mix of the four elements around it, zero outside.
+
+    Returns: [n, c, h', w'].
+
+    Arrays: data, grid.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def BlockGrad(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
     """The input unchanged; its derivative is zero.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def CTCLoss(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: Literal['first', 'last'] = 'first',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """-log of the probability that data spells label, over all alignments.
+
+    data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], where use_… says they are given.
+    Returns: [n].
+
+    Arrays: data, label.
+    use_data_lengths: bool, default False.
+    use_label_lengths: bool, default False.
+    blank_label: str, one of 'first', 'last', default 'first'.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -169,6 +220,37 @@ def Convolution(
     num_group: int, default 1.
     no_bias: bool, default False.
     layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Correlation(
+    data1: Symbol | None = None,
+    data2: Symbol | None = None,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    pad_size: int = 0,
+    is_multiply: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
+    or without is_multiply the mean absolute difference.
+
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
+
+    Arrays: data1, data2.
+    kernel_size: int, default 1.
+    max_displacement: int, default 1.
+    stride1: int, default 1.
+    stride2: int, default 1.
+    pad_size: int, default 0.
+    is_multiply: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -332,6 +414,25 @@ def FullyConnected(
     num_hidden: int, required.
     no_bias: bool, default False.
     flatten: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def GridGenerator(
+    data: Symbol | None = None,
+    *,
+    transform_type: Literal['affine', 'warp'],
+    target_shape: int | Sequence[int | None] = (0, 0),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """A sampling grid [n, 2, h, w]. "affine": of 2 × 3 matrices data [n, 6], of size target_shape. "warp": the plain grid
+    moved by data [n, 2, h, w], in elements: x, then y.
+
+    Arrays: data.
+    transform_type: str, one of 'affine', 'warp', required.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -684,6 +785,28 @@ def RNN(
     Returns: an array.
     """
 
+def ROIPooling(
+    data: Symbol | None = None,
+    rois: Symbol | None = None,
+    *,
+    pooled_size: int | Sequence[int | None],
+    spatial_scale: float,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+
+    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
+
+    Arrays: data, rois.
+    pooled_size: shape (a tuple of ints, or one), required.
+    spatial_scale: float, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def Reshape(
     data: Symbol | None = None,
     shape: int | Sequence[int | None] = (),
@@ -870,6 +993,31 @@ def SoftmaxOutput(
     Returns: an array.
     """
 
+def SpatialTransformer(
+    data: Symbol | None = None,
+    loc: Symbol | None = None,
+    target_shape: int | Sequence[int | None] = (0, 0),
+    *,
+    transform_type: Literal['affine'],
+    sampler_type: Literal['bilinear'],
+    cudnn_off: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data [n, c, h, w] read along the grid that the 2 × 3 matrices loc [n, 6] make.
+
+    Returns: [n, c, *target_shape].
+
+    Arrays: data, loc.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
+    transform_type: str, one of 'affine', required.
+    sampler_type: str, one of 'bilinear', required.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def SwapAxis(
     data: Symbol | None = None,
     dim1: int = 0,
@@ -1012,6 +1160,39 @@ def all_finite(
     init_output: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
+    """
+
+def amp_cast(
+    data: Symbol | None = None,
+    *,
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data as dtype, if it holds floats; else as it is.
+
+    Arrays: data.
+    dtype: dtype, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def amp_multicast(
+    *data: Symbol | Sequence[Symbol],
+    num_outputs: int,
+    cast_narrow: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Every array of floats in the widest float type among them, or with cast_narrow in the narrowest.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_outputs: int, required.
+    cast_narrow: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
     """
 
 def arccos(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
@@ -1573,6 +1754,32 @@ def clip(
     Returns: an array.
     """
 
+def col2im(
+    data: Symbol | None = None,
+    *,
+    output_size: int | Sequence[int | None],
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+
+    Returns: [n, c, *output_size].
+
+    Arrays: data.
+    output_size: shape (a tuple of ints, or one), required.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def cos(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
     """cos x, element by element.
 
@@ -1957,6 +2164,28 @@ def identity(data: Symbol | None = None, *, name: str | None = None, attr: Any =
     """data itself.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def im2col(
+    data: Symbol | None = None,
+    *,
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...].
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2951,6 +3180,95 @@ def pick(
     Returns: an array.
     """
 
+def preloaded_multi_mp_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn, then lrs and
+        wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_mp_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def prod(
     data: Symbol | None = None,
     axis: int | Sequence[int | None] | None = None,
@@ -3198,6 +3516,163 @@ def random_normal_like(
     Returns: an array.
     """
 
+def random_pdf_dirichlet(
+    sample: Symbol | None = None,
+    alpha: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, Dirichlet with concentrations alpha, along the last axis.
+
+    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: its logarithm instead. Returns: sample.shape[:-1].
+
+    Arrays: sample, alpha.
+    is_log: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_exponential(
+    sample: Symbol | None = None,
+    lam: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, exponential with rate lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_gamma(
+    sample: Symbol | None = None,
+    alpha: Symbol | None = None,
+    beta: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, gamma with shape alpha and rate beta.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, alpha, beta.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_generalized_negative_binomial(
+    sample: Symbol | None = None,
+    mu: Symbol | None = None,
+    alpha: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample, negative binomial with mean mu and dispersion alpha.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, alpha.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_negative_binomial(
+    sample: Symbol | None = None,
+    k: Symbol | None = None,
+    p: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample failures before the k-th success of probability p.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, k, p.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_normal(
+    sample: Symbol | None = None,
+    mu: Symbol | None = None,
+    sigma: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, normal with mean mu and standard deviation sigma.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, sigma.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_poisson(
+    sample: Symbol | None = None,
+    lam: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample, Poisson with mean lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_uniform(
+    sample: Symbol | None = None,
+    low: Symbol | None = None,
+    high: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, uniform between low and high.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, low, high.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def random_poisson(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
@@ -3361,6 +3836,21 @@ def repeat(
     Arrays: data.
     repeats: int, required.
     axis: int, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reset_arrays(
+    *data: Symbol | Sequence[Symbol],
+    num_arrays: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Fill num_arrays arrays with zeros, in place. Returns: nothing of use, float32 [1].
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_arrays: int, required.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4284,6 +4774,7 @@ def zeros_like(data: Symbol | None = None, *, name: str | None = None, attr: Any
     """
 
 BatchNorm_v1 = BatchNorm
+Convolution_v1 = Convolution
 ElementWiseSum = add_n
 Softmax = SoftmaxOutput
 broadcast_axes = broadcast_axis
@@ -4293,6 +4784,7 @@ cast = Cast
 choose_element_0index = pick
 concat = Concat
 crop = slice
+ctc_loss = CTCLoss
 flatten = Flatten
 flip = reverse
 max_axis = max

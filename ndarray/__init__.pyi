@@ -95,6 +95,12 @@ def logical_xor(lhs: Any, rhs: Any) -> Any:
 def split_v2(ary: Any, indices_or_sections: Any, axis: Any = 0, squeeze_axis: Any = False) -> Any:
     """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
 
+def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+    """How many values of a lie in each bin, int64, and the bins' edges.
+
+    bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
+    """
+
 def power(base: Any, exp: Any) -> Any:
     """base to the power exp, arrays or numbers, broadcast."""
 
@@ -159,10 +165,52 @@ def BatchNorm(
     Returns: an array.
     """
 
+def BilinearSampler(
+    data: NDArray,
+    grid: NDArray,
+    cudnn_off: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """data [n, c, h, w] read along grid [n, 2, h', w']; each point is a mix of the four elements around it, zero outside.
+
+    Returns: [n, c, h', w'].
+
+    Arrays: data, grid.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def BlockGrad(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """The input unchanged; its derivative is zero.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def CTCLoss(
+    data: NDArray,
+    label: NDArray,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: Literal['first', 'last'] = 'first',
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """-log of the probability that data spells label, over all alignments.
+
+    data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], where use_… says they are given.
+    Returns: [n].
+
+    Arrays: data, label.
+    use_data_lengths: bool, default False.
+    use_label_lengths: bool, default False.
+    blank_label: str, one of 'first', 'last', default 'first'.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -220,6 +268,36 @@ def Convolution(
     num_group: int, default 1.
     no_bias: bool, default False.
     layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Correlation(
+    data1: NDArray,
+    data2: NDArray,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    pad_size: int = 0,
+    is_multiply: bool = True,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
+    or without is_multiply the mean absolute difference.
+
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
+
+    Arrays: data1, data2.
+    kernel_size: int, default 1.
+    max_displacement: int, default 1.
+    stride1: int, default 1.
+    stride2: int, default 1.
+    pad_size: int, default 0.
+    is_multiply: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -371,6 +449,24 @@ def FullyConnected(
     num_hidden: int, required.
     no_bias: bool, default False.
     flatten: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def GridGenerator(
+    data: NDArray,
+    transform_type: Literal['affine', 'warp'],
+    target_shape: int | Sequence[int | None] = (0, 0),
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """A sampling grid [n, 2, h, w]. "affine": of 2 × 3 matrices data [n, 6], of size target_shape. "warp": the plain grid
+    moved by data [n, 2, h, w], in elements: x, then y.
+
+    Arrays: data.
+    transform_type: str, one of 'affine', 'warp', required.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -709,6 +805,27 @@ def RNN(
     Returns: an array.
     """
 
+def ROIPooling(
+    data: NDArray,
+    rois: NDArray,
+    pooled_size: int | Sequence[int | None],
+    spatial_scale: float,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+
+    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
+
+    Arrays: data, rois.
+    pooled_size: shape (a tuple of ints, or one), required.
+    spatial_scale: float, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def Reshape(
     data: NDArray,
     shape: int | Sequence[int | None] = (),
@@ -887,6 +1004,30 @@ def SoftmaxOutput(
     Returns: an array.
     """
 
+def SpatialTransformer(
+    data: NDArray,
+    loc: NDArray,
+    target_shape: int | Sequence[int | None] = (0, 0),
+    *,
+    transform_type: Literal['affine'],
+    sampler_type: Literal['bilinear'],
+    cudnn_off: bool = False,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """data [n, c, h, w] read along the grid that the 2 × 3 matrices loc [n, 6] make.
+
+    Returns: [n, c, *target_shape].
+
+    Arrays: data, loc.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
+    transform_type: str, one of 'affine', required.
+    sampler_type: str, one of 'bilinear', required.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def SwapAxis(data: NDArray, dim1: int = 0, dim2: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
     """Axes dim1 and dim2 change places.
 
@@ -1011,6 +1152,31 @@ def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name
     init_output: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
+    """
+
+def amp_cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
+    """data as dtype, if it holds floats; else as it is.
+
+    Arrays: data.
+    dtype: dtype, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def amp_multicast(
+    *data: NDArray | Sequence[NDArray],
+    num_outputs: int,
+    cast_narrow: bool = False,
+    out: Any = None,
+    name: str | None = None,
+) -> Any:
+    """Every array of floats in the widest float type among them, or with cast_narrow in the narrowest.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_outputs: int, required.
+    cast_narrow: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
     """
 
 def arccos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
@@ -1424,6 +1590,31 @@ def clip(data: NDArray, a_min: float, a_max: float, *, out: Any = None, name: st
     Returns: an array.
     """
 
+def col2im(
+    data: NDArray,
+    output_size: int | Sequence[int | None],
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+
+    Returns: [n, c, *output_size].
+
+    Arrays: data.
+    output_size: shape (a tuple of ints, or one), required.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def cos(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """cos x, element by element.
 
@@ -1753,6 +1944,27 @@ def identity(data: NDArray, *, out: Any = None, name: str | None = None) -> NDAr
     """data itself.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def im2col(
+    data: NDArray,
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...].
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -2674,6 +2886,91 @@ def pick(
     Returns: an array.
     """
 
+def preloaded_multi_mp_sgd_mom_update(
+    *data: NDArray | Sequence[NDArray],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn, then lrs and
+        wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_mp_sgd_update(
+    *data: NDArray | Sequence[NDArray],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_mom_update(
+    *data: NDArray | Sequence[NDArray],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_update(
+    *data: NDArray | Sequence[NDArray],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def prod(
     data: NDArray,
     axis: int | Sequence[int | None] | None = None,
@@ -2904,6 +3201,155 @@ def random_normal_like(
     Returns: an array.
     """
 
+def random_pdf_dirichlet(
+    sample: NDArray,
+    alpha: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The density of sample, Dirichlet with concentrations alpha, along the last axis.
+
+    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: its logarithm instead. Returns: sample.shape[:-1].
+
+    Arrays: sample, alpha.
+    is_log: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_exponential(
+    sample: NDArray,
+    lam: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The density of sample, exponential with rate lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_gamma(
+    sample: NDArray,
+    alpha: NDArray,
+    beta: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The density of sample, gamma with shape alpha and rate beta.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, alpha, beta.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_generalized_negative_binomial(
+    sample: NDArray,
+    mu: NDArray,
+    alpha: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The probability of sample, negative binomial with mean mu and dispersion alpha.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, alpha.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_negative_binomial(
+    sample: NDArray,
+    k: NDArray,
+    p: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The probability of sample failures before the k-th success of probability p.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, k, p.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_normal(
+    sample: NDArray,
+    mu: NDArray,
+    sigma: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The density of sample, normal with mean mu and standard deviation sigma.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, sigma.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_poisson(
+    sample: NDArray,
+    lam: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The probability of sample, Poisson with mean lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_uniform(
+    sample: NDArray,
+    low: NDArray,
+    high: NDArray,
+    is_log: bool = False,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """The density of sample, uniform between low and high.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, low, high.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def random_poisson(
     lam: float = 1.0,
     shape: int | Sequence[int | None] = (),
@@ -3047,6 +3493,20 @@ def repeat(data: NDArray, repeats: int, axis: int | None = None, *, out: Any = N
     Arrays: data.
     repeats: int, required.
     axis: int, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reset_arrays(
+    *data: NDArray | Sequence[NDArray],
+    num_arrays: int,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """Fill num_arrays arrays with zeros, in place. Returns: nothing of use, float32 [1].
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_arrays: int, required.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -3885,6 +4345,7 @@ def zeros_like(data: NDArray, *, out: Any = None, name: str | None = None) -> ND
     """
 
 BatchNorm_v1 = BatchNorm
+Convolution_v1 = Convolution
 ElementWiseSum = add_n
 Softmax = SoftmaxOutput
 broadcast_axes = broadcast_axis
@@ -3894,6 +4355,7 @@ cast = Cast
 choose_element_0index = pick
 concat = Concat
 crop = slice
+ctc_loss = CTCLoss
 flatten = Flatten
 flip = reverse
 max_axis = max
