@@ -38,9 +38,11 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
 
     The script needs no change: what it must know comes in its environment. Ends with the status of the first worker that fails.
     """
-    kind = Job if address is None else RayJob
     try:
-        job = kind(*([] if address is None else [address]), workers, servers, policy=policy, every=snapshot_rounds)
+        if address is None:
+            job = Job(workers, servers, policy=policy, every=snapshot_rounds)
+        else:
+            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     except MXNetError as e:

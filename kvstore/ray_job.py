@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import secrets
 import shutil
@@ -103,7 +104,7 @@ class RayJob:
         require_token()
         self.ray, self.id = ray, secrets.token_hex(8)
         try:
-            ray.init(address=address, namespace=f"tritium-{self.id}", logging_level="ERROR", log_to_driver=True)
+            ray.init(address=address, namespace=f"tritium-{self.id}", logging_level=logging.ERROR, log_to_driver=True)
         except (ConnectionError, RuntimeError, ValueError) as e:
             raise KVStoreError(f"KVStore: Ray at {address} lets nobody in: token wrong or missing, or no cluster is there: "
                                f"{str(e).splitlines()[0] if str(e) else type(e).__name__}. Check RAY_AUTH_TOKEN_PATH.") from e

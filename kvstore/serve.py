@@ -296,13 +296,15 @@ class Shard:
         """Everything that is to be sent now."""
         for rank, answers in self._answers.items():
             wanted = []
-            for _, (key, part), round in answers:
-                want = self._wants.get((rank, (key, part)))
-                if want is not None and want.round == round:
-                    del self._wants[rank, (key, part)]
-                    wanted.append(Record(key, part, 0, 0, round, 0, NOTHING, 0, want.segment, want.at))
+            for a in answers:
+                name: Any = a.key
+                want = self._wants.get((rank, name))
+                if want is not None and want.round == a.round:
+                    del self._wants[rank, name]
+                    place = want.segment, want.at
                 else:
-                    wanted.append(Record(key, part, 0, 0, round, 0, NOTHING, 0, NOTHING, 0))
+                    place = NOTHING, 0
+                wanted.append(Record(name[0], name[1], 0, 0, a.round, 0, NOTHING, 0, place[0], place[1]))
             self._send_values(rank, wanted, 0)
         self._answers.clear()
         out, self._out = self._out, []
