@@ -129,13 +129,15 @@ def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any
 
 
 class _Trace:
-    """The making of one subgraph: symbols made within `scope` are inside, all others are read from outside."""
+    """The making of one subgraph: inside is what was made within `scope`, and what reads its variables (composed from symbols
+    that were there before); all else is read from outside."""
 
     def __init__(self, name: str):
         outer = AttrScope.current().get(None).get(_MARK)
         self.name = NameManager.current().get(None, name if outer is None else f"{outer}${name}")
         self.scope = AttrScope(**{_MARK: self.name})
         self._given: dict[int, Entry] = {}
+        self._inside: set[int] = set()
 
     def variables(self, symbols: Sequence[Symbol]) -> list[Symbol]:
         """Variables that stand for symbols inside; made within scope."""
@@ -149,6 +151,10 @@ class _Trace:
 
     def finish(self, heads: Sequence[Symbol]) -> tuple[Subgraph, list[Entry], dict[int, int]]:
         """(the subgraph of heads, what each of its inputs is outside, {id of a variable made here: which input})."""
+        for node in topological(_node(s) for s in heads):
+            if node.op is not None and (node.attrs.get(_MARK) == self.name or any(
+                    id(n) in self._inside or id(n) in self._given for n, _ in node.inputs)):
+                self._inside.add(id(node))
         with self.scope:
             entries = self._results([_entry(s) for s in heads])
         order = topological((n for n, _ in entries), self._is_leaf)
@@ -176,7 +182,7 @@ class _Trace:
         return sub, [source[id(n)] for n in variables], {origin[id(n)]: i for i, n in enumerate(variables)}
 
     def _is_leaf(self, node: Node) -> bool:
-        return node.op is None or node.attrs.get(_MARK) != self.name
+        return id(node) not in self._inside
 
     def _results(self, entries: Sequence[Entry]) -> list[Entry]:
         """entries, with copies where one is a variable, from outside, or of a node that stands there already."""
@@ -185,6 +191,7 @@ class _Trace:
         for node, index in entries:
             if self._is_leaf(node) or id(node) in seen:
                 node, index = _node(create(ops.get("_copy"), (Symbol([(node, index)]),), {}, hint="identity")), 0
+                self._inside.add(id(node))
             seen.add(id(node))
             found.append((node, index))
         return found

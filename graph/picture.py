@@ -66,6 +66,11 @@ def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge:
                 continue
             a, b = (at[j][0] + box / 2, at[j][1] + line), (x + box / 2, y)
             bend = (a[1] + b[1]) / 2
+            if row[i] - row[j] > 1 and abs(a[0] - b[0]) < 1:  # it would run behind the boxes between: go round them
+                right = x + box
+                parts.append(f'<path d="M{at[j][0] + box},{a[1] - line / 2:.0f} C{right + 24:.0f},{a[1]:.0f} {right + 24:.0f},'
+                             f'{b[1]:.0f} {x + box},{b[1] + line / 2:.0f}" fill="none" stroke="#667"/>')
+                continue
             parts.append(f'<path d="M{a[0]:.0f},{a[1]:.0f} C{a[0]:.0f},{bend:.0f} {b[0]:.0f},{bend:.0f} {b[0]:.0f},{b[1]:.0f}" '
                          f'fill="none" stroke="#667"/>')
             if edge and (id(below), k) in edge:

@@ -126,6 +126,13 @@ def test_symbols_from_outside_become_inputs():
     assert all(n.attrs["__subgraph_name__"] == "loop0" for n in node.params.subgraphs[0].order if n.op and n.op.name != "_copy")
 
 
+def test_a_symbol_that_was_there_before_can_be_composed_into_the_body():
+    net = sym.tanh(v("x")) * v("w")
+    outs, last = sym.contrib.foreach(lambda d, s: (net(x=d), s + d), v("data"), v("q"))
+    symbol = sym.Group([outs, last])
+    assert symbol.list_arguments() == ["data", "q", "w"] and symbol.infer_shape(data=(4, 2))[1] == [(4, 2), (2,)]
+
+
 def test_inputs_are_shared_and_what_is_unused_is_left_out():
     a, b = v("a"), v("b")
     out = sym.contrib.cond(a < b, lambda: a * 2, lambda: a + b)

@@ -173,7 +173,8 @@ def test_a_tail_of_which_not_everything_is_wanted(rng):
     """LayerNorm's derivative follows the product's, and the derivative by beta is not asked for."""
     x = sym.LayerNorm(sym.Variable("a"), sym.Variable("gamma"), sym.Variable("beta"))
     y = sym.FullyConnected(x, num_hidden=3, no_bias=True, name="fc")
-    args = {n: mx.nd.array(rng.normal(size=s)) for n, s in {"a": (2, 4), "gamma": (4,), "beta": (4,), "fc_weight": (3, 4)}.items()}
+    shapes = {"a": (2, 4), "gamma": (4,), "beta": (4,), "fc_weight": (3, 4)}
+    args = {n: mx.nd.array(rng.normal(size=s)) for n, s in shapes.items()}
     found = []
     for fused in (True, False):
         with options(fuse=fused):

@@ -51,3 +51,11 @@ def test_names_are_escaped_and_long_graphs_cut(tmp_path):
 def test_a_notebook_shows_a_symbol():
     found = sym.relu(sym.Variable("a"), name="r")._repr_mimebundle_()
     assert found["text/plain"] == "<Symbol r>" and found["image/svg+xml"].endswith("</svg>")
+
+
+def test_an_edge_past_other_boxes_goes_round_them():
+    """data -> relu -> + and data -> +: the second edge begins at the right side of data's box."""
+    x = sym.Variable("data")
+    svg = draw_graph((sym.relu(x) + x)._order())
+    paths = [p for p in svg.splitlines() if p.startswith("<path")]
+    assert len(paths) == 3 and sum('d="M180' in p for p in paths) == 1

@@ -1,10 +1,13 @@
 """Symbol: what MXNet 1.9.1 answered to the same calls."""
 
 import copy
+import inspect
 import json
 import pickle
+import sys
 
 import pytest
+import tritium as mx
 from tritium.errors import GraphError, OperatorError, ParameterError, ShapeError
 from tritium.graph import Group, Symbol, Variable
 from tritium.graph import namespace as sym
@@ -184,3 +187,27 @@ def test_split_at_positions():
     parts = sym.split_v2(sym.Variable("a"), (1, 3), axis=1)
     assert parts.list_attr() == {"indices": "[0, 1, 3]", "axis": "1", "squeeze_axis": "False", "sections": "0"}
     assert parts.infer_shape(a=(2, 5))[1] == [(2, 1), (2, 2), (2, 2)]
+
+
+def test_no_pass_over_a_symbol_recurses(capsys):
+    """A chain of 3000 nodes under a recursion limit that a tenth of it would break."""
+    y = x = Variable("x")
+    for i in range(3000):
+        y = sym.relu(y) if i % 2 else y * 1.5
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 200)
+    try:
+        again = pickle.loads(pickle.dumps(copy.deepcopy(y)))
+        assert again.tojson() == y.tojson() and again.list_arguments() == ["x"]
+        assert again.infer_shape(x=(2,))[1] == [(2,)] and again.infer_type(x="float32")[1][0].__name__ == "float32"
+        assert len(y(x=x * 2).get_internals()) == 3002 and len(again.attr_dict()) == 1500
+        again.debug_str()
+        mx.viz.print_summary(again, {"x": (2,)})
+        mx.viz.plot_network(again, shape={"x": (2,)})
+        outs, last = sym.contrib.foreach(lambda row, s: (y(x=row), s + row), Variable("rows"), Variable("s"))
+        ex = Group([outs, last]).simple_bind(mx.cpu(), rows=(2, 2), s=(2,))
+        ex.forward(is_train=True)
+        ex.backward([mx.nd.ones((2, 2)), mx.nd.ones((2,))])
+    finally:
+        sys.setrecursionlimit(limit)
+    assert "relu1499" in capsys.readouterr().out
