@@ -13,6 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import common
@@ -140,14 +141,23 @@ def torch() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
     return torch, torch.tensor, lambda: None, lambda y: y
 
 
-PACKAGES = {f.__name__: f for f in (tritium, mxnet, torch)}
+def numpy() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
+    """NumPy's own products, its BLAS on two threads: what `dot` could reach at most."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "2"
+    import numpy as np
+
+    return SimpleNamespace(dot=lambda x, y, transpose_b=False: np.dot(x, y.T if transpose_b else y)), np.asarray, \
+        lambda: None, lambda y: y
+
+
+PACKAGES = {f.__name__: f for f in (tritium, mxnet, torch, numpy)}
 
 
 def measure(package: str, only: str | None) -> list[dict[str, Any]]:
     """Print and return one line per operator and size, of one package in this process."""
+    F, array, finish, wait = PACKAGES[package]()
     import numpy as np
 
-    F, array, finish, wait = PACKAGES[package]()
     rng = np.random.default_rng(0)
     lines = []
     for group, name, shapes, ours, torchs in TABLE:
@@ -207,7 +217,9 @@ def main() -> None:
     for _ in range(given.pairs):
         for name, python in {"tritium": sys.executable, **peers}.items():
             runs[name].append(common.run_peer(python, __file__, "--package", name, *extra, timeout=900))
-    for name in peers:
+        if given.only in (None, "dot"):
+            runs.setdefault("numpy", []).append(common.run_peer(sys.executable, __file__, "--package", "numpy", "--only", "dot"))
+    for name in [n for n in runs if n != "tritium"]:
         summarise([[line for line in run if "error" not in line] for run in runs["tritium"]], runs[name])
 
 

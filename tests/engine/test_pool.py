@@ -5,6 +5,7 @@ import threading
 import pytest
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine, costs
+from tritium.engine.streams import Marks
 
 
 @pytest.fixture
@@ -168,6 +169,15 @@ def test_what_is_called_now_keeps_everybody_else_waiting(engine):
     assert engine.call_now(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
     assert engine.call_now(Owner(v), Owner(w), call, 8) == 8
     engine.wait_for_all()
+
+
+def test_what_a_gpu_works_on_is_not_used_now(engine):
+    v, w = engine.new_variable(), engine.new_variable()
+    v.marks = Marks()
+    for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
+        assert engine.call_now(*owners, int) is None
+    assert not engine.run_now(int, (w, v)) and w.held == v.held == 0
+    assert engine.call_now(Owner(w), Owner(), int) == 0 and engine.run_now(int, (w,))
 
 
 def test_nothing_is_called_now_that_would_overtake(engine):
