@@ -9,6 +9,7 @@ nobody writes, and whose writing end the owner holds.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 from ..errors import FrameError, KVStoreError
 from .coordinator import Coordinator
 from .frame import pack, unpack
+from .shared import remove_segments
 
 _LARGEST = 64 << 20  # bytes of a control message
 _MOST_RESTARTS, _WITHIN = 10, 10.0  # of one shard, seconds: a shard that cannot live is not started for ever
@@ -140,6 +142,8 @@ def main() -> None:
             children.revive()
     finally:
         children.stop()
+        shutil.rmtree(folder, ignore_errors=True)  # an owner that was killed cannot
+        remove_segments(job["job"])
 
 
 if __name__ == "__main__":

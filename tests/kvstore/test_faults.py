@@ -7,6 +7,8 @@ import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -209,6 +211,22 @@ def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
         with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 1 s\. TRITIUM_KV_TIMEOUT"):
             pull(stores[0], "w", np.zeros(3, "f"))
         assert "key 'w' round 1 waits for workers [1]" in caplog.text
+
+
+def test_an_owner_that_is_killed_leaves_nothing():
+    """kill -9 of a script that started its own job: host, server, files and shared memory go with it."""
+    code = ("import tritium as mx, time; kv = mx.kv.create('dist'); kv.init(0, mx.nd.ones((600, 600))); j = kv._own_job; "
+            "print(j.folder, j.id, j.host.pid, j.shard_pid(0), flush=True); time.sleep(60)")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env) as script:
+        folder, job, *pids = script.stdout.readline().split()
+        assert os.path.exists(folder) and [n for n in os.listdir("/dev/shm") if job in n]
+        script.kill()
+    deadline = time.monotonic() + 20
+    while (os.path.exists(folder) or any(os.path.exists(f"/proc/{p}") for p in pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not os.path.exists(folder) and not any(os.path.exists(f"/proc/{p}") for p in pids)
+    assert not [n for n in os.listdir("/dev/shm") if job in n]
 
 
 def test_the_coordinators_death_stops_no_transfer():

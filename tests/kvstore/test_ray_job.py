@@ -65,9 +65,10 @@ def cluster(tmp_path_factory):
     finally:
         os.killpg(head.pid, signal.SIGTERM)
         try:
-            head.wait(20)
+            head.wait(60)  # it drains its node first
         except subprocess.TimeoutExpired:
             os.killpg(head.pid, signal.SIGKILL)
+            head.wait()
         subprocess.run(["rm", "-rf", str(temporary)], check=False)
 
 
