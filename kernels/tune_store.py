@@ -242,8 +242,12 @@ def asdict_device(d: Device) -> dict[str, str]:
     return {"device": d.name, "cc": d.cc, "driver": d.driver, "compiler": d.compiler}
 
 
+FEWEST = 3  # rounds in which a configuration must have been timed to replace the default
+
+
 def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
-    """The best of one bucket's rows. The default stays unless another is clearly faster, seen in about as many rounds.
+    """The best of one bucket's rows. The default stays unless another is clearly faster, seen in about as many rounds, and in
+    FEWEST at least: a single time says nothing on a busy machine.
 
     estimated: by the model's time instead of a measured one.
     """
@@ -252,7 +256,7 @@ def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
     timed = [(s, r) for r in rows if (s := seconds(r)) is not None and math.isfinite(s)]
     if not estimated:
         rounds = max((r.repeats for _, r in timed if r.is_default), default=0)
-        timed = [(s, r) for s, r in timed if 2 * r.repeats >= rounds]
+        timed = [(s, r) for s, r in timed if r.is_default or r.repeats >= max(FEWEST, rounds / 2)]
     if not timed:
         return None
     best_s, best = min(timed, key=lambda t: (t[0], t[1].config))

@@ -73,8 +73,8 @@ def write_report(path: Path, parts: Sequence[Part], device: Device, roofs: Mappi
 def _page(found: Sequence[Measured], tasks: int, device: Device, roofs: Mapping[str, float], what: str) -> str:
     e = html.escape
     about = " · ".join(t for t in (device.name, device.driver, device.compiler) if t)
-    head = (f"<h1>Tuning report</h1><p>{e(what)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}. "
-            f"Everything here was measured on that device; estimates are not shown.</p>")
+    head = (f"<h1>Tuning report</h1><p>{e(what)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}."
+            f"{' Everything here was measured on that device; estimates are not shown.' if found else ''}</p>")
     if found:
         body = _summary(found, tasks) + _picture(found, roofs) + _table(found)
     else:

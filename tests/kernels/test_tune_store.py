@@ -19,8 +19,8 @@ def store(tmp_path):
         yield s
 
 
-def row(config, seconds=None, k=KEY, device=HERE, source="s", **more):
-    return row_for(device, k, source, config, median_s=seconds, **more)
+def row(config, seconds=None, k=KEY, device=HERE, source="s", repeats=3, **more):
+    return row_for(device, k, source, config, median_s=seconds, repeats=repeats, **more)
 
 
 def test_one_row_per_configuration_so_adding_one_leaves_the_others(store):
@@ -62,6 +62,12 @@ def test_few_rounds_do_not_beat_many():
     default, lucky = row({"piece": 1}, 1.0, is_default=True, repeats=100), row({"piece": 2}, 0.5, repeats=3)
     assert pick([default, lucky]) is default
     assert pick([default, lucky, row({"piece": 3}, 0.8, repeats=100)]).settings == {"piece": 3}
+
+
+def test_a_single_round_replaces_nothing():
+    default = row({"piece": 1}, 1.0, is_default=True, repeats=1)
+    assert pick([default, row({"piece": 2}, 0.1, repeats=1)]) is default
+    assert pick([row({"piece": 2}, 0.1, repeats=2)]) is None
 
 
 def test_estimates_count_only_when_asked_and_never_before_times(store):
