@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from ..kernels.philox import philox4x32
@@ -18,3 +20,15 @@ def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarr
                        seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
     words = np.stack(drawn, axis=1).reshape(len(records), blocks * 4)
     return words[:, :count] * 2.0**-32
+
+
+def drawer(numbers: Sequence[float]) -> Callable[[], float]:
+    """A function that gives one of numbers after the other."""
+    left = iter(numbers)
+
+    def draw() -> float:
+        number = next(left, None)
+        assert number is not None, f"an image takes more than {len(numbers)} random numbers"
+        return number
+
+    return draw

@@ -95,6 +95,15 @@ def scale_down(src_size: Size, size: Size) -> tuple[int, int]:
     return int(w), int(h)
 
 
+def fitting(height: int, width: int, most_height: int, most_width: int, *, enlarge: bool) -> tuple[int, int]:
+    """(height, width) in proportion, as large as fits; not larger than it is, unless enlarge."""
+    if height <= most_height and width <= most_width and not enlarge:
+        return height, width
+    if height * most_width > width * most_height:
+        return most_height, max(1, width * most_height // height)
+    return max(1, height * most_width // width), most_width
+
+
 def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
     """src resized so that its shorter edge is size."""
     h, w = src.shape[:2]

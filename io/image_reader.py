@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..errors import FileError
+from .counter_random import drawer
 from .decode import decode
 from .normalise import Normalise
 from .record_augment import RecordAugment
@@ -29,13 +30,7 @@ class ImageReader:
 
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray]) -> None:
         """rows: data [1, channels, height, width] and label [1] or [1, label_width]. Raises FileError that says where."""
-        left = iter(numbers)
-
-        def draw() -> float:
-            number = next(left, None)
-            assert number is not None, f"an image takes more than {len(numbers)} random numbers"
-            return number
-
+        draw = drawer(numbers)
         where = self.file.where(record)
         header, data = unpack(self.file.read(record), where)
         label = header.label if self.labels is None else self.labels.get(int(header.id))

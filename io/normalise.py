@@ -27,13 +27,14 @@ class Normalise:
     int8:             pixel - mean, cut to -128 .. 127.   uint8: the pixel.   As in MXNet.
     mean, std:        per channel.
     mean_img:         a file by nd.save with the array "mean_img", [channels, height, width]; replaces mean.
+    divide:           divide by std, and do not multiply by its inverse: the last bit differs (detection, as MXNet).
     contrast is 1 and illumination 0, each with a random share of at most what max_random_... says.
     """
 
     def __init__(self, dtype: np.dtype, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], scale: float,
                  mirror: bool, rand_mirror: bool, max_random_contrast: float, max_random_illumination: float,
-                 mean_img: str | os.PathLike = ""):
-        self.dtype, self.mirror, self.rand_mirror = dtype, mirror, rand_mirror
+                 mean_img: str | os.PathLike = "", divide: bool = False):
+        self.divide, self.dtype, self.mirror, self.rand_mirror = divide, dtype, mirror, rand_mirror
         if min(std) <= 0:
             raise ParameterError(f"ImageRecordIter: a standard deviation of {min(std)} divides by nothing. Give more than 0.")
         self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
@@ -77,6 +78,9 @@ class Normalise:
     def _make_tables(self, contrast: np.float32, illumination: np.float32) -> list[np.ndarray]:
         if self.dtype == np.int8:
             return [np.clip(_LEVELS - mean, -128, 127).astype(np.int8) for mean in self._mean]
+        if self.divide:
+            return [(((_LEVELS - mean) * contrast + illumination) / std * self._scale).astype(self.dtype)
+                    for mean, std in zip(self._mean, self._std)]
         return [((_LEVELS - mean) * factor + bias).astype(self.dtype)
                 for mean, factor, bias in zip(self._mean, *self._factors(contrast, illumination))]
 

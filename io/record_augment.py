@@ -221,15 +221,19 @@ class RecordAugment:
 
     def _hsl(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         h, s, l = (int(between(draw, -most, most)) for most in (self.random_h, self.random_s, self.random_l))
-        levels = np.arange(256)
-        table = np.stack([np.clip(levels + by, 0, limit) for by, limit in ((h, 180), (l, 255), (s, 255))], axis=1)
-        hls = cv2.LUT(cv2.cvtColor(pixels, cv2.COLOR_RGB2HLS), table[None].astype(np.uint8))
-        return cv2.cvtColor(hls, cv2.COLOR_HLS2RGB)
+        return shift_hls(cv2, pixels, h, l, s)
 
     def _pca(self, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         alphas = np.array([normal(draw) * self.pca_noise for _ in range(3)])
         shift = _EIGENVECTORS @ (alphas * _EIGENVALUES)
         return np.clip(pixels + shift, 0, 255).astype(np.uint8)
+
+
+def shift_hls(cv2: Any, pixels: np.ndarray, h: int, l: int, s: int) -> np.ndarray:
+    """Pixels with hue (0 to 180), lightness and saturation (0 to 255) shifted, and cut to their ranges."""
+    table = np.stack([np.clip(np.arange(256) + by, 0, limit) for by, limit in ((h, 180), (l, 255), (s, 255))], axis=1)
+    hls = cv2.LUT(cv2.cvtColor(pixels, cv2.COLOR_RGB2HLS), table[None].astype(np.uint8))
+    return cv2.cvtColor(hls, cv2.COLOR_HLS2RGB)
 
 
 def between(draw: Draw, low: float, high: float) -> float:

@@ -79,6 +79,10 @@ class RecordFile:
         """How messages name a record: file, number, byte offset."""
         return f"{self.path}: record {number} at byte {int(self.offsets[number]):,}"
 
+    def span(self, number: int) -> int:
+        """Bytes of the file up to where the next record begins."""
+        return int(self._ends[number] - self.offsets[number])
+
     def check(self) -> None:
         """Raises FileError if the file no longer has the size it was opened with."""
         self.source.check()
