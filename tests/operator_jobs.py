@@ -24,6 +24,17 @@ MORE = {
     "multi_sgd_mom_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
     "multi_mp_sgd_update": [([WEIGHT] * 6, {**_UPDATE, "num_args": 6})],
     "multi_mp_sgd_mom_update": [([WEIGHT] * 8, {**_UPDATE, "num_args": 8})],
+    "preloaded_multi_sgd_update": [([*[WEIGHT] * 4, (2,), (2,)], {"num_weights": 2, "num_args": 6})],
+    "preloaded_multi_sgd_mom_update": [([*[WEIGHT] * 6, (2,), (2,)], {"num_weights": 2, "num_args": 8})],
+    "preloaded_multi_mp_sgd_update": [([*[WEIGHT] * 6, (2,), (2,)], {"num_weights": 2, "num_args": 8})],
+    "preloaded_multi_mp_sgd_mom_update": [([*[WEIGHT] * 8, (2,), (2,)], {"num_weights": 2, "num_args": 10})],
+    "_multi_adamw_update": [([*[WEIGHT] * 8, (1,)], {**_UPDATE, "etas": (1, 0.5), "num_args": 9})],
+    "_multi_mp_adamw_update": [([*[WEIGHT] * 10, (1,)], {**_UPDATE, "etas": (1, 0.5), "num_args": 11})],
+    "reset_arrays": [([WEIGHT, (5,)], {"num_arrays": 2, "num_args": 2})],
+    "_random_pdf_dirichlet": [([(2, 4, 3), (2, 3)], {"is_log": True})],
+    **{f"_random_pdf_{n}": [([(2, 4)] + [(2,)] * count, {"is_log": True})] for n, count in (
+        ("uniform", 2), ("normal", 2), ("gamma", 2), ("exponential", 1), ("poisson", 1), ("negative_binomial", 2),
+        ("generalized_negative_binomial", 2))},
     **{f"_random_{n}": [([], {"shape": (300,)})] for n in DISTRIBUTIONS},
     **{f"_sample_{n}": [([(3,)] * (1 if n in ("exponential", "poisson") else 2), {"shape": (20,)})] for n in DISTRIBUTIONS},
 }

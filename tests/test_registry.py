@@ -18,7 +18,9 @@ from tritium.kernels.tolerance import differs
 
 TESTS = Path(__file__).parent
 RESPECTS = ("values", "gradient", "requests", "dtypes", "shapes", "gpu", "compiled")
-_RANDOM = [n for o in operators() for n in (o.name,) if n.startswith(("_random_", "_sample_"))]
+_RANDOM = [n for o in operators() for n in (o.name,) if n.startswith(("_random_", "_sample_"))
+           and not n.startswith("_random_pdf_")]
+_PDF = [o.name for o in operators() if o.name.startswith("_random_pdf_")]
 #: Factors of matrices of a kind, which the tables' random numbers are not.
 _MATRICES = [f"_linalg_{n}" for n in ("sumlogdiag", "potrf", "potri", "trsm", "gelqf", "syevd", "inverse", "det", "slogdet")]
 #: What tests of its own prove of an operator, beyond the tables: file -> (respects, operators).
@@ -38,6 +40,15 @@ OWN = {
     "kernels/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
     "kernels/test_linalg.py": ("shapes", _MATRICES),
     "kernels/test_rnn.py": ("values", ["RNN"]),
+    "kernels/test_pdf.py": ("values shapes gpu", _PDF),
+    "kernels/test_update_preloaded.py": ("values shapes gpu", [
+        *(f"preloaded_multi_{n}" for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")),
+        "_multi_adamw_update", "_multi_mp_adamw_update", "reset_arrays"]),
+    "kernels/test_image_ops.py": ("values shapes", [f"_image_random_{n}" for n in (
+        "saturation", "color_jitter", "lighting", "flip_left_right", "flip_top_bottom")]),
+    "kernels/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
+    "kernels/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
+    "ndarray/test_second.py": ("values shapes", ["_norm_gradient"]),
 }
 #: (operator, respect) -> why it does not apply.
 REASONS = {
@@ -45,6 +56,9 @@ REASONS = {
     **{(n, r): "runs a graph of other operators: tests/ndarray/test_control_flow.py, tests/graph/test_loops.py"
        for n in ("_foreach", "_while_loop", "_cond") for r in RESPECTS},
     **{("_points", r): "a part of others, proved by them: tests/kernels/test_roi.py" for r in ("values", "shapes")},
+    **{("_at_the_largest", r): "of max pooling's second derivative: tests/ndarray/test_second.py" for r in ("values", "shapes")},
+    **{(n, "gradient"): "another dtype than its input's; that of Cast, which it calls"
+       for n in ("_image_to_tensor", "amp_multicast")},
     **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in _MATRICES},
     **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in _MATRICES},
     **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/test_linalg.py" for n in _MATRICES},

@@ -188,7 +188,7 @@ class ResetArrays(OperatorProperty):
         fill = gpu_module("copy").fill if target == "gpu" else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            for a in (*inputs, *outputs):
+            for a in (*inputs, *(outputs if reqs[0] in (Req.WRITE, Req.INPLACE) else ())):
                 if fill is not None:
                     fill(run, a, 0)
                 else:

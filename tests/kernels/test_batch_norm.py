@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import TARGETS, Run, backward, call, check_golden, check_gradient, close, forward, golden_cases, specs_of
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
@@ -68,3 +69,16 @@ def test_errors():
         op.infer_shape(op.parse({}), [(2, 3, 4), (4,), None, None, None])
     with pytest.raises(ParameterError, match=r"momentum=2.0 must be between 0 and 1"):
         op.parse({"momentum": 2})
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5), (6, 2)])
+def test_the_synchronised_one_is_the_same_on_one_device(shape, rng, ctx):
+    c = shape[1]
+    given = [rng.normal(size=shape), rng.normal(size=c), rng.normal(size=c), np.zeros(c), np.ones(c)]
+    found = []
+    for op, more in ((mx.nd.BatchNorm, {}), (mx.nd.contrib.SyncBatchNorm, {"ndev": 2, "key": "bn"})):
+        arrays = [mx.nd.array(a, ctx=ctx) for a in given]
+        with mx.autograd.train_mode():
+            found.append([op(*arrays, fix_gamma=False, **more).asnumpy(), arrays[3].asnumpy(), arrays[4].asnumpy()])
+    for a, b in zip(*found):
+        np.testing.assert_array_equal(a, b)
