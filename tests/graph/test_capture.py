@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import tritium as mx
+from hypothesis import HealthCheck, given, settings
+from random_graphs import networks
 from tritium.engine import cuda
 from tritium.graph import options
 from tritium.graph.capture import CapturedSegment, capturable
@@ -175,3 +177,23 @@ def test_every_kernel_is_known_before_the_first_run():
     names = {j.name for j in jobs}
     assert {"_mask", "norm_statistics"} <= names and len(names) >= 8
     assert compile_ahead(made) == 0  # an interpreted GPU compiles nothing
+
+
+@pytest.mark.nightly
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks())
+def test_random_graphs_replay_to_the_bit(network):
+    symbol, shapes = network
+    seen = []
+    for capture in (True, False):
+        with options(capture=capture):
+            executor = symbol.simple_bind(mx.gpu(0), "write", **shapes)
+        rng = np.random.default_rng(2)
+        for step in range(3):
+            for array in executor.arg_dict.values():
+                array[:] = rng.normal(size=array.shape).astype("float32")
+            outs = executor.forward(is_train=True)
+            executor.backward([mx.nd.ones(o.shape, mx.gpu(0)) * (step + 1) for o in outs])
+            seen.append([a.asnumpy() for a in (*outs, *executor.grad_dict.values())])
+    for a, b in zip(seen[:3], seen[3:], strict=True):
+        assert all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b, strict=True))
