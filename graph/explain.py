@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..kernels.epilogue import EpilogueOp
-from ..kernels.fused import Body
+from ..kernels.fused import Body, by_row
 from .epilogue import HEADS, why_not, why_not_tail
-from .fuse import MAX_INPUTS, MAX_STEPS, bodies_of
+from .fuse import MAX_INPUTS, MAX_STEPS, bodies_of, padded
 from .program import Program, Step
 
 
@@ -104,6 +104,13 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
         return f"{apart}the fold must end before it can be read"
     if a.shape != b.shape:
         return f"{apart}shapes {a.shape} and {b.shape} differ"
+    if a.combine and b.combine and a.combine != b.combine:
+        return f"{apart}one folds by {a.combine}, the other by {b.combine}"
+    if (a.rows or b.rows) and any(x.folds(k) and s == by_row(x.shape) for x in (a, b) for k, s in enumerate(x.outs)):
+        return f"{apart}a row's {a.combine or b.combine} is no part of a kernel of rows"
+    seen = dict(zip(first.outputs, a.outs))
+    if any(v in seen and padded(view, b.shape) != seen[v] for v, view in zip(second.inputs, b.ins)):
+        return f"{apart}it reads the result in another shape"
     if any(writers[v] > 1 for v in first.outputs if v in second.inputs):
         return f"{apart}what it reads is the sum of several"
     if len({*first.inputs, *second.inputs}) > MAX_INPUTS or len(first.parts) + len(second.parts) > MAX_STEPS:

@@ -188,7 +188,7 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
             continue
         if (rows or run.rows) and (folds_rows or any(run.views[v] == last for v in run.folded)):
             continue
-        if any(v in run.views and _padded(view, body.shape) != run.views[v] for v, view in zip(step.inputs, body.ins)):
+        if any(v in run.views and padded(view, body.shape) != run.views[v] for v, view in zip(step.inputs, body.ins)):
             continue
         reads_partial = any(v in run.writes and run.writes[v] != writers[v] for v in step.inputs)
         adds_outside = any(
@@ -207,7 +207,8 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
     return chosen
 
 
-def _padded(view: Shape, full: Shape) -> Shape:
+def padded(view: Shape, full: Shape) -> Shape:
+    """view with axes of size 1 in front, up to the rank of full."""
     return (1,) * (len(full) - len(view)) + tuple(view)
 
 
@@ -241,7 +242,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                 sources.append(ex.node(ex.LOAD, (), at, program.values[v].spec.dtype))
             read_inside[v] += 1
         if body.rows:
-            along = [_padded(view, run.shape)[-1] == run.shape[-1] for _, view in inputs]
+            along = [padded(view, run.shape)[-1] == run.shape[-1] for _, view in inputs]
             roots = _connected(body, sources, orders, along, run.shape[-1])
         else:
             roots = _connected(body, sources, orders)

@@ -3,8 +3,8 @@
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
 from random_graphs import networks
+from tritium.graph import Group, options
 from tritium.graph import namespace as sym
-from tritium.graph import options
 
 
 def bound(symbol, ctx=None, **shapes):
@@ -27,6 +27,12 @@ def test_reasons():
     assert first(sym.dot(sym.tanh(a), b, name="d"), a=(2, 2), b=(2, 2)) == "apart from d: dot is no formula over single elements"
     assert "the fold must end before it can be read" in first(sym.broadcast_mul(a, sym.sum(a, axis=0, keepdims=True)), a=(2, 3))
     assert "shapes (1, 3) and (2, 3) differ" in first(sym.broadcast_add(sym.tanh(b), a), a=(2, 3), b=(1, 3))
+    x = sym.tanh(a)
+    both = Group([sym.sum(x, axis=0), sym.max(x, axis=0)])
+    assert "one folds by add, the other by maximum" in first(both, a=(2, 3))
+    assert "a row's mul is no part of a kernel of rows" in first(sym.prod(sym.softmax(a), axis=1), a=(2, 3))
+    assert "it reads the result in another shape" in first(sym.broadcast_mul(a, sym.sum(a * a, axis=1)), a=(3, 3))
+    assert "softmax's rows are longer than 16384" in first(sym.softmax(sym.tanh(a)), a=(1, 20000))
     y = sym.Activation(sym.BatchNorm(a), act_type="relu")
     assert "the statistics must be complete before they are used" in first(y, a=(2, 3))
 
