@@ -21,6 +21,12 @@ from .triton_gemm import tile, wide
 
 
 @triton.jit
+def _unravel(i, A, B, C):
+    # i as (outer, a, b, c), c fastest
+    return i // C // B // A, (i // C // B) % A, (i // C) % B, i % C
+
+
+@triton.jit
 def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
              x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
              w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
@@ -33,18 +39,12 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
     group = tl.program_id(1)
     m = (tl.program_id(0) // tiles_f).to(tl.int64) * BM + tl.arange(0, BM)
     f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
-    ow = m % OW
-    oh = (m // OW) % OH
-    od = (m // OW // OH) % OD
-    n = m // OW // OH // OD
+    n, od, oh, ow = _unravel(m, OD, OH, OW)
     K = C * KD * KH * KW
     total = tl.zeros((BM, BN), WIDE)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
-        kw = k % KW
-        kh = (k // KW) % KH
-        kd = (k // KW // KH) % KD
-        c = k // KW // KH // KD
+        c, kd, kh, kw = _unravel(k, KD, KH, KW)
         d = od[:, None] * sd + (kd * dd)[None, :] - pd
         h = oh[:, None] * sh + (kh * dh)[None, :] - ph
         v = ow[:, None] * sw + (kw * dw)[None, :] - pw
@@ -80,18 +80,12 @@ def _data_gradient(dy, w, dx, N, C, F, D, H, W, OD, OH, OW, tiles_c,
     group = tl.program_id(1)
     m = (tl.program_id(0) // tiles_c).to(tl.int64) * BM + tl.arange(0, BM)
     c = (tl.program_id(0) % tiles_c) * BN + tl.arange(0, BN)
-    iw = m % W
-    ih = (m // W) % H
-    id = (m // W // H) % D
-    n = m // W // H // D
+    n, id, ih, iw = _unravel(m, D, H, W)
     K = F * KD * KH * KW
     total = tl.zeros((BM, BN), WIDE)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
-        kw = k % KW
-        kh = (k // KW) % KH
-        kd = (k // KW // KH) % KD
-        f = k // KW // KH // KD
+        f, kd, kh, kw = _unravel(k, KD, KH, KW)
         d = id[:, None] + pd - (kd * dd)[None, :]
         h = ih[:, None] + ph - (kh * dh)[None, :]
         v = iw[:, None] + pw - (kw * dw)[None, :]
@@ -129,19 +123,13 @@ def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
     group = tl.program_id(1)
     f = (tl.program_id(0) // tiles_k) * BM + tl.arange(0, BM)
     k = (tl.program_id(0) % tiles_k) * BN + tl.arange(0, BN)
-    kw = k % KW
-    kh = (k // KW) % KH
-    kd = (k // KW // KH) % KD
-    c = k // KW // KH // KD
+    c, kd, kh, kw = _unravel(k, KD, KH, KW)
     K = C * KD * KH * KW
     M = N * OD * OH * OW
     total = tl.zeros((BM, BN), WIDE)
     for start in range(0, M, BK):
         m = start + tl.arange(0, BK).to(tl.int64)
-        ow = m % OW
-        oh = (m // OW) % OH
-        od = (m // OW // OH) % OD
-        n = m // OW // OH // OD
+        n, od, oh, ow = _unravel(m, OD, OH, OW)
         d = od[:, None] * sd + (kd * dd)[None, :] - pd
         h = oh[:, None] * sh + (kh * dh)[None, :] - ph
         v = ow[:, None] * sw + (kw * dw)[None, :] - pw

@@ -132,10 +132,8 @@ def norm_statistics(moving_mean, moving_var, mean, inverse, shift, first, second
 
 
 @triton.jit
-def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns, N, UNIT: tl.constexpr,
-               LAST: tl.constexpr, FIX: tl.constexpr, OTHER: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
-               WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    columns = columns * UNIT
+def _tile(rows, columns, N, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    # a program's places, which of them are there, and the channels they belong to with the same
     blocks = tl.cdiv(columns, BN)
     m = (tl.program_id(0) // blocks).to(tl.int64) * BM + tl.arange(0, BM)
     i = (tl.program_id(0) % blocks) * BN + tl.arange(0, BN)
@@ -145,13 +143,19 @@ def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns,
     else:
         c = (m % N)[:, None]
         live = (m < rows)[:, None]
+    return m[:, None] * columns + i[None, :], (m < rows)[:, None] & (i < columns)[None, :], c, live
+
+
+@triton.jit
+def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns, N, UNIT: tl.constexpr,
+               LAST: tl.constexpr, FIX: tl.constexpr, OTHER: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
+               WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    at, inside, c, live = _tile(rows, columns * UNIT, N, LAST, BM, BN)
     scale = tl.load(inverse + c, mask=live, other=0).to(WIDE)
     if not FIX:
         scale = scale * tl.load(gamma + c, mask=live, other=0).to(WIDE)
     mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
     b = tl.load(beta + c, mask=live, other=0).to(WIDE)
-    inside = (m < rows)[:, None] & (i < columns)[None, :]
-    at = m[:, None] * columns + i[None, :]
     v = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * scale + b
     if OTHER:
         v += tl.load(other + at, mask=inside, other=0).to(WIDE)
@@ -191,19 +195,8 @@ def norm_channels(first, second, total_out, along_out, beta_out, gamma_out, N, s
 def norm_gradient(dy, x, y, gamma, mean, inverse, total, along, dx, other, rows: tl.int64, columns, N, count,
                   UNIT: tl.constexpr, LAST: tl.constexpr, BATCH: tl.constexpr, FIX: tl.constexpr, RELU: tl.constexpr,
                   OTHER: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    columns = columns * UNIT
-    blocks = tl.cdiv(columns, BN)
-    m = (tl.program_id(0) // blocks).to(tl.int64) * BM + tl.arange(0, BM)
-    i = (tl.program_id(0) % blocks) * BN + tl.arange(0, BN)
-    if LAST:
-        c = i[None, :]
-        live = (i < columns)[None, :]
-    else:
-        c = (m % N)[:, None]
-        live = (m < rows)[:, None]
+    at, inside, c, live = _tile(rows, columns * UNIT, N, LAST, BM, BN)
     r = tl.load(inverse + c, mask=live, other=0).to(WIDE)
-    inside = (m < rows)[:, None] & (i < columns)[None, :]
-    at = m[:, None] * columns + i[None, :]
     v = tl.load(dy + at, mask=inside, other=0).to(WIDE)
     if RELU:
         v = tl.where(tl.load(y + at, mask=inside, other=0).to(WIDE) > 0, v, 0)

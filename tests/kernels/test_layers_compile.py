@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 OPS = HERE.parents[1] / "kernels" / "ops"
 # called by kernels, compiled with them
 HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_terms", "_walk", "_dropped", "_element",
-           "_channel"}
+           "_channel", "_unravel", "_tile"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
