@@ -66,11 +66,11 @@ class Normalise:
             factor, bias = self._factors(contrast, illumination)
             row[...] = (pixels.transpose(2, 0, 1) - image) * factor[:, None, None] + bias[:, None, None]
         else:
-            for channel, (plane, table) in enumerate(zip(row, tables)):
+            for plane, out, table in zip(cv2.split(pixels), row, tables):
                 if self.dtype.name in _BY_OPENCV:
-                    cv2.LUT(cv2.extractChannel(pixels, channel), table, plane)
+                    cv2.LUT(plane, table, out)
                 else:
-                    table.take(pixels[:, :, channel], out=plane, mode="clip")
+                    table.take(plane, out=out, mode="clip")
 
     def _factors(self, contrast: np.float32, illumination: np.float32) -> tuple[np.ndarray, np.ndarray]:
         return contrast * self._scale / self._std, illumination * self._scale / self._std
