@@ -175,12 +175,13 @@ class ThreadedEngine(Engine):
         finally:
             lock.acquire()
             freed: list[Task] = []
+            ready: list[Task] = []
             for v in const_vars:
                 v.held -= 1
                 if v.queue is not None and not v.held:
                     grant(v, v.queue, freed)
-            ready: list[Task] = []
-            self._route(freed, ready)
+            if freed:
+                self._route(freed, ready)
             lock.release()
             for t in ready:
                 t.lane.put(t)

@@ -14,7 +14,7 @@ from ..engine import Var, storage
 from ..errors import ShapeError
 from ..kernels.op import Spec
 
-_TINY = 512  # bytes: NumPy's own cache of small memory is faster than the pool
+_TINY = 4096  # bytes: malloc is faster than the pool, and what so little memory adds up to needs no statistics
 
 
 class Chunk:

@@ -174,12 +174,16 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
 
 def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
     """Compute small fresh outputs in this thread, if the inputs are there: no function, no task. Whether it was done."""
-    const: Any = (inputs[0]._chunk.var,) if inputs else ()
-    for a in inputs[1:]:
-        if a._chunk.var not in const:
-            const = (*const, a._chunk.var)
-    return engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs),
-                                    *((scalars,) if scalars else ()))
+    const: tuple = ()
+    for a in inputs:
+        var = a._var
+        if var is not None and var not in const:
+            const = (*const, var)
+    if not engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs),
+                                    *((scalars,) if scalars else ())):
+        return False
+    # an array that had no var and has one by now may have been written meanwhile
+    return len(const) == len(inputs) or all(a._var is None or a._var in const for a in inputs)
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:

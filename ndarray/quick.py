@@ -20,6 +20,7 @@ from ..kernels.quiet import prepared
 from .chunk import Layout
 from .core import fresh
 
+_BYTES = 512  # of a result: NumPy keeps the GIL for so few elements, so that the engine's bookkeeping is not held up
 _KEPT = 4096  # what is known of one operator; a program with ever new numbers must not grow for ever
 _NUMBERS = frozenset((int, float))
 
@@ -75,7 +76,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
     p = op.parse({"scalar": float(b)} if is_number else {})
     arrays = (a,) if is_number else (a, b)
     e = op.expression(p, [x._layout.dtype for x in arrays])
-    if e is None or not what.tiny or not what.shape or len(e.outputs) != 1 or e.states:
+    if e is None or not what.tiny or what.nbytes > _BYTES or not what.shape or len(e.outputs) != 1 or e.states:
         return None
     root = e.outputs[0]
     function = PRIMITIVES[root.op].numpy if root.op in PRIMITIVES else None

@@ -143,21 +143,40 @@ def test_a_new_scalar_is_no_new_plan():
     assert len(module._plans) == before
 
 
-def test_small_layers_are_computed_at_once_and_users_functions_are_not(monkeypatch):
-    a = nd.ones((3, 3))
-    nd.dot(a, a).wait_to_read()
+@pytest.fixture
+def pushed(monkeypatch):
+    """Names of what is pushed to an engine of one worker."""
     made = engine.ThreadedEngine(1)
     before = engine.set_current(made)
-    pushed, push = [], made.push_sync
+    names, push = [], made.push_sync
 
     def push_sync(fn, *args, **kwargs):
-        pushed.append(kwargs["name"])
+        names.append(kwargs["name"])
         push(fn, *args, **kwargs)
     monkeypatch.setattr(made, "push_sync", push_sync)
-    assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
-    assert pushed == [] and not Count.at_once
+    yield names
     engine.set_current(before)
     made.stop()
+
+
+def test_small_layers_are_computed_at_once_and_users_functions_are_not(pushed):
+    a = nd.ones((3, 3))
+    assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
+    assert "dot" not in pushed and "tanh" not in pushed and not Count.at_once
+
+
+def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypatch):
+    a = nd.tanh(nd.zeros((3, 3)))
+    assert a._var is None
+    run_now = type(engine.current()).run_now
+
+    def interrupted(self, fn, const, *args):
+        done = run_now(self, fn, const, *args)
+        monkeypatch.setattr(type(self), "run_now", run_now)
+        a[:] = 2.0  # by another thread, in the middle of fn for all we know
+        return done
+    monkeypatch.setattr(type(engine.current()), "run_now", interrupted)
+    assert (nd.dot(a, a).asnumpy() == 12).all() and "dot" in pushed
 
 
 def test_ever_new_shapes_do_not_pile_up(monkeypatch):
