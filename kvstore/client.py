@@ -29,6 +29,7 @@ from .shared import Pool, Slot
 
 _LARGEST_CONTROL = 64 << 20  # bytes
 _CHECK_EVERY = 0.2  # seconds between looks for what takes too long
+_FREE_WITHIN = 5.0  # seconds to wait for a rank that is taken
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +79,7 @@ class Client:
             raise
 
     def _join(self, job: dict[str, Any], kind: str, rank: int | None) -> None:
-        m = self.request("join", within=min(self.timeout, 60.0), kind=kind, public=self._keys.public, rank=rank, pid=os.getpid())
+        m = self._join_when_free(kind, rank)
         self.rank, self.incarnation, self.num_workers, self.policy = m["rank"], m["incarnation"], m["workers"], m["policy"]
         self.pool = Pool(self.job, self.rank, self.incarnation)
         slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
@@ -94,6 +95,18 @@ class Client:
         for w in welcomed:
             self._wait(w, min(self.timeout, 60.0), "a server's welcome")
         self.shared = all(link.shared for link in self.links)
+
+    def _join_when_free(self, kind: str, rank: int | None) -> dict[str, Any]:
+        """The coordinator's answer. A rank that is taken may be that of a process whose death is about to be noticed."""
+        deadline = time.monotonic() + min(self.timeout, _FREE_WITHIN)
+        while True:
+            try:
+                return self.request("join", within=min(self.timeout, 60.0), kind=kind, public=self._keys.public, rank=rank,
+                                    pid=os.getpid())
+            except KVStoreError as e:
+                if "here already" not in str(e) or time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
     # ---- for any thread -------------------------------------------------------------------------------------------------
     def request(self, op: str, within: float | None = None, **fields: Any) -> dict[str, Any]:

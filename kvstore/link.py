@@ -441,5 +441,5 @@ def _store(w: Work, r: Record, payload: memoryview, at: int) -> None:
     out = w.out
     if out is None or r.offset + r.n > len(out) or r.nbytes != r.n * out.itemsize:
         return
-    out[r.offset:r.offset + r.n].view(np.uint8)[:] = np.frombuffer(payload, np.uint8, r.nbytes, at)
+    out[r.offset:r.offset + r.n] = np.frombuffer(payload, out.dtype, r.n, at)
     w.left -= r.n

@@ -222,12 +222,13 @@ def main():
     parser.add_argument("--peer", help="a Python with MXNet 1.9.1")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="sync,sgd,async,local,durable,recovery,wire")
+    parser.add_argument("--loads", default=",".join(LOADS), help="of sync, sgd and async")
     args = parser.parse_args()
     common.say({"bench": "machine", **common.machine(), "load_average": os.getloadavg()[0]})
-    only, every = args.only.split(","), ",".join(LOADS)
+    only = args.only.split(",")
     for mode in ("sync", "sgd", "async"):
         if mode in only:
-            loads = every if mode == "sync" else every.partition(",")[2]
+            loads = ",".join(load for load in args.loads.split(",") if mode == "sync" or load != "1x4KB")
             systems = {"tritium": lambda m=mode, lo=loads: run_ours(m, lo, 2)}
             if args.peer:
                 systems["mxnet"] = lambda m=mode, lo=loads: run_peer(args.peer, m, lo, 2)

@@ -52,6 +52,7 @@ def test_one_two_and_four_workers():
         assert abs(runs[0][0]["accuracy"] - local["accuracy"]) < 0.02
 
 
+@pytest.mark.nightly
 def test_a_failing_worker_gives_its_status_and_is_started_again_if_asked(tmp_path):
     flag = tmp_path / "flag"
     code = f"import os, sys; r = os.environ['TRITIUM_KV_RANK']; first = not os.path.exists({str(flag)!r}); " \

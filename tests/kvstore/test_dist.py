@@ -154,7 +154,8 @@ SHAPES = [(7, 5), (300, 400), (513, 512)]
 
 @pytest.mark.parametrize("optimizer", [
     lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1, wd=1e-3, rescale_grad=0.5),
-    lambda: mx.optimizer.Adam(lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5), learning_rate=0.01),
+    pytest.param(lambda: mx.optimizer.Adam(lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5), learning_rate=0.01),
+                 marks=pytest.mark.nightly),
 ], ids=["sgd", "adam"])
 def test_one_worker_is_bit_identical_to_local(optimizer):
     with workers(1) as (_, (kv,), _):

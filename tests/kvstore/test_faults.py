@@ -82,6 +82,7 @@ def test_two_kills_in_one_run(tmp_path):
     assert states == wanted_states
 
 
+@pytest.mark.nightly
 def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
     with workers(1, every=0) as (job, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
@@ -166,6 +167,7 @@ def test_waiting_for_a_replacement():
             other.close()
 
 
+@pytest.mark.nightly
 def test_shrinking():
     with survivor_and_victim("shrink", 1) as (_, kv, victim):
         kv.push("w", mx.nd.ones(3) * 9)
@@ -213,6 +215,7 @@ def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
         assert "key 'w' round 1 waits for workers [1]" in caplog.text
 
 
+@pytest.mark.nightly
 def test_an_owner_that_is_killed_leaves_nothing():
     """kill -9 of a script that started its own job: host, server, files and shared memory go with it."""
     code = ("import tritium as mx, time; kv = mx.kv.create('dist'); kv.init(0, mx.nd.ones((600, 600))); j = kv._own_job; "
