@@ -76,6 +76,8 @@ def test_a_bit_of_a_png_that_is_wrong_is_found_and_of_a_jpeg_never_ends_the_proc
     rng = random.Random(0)
     png, jpeg = encode(PIXELS, 1, ".png"), encode(PIXELS, 90, ".jpg")
     found = 0
+    with pytest.raises(FileError, match=r"its part b'IDAT' at byte \d+ fails its checksum"):
+        decode(png[:-30] + bytes([png[-30] ^ 4]) + png[-29:])
     for _ in range(300):
         data = bytearray(png)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)

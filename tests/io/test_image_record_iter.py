@@ -96,6 +96,10 @@ def test_an_epoch_is_the_same_at_any_number_of_threads_and_another_each_time(pic
         it.close()
     assert epochs[0] == epochs[1] == epochs[2] and epochs[0][0] != epochs[0][2]
     assert digest(iterator(pictures, **{**RANDOM, "seed": 6})) != epochs[0][0]
+    it = iterator(pictures, rand_crop=True, num_parts=5)
+    first = next(it).data[0].asnumpy()
+    it.reset()
+    assert not np.array_equal(next(it).data[0].asnumpy(), first), "the same records, other crops"
 
 
 GO_ON = """
