@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ...dtype import as_dtype
+from ...dtype import as_dtype, is_float
 from ...errors import ParameterError, ShapeError
 from ..expr import load
 from ..lang import exp, log, row_max, row_sum
@@ -100,7 +100,8 @@ class SoftmaxLike(OperatorProperty):
 
     def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         scale, lengths, _ = self.options()
-        if lengths or outs[0].dtype != ins[0].dtype or not goes_last(self.axis_of(ins[0].shape), ins[0].shape):
+        plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
+        if not plain or not goes_last(self.axis_of(ins[0].shape), ins[0].shape):
             return None
         x = load(0, ins[0].dtype)
         z = x * scale if scale != 1.0 else x
@@ -110,7 +111,8 @@ class SoftmaxLike(OperatorProperty):
 
     def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         scale, lengths, _ = self.options()
-        if lengths or outs[0].dtype != ins[0].dtype or not goes_last(self.backward_axis_of(outs[0].shape), outs[0].shape):
+        plain = not lengths and outs[0].dtype == ins[0].dtype and is_float(ins[0].dtype)
+        if not plain or not goes_last(self.backward_axis_of(outs[0].shape), outs[0].shape):
             return None
         dy, y = load(0, ins[0].dtype), load(1, ins[1].dtype)
         root = dy - exp(y) * row_sum(dy) if self.log else y * (dy - row_sum(dy * y))
