@@ -243,6 +243,13 @@ def test_a_file_that_became_shorter_is_an_error_and_not_the_end_of_the_process(p
         it.reset()
 
 
+def test_from_afar_it_is_the_same(pictures):
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://far/pictures.rec", "wb") as file:
+        file.write(pictures.read_bytes())
+    assert digest(iterator("memory://far/pictures.rec", **RANDOM)) == digest(iterator(pictures, **RANDOM))
+
+
 # ---- life ----
 def test_batches_that_are_kept_are_never_overwritten(pictures):
     it = iterator(pictures, prefetch_buffer=1)
