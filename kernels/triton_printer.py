@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import float32, float64
-from .expr import cast, load
+from .expr import LOAD, REDUCE, Expr, cast, load, topological
 from .layout import full_shape
 from .op import Expression, Kernel, Req, Shape, Spec
 from .triton_body import Plan, Target, kernel_name, typed_root
@@ -69,6 +69,17 @@ def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
     return plan
 
 
+def _spans_columns(root: Expr, ins: Sequence[Spec]) -> bool:
+    """Whether a root has a value for every column of a row, and not one for the row."""
+    spans: dict[int, bool] = {}
+    for x in topological([root]):
+        if x.op == LOAD:
+            spans[id(x)] = bool(ins[x.value].shape) and ins[x.value].shape[-1] != 1
+        else:
+            spans[id(x)] = x.op != REDUCE and any(spans[id(a)] for a in x.args)
+    return spans[id(root)]
+
+
 def _copy_step(plan: Plan, held: int, t: Target, name: str, flavour: Flavour) -> Any:
     spec = plan.spaces[held]
     copy = Expression((load(0, spec.dtype),))
@@ -84,7 +95,7 @@ def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence
     direct, folds = [], []
     for t in targets:
         padded = (1,) * (len(full) - len(t.spec.shape)) + tuple(t.spec.shape)
-        if padded[:-1] == full[:-1] and padded[-1] in (1, full[-1]):
+        if padded[:-1] == full[:-1] and (padded[-1] == full[-1] or not _spans_columns(t.root, ins)):
             direct.append(t)
         else:
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype

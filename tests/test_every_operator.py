@@ -160,7 +160,8 @@ TABLE = {
                       ([(2, 4, 5), (4, 3, 3), (6,)],
                        {"kernel": (3,), "num_filter": 6, "num_group": 2, "pad": (1,), "dilate": (2,), "no_bias": False}, "")],
     "LayerNorm": [([(4, 6), (6,), (6,)], {}, ""), ([(2, 3, 4), (3,), (3,)], {"axis": 1}, "")],
-    "GroupNorm": [([(2, 4, 3), (2,), (2,)], {"num_groups": 2}, "")], "InstanceNorm": [([(2, 3, 5), (3,), (3,)], {}, "")],
+    "GroupNorm": [([(2, 4, 3), (2,), (2,)], {"num_groups": 2}, "")], "InstanceNorm": [
+        ([(2, 3, 5), (3,), (3,)], {}, ""), ([(1, 3, 5), (3,), (3,)], {}, "")],
     "L2Normalization": [([(2, 3, 4)], {"mode": m}, "") for m in ("instance", "channel", "spatial")],
     "moments": [([(2, 3, 4)], {"axes": (0, 2)}, ""), ([(2, 3)], {"axes": (1,), "keepdims": True}, ""), ([(2, 3)], {}, "")],
     "LRN": [([(2, 7, 3, 2)], {"nsize": 3, "alpha": 0.5, "knorm": 1.0}, "")],
