@@ -115,9 +115,9 @@ def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Call
     assert src.shape == dst.shape, (src, dst)
     axes = merge(src.shape, src.strides, dst.strides)
     assert len(axes) <= _AXES, axes
-    planned = tiles.plan(axes, src.offset, dst.offset)
-    axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
     n = math.prod(src.shape)
+    planned = tiles.plan(axes, src.offset, dst.offset) if n else None
+    axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
     sizes, s, t = zip(*axes)
     block = block_for(n)
 
