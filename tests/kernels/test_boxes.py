@@ -4,7 +4,7 @@ What MXNet 1.9.1 computes is in tests/golden/ops."""
 import numpy as np
 import pytest
 import tritium as mx
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels.ops.boxes import overlaps, suppressed
@@ -27,6 +27,7 @@ def test_iou_by_hand(ctx):
     np.testing.assert_allclose(C.box_iou(middle, other, format="center").asnumpy(), [[1 / 7]], rtol=1e-6)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 12), st.floats(0.05, 0.9), st.booleans(), st.integers(0, 10**6))
 def test_suppression_keeps_just_what_no_better_box_overlaps(n, threshold, by_kind, seed):
     rng = np.random.default_rng(seed)

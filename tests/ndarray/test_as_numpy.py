@@ -36,7 +36,7 @@ def keys(draw):
     return shape, (positions, *rest)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(keys(), st.booleans())
 def test_reads_and_writes_what_numpy_does(case, recorded):
     shape, key = case
@@ -55,7 +55,7 @@ def test_reads_and_writes_what_numpy_does(case, recorded):
     np.testing.assert_array_equal(a.asnumpy(), x)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(hnp.array_shapes(min_dims=1, max_dims=3, max_side=4), st.data())
 def test_the_gradient_of_a_part_is_where_it_came_from(shape, data):
     key = data.draw(st.one_of(hnp.basic_indices(shape), hnp.integer_array_indices(shape, result_shape=st.just((3,))),
@@ -71,7 +71,7 @@ def test_the_gradient_of_a_part_is_where_it_came_from(shape, data):
     np.testing.assert_array_equal(a.grad.asnumpy(), want)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(shapes, st.sampled_from(DTYPES))
 def test_every_dtype_travels(shape, dtype):
     x = numbered(shape, dtype)
@@ -84,7 +84,7 @@ def test_every_dtype_travels(shape, dtype):
     assert len(a) == len(x) and a._repr_html_().count("<table") <= 1
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(shapes, st.sampled_from([d for d in DTYPES if d != "bool"]))
 def test_arithmetic_keeps_the_dtype(shape, dtype):
     x, y = numbered(shape, dtype), (numbered(shape) % 7 + 1).astype(dtype)
@@ -96,7 +96,7 @@ def test_arithmetic_keeps_the_dtype(shape, dtype):
     np.testing.assert_array_equal((a > b).asnumpy() != 0, x > y)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=3), st.integers(0, 2), st.booleans())
 def test_functions_of_arrays_without_elements(shape, axis, keepdims):
     x = numbered(shape, "float32")
