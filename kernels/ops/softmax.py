@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ...dtype import as_dtype, is_float
-from ...errors import ParameterError, ShapeError
+from ...errors import DTypeError, ParameterError, ShapeError
 from ..expr import load
 from ..lang import exp, log, row_max, row_sum
 from ..op import Formula, Kernel, Req, Shape, Spec
@@ -18,6 +18,12 @@ from .shape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; the row goes along n
 _CACHE = 1 << 19  # bytes at a time
+
+
+def need_float(name: str, data: Spec) -> None:
+    """Raises DTypeError for data that are no floating numbers."""
+    if not is_float(data.dtype):
+        raise DTypeError(f"{name}: data is {data.dtype.name}, not floating. Convert it with astype('float32').")
 
 
 def rows_along(shape: Shape, axis: int) -> Rows:
@@ -120,6 +126,7 @@ class SoftmaxLike(OperatorProperty):
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
+        need_float(self.name, ins[0])
         rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ShapeError
 from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from .softmax import Rows, blocks, softmax_rows
+from .softmax import Rows, blocks, need_float, softmax_rows
 
 
 @register_operator("SoftmaxOutput", aliases=("Softmax",))
@@ -96,6 +96,7 @@ class SoftmaxOutput(OperatorProperty):
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
+        need_float(self.name, ins[0])
         rows, req = self.rows(ins[0].shape), reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import TARGETS, backward, check_golden, check_gradient, check_requests, close, forward, golden_cases
-from tritium.errors import ParameterError, ShapeError
+from tritium.errors import DTypeError, ParameterError, ShapeError
 from tritium.kernels import op as ops
 
 
@@ -72,3 +73,10 @@ def test_shapes_and_errors():
         op.parse({"normalization": "mean"})
     with pytest.raises(ParameterError, match="softmax: temperature=0 would divide by zero"):
         ops.get("softmax").parse({"temperature": 0})
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "SoftmaxOutput"])
+def test_whole_numbers_are_refused_by_name(name):
+    data = mx.nd.array([[1, 2]], dtype="int32")
+    with pytest.raises(DTypeError, match=rf"^{name}: data is int32, not floating\. Convert it with astype\('float32'\)\."):
+        getattr(mx.nd, name)(data, *([mx.nd.array([0])] if name == "SoftmaxOutput" else []))
