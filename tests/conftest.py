@@ -1,12 +1,15 @@
 """Fixtures of every test: `ctx` is the CPU and the (interpreted) GPU; `rng` is seeded by the test's name."""
 
 import os
+import signal
 import zlib
 
 import numpy as np
 import pytest
 
 os.environ.setdefault("TRITIUM_GPU", "interpret")
+# a shell starts its background jobs deaf to Ctrl-C, and Python keeps it so; tests send it, to themselves and to children
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import tritium as mx
 from plan_checker import check_plan
