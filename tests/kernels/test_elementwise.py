@@ -20,8 +20,10 @@ REQUIRED = {"Activation": [{"act_type": t} for t in ("relu", "sigmoid", "tanh", 
             "lamb_update_phase2": [{"lr": 0.1}, {"lr": 0.1, "lower_bound": 1.0, "upper_bound": 2.0}],
             "multi_lars": [{"eta": 0.5, "eps": 1e-3}]}
 LR = {"lr": 0.1, "wd": 0.01, "rescale_grad": 0.5}
-OPS = sorted({o.name: o for o in registered().values() if type(o) is SimpleOp and not o.name.startswith("_test_")}.values(),
-             key=lambda o: o.name)
+# the logarithms of densities have domains of their own for each input: random_pdf_*, which are made of them, prove them
+OPS = sorted({o.name: o for o in registered().values()
+              if type(o) is SimpleOp and not o.name.startswith(("_test_", "_log_pdf_"))}.values(), key=lambda o: o.name)
+STRAIGHT = ("_contrib_round_ste", "_contrib_sign_ste")  # declared to hand dy on: no derivative of what they compute
 CASES = []
 for _op in OPS:
     for _params in REQUIRED.get(_op.name, [LR if any(d.name == "lr" for d in _op.params)
@@ -139,6 +141,10 @@ def test_gradient_along_a_random_direction(op, params, rng):
         assert not op.differentiable or op.name in ("floor", "ceil", "trunc", "fix", "round", "rint", "sign")
         return
     xs = inputs_of(op, p, (3, 5), "float64", rng)
+    if op.name in STRAIGHT:
+        dy = rng.normal(size=(3, 5))
+        assert np.array_equal(run_backward(op, p, xs, dy, run_cpu(op, p, xs))[0], dy)
+        return
     assert directional_error(op, p, xs, rng) < 1e-6
 
 
@@ -191,7 +197,8 @@ def test_broadcasting_and_its_gradient(name, a, b, rng):
 
 
 REDUCTIONS = sorted({o.name: o for o in registered().values() if type(o) is ReductionOp}.values(), key=lambda o: o.name)
-FOLD = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min, "nansum": np.nansum, "nanprod": np.nanprod}
+FOLD = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min, "nansum": np.nansum, "nanprod": np.nanprod,
+        "_smallest": np.min}
 
 
 @pytest.mark.parametrize("axis", [None, (0,), (1,), (-1,), (0, 2), (1, 2), ()], ids=str)
