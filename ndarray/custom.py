@@ -159,7 +159,9 @@ class _Use:
             seats = self._seats
             owner = None  # torch does not tell who owns memory
             if isinstance(seat, np.ndarray):
-                owner = seat if seat.base is None else seat.base
+                owner = seat
+                while isinstance(owner.base, np.ndarray):  # a view's base may be a view itself, which goes before its memory
+                    owner = owner.base
             seen = None if owner is None else weakref.ref(owner, lambda _: seats.pop(key, None))
             if len(seats) >= _SEATS:
                 del seats[next(iter(seats))]
