@@ -113,37 +113,10 @@ class DataIter:
         return None
 
 
-class ResizeIter(DataIter):
-    """Another iterator, cut or repeated to `size` batches an epoch.
+class WholeBatchIter(DataIter):
+    """An iterator that takes its batches whole from others: a subclass's iter_next puts them into `current_batch`."""
 
-    reset_internal:  whether `reset()` also sends the inner iterator back to its beginning.
-    """
-
-    def __init__(self, data_iter: Any, size: int, reset_internal: bool = True):
-        super().__init__(data_iter.batch_size)
-        self.data_iter, self.size, self.reset_internal = data_iter, size, reset_internal
-        self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
-        if hasattr(data_iter, "default_bucket_key"):
-            self.default_bucket_key = data_iter.default_bucket_key
-        self.cur = 0
-        self.current_batch: DataBatch | None = None
-
-    def reset(self) -> None:
-        self.cur = 0
-        if self.reset_internal:
-            self.data_iter.reset()
-
-    def iter_next(self) -> bool:
-        if self.cur == self.size:
-            return False
-        self.current_batch = next(self.data_iter, None)
-        if self.current_batch is None:
-            self.data_iter.reset()
-            self.current_batch = next(self.data_iter, None)
-            if self.current_batch is None:
-                raise MXNetError("ResizeIter: the inner iterator has no batch at all.")
-        self.cur += 1
-        return True
+    current_batch: DataBatch | None = None
 
     def next(self) -> DataBatch:
         if not self.iter_next():
@@ -162,3 +135,35 @@ class ResizeIter(DataIter):
 
     def getpad(self):
         return self.current_batch.pad if self.current_batch else None
+
+
+class ResizeIter(WholeBatchIter):
+    """Another iterator, cut or repeated to `size` batches an epoch.
+
+    reset_internal:  whether `reset()` also sends the inner iterator back to its beginning.
+    """
+
+    def __init__(self, data_iter: Any, size: int, reset_internal: bool = True):
+        super().__init__(data_iter.batch_size)
+        self.data_iter, self.size, self.reset_internal = data_iter, size, reset_internal
+        self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
+        if hasattr(data_iter, "default_bucket_key"):
+            self.default_bucket_key = data_iter.default_bucket_key
+        self.cur = 0
+
+    def reset(self) -> None:
+        self.cur = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def iter_next(self) -> bool:
+        if self.cur == self.size:
+            return False
+        self.current_batch = next(self.data_iter, None)
+        if self.current_batch is None:
+            self.data_iter.reset()
+            self.current_batch = next(self.data_iter, None)
+            if self.current_batch is None:
+                raise MXNetError("ResizeIter: the inner iterator has no batch at all.")
+        self.cur += 1
+        return True

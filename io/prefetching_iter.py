@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
-from .iterator import DataBatch, DataDesc, DataIter
+from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter
 from .workers import Workers
 
 
-class PrefetchingIter(DataIter):
+class PrefetchingIter(WholeBatchIter):
     """The batches of `iters` side by side: their data and labels in one list each, fetched one batch ahead.
 
     iters:  one iterator or several of the same number of batches.
@@ -32,7 +32,6 @@ class PrefetchingIter(DataIter):
                 raise ParameterError(f"PrefetchingIter: {what} has {len(names)} entries for {len(self.iters)} iterators.")
         self.rename_data, self.rename_label = rename_data, rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self.current_batch: DataBatch | None = None
         self._workers = Workers(len(self.iters), "PrefetchingIter")
         self._ahead: list[Future] = []
         _all.add(self)
@@ -73,24 +72,6 @@ class PrefetchingIter(DataIter):
                                        provide_label=self.provide_label)
         self._ask()
         return True
-
-    def next(self) -> DataBatch:
-        if not self.iter_next():
-            raise StopIteration
-        assert self.current_batch is not None
-        return self.current_batch
-
-    def getdata(self):
-        return self.current_batch.data if self.current_batch else []
-
-    def getlabel(self):
-        return self.current_batch.label if self.current_batch else []
-
-    def getindex(self):
-        return self.current_batch.index if self.current_batch else None
-
-    def getpad(self):
-        return self.current_batch.pad if self.current_batch else None
 
     def _ask(self) -> None:
         self._ahead = [Future() for _ in self.iters]
