@@ -66,24 +66,13 @@ class CSVIter(RowIter):
         return TextRows(path, parse, columns * _LONGEST_NUMBER)
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        data = rows_of(self._data, numbers).reshape(-1, *self._shape)
+        data = np.concatenate(self._data.take(numbers)).reshape(-1, *self._shape)
         if self._labels is None:
             return data, np.zeros((len(numbers), *self._label_shape), self._dtype)
-        return data, rows_of(self._labels, numbers).reshape(-1, *self._label_shape)
+        return data, np.concatenate(self._labels.take(numbers)).reshape(-1, *self._label_shape)
 
     def reset(self) -> None:
         super().reset()
         for table in (self._data, self._labels):
             if table is not None:
                 table.check()
-
-
-def runs(numbers: np.ndarray) -> list[tuple[int, int]]:
-    """int64[n] as ranges [start, stop) of consecutive numbers, in order."""
-    cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-    return [(int(r[0]), int(r[-1]) + 1) for r in np.split(numbers, cuts)]
-
-
-def rows_of(table: TextRows, numbers: np.ndarray) -> np.ndarray:
-    """The rows of these numbers of a table whose values are arrays, one under the other."""
-    return np.concatenate([piece for start, stop in runs(numbers) for piece in table.read(start, stop)])

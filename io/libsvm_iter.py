@@ -12,7 +12,6 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import FileError, ParameterError
 from ..ndarray import NDArray, array
-from .csv_iter import runs
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
@@ -100,12 +99,12 @@ class LibSVMIter(RowIter):
                         (columns + labels) * _LONGEST_PAIR)
 
     def read(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-        parsed = [p for start, stop in runs(numbers) for p in self._data.read(start, stop)]
+        parsed = self._data.take(numbers)
         rows = _stack([p.rows for p in parsed])
         if self._labels is None:
             labels = np.concatenate([p.labels for p in parsed])
         else:
-            labels = _stack([p.rows for start, stop in runs(numbers) for p in self._labels.read(start, stop)]).asnumpy()
+            labels = _stack([p.rows for p in self._labels.take(numbers)]).asnumpy()
         return rows, labels.reshape(-1, *self._label_shape)
 
     def getdata(self) -> list[Any]:

@@ -28,7 +28,7 @@ class RowIter(DataIter):
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The data and label values of rows int64[batch]; in runs of consecutive numbers."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.read")
 
     @property
     def num_batches(self) -> int:

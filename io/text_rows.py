@@ -42,6 +42,11 @@ class TextRows:
             start = upto
         return pieces
 
+    def take(self, numbers: np.ndarray) -> list[Any]:
+        """The values of rows int64[n] in this order, in pieces: as many as numbers have runs, or more."""
+        cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+        return [piece for run in np.split(numbers, cuts) for piece in self.read(int(run[0]), int(run[-1]) + 1)]
+
     def _parse_block(self, row: int) -> tuple[int, int, Any]:
         """The block of rows, all of one file, that begins with this one."""
         which = bisect.bisect_right(self._first, row) - 1
