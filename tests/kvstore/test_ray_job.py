@@ -7,6 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def cluster(tmp_path_factory):
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
-    temporary = Path(f"/tmp/tritium-ray-{secrets.token_hex(4)}")  # Ray's sockets need a short path
+    temporary = Path(tempfile.gettempdir(), f"tritium-ray-{secrets.token_hex(4)}")  # Ray's sockets need a short path
     head = subprocess.Popen([str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port=0", "--num-cpus=8",
                              "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={temporary}",
                              "--object-store-memory=100000000"], env=env, start_new_session=True, stdout=subprocess.DEVNULL)
