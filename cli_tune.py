@@ -82,7 +82,8 @@ class NamedShape(click.ParamType):
 @click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Where kernels are timed.")
 @click.option("--offline", type=Target(), metavar="sm_80|sm_90|sm_100",
               help="No GPU needed: compile for this target, check and prune. Nothing is timed.")
-@click.option("--budget", type=Duration(), default="10m", metavar="TIME", help="Stop after this time: 90s, 10m, 1h.")
+@click.option("--budget", type=Duration(), default="10m", metavar="TIME",
+              help="Stop after this time, whatever is at work: 90s, 10m, 1h.")
 @click.option("--jobs", type=click.IntRange(1), show_default="one per core", help="Compilers at once.")
 @click.option("--resume", is_flag=True, help="Go on with the run that was interrupted or ran out of time.")
 @click.option("--again", is_flag=True, help="Also time what the store knows. Otherwise only what is new is tried.")
@@ -103,23 +104,23 @@ def tune(**given: Any) -> None:
     A model's kernels are those of its real plan; those that cost most are tuned first. Results go to a store as they come,
     so Ctrl-C loses nothing. Nothing uses them unasked: set TRITIUM_TUNED=1, or call tritium.tuning.use().
     """
-    console = Console(highlight=False)
+    console, began = Console(highlight=False), time.monotonic()
     try:
         with Store(given["store_file"] or store_path()) as store:
-            _tune(console, store, **given)
+            _tune(console, store, began, **given)
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
 
 
-def _tune(console: Console, store: Store, *, import_from: Path | None, export_to: Path | None, explain: tuple[str, str] | None,
-          resume: bool, model: Path | None, op: str | None, as_json: bool, **given: Any) -> None:
+def _tune(console: Console, store: Store, began: float, *, import_from: Path | None, export_to: Path | None,
+          explain: tuple[str, str] | None, resume: bool, model: Path | None, op: str | None, as_json: bool, **given: Any) -> None:
     if import_from:
         say(console, f"Imported {store.load(import_from):,} results from {import_from}.")
     if explain:
         request = Request(cases=[explain], dtype=given["dtype"], target="gpu" if given["offline"] else given["device"])
         _explain(console, store, request, given["offline"])
     elif model or op or resume:
-        summary = _run(console, store, resume=resume, model=model, op=op, **given)
+        summary = _run(console, store, began, resume=resume, model=model, op=op, **given)
         if as_json:
             click.echo(json.dumps(dataclasses.asdict(summary)))
         if summary.interrupted:
@@ -163,7 +164,10 @@ def _device(request: Request, offline: int | None) -> Device:
     return found
 
 
-def _run(console: Console, store: Store, *, resume: bool, model: Path | None, op: str | None, **given: Any) -> Summary:
+def _run(console: Console, store: Store, began: float, *, resume: bool, model: Path | None, op: str | None, **given: Any
+         ) -> Summary:
+    """began: when the command did. Its budget counts from there: collecting, pruning and stopping compilers are part of it."""
+    until = began + given["budget"]
     offline, again = given["offline"], given["again"]
     if resume and not (model or op):
         left = store.unfinished()
@@ -189,19 +193,18 @@ def _run(console: Console, store: Store, *, resume: bool, model: Path | None, op
         return summary
     if parts:
         number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-        began = time.monotonic()
-        with Display(console, given["budget"]) as display:
+        with Display(console, given["budget"], began) as display:
             try:
                 if offline:
-                    run_offline(parts, device, store, sm, given["budget"], given["jobs"], summary, display)
+                    run_offline(parts, device, store, sm, until, given["jobs"], summary, display)
                 else:
-                    with Runner(request) as runner:
-                        run_timed(parts, device, store, runner, given["budget"], summary, display)
+                    with Runner(request, until=until) as runner:
+                        run_timed(parts, device, store, runner, until, summary, display)
             except KeyboardInterrupt:
                 summary.interrupted = True
-        summary.seconds = round(time.monotonic() - began, 1)
         if summary.finished:
             store.finish(number)
+    summary.seconds = round(time.monotonic() - began, 1)
     _close(console, summary)
     if given["report"]:
         n = write_report(given["report"], parts, device, store.roofs(device.name), f"tritium tune {what} ({request.dtype})")
@@ -283,8 +286,8 @@ def _explain(console: Console, store: Store, request: Request, offline: int | No
 class Display(Listener):
     """Progress: a bar with time left and the best so far in a terminal; when piped, a plain line per kernel."""
 
-    def __init__(self, console: Console, budget: float):
-        self.console, self.began, self.budget = console, time.monotonic(), budget
+    def __init__(self, console: Console, budget: float, began: float):
+        self.console, self.began, self.budget = console, began, budget
         self.bar: Progress | None = None
         self.total, self.place, self.said = 0, "", 0.0
         if console.is_terminal and not console.is_dumb_terminal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import math
 import re
 import select
 import signal
@@ -69,11 +70,13 @@ def prepare(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = 
     return len(missing)
 
 
-def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> Iterator[tuple[int, Outcome]]:
+def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None, until: float = math.inf
+          ) -> Iterator[tuple[int, Outcome]]:
     """(position, outcome) of every job as it is done: those in the store first. The others go to a pool.
 
     timeout: seconds for each. workers: at once; default, the processors this process may use.
     Leaving the loop early stops the compilers.
+    until: when time.monotonic() reaches it, the compilers are stopped and the rest has no outcome.
     """
     waiting: dict[str, list[int]] = {}
     for i, job in enumerate(jobs):
@@ -88,7 +91,7 @@ def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = No
     digests = list(waiting)
     order = [jobs[waiting[d][0]] for d in digests]
     workers = workers or len(os.sched_getaffinity(0))
-    for i, reply in _children([j.to_json() for j in order], timeout, min(workers, len(order))):
+    for i, reply in _children([j.to_json() for j in order], timeout, min(workers, len(order)), until):
         outcome: Outcome
         if "error" in reply:
             outcome = OperatorError(f"{order[i].name}: does not compile for sm_{order[i].target}: {reply['error']}")
@@ -99,8 +102,13 @@ def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = No
             yield position, outcome
 
 
-def _children(jobs: list[dict[str, Any]], timeout: float, workers: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    environment = {**os.environ, "TRITIUM_GPU": "cuda"}
+STOPPING = 2.0  # seconds a pool that was told to stop may take, before it is killed
+
+
+def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: float = math.inf
+              ) -> Iterator[tuple[int, dict[str, Any]]]:
+    # lines of source are half of an artefact and a tenth of the time: for profilers, who set TRITON_DISABLE_LINE_INFO=0
+    environment = {"TRITON_DISABLE_LINE_INFO": "1", **os.environ, "TRITIUM_GPU": "cuda"}
     environment.pop("TRITON_INTERPRET", None)
     with tempfile.TemporaryFile("w+") as orders, tempfile.TemporaryFile("w+") as complaints:
         json.dump({"jobs": jobs, "timeout": timeout, "workers": workers}, orders)
@@ -110,7 +118,7 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int) -> Itera
             assert child.stdout
             answered = 0
             try:
-                for line in child.stdout:
+                for line in _lines(child.stdout.fileno(), until):
                     reply = json.loads(line)
                     answered += 1
                     yield reply.pop("i"), reply
@@ -119,15 +127,31 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int) -> Itera
                     child.stdout.close()  # or it waits for a reader of what it was saying
                     child.terminate()
                 try:
-                    child.wait(10)
+                    child.wait(STOPPING)
                 except subprocess.TimeoutExpired:
                     child.kill()
-        if answered < len(jobs):
+        if answered < len(jobs) and time.monotonic() < until:
             complaints.seek(0)
             raise OperatorError(f"compile_all: the compiling process died: {complaints.read()[-2000:]}")
 
 
 # ---- the compiler ---------------------------------------------------------------------------------------------------
+def _lines(pipe: int, until: float) -> Iterator[bytes]:
+    """What comes through a pipe, line by line, to its end; or until time.monotonic() reaches `until`."""
+    said = b""
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([pipe], [], [], min(left, 3600.0))[0]:
+            if time.monotonic() >= until:
+                return
+            continue
+        block = os.read(pipe, 1 << 16)
+        if not block:
+            return
+        *lines, said = (said + block).split(b"\n")
+        yield from lines
+
+
 def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
     """Facts and machine code of one job (as JSON), compiled in this process, which must not be interpreted."""
     import triton

@@ -3,6 +3,7 @@ launches are recorded, and compiling is done by processes of triton_compile's ow
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -48,13 +49,13 @@ def _with(job: Job, config: Config) -> Job:
     return replace(job, constexprs=constexprs, **{n: config[n] for n in _OPTIONS if n in config})
 
 
-def compile_jobs(jobs: Sequence[Job], *, timeout: float, workers: int | None = None
+def compile_jobs(jobs: Sequence[Job], *, timeout: float, workers: int | None = None, until: float = math.inf
                  ) -> Iterator[tuple[int, CompiledKernel | str]]:
     """(position, kernel or the compiler's words) of every job as it is done. timeout: seconds for each.
 
-    Leaving the loop early ends the compilers.
+    Leaving the loop early ends the compilers, and so does time.monotonic() reaching `until`.
     """
-    for i, outcome in build(jobs, timeout=timeout, workers=workers):
+    for i, outcome in build(jobs, timeout=timeout, workers=workers, until=until):
         yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
 
 

@@ -52,6 +52,10 @@ class Failed(Exception):
     """Raised by the timing function: this configuration cannot run. Says why."""
 
 
+class OutOfTime(Exception):
+    """Raised by the timing function: the run is over. It says nothing of the configuration."""
+
+
 def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, clock: Callable[[], float], until: float,
           stages: Sequence[tuple[int, float]] = STAGES, tell: Callable[[Candidate], None] = lambda c: None) -> list[Candidate]:
     """Every configuration with its times: those that came furthest first, and of them the fastest; failed ones last.
@@ -59,7 +63,7 @@ def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, cloc
     Who was dropped early is not compared with who stayed: few rounds flatter, and other rounds are another time.
 
     configs:  the first is the default, which stays to the end, to be compared with.
-    measure:  seconds of one run; raises Failed.
+    measure:  seconds of one run; raises Failed, or OutOfTime, which ends the search.
     until:    when clock() reaches it no further round begins, except that the first round is completed for all that
               were begun.
     tell:     called with each candidate after each of its runs.
@@ -81,7 +85,10 @@ def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, cloc
                 if not candidate.failed:
                     if clock() >= until and candidate.seconds:
                         return _sorted(everyone)
-                    _time(candidate, measure)
+                    try:
+                        _time(candidate, measure)
+                    except OutOfTime:
+                        return _sorted(everyone)
                     tell(candidate)
             alive = [c for c in alive if not c.failed]
             if rounds > 3 and _settled(alive):

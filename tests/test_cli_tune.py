@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tritium import cli
 from tritium.cli_tune import Display, Duration, NamedShape, Target, clock_text
+from tritium.kernels import triton_compile
 
 TUNE = [sys.executable, "-m", "tritium", "tune"]
 DOT = ["--op", "dot", "--shapes", "256x256x256", "--inference"]
@@ -97,6 +98,21 @@ def test_a_dry_run_shows_the_space_and_writes_nothing():
     assert "shared memory, for example" in result.output and "bytes for" in result.output
 
 
+def test_the_budget_holds_whatever_is_at_work(tmp_path, monkeypatch):
+    """Every compiler hangs: they are killed when the time is over, and nothing is said against their kernels."""
+    hangs = tmp_path / "compiler"
+    hangs.write_text(f"#!{sys.executable} -S\nimport signal\nsignal.pause()\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(triton_compile.sys, "executable", str(hangs))
+    monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "cache"))
+    shapes = ",".join(f"{m}x512x512" for m in (512, 640, 768))
+    result = run("--op", "dot", "--shapes", shapes, "--dtype", "float16", "--inference", "--offline", "sm_90", "--budget", "3s",
+                 "--json")
+    report = json.loads(result.output.splitlines()[-1])
+    assert 3.0 <= report["seconds"] <= 3.0 * 1.2 and report["failed"] == report["rows"] == 0 and not report["finished"]
+    assert "The time ran out: 0 of 3 kernels have a choice" in result.output
+
+
 def test_an_interrupt_keeps_results_and_resume_goes_on():
     lines = []
     with subprocess.Popen([*TUNE, "--op", "dot", "--shapes", "256x256x256,1024x1024x1024", "--inference", "--json"],
@@ -142,6 +158,6 @@ def test_time_left_is_the_pace_or_the_budget():
     class Silent:
         is_terminal = False
 
-    display = Display(Silent(), 100.0)
-    display.began, display.total = 0.0, 10
+    display = Display(Silent(), 100.0, began=0.0)
+    display.total = 10
     assert [display.left(done, now) for done, now in ((0, 0.0), (5, 20.0), (1, 20.0), (5, 101.0))] == [100.0, 20.0, 80.0, 0.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 from ..errors import MXNetError
 from ..kernels.tune_key import Config
-from ..kernels.tune_search import Failed
+from ..kernels.tune_search import Failed, OutOfTime
 from .collect import Item, Request
 
 STARTING = 120.0  # seconds a child may take to start and collect
@@ -26,10 +27,11 @@ class Runner:
     """A child that times and checks configurations. `with Runner(request) as runner:`.
 
     command: what runs in the child instead of child.py.
+    until: when time.monotonic() reaches it, whoever asks or waits for an answer gets OutOfTime, and the child is ended.
     """
 
-    def __init__(self, request: Request, command: Sequence[str] = ()):
-        self.request = request
+    def __init__(self, request: Request, command: Sequence[str] = (), until: float = math.inf):
+        self.request, self.until = request, until
         self.command = list(command) or [sys.executable, "-m", f"{__package__}.child"]
         self._child: subprocess.Popen[bytes] | None = None
         self._said = b""
@@ -43,15 +45,15 @@ class Runner:
         self.stop()
 
     def seconds(self, number: int, item: Item, config: Config, limit: float) -> float:
-        """One timing of item (number `number` of the request) with config. Raises Failed."""
+        """One timing of item (number `number` of the request) with config. Raises Failed, OutOfTime."""
         return float(self._ask({"do": "time", "task": number, "key": str(item.task.key), "config": config}, limit)["seconds"])
 
     def differs(self, number: int, item: Item, config: Config, limit: float) -> str:
-        """What is wrong with config's outputs; "" if nothing. Raises Failed."""
+        """What is wrong with config's outputs; "" if nothing. Raises Failed, OutOfTime."""
         return str(self._ask({"do": "check", "task": number, "key": str(item.task.key), "config": config}, limit)["differs"])
 
     def roofs(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]:
-        """This machine's measured limits. Raises Failed."""
+        """This machine's measured limits. Raises Failed, OutOfTime."""
         return self._ask({"do": "roofs", "dtypes": dtypes}, limit)["roofs"]
 
     def stop(self) -> None:
@@ -70,6 +72,7 @@ class Runner:
         self._errors.close()
 
     def _ask(self, order: Mapping[str, Any], limit: float) -> dict[str, Any]:
+        self._check_time()
         if self._child is None:
             self._start()
         assert self._child is not None and self._child.stdin is not None
@@ -81,6 +84,7 @@ class Runner:
             raise Failed(self._died()) from None
         except TimeoutError:
             self.stop()
+            self._check_time()
             raise Failed(f"no answer in {limit:.0f} s") from None
         if "error" in answer:
             raise Failed(answer["error"])
@@ -99,11 +103,18 @@ class Runner:
             self._child.stdin.flush()
             self._answer(STARTING)
         except (BrokenPipeError, EOFError, TimeoutError):
+            if time.monotonic() >= self.until:
+                self.stop()
+            self._check_time()
             raise MXNetError(f"tune: the timing process does not start: {self._died()}") from None
+
+    def _check_time(self) -> None:
+        if time.monotonic() >= self.until:
+            raise OutOfTime
 
     def _answer(self, limit: float) -> dict[str, Any]:
         assert self._child is not None and self._child.stdout is not None
-        until = time.monotonic() + limit
+        until = min(time.monotonic() + limit, self.until)
         pipe = self._child.stdout.fileno()
         while b"\n" not in self._said:
             left = until - time.monotonic()

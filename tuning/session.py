@@ -14,7 +14,7 @@ from ..kernels.triton_compile import CompiledKernel, Job
 from ..kernels.triton_tune import compile_jobs, follows, jobs_of, judge
 from ..kernels.tune_key import Config
 from ..kernels.tune_prune import Pruned, estimate, prune
-from ..kernels.tune_search import Candidate, Failed, halve
+from ..kernels.tune_search import Candidate, Failed, OutOfTime, halve
 from ..kernels.tune_space import space
 from ..kernels.tune_store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
 from .collect import Item, Work
@@ -23,7 +23,8 @@ from .runner import Runner
 LEAST = 1.0  # seconds any task gets
 SLOWEST = 60.0  # seconds of the first compilations; later ones get three times the median, and at least PATIENCE
 PATIENCE = 15.0
-BATCH = 48  # kernels per compiling process
+BATCH = 96  # kernels per compiling process
+CHECKING = 10.0  # seconds at the end of a timed run, at most, in which no search begins: what is best so far is checked
 
 
 @dataclass
@@ -127,20 +128,34 @@ def summarise(parts: Sequence[Part], summary: Summary, kernels: int) -> Summary:
 
 
 # ---- offline ----------------------------------------------------------------------------------------------------------
-def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, budget: float, workers: int | None,
+def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, until: float, workers: int | None,
                 summary: Summary, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
     """Compile and check what pruning left: the first choice of every task, then every second choice, and so on.
 
-    Equal kernels of several tasks are compiled once. Ends at budget seconds; the store then holds what was reached.
+    Equal kernels of several tasks are compiled once. When clock() reaches until, compilers are stopped where they are; the
+    store then holds what was reached.
     """
-    until = clock() + budget
+    try:
+        _compile_offline(parts, device, store, sm, until, workers, summary, listener, clock)
+    finally:
+        summary.tasks_done = sum(not p.todo for p in parts)
+        summary.finished = summary.tasks_done == len(parts)
+        summary.choices = sum(pick(p.known.values(), estimated=True) is not None for p in parts)
+    for part in parts:
+        listener.result(part, _offline_result(part))
+
+
+def _compile_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, until: float, workers: int | None,
+                     summary: Summary, listener: Listener, clock: Callable[[], float]) -> None:
     groups: dict[str, list[tuple[Part, Config]]] = {}
     jobs: dict[str, Job] = {}
     wanted: dict[tuple[int, str], list[str]] = {}
     deep = max((len(p.todo) for p in parts), default=0)
+    todos = [(part, part.todo) for part in parts]
     for place in range(deep):
-        for part in parts:
-            todo = part.todo
+        if clock() >= until:
+            return
+        for part, todo in todos:
             if place < len(todo):
                 config = todo[place]
                 try:
@@ -168,9 +183,7 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, bu
             break
         batch = names[first:first + BATCH]
         limit = SLOWEST if len(seconds) < 8 else max(PATIENCE, 3 * sorted(seconds)[len(seconds) // 2])
-        for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=min(limit, max(left, 5.0)), workers=workers):
-            if isinstance(outcome, str) and clock() >= until - 1:
-                break  # cut short by the budget: that says nothing of the kernel
+        for i, outcome in compile_jobs([jobs[d] for d in batch], timeout=limit, workers=workers, until=until):
             digest = batch[i]
             outcomes[digest] = outcome
             done += 1
@@ -181,13 +194,6 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, bu
                     _keep_compiled(part, config, [outcomes[d] for d in wanted[part.number, spell(config)]], device, store,
                                    sm, summary, outcomes, wanted)
             listener.advance(done, _best_estimate(parts))
-            if clock() >= until:
-                break
-    summary.tasks_done = sum(not p.todo for p in parts)
-    summary.finished = summary.tasks_done == len(parts)
-    summary.choices = sum(pick(p.known.values(), estimated=True) is not None for p in parts)
-    for part in parts:
-        listener.result(part, _offline_result(part))
 
 
 def _keep_compiled(part: Part, config: Config, kernels: Sequence[CompiledKernel | str], device: Device, store: Store,
@@ -229,13 +235,14 @@ def _offline_result(part: Part) -> str:
 
 
 # ---- timed ------------------------------------------------------------------------------------------------------------
-def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runner, budget: float, summary: Summary,
+def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runner, until: float, summary: Summary,
               listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
-    """Time what pruning left, task by task, each with the part of the budget that its share of a step deserves.
+    """Time what pruning left, task by task, each with the part of the time that its share of a step deserves.
 
-    Results go to the store task by task; an interrupt keeps those of the task at hand too.
+    Results go to the store task by task; an interrupt, and clock() when it reaches until, keep those of the task at hand too.
     """
-    until = clock() + budget
+    budget = until - clock()
+    until -= min(CHECKING, budget / 20)
     open_parts = [p for p in parts if p.todo]
     if open_parts:
         _keep_roofs(parts, device, store, runner, min(budget / 10, 30.0))
@@ -249,7 +256,7 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
             shares = sum(p.item.bound_s for p in open_parts[place:])
             slice_s = max(LEAST, left * part.item.bound_s / shares)
             listener.task(part, place + 1, len(open_parts))
-            done += _time_part(part, device, store, runner, min(until, clock() + slice_s), summary, listener, clock, done)
+            done += _time_part(part, device, store, runner, min(until, clock() + slice_s), until, summary, listener, clock, done)
     finally:
         _count_timed(parts, summary)
 
@@ -264,9 +271,9 @@ def _count_timed(parts: Sequence[Part], summary: Summary) -> None:
     summary.choices = len(totals)
 
 
-def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: float, summary: Summary,
+def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: float, end: float, summary: Summary,
                listener: Listener, clock: Callable[[], float], done: int) -> int:
-    """Time one task; how many new configurations were begun."""
+    """Time one task; how many new configurations were begun. After until no round begins, after end no timing."""
     incumbent = pick(part.known.values())
     fresh = part.todo
     compared = [part.default, *([incumbent.settings] if incumbent and not incumbent.is_default else [])]
@@ -276,6 +283,8 @@ def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: 
     begun: set[str] = set()
 
     def measure(config: Config) -> float:
+        if clock() >= end:
+            raise OutOfTime
         seconds = runner.seconds(part.number, part.item, config, max(10.0, 50 * slowest[0]))
         if config == part.default:
             slowest[0] = max(seconds, 0.01)
@@ -310,6 +319,8 @@ def _verify(part: Part, ranked: Sequence[Candidate], runner: Runner, summary: Su
             verdicts[spell(candidate.config)] = runner.differs(part.number, part.item, candidate.config, 120.0)
         except Failed as e:
             verdicts[spell(candidate.config)] = str(e)
+        except OutOfTime:
+            break
         if not verdicts[spell(candidate.config)]:
             break  # the fastest that is right is all that will be used
     summary.verified += sum(not v for v in verdicts.values())
@@ -336,7 +347,7 @@ def _keep_timed(part: Part, candidates: Any, verdicts: dict[str, str], device: D
 def _keep_roofs(parts: Sequence[Part], device: Device, store: Store, runner: Runner, limit: float) -> None:
     try:
         store.keep_roofs(device.name, runner.roofs(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
-    except Failed:
+    except (Failed, OutOfTime):
         pass  # a report without roofs says so
 
 

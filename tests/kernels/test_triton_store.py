@@ -102,7 +102,7 @@ def test_the_pool(tmp_path):
 def test_leaving_early_stops_the_compilers(cache, monkeypatch):
     stopped = []
 
-    def children(jobs, timeout, workers):
+    def children(jobs, timeout, workers, until):
         try:
             for i in range(len(jobs)):
                 yield i, {"error": "none"}

@@ -1,12 +1,13 @@
 """Candidates in a child: times, checks, and children that die or hang. Oracle: NumPy, and scripted children."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
 import tritium as mx
 from tritium import engine
-from tritium.kernels.tune_search import Failed
+from tritium.kernels.tune_search import Failed, OutOfTime
 from tritium.tuning import Request, child, collect
 from tritium.tuning.child import Bench, roofs
 from tritium.tuning.runner import Runner
@@ -58,6 +59,21 @@ def test_a_child_that_hangs_is_killed(scripted, item):
     with pytest.raises(Failed, match="no answer in 0 s"):
         scripted.seconds(0, item, {"piece": 777}, 0.3)
     assert scripted.seconds(0, item, {"piece": 2}, 30) == 1.5
+
+
+def test_nobody_is_waited_for_when_the_time_is_over(item):
+    with Runner(REQUEST, [sys.executable, "-c", CHILD]) as runner:
+        assert runner.seconds(0, item, {"piece": 1}, 30) == 1.5
+        child, runner.until = runner._child, time.monotonic() + 0.2
+        with pytest.raises(OutOfTime):
+            runner.seconds(0, item, {"piece": 777}, 1e9)
+        assert child.poll() is not None and time.monotonic() < runner.until + 5
+        with pytest.raises(OutOfTime):
+            runner.differs(0, item, {"piece": 1}, 30)
+        assert runner.restarts == 1
+    with Runner(REQUEST, [sys.executable, "-c", "import signal; signal.pause()"], time.monotonic() + 0.2) as runner, \
+            pytest.raises(OutOfTime):
+        runner.roofs(["float32"])
 
 
 def test_an_error_is_passed_on_and_the_child_lives(scripted, item):

@@ -1,11 +1,12 @@
 """A tuning run: what is tried, kept, verified; what an interrupt and a budget leave. Children are stood in for."""
 
 import pytest
-from tritium.kernels.tune_search import Failed
+from tritium.kernels.triton_store import CompiledKernel
+from tritium.kernels.tune_search import Failed, OutOfTime
 from tritium.kernels.tune_store import Device, Store, offline_device, row_for, source_hash, spell
-from tritium.tuning import Request, collect
+from tritium.tuning import Request, collect, session
 from tritium.tuning.report import measured, roof_s, write_report
-from tritium.tuning.session import Listener, Summary, plan, run_timed, show, summarise, time_text
+from tritium.tuning.session import Listener, Summary, plan, run_offline, run_timed, show, summarise, time_text
 
 HERE = Device("a machine", "", "", "numpy 2")
 FAST = {"piece": 1 << 23, "threads": 0}
@@ -46,7 +47,7 @@ def run(store, runner, budget=1e9, cases=(("dot", "256x256x256"),), again=False)
     work = collect(Request(cases=cases, train=False))
     parts = plan(work, HERE, store, 90, again)
     summary = summarise(parts, Summary("timed", HERE.name, ""), work.kernels)
-    run_timed(parts, HERE, store, runner, budget, summary, Listener(), clock=runner.clock)
+    run_timed(parts, HERE, store, runner, runner.now + budget, summary, Listener(), clock=runner.clock)
     return parts, summary
 
 
@@ -97,6 +98,72 @@ def test_a_budget_ends_the_run_and_leaves_the_rest_for_later(store):
     assert not summary.finished
     _, summary = run(store, FakeRunner(), cases=cases)
     assert summary.finished and summary.tasks_done == 2
+
+
+def test_no_timing_begins_when_the_time_is_over_not_even_of_a_first_round(store):
+    runner = FakeRunner()
+    parts, summary = run(store, runner, budget=0.035)
+    assert runner.now <= 0.035 * 1.2 and len(runner.asked) == 4 < len(parts[0].kept) and not summary.finished
+    assert {r.repeats for r in store.rows()} == {1}
+
+
+def test_what_the_deadline_cuts_off_is_not_a_failure(store):
+    def seconds(c):
+        if c == FAST:
+            raise OutOfTime
+        return 1.0
+
+    _, summary = run(store, FakeRunner(seconds))
+    assert summary.failed == 0 and not summary.finished and spell(FAST) not in {r.config for r in store.rows()}
+
+
+class SlowCompiler:
+    """Stands for compile_jobs: a second a kernel by a clock of its own, cut off where the time is over, as the real one is."""
+
+    def __init__(self):
+        self.now, self.cut = 0.0, 0
+
+    def clock(self):
+        self.now += 1e-5
+        return self.now
+
+    def __call__(self, jobs, *, timeout, workers, until):
+        for i in range(len(jobs)):
+            if self.now + 1 > until:
+                self.now, self.cut = until, self.cut + 1
+                return
+            self.now += 1
+            yield i, CompiledKernel("k", 90, registers=64, stack=0, local=0, spills=0, shared=0, num_warps=4, accesses=(),
+                                    wide_offsets=True, tensor_ops=4, async_copies=0, seconds=1.0)
+
+
+@pytest.mark.parametrize("budget", [0.5, 10.3, 30.0])
+def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
+    compiler, device = SlowCompiler(), offline_device(90)
+    monkeypatch.setattr(session, "compile_jobs", compiler)
+    work = collect(Request(cases=[("dot", "512x512x512"), ("dot", "1024x512x512")], target="gpu", dtype="float16", train=False))
+    parts = plan(work, device, store, 90)
+    summary = summarise(parts, Summary("offline", device.name, ""), work.kernels)
+    run_offline(parts, device, store, 90, budget, 2, summary, Listener(), clock=compiler.clock)
+    assert compiler.now <= budget * 1.2 and compiler.cut == 1
+    assert summary.compiled == len(store.rows()) and not summary.finished and summary.failed == 0
+    assert summary.choices == (0 if budget < 1 else 2), "the first choice of every task comes first"
+    assert sum(len(p.known) for p in plan(work, device, store, 90)) == len(store.rows())
+
+
+def test_an_interrupt_of_an_offline_run_leaves_counts_and_rows(store, monkeypatch):
+    def compile_jobs(jobs, **_):
+        yield from list(SlowCompiler()(jobs[:3], timeout=1, workers=1, until=9))
+        raise KeyboardInterrupt
+
+    device = offline_device(90)
+    monkeypatch.setattr(session, "compile_jobs", compile_jobs)
+    work = collect(Request(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
+    parts = plan(work, device, store, 90)
+    summary = Summary("offline", device.name, "")
+    with pytest.raises(KeyboardInterrupt):
+        run_offline(parts, device, store, 90, 1e9, 2, summary, Listener())
+    assert summary.choices == 1 and len(store.rows()) == 3 == summary.rows
 
 
 def test_a_configuration_that_fails_is_kept_as_such(store):
