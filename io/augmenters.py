@@ -24,15 +24,22 @@ _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.5
 _FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 
 
-class Augmenter:
-    """Changes an image: `augmenter(src)` gives another NDArray. Keyword arguments describe it in dumps()."""
+class Described:
+    """What tells its name and its parameters, which are this constructor's keyword arguments."""
 
     def __init__(self, **kwargs: Any):
         self._kwargs = {k: _plain(v) for k, v in kwargs.items()}
 
-    def dumps(self) -> str:
-        """Its name and parameters as JSON."""
+    def dumps(self) -> Any:
+        """Its name and parameters as JSON; of one that holds others, the pair of its name and what they tell."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
+
+    def renew(self) -> None:
+        """Forget what earlier images left behind, so that the next one's change depends on the random numbers alone."""
+
+
+class Augmenter(Described):
+    """Changes an image: `augmenter(src)` gives another NDArray."""
 
     def __call__(self, src: NDArray) -> NDArray:
         raise NotImplementedError(f"{type(self).__name__}.__call__")
@@ -49,10 +56,15 @@ class SequentialAug(Augmenter):
 
     def __init__(self, ts: Sequence[Augmenter]):
         super().__init__()
-        self.ts = list(ts)
+        self.ts, self._given = list(ts), list(ts)
 
     def dumps(self) -> Any:
         return [type(self).__name__.lower(), [t.dumps() for t in self.ts]]
+
+    def renew(self) -> None:
+        self.ts = list(self._given)
+        for t in self.ts:
+            t.renew()
 
     def __call__(self, src: NDArray) -> NDArray:
         for t in self.ts:
@@ -61,7 +73,7 @@ class SequentialAug(Augmenter):
 
 
 class RandomOrderAug(SequentialAug):
-    """All of them, in a new order each time."""
+    """All of them, in a new order each time, made of the last one as MXNet does."""
 
     def __call__(self, src: NDArray) -> NDArray:
         random.shuffle(self.ts)

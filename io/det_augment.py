@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import FileError, ParameterError
 from .decode import opencv
 from .image_ops import fitting
 from .record_augment import Draw, below, between, shift_hls
@@ -161,6 +161,24 @@ class DetAugment:
         if not meets.any() or not stays.any():
             return None
         kept = objects[stays]
-        size = box[2:] - box[:2]
-        kept[:, 1:5] = np.clip((kept[:, 1:5] - np.tile(box[:2], 2)) / np.tile(size, 2), 0, 1)
+        kept[:, 1:5] = relative(kept[:, 1:5], box).clip(0, 1)
         return kept
+
+
+def relative(corners: np.ndarray, box: np.ndarray) -> np.ndarray:
+    """Rectangles [n, left, top, right, bottom] as shares of another one."""
+    return (corners - np.tile(box[:2], 2)) / np.tile(box[2:] - box[:2], 2)
+
+
+def split_label(label: Any) -> tuple[np.ndarray, np.ndarray]:
+    """What stands before an image's objects in its labels, and the objects, float32[n, size]; n may be 0.
+
+    The labels are: how many numbers come before the objects (2 or more), how many an object takes (5 or more), further
+    numbers up to the first count, the objects. Raises FileError.
+    """
+    numbers = np.atleast_1d(np.asarray(label, np.float32))
+    front, size = (int(numbers[0]), int(numbers[1])) if len(numbers) > 2 and np.isfinite(numbers[:2]).all() else (0, 0)
+    if front < 2 or size < 5 or len(numbers) < front or (len(numbers) - front) % size:
+        raise FileError(f"its {len(numbers)} labels are not objects: they must begin with 2 or more (numbers before the "
+                        f"objects) and 5 or more (numbers of each), and have that many")
+    return numbers[:front], numbers[front:].reshape(-1, size)

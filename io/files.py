@@ -22,6 +22,9 @@ class ByteSource:
 
     def __init__(self, path: str | os.PathLike):
         self.path = os.fspath(path)
+        self._open()
+
+    def _open(self) -> None:
         self._fs: Any = None
         self._fd = -1
         if is_url(self.path):
@@ -70,6 +73,18 @@ class ByteSource:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "size": self.size}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the file in another process. Raises FileError if it has another size by now."""
+        self.path = state["path"]
+        self._open()
+        now, self.size = self.size, state["size"]
+        if now != self.size:
+            self.close()
+            raise FileError(f"{self.path}: had {self.size:,} bytes when it was opened and has {now:,} now. Open it anew.")
 
     def __del__(self):
         if getattr(self, "_fd", -1) >= 0:

@@ -19,6 +19,15 @@ from .augmenters import RandomSizedCropAug as RandomSizedCropAug
 from .augmenters import ResizeAug as ResizeAug
 from .augmenters import SaturationJitterAug as SaturationJitterAug
 from .augmenters import SequentialAug as SequentialAug
+from .det_augmenters import CreateDetAugmenter as CreateDetAugmenter
+from .det_augmenters import CreateMultiRandCropAugmenter as CreateMultiRandCropAugmenter
+from .det_augmenters import DetAugmenter as DetAugmenter
+from .det_augmenters import DetBorrowAug as DetBorrowAug
+from .det_augmenters import DetHorizontalFlipAug as DetHorizontalFlipAug
+from .det_augmenters import DetRandomCropAug as DetRandomCropAug
+from .det_augmenters import DetRandomPadAug as DetRandomPadAug
+from .det_augmenters import DetRandomSelectAug as DetRandomSelectAug
+from .image_det_iter import ImageDetIter as ImageDetIter
 from .image_iter import ImageIter as ImageIter
 from .image_ops import center_crop as center_crop
 from .image_ops import color_normalize as color_normalize
@@ -31,3 +40,5 @@ from .image_ops import random_crop as random_crop
 from .image_ops import random_size_crop as random_size_crop
 from .image_ops import resize_short as resize_short
 from .image_ops import scale_down as scale_down
+from .image_rotate import imrotate as imrotate
+from .image_rotate import random_rotate as random_rotate

@@ -12,7 +12,7 @@ from ..dtype import as_dtype
 from ..errors import FileError, ParameterError
 from .counter_random import drawer
 from .decode import decode
-from .det_augment import DetAugment
+from .det_augment import DetAugment, split_label
 from .image_list import read_lines
 from .image_record_iter import IGNORED, image_shape, unknown_parameters
 from .iterator import DataDesc
@@ -87,7 +87,9 @@ class DetReader:
         try:
             if given is None:
                 raise FileError("the list has no labels for it")
-            front, objects = self._objects(np.atleast_1d(np.asarray(given, np.float32)))
+            front, objects = split_label(given)
+            if 0 < self.label_width != np.size(given):
+                raise FileError(f"it has {np.size(given)} labels; label_width is {self.label_width}")
             pixels, objects = self.augment(decode(data, self.channels), objects, draw)
             height, width = pixels.shape[:2]
             if (height, width) != rows[0].shape[2:]:
@@ -103,16 +105,6 @@ class DetReader:
         row[:_FRONT] = self.channels, height, width, len(label)
         row[_FRONT:_FRONT + len(label)] = label
         row[_FRONT + len(label):] = self.fill
-
-    def _objects(self, label: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What stands before the objects, and the objects [n, size]."""
-        if self.label_width > 0 and len(label) != self.label_width:
-            raise FileError(f"it has {len(label)} labels; label_width is {self.label_width}")
-        front, size = (int(label[0]), int(label[1])) if len(label) > 2 and np.isfinite(label[:2]).all() else (0, 0)
-        if front < 2 or size < 5 or len(label) < front or (len(label) - front) % size:
-            raise FileError(f"its {len(label)} labels are not objects: they must begin with 2 or more (numbers before the "
-                            f"objects) and 5 or more (numbers of each), and have that many")
-        return label[:front], label[front:].reshape(-1, size)
 
 
 def most_labels(file: RecordFile) -> int:
