@@ -7,6 +7,8 @@ applied, as MXNet does not.
 from __future__ import annotations
 
 import functools
+import os
+import struct
 import zlib
 from typing import Any
 
@@ -15,17 +17,22 @@ import numpy as np
 from ..errors import FileError, ParameterError
 
 MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
+_PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
+_INFLATION = 1032  # deflate makes at most so many bytes of one
+_SMALL = 1 << 24  # pixels that are decoded whatever the file's length
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @functools.cache
 def opencv(name: str) -> Any:
     """The cv2 module, for the function called name. Raises FileError that says how to install it."""
+    os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))  # read when it is first imported
     try:
         import cv2
     except ImportError:
         raise FileError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
     cv2.setNumThreads(1)  # our threads decode; OpenCV's own would compete with them, and hang in a forked child
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what it cannot read, our errors tell, with a name
     return cv2
 
 
@@ -50,14 +57,17 @@ def decode(data: bytes, channels: int = 3) -> np.ndarray:
         raise FileError("the image is empty (0 bytes)")
     if data[:2] == b"\xff\xd8":
         return _jpeg(data, channels)
-    return _other(data, channels)
+    check_whole(data)
+    return _opencv_pixels(data, channels)
 
 
 def _jpeg(data: bytes, channels: int) -> np.ndarray:
     jpeg = _simplejpeg()
     try:
         height, width, space, _ = jpeg.decode_jpeg_header(data)
-        _bound(height, width)
+        _bound(width, height)
+        if height * width > max(_SMALL, _PIXELS_PER_BYTE * len(data)):
+            raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of JPEG cannot hold")
         if space in ("CMYK", "YCCK"):
             jpeg.decode_jpeg(data, "CMYK")  # finds damage; the colours are OpenCV's, as MXNet's
             return _opencv_pixels(data, channels)
@@ -70,16 +80,24 @@ def _jpeg(data: bytes, channels: int) -> np.ndarray:
         raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
 
 
-def _other(data: bytes, channels: int) -> np.ndarray:
+def check_whole(data: bytes) -> None:
+    """Raises FileError where the frame of an image that is not a JPEG says that it is cut short, damaged or too large."""
     if data[:8] == _PNG:
         _check_png(data)
-    elif data[:2] == b"BM" and int.from_bytes(data[2:6], "little") > len(data):
-        raise FileError(f"the BMP image is cut short: it takes {int.from_bytes(data[2:6], 'little'):,} bytes, "
-                        f"{len(data):,} are there")
-    elif data[:4] == b"RIFF" and int.from_bytes(data[4:8], "little") + 8 > len(data):
-        raise FileError(f"the WebP image is cut short: it takes {int.from_bytes(data[4:8], 'little') + 8:,} bytes, "
-                        f"{len(data):,} are there")
-    return _opencv_pixels(data, channels)
+    elif data[:2] == b"BM":
+        size = int.from_bytes(data[2:6], "little")
+        if size > len(data):
+            raise FileError(f"the BMP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
+        if len(data) >= 26:
+            _bound(*map(abs, struct.unpack_from("<ii", data, 18)))
+    elif data[:4] == b"RIFF":
+        size = int.from_bytes(data[4:8], "little") + 8
+        if size > len(data):
+            raise FileError(f"the WebP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
+        if data[12:16] == b"VP8X" and len(data) >= 30:
+            _bound(*(int.from_bytes(data[at:at + 3], "little") + 1 for at in (24, 27)))
+    elif data[:3] == b"GIF" and len(data) >= 10:
+        _bound(*struct.unpack_from("<HH", data, 6))
 
 
 def _opencv_pixels(data: bytes, channels: int) -> np.ndarray:
@@ -112,11 +130,15 @@ def _check_png(data: bytes) -> None:
         if zlib.crc32(data[at + 4:end - 4]) != int.from_bytes(data[end - 4:end], "big"):
             raise FileError(f"the PNG image is damaged: its part {kind!r} at byte {at:,} fails its checksum")
         if at == 8:
-            _bound(int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big"))
+            height, width = int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
+            _bound(width, height)
+            depth = data[24] * {2: 3, 4: 2, 6: 4}.get(data[25], 1)  # bits of a pixel
+            if height * width > _SMALL and height * width * depth // 8 > _INFLATION * len(data):
+                raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of PNG cannot hold")
         at = end
 
 
-def _bound(height: int, width: int) -> None:
+def _bound(width: int, height: int) -> None:
     if height * width > MAX_PIXELS:
         raise FileError(f"the image claims {width:,} x {height:,} pixels; at most {MAX_PIXELS:,} are decoded")
 

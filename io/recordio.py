@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FileError
-from .decode import opencv
+from .decode import check_whole, decode, opencv, stored_channels
 from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
@@ -387,9 +387,19 @@ def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_f
 
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
-    """The header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour."""
-    cv2 = opencv("unpack_img")
+    """The header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour.
+
+    Raises FileError where the image is damaged or cut short, also where OpenCV would fill the rest with grey.
+    """
     header, data = unpack(s)
+    try:
+        if data[:2] == b"\xff\xd8":
+            img = decode(data, stored_channels(data) if iscolor < 0 else 3 if iscolor else 1)[:, :, ::-1]
+            return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
+        check_whole(data)
+    except FileError as e:
+        raise FileError(f"unpack_img: record {header.id}: {str(e).rstrip('.')}.") from None
+    cv2 = opencv("unpack_img")
     # a camera's rotation mark is not applied, as MXNet does not
     flags = iscolor if iscolor < 0 else iscolor | cv2.IMREAD_IGNORE_ORIENTATION
     img = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None

@@ -121,3 +121,60 @@ def test_misuse_is_named():
         decode(b"x", 2)
     with pytest.raises(ParameterError, match=r"^imencode: the format '\.gif' is not one of \.jpg, \.jpeg, \.png\.$"):
         encode(PIXELS, 9, ".gif")
+
+
+@pytest.mark.parametrize("form", [".jpg", ".png"])
+def test_a_size_that_the_bytes_cannot_hold_is_refused_before_memory_is_taken(form):
+    data = bytearray(encode(PIXELS, 90, form))
+    if form == ".jpg":
+        at = data.index(b"\xff\xc0")
+        data[at + 5:at + 9] = struct.pack(">HH", 16000, 16000)
+    else:
+        data[16:24] = struct.pack(">II", 16000, 16000)
+        data[29:33] = struct.pack(">I", zlib.crc32(data[12:29]))
+    with pytest.raises(FileError, match=rf"claims 16,000 x 16,000 pixels, which {len(data):,} bytes of (JPEG|PNG) cannot hold"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize("data", [
+    b"GIF89a" + struct.pack("<HH", 65535, 65535) + bytes(90),
+    b"BM" + struct.pack("<IIIIii", 26, 0, 26, 40, 65535, -65535),
+    b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<IB", 10, 0) + bytes(3) + b"\xfe\xff\x00" * 2,
+    b"P6 65535 65535 255\n" + bytes(90),
+], ids=["GIF", "BMP", "WebP", "PPM"])
+def test_other_heads_that_claim_too_much_are_refused(data):
+    with pytest.raises(FileError, match=r"claims 65,535 x 65,535 pixels|cannot be decoded: .*MAX_IMAGE_PIXELS|are not an image"):
+        decode(data)
+
+
+def pieces(data):
+    """Damage in the middle of a JPEG, as cut transfers and lost sectors leave it; data of 3,000 bytes or more."""
+    half = len(data) // 2
+    yield "cut, and ended", data[:half] + b"\xff\xd9"
+    yield "cut, and filled", data[:half] + bytes(len(data) - half)
+    yield "cut, filled and ended", data[:half] + bytes(len(data) - half - 2) + b"\xff\xd9"
+    yield "cut, and begun again", data[:half] + data
+    yield "a gap", data[:half] + data[half + 700:]
+    yield "no end", data[:-2]
+
+
+KINDS = {"baseline": {}, "progressive": {"progressive": True}, "restarts": {"restart_marker_blocks": 4},
+         "optimised": {"optimize": True, "subsampling": 2}}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+def test_a_jpeg_is_never_grey_below(rng, options):
+    pixels = (picture(5, 120, 160) // 2 + rng.integers(0, 60, (120, 160, 3))).astype(np.uint8)
+    data = by_pillow(Image.fromarray(pixels), "JPEG", **options)
+    decode(data)
+    for what, damaged in pieces(data):
+        with pytest.raises(FileError, match=r"^the JPEG image of [\d,]+ bytes is damaged: .+"):
+            raise FileError(f"{what} was taken: {decode(damaged).shape}")
+
+
+def test_nothing_is_said_beside_the_error(capfd):
+    avif, gif = by_pillow(Image.fromarray(PIXELS), "AVIF"), by_pillow(Image.fromarray(PIXELS), "GIF")
+    for data in (avif, gif):
+        with pytest.raises(FileError):
+            decode(data[:len(data) // 2])
+    assert capfd.readouterr() == ("", "")
