@@ -1,15 +1,16 @@
 """Kernels compiled ahead of time, for a GPU that need not be here, and what the machine code is made of.
 
-Misses are compiled by a child process that forks once per kernel: the parent has threads and may be an interpreted
-process, so it neither forks nor compiles. A compiler that takes too long is killed with all it started.
+Misses are compiled by a child process that forks: the parent has threads and may be an interpreted process, so it neither
+forks nor compiles. Each fork compiles a few kernels in a row, which is faster than one, because what Triton has read once it
+keeps. A compiler that takes too long is killed with all it started, and the rest of its kernels go to another.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import math
+import os
 import re
 import select
 import signal
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,8 @@ def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = No
     """(position, outcome) of every job as it is done: those in the store first. The others go to a pool.
 
     timeout: seconds for each. workers: at once; default, the processors this process may use.
-    Leaving the loop early stops the compilers.
     until: when time.monotonic() reaches it, the compilers are stopped and the rest has no outcome.
+    Leaving the loop early stops the compilers.
     """
     waiting: dict[str, list[int]] = {}
     for i, job in enumerate(jobs):
@@ -114,7 +115,7 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
         json.dump({"jobs": jobs, "timeout": timeout, "workers": workers}, orders)
         orders.seek(0)
         with subprocess.Popen([sys.executable, "-W", "ignore", "-m", __name__], stdin=orders, stdout=subprocess.PIPE,
-                              stderr=complaints, text=True, env=environment, start_new_session=True) as child:
+                              stderr=complaints, env=environment, start_new_session=True) as child:
             assert child.stdout
             answered = 0
             try:
@@ -135,7 +136,6 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
             raise OperatorError(f"compile_all: the compiling process died: {complaints.read()[-2000:]}")
 
 
-# ---- the compiler ---------------------------------------------------------------------------------------------------
 def _lines(pipe: int, until: float) -> Iterator[bytes]:
     """What comes through a pipe, line by line, to its end; or until time.monotonic() reaches `until`."""
     said = b""
@@ -152,6 +152,7 @@ def _lines(pipe: int, until: float) -> Iterator[bytes]:
         yield from lines
 
 
+# ---- the compiler ---------------------------------------------------------------------------------------------------
 def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
     """Facts and machine code of one job (as JSON), compiled in this process, which must not be interpreted."""
     import triton
@@ -172,7 +173,7 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
         options={"num_warps": job["num_warps"], "num_stages": job["num_stages"], "enable_fp_fusion": job["fusion"]},
     )
     ptx, cubin, metadata = compiled.asm["ptx"], compiled.asm["cubin"], compiled.metadata
-    usage, sass = _disassemble(cubin, Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
+    usage, spills = _disassemble(cubin, Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
     assert not getattr(metadata, "profile_scratch_size", 0), "a kernel that is profiled"
     kinds = [k for k in ("tcgen05.mma", "wgmma.mma_async", "mma.sync") if k in ptx]
     facts = CompiledKernel(
@@ -181,7 +182,7 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
         registers=usage["REG"],
         stack=usage["STACK"],
         local=usage["LOCAL"],
-        spills=len(re.findall(r"\b(?:STL|LDL)\b", sass)),
+        spills=spills,
         shared=metadata.shared,
         num_warps=metadata.num_warps,
         accesses=read_accesses(ptx),
@@ -214,7 +215,8 @@ def read_accesses(ptx: str) -> tuple[Access, ...]:
     return tuple(found)
 
 
-def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], str]:
+def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], int]:
+    """Registers and bytes of slow memory per thread, and how many instructions use that."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(cubin)
         f.flush()
@@ -224,45 +226,70 @@ def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], str]:
                                   check=True).stdout
 
         usage = {k: int(v) for k, v in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", run("cuobjdump", "-res-usage"))}
-        return usage, run("nvdisasm", "-c")
+        if not usage["STACK"] + usage["LOCAL"]:  # nowhere to spill to; and nvdisasm takes longer than compiling
+            return usage, 0
+        return usage, len(re.findall(r"\b(?:STL|LDL)\b", run("nvdisasm", "-c")))
 
 
 # ---- the child ------------------------------------------------------------------------------------------------------
+@dataclass
+class _Worker:
+    """A fork, the jobs it still has to answer, when it is late, and what it said since its last answer."""
+
+    pid: int
+    jobs: list[int]
+    deadline: float
+    said: bytes = b""
+
+
+#: How many jobs a fork gets at most: Triton gives back little of the memory it takes.
+_BATCH = 32
+
+
 def run_pool(jobs: Sequence[Any], work: Callable[[Any], dict[str, Any]], workers: int, timeout: float,
              answer: Callable[[int, dict[str, Any]], None]) -> None:
-    """answer(i, work(jobs[i])) for every job, each in a fork of this process (which must have one thread)."""
-    running: dict[int, tuple[int, int, float, list[bytes]]] = {}  # pipe -> (job, pid, deadline, what it said)
-    todo = list(range(len(jobs)))[::-1]
+    """answer(i, work(jobs[i])) for every job, a few in each fork of this process (which must have one thread)."""
+    batch = max(1, min(_BATCH, len(jobs) // (4 * workers)))
+    todo = [list(range(i, min(i + batch, len(jobs)))) for i in range(0, len(jobs), batch)][::-1]
+    running: dict[int, _Worker] = {}  # by the pipe it speaks through
     try:
         while todo or running:
             while todo and len(running) < workers:
-                pipe, pid = _fork(work, jobs[todo[-1]])
-                running[pipe] = todo.pop(), pid, time.monotonic() + timeout, []
-            ready = select.select(list(running), [], [], max(0.0, min(d for _, _, d, _ in running.values())
-                                                             - time.monotonic()))[0]
-            for pipe in ready:
-                i, pid, _, said = running[pipe]
+                numbers = todo.pop()
+                pipe, pid = _fork(work, [jobs[i] for i in numbers])
+                running[pipe] = _Worker(pid, numbers, time.monotonic() + timeout)
+            patience = min(w.deadline for w in running.values()) - time.monotonic()
+            for pipe in select.select(list(running), [], [], max(0.0, patience))[0]:
+                worker = running[pipe]
                 block = os.read(pipe, 1 << 16)
-                said.append(block)
+                *lines, worker.said = (worker.said + block).split(b"\n")
+                for line in lines:
+                    answer(worker.jobs.pop(0), json.loads(line))
+                    worker.deadline = time.monotonic() + timeout
                 if not block:
-                    del running[pipe]
-                    os.close(pipe)
-                    status = os.waitpid(pid, 0)[1]
-                    text = b"".join(said)
-                    answer(i, json.loads(text) if text and not status else
-                           {"error": f"the compiler ended with status {status}"})
-            for pipe, (i, pid, deadline, _) in list(running.items()):
-                if time.monotonic() > deadline:
-                    _kill(pid)
-                    os.close(pipe)
-                    del running[pipe]
-                    answer(i, {"error": f"the compiler took more than {timeout:g} s", "late": True})
+                    status = os.waitpid(worker.pid, 0)[1]
+                    _leave(running, pipe, todo, answer, {"error": f"the compiler ended with status {status}"})
+            for pipe, worker in list(running.items()):
+                if time.monotonic() > worker.deadline:
+                    _kill(worker.pid)
+                    _leave(running, pipe, todo, answer, {"error": f"the compiler took more than {timeout:g} s", "late": True})
     finally:
-        for _, pid, _, _ in running.values():
-            _kill(pid)
+        for worker in running.values():
+            _kill(worker.pid)
 
 
-def _fork(work: Callable[[Any], dict[str, Any]], job: Any) -> tuple[int, int]:
+def _leave(running: dict[int, _Worker], pipe: int, todo: list[list[int]], answer: Callable[[int, dict[str, Any]], None],
+           reply: dict[str, Any]) -> None:
+    """A worker is gone: reply is the answer to what it was at, if it was at something, and others do the rest."""
+    os.close(pipe)
+    worker = running.pop(pipe)
+    if worker.jobs:
+        answer(worker.jobs[0], reply)
+    if worker.jobs[1:]:
+        todo.append(worker.jobs[1:])
+
+
+def _fork(work: Callable[[Any], dict[str, Any]], jobs: Sequence[Any]) -> tuple[int, int]:
     read, write = os.pipe()
     pid = os.fork()
     if pid:
@@ -273,7 +300,8 @@ def _fork(work: Callable[[Any], dict[str, Any]], job: Any) -> tuple[int, int]:
         os.setpgid(0, 0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with os.fdopen(write, "w") as out:
-            json.dump(work(job), out)
+            for job in jobs:
+                print(json.dumps(work(job)), file=out, flush=True)
         status = 0
     finally:
         os._exit(status)
@@ -290,7 +318,9 @@ def _kill(pid: int) -> None:
 
 def _reply(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        facts, cubin = compile_here(job)
+        with tempfile.TemporaryDirectory() as once:  # what comes of it is kept in our own store, so not in Triton's as well
+            os.environ["TRITON_CACHE_DIR"] = once
+            facts, cubin = compile_here(job)
     except Exception as e:  # the parent names the kernel; one that fails must not lose the others
         return {"error": f"{type(e).__name__}: {e}"[:4000]}
     return {"facts": asdict(facts), "cubin": base64.b64encode(cubin).decode()}

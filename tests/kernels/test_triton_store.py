@@ -99,6 +99,24 @@ def test_the_pool(tmp_path):
     assert answers[2] == {"error": "the compiler ended with status 9"}
 
 
+def test_a_fork_does_several_and_leaves_the_rest_to_another():
+    """Of forty jobs each fork gets ten: the first of them fails in each way, and still all are answered once."""
+    def work(job):
+        if job % 10 == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if job == 15:
+            time.sleep(60)
+        return {"by": os.getpid()}
+
+    answers = {}
+    run_pool(list(range(40)), work, 1, 0.5, lambda i, reply: answers.setdefault(i, []).append(reply))
+    assert sorted(answers) == list(range(40)) and all(len(a) == 1 for a in answers.values())
+    assert [i for i, (a,) in answers.items() if "late" in a] == [15]
+    assert [i for i, (a,) in answers.items() if "status 9" in a.get("error", "")] == [3, 13, 23, 33]
+    forks = {a["by"] for (a,) in answers.values() if "by" in a}
+    assert len(forks) == 9 and answers[0][0]["by"] == answers[2][0]["by"] != answers[4][0]["by"]
+
+
 def test_leaving_early_stops_the_compilers(cache, monkeypatch):
     stopped = []
 
