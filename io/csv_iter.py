@@ -14,6 +14,7 @@ from ..errors import FileError
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
+from .text_numbers import numbers
 from .text_rows import TextRows
 
 _LONGEST_NUMBER = 512  # bytes that one number of a file may take
@@ -56,12 +57,13 @@ class CSVIter(RowIter):
 
         def parse(text: bytes, rows: int) -> np.ndarray:
             try:
-                values = np.loadtxt(io.BytesIO(text), self._dtype, delimiter=",", comments=None, ndmin=2)
+                values = _whole_numbers(text, self._dtype) if self._dtype.kind in "iub" else _fields(text, rows)
             except ValueError as e:
-                raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: {e}.") from None
+                raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: {e}") from None
             if values.shape != (rows, columns):
                 raise ValueError(f"it has {values.shape[-1]} numbers; shape {shape} takes {columns}.")
-            return values
+            with np.errstate(over="ignore"):  # 1e300 is infinite in float32
+                return values.astype(self._dtype, copy=False)
 
         return TextRows(path, parse, columns * _LONGEST_NUMBER)
 
@@ -76,3 +78,25 @@ class CSVIter(RowIter):
         for table in (self._data, self._labels):
             if table is not None:
                 table.check()
+
+
+def _fields(text: bytes, rows: int) -> np.ndarray:
+    """The numbers of a text, float64[rows, columns]. Raises ValueError if it is not `rows` lines of as many fields each."""
+    if b"\r" in text or b"\n\n" in text:
+        text = b"\n".join(line for line in text.replace(b"\r\n", b"\n").split(b"\n") if line)
+    characters = np.frombuffer(text, np.uint8)
+    between = np.flatnonzero((characters == ord(",")) | (characters == ord("\n")))
+    values = numbers(text, np.append(0, between + 1), np.append(between, len(text)))
+    columns, rest = divmod(len(values), rows)
+    line_ends = np.flatnonzero(characters[between] == ord("\n"))
+    if rest or not np.array_equal(line_ends, np.arange(columns - 1, len(between), columns)):
+        raise ValueError("its lines differ in their fields.")
+    return values.reshape(rows, columns)
+
+
+def _whole_numbers(text: bytes, dtype: np.dtype) -> np.ndarray:
+    """As _fields, of an integer dtype: 64 bits of one are more than a float64 holds."""
+    try:
+        return np.loadtxt(io.BytesIO(text), dtype, delimiter=",", comments=None, ndmin=2)
+    except ValueError as e:
+        raise ValueError(f"{e}.") from None

@@ -15,9 +15,14 @@ from ..ndarray import NDArray, array
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
+from .text_numbers import numbers
 from .text_rows import TextRows
 
 _LONGEST_PAIR = 512  # bytes that one `index:value` of a file may take
+
+_BETWEEN, _COLON, _LINE_END = 1, 2, 3  # kinds of bytes that are not in a number
+_KINDS = np.zeros(256, np.uint8)
+_KINDS[list(b" \t\r,")], _KINDS[ord(":")], _KINDS[ord("\n")] = _BETWEEN, _COLON, _LINE_END
 
 
 class SparseRows(NamedTuple):
@@ -101,18 +106,20 @@ class LibSVMIter(RowIter):
     def read(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
         parsed = self._data.take(numbers)
         rows = _stack([p.rows for p in parsed])
+        data = rows if self._stype == "csr" else rows.asnumpy()
         if self._labels is None:
             labels = np.concatenate([p.labels for p in parsed])
         else:
             labels = _stack([p.rows for p in self._labels.take(numbers)]).asnumpy()
-        return rows, labels.reshape(-1, *self._label_shape)
+        return data, labels.reshape(-1, *self._label_shape)
 
     def getdata(self) -> list[Any]:
-        rows: Any = self._values[0]
-        return [rows if self._stype == "csr" else rows.tostype("default")]
+        return [self._values[0]] if self._stype == "csr" else super().getdata()
 
 
 def _stack(parts: list[SparseRows]) -> SparseRows:
+    if len(parts) == 1:
+        return parts[0]
     before = np.cumsum([0, *(len(p.data) for p in parts)])
     return SparseRows(np.concatenate([p.data for p in parts]), np.concatenate([p.indices for p in parts]),
                       np.concatenate([[0], *(p.indptr[1:] + b for p, b in zip(parts, before))]),
@@ -121,26 +128,30 @@ def _stack(parts: list[SparseRows]) -> SparseRows:
 
 def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -> _Parsed:
     """The rows of a text. Raises ValueError that says what is wrong, of one row in the row's words."""
-    lines = [line for line in text.split(b"\n") if line.strip(b"\r")]
-    pairs = np.array([line.count(b":") for line in lines], np.int64)
-    tokens = text.replace(b":", b" ").replace(b",", b" ").split()
-    if b"_" in text or len(lines) != rows or len(tokens) != 2 * pairs.sum() + labels * rows:
+    kind = _KINDS[np.frombuffer(text + b"\n", np.uint8)]
+    at = np.flatnonzero(kind)
+    kind, behind_word = kind[at], np.diff(at, prepend=-1) > 1
+    words = np.cumsum(behind_word)
+    width = np.diff(words[kind == _LINE_END], prepend=0)  # words of each line
+    width = width[width > 0]
+    begins = np.cumsum(width) - width
+    place = np.arange(words[-1]) - np.repeat(begins, width) - labels  # of each word in its line; labels are below 0
+    colons = kind == _COLON
+    paired = (place >= 0) & (place % 2 == 0)
+    if (len(width) != rows or np.any((width < labels) | ((width - labels) % 2 > 0))
+            or not np.array_equal(colons[behind_word], paired) or np.count_nonzero(colons) != np.count_nonzero(paired)
+            or not behind_word[1:][colons[:-1]].all()):
         raise ValueError(f"it is not {labels} label{'s' * (labels != 1)} and pairs index:value.")
-    try:
-        numbers = np.array(list(map(float, tokens)))
-    except ValueError as e:
-        raise ValueError(f"it holds something that is no number: {e}.") from None
-    begins = np.concatenate([[0], np.cumsum(2 * pairs + labels)])
-    is_label = np.zeros(len(numbers), bool)
-    for i in range(labels):
-        is_label[begins[:-1] + i] = True
-    body = numbers[~is_label]
-    index, indptr = body[0::2], np.concatenate([[0], np.cumsum(pairs)])
-    if not np.all((index >= 0) & (index < columns) & (index == np.floor(index))):
-        bad = index[~((index >= 0) & (index < columns) & (index == np.floor(index)))][0]
-        raise ValueError(f"index {bad:g} is not one of {columns} columns, which are counted from 0.")
-    falls = np.flatnonzero(np.diff(index) <= 0) + 1
-    if len(np.setdiff1d(falls, indptr)):
+    values = numbers(text, np.append(0, at[:-1] + 1)[behind_word], at[behind_word])
+    index, indptr = values[paired], np.concatenate([[0], np.cumsum((width - labels) // 2)])
+    fits = (index >= 0) & (index < columns) & (index == np.floor(index))
+    if not fits.all():
+        raise ValueError(f"index {index[~fits][0]:g} is not one of {columns} columns, which are counted from 0.")
+    rises = np.diff(index) > 0
+    rises[indptr[(indptr > 0) & (indptr < len(index))] - 1] = True  # where a row begins, an index may be smaller
+    if not rises.all():
         raise ValueError("its indices do not ascend.")
-    return _Parsed(numbers[is_label].reshape(rows, labels).astype(dtype),
-                   SparseRows(body[1::2].astype(dtype), index.astype(np.int64), indptr, (rows, columns)))
+    with np.errstate(over="ignore"):  # 1e300 is infinite in float32
+        values = values.astype(dtype)
+    return _Parsed(values[place < 0].reshape(rows, labels),
+                   SparseRows(values[(place > 0) & ~paired], index.astype(np.int64), indptr, (rows, columns)))

@@ -10,6 +10,8 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import DTypeError, ParameterError, ShapeError
 from ..ndarray import NDArray, array
+from ..ndarray.chunk import layout as layout_of
+from ..ndarray.core import allocate
 from .iterator import DataBatch, DataDesc, DataIter
 
 _LAST = ("pad", "discard", "roll_over")
@@ -36,11 +38,18 @@ class _Source:
 
     def take(self, index: np.ndarray) -> NDArray:
         """The examples index, on the source's context."""
-        return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
+        if self.ctx.is_gpu:
+            return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
+        made = allocate(layout_of(self._shape(len(index)), self.values.dtype, self.ctx))
+        # nobody else knows it yet: no need to queue. "raise" would copy once more, and no index is out of range
+        self.values.take(index, self.axis, made._device(), "clip")
+        return made
 
     def describe(self, batch_size: int, layout: str) -> DataDesc:
-        shape = (*self.values.shape[:self.axis], batch_size, *self.values.shape[self.axis + 1:])
-        return DataDesc(self.name, shape, self.values.dtype.type, layout)
+        return DataDesc(self.name, self._shape(batch_size), self.values.dtype.type, layout)
+
+    def _shape(self, examples: int) -> tuple[int, ...]:
+        return (*self.values.shape[:self.axis], examples, *self.values.shape[self.axis + 1:])
 
 
 class NDArrayIter(DataIter):
@@ -54,6 +63,7 @@ class NDArrayIter(DataIter):
         "pad"        the last batch is filled up from the front; `pad` says by how many.
         "discard"    the rest is left out.
         "roll_over"  the rest opens the next epoch; `pad` of that batch says how many they are.
+    provide_data, provide_label:  what a batch's arrays are, a DataDesc each.
     layout:       where N stands is the batch axis; an array without that axis uses axis 0.
     Batches carry `index`: which examples they hold, as rows of what was given.
     """
@@ -80,6 +90,8 @@ class NDArrayIter(DataIter):
                                  f"{s.values.shape[s.axis]}. Give as many of each.")
         if self.num_data == 0:
             raise ShapeError(f"NDArrayIter: {first.name!r} has no examples.")
+        self.provide_data = [s.describe(batch_size, layout) for s in self._data]
+        self.provide_label = [s.describe(batch_size, layout) for s in self._label]
         self.num_source = len(self._data) + len(self._label)
         self._random = np.random if seed is None else np.random.Generator(np.random.Philox(seed))
         self.idx = np.arange(self.num_data)
@@ -97,16 +109,6 @@ class NDArrayIter(DataIter):
     def label(self) -> list[tuple[str, NDArray]]:
         """The labels as (name, NDArray), in this epoch's order."""
         return [(s.name, s.take(self._order)) for s in self._label]
-
-    @property
-    def provide_data(self) -> list[DataDesc]:
-        """What a batch's data arrays are."""
-        return [s.describe(self.batch_size, self.layout) for s in self._data]
-
-    @property
-    def provide_label(self) -> list[DataDesc]:
-        """What a batch's label arrays are."""
-        return [s.describe(self.batch_size, self.layout) for s in self._label]
 
     def reset(self) -> None:
         """Begin a new epoch; under "roll_over" with what the last one left, if it was read to its end."""

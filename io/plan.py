@@ -55,6 +55,8 @@ class Plan:
     def numbers(self, epoch: int, begin: int, batch: int) -> np.ndarray:
         """The batch's rows, int64[batch_size], as numbers in the whole source."""
         at = begin + batch * self.batch_size
+        if not self.shuffle and at + self.batch_size <= self.size:
+            return np.arange(at + self.first, at + self.first + self.batch_size)
         return self._at(epoch, np.arange(at, at + self.batch_size))
 
     def after(self, epoch: int, begin: int, batch: int, row: int) -> Iterator[int]:

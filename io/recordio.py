@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import numbers
 import os
 import struct
 import warnings
+from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,8 +20,12 @@ from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
 
-_WINDOW = 1 << 16  # bytes that are read ahead, where records are small
-_SMALL = 1 << 12  # a record of more bytes is read alone
+_AHEAD = 1 << 19  # bytes that are read ahead, where records are small
+_SMALL = 1 << 15  # a record of more bytes is read alone
+
+
+_WHOLE = (int, np.integer)
+_seek, _END, _unpack_from = os.lseek, os.SEEK_END, HEAD.unpack_from  # looked up once, not for a record
 
 
 def find_records(path: str | os.PathLike) -> np.ndarray:
@@ -59,9 +65,10 @@ class MXRecordIO:
         self._size = os.fstat(self._descriptor).st_size  # bytes that may be read; the bound of every allocation
         self._at = 0
         self._count = 0  # records read or written so far
-        self._key: Any = None  # what a message calls the record being read, if not by its number
-        self._window, self._window_at = b"", -1  # bytes of the file that were read ahead, and where they stand in it
+        self._sought: tuple[Any, int] | None = None  # a key, and the byte of its record: what a message calls that one
         self._map = None if self.writable else _mapped(self._file)
+        self._window: Any = None  # bytes of the file that were read ahead: where they stand in it, how many they are
+        self._window_at = self._window_end = 0
         self.pid = os.getpid()
         self.is_open = True
 
@@ -69,7 +76,8 @@ class MXRecordIO:
         """Close the file; what was written is on disk."""
         if self.is_open:
             self.is_open = False
-            self._window, self._map = b"", None
+            self._window = self._map = None
+            self._window_end = 0
             self._file.close()
 
     def reset(self) -> None:
@@ -87,7 +95,7 @@ class MXRecordIO:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_file", "_map")}
+        state = {k: v for k, v in self.__dict__.items() if k != "_file"} | {"_map": None, "_window": None}
         if self.writable:
             self.close()
         return state
@@ -108,22 +116,29 @@ class MXRecordIO:
 
     def read(self) -> bytes | None:
         """The next record, or None at the end of the file."""
-        window, head = self._window, self._at - self._window_at
-        if 0 <= head <= len(window) - 8:
-            magic, word = HEAD.unpack_from(window, head)
+        head, end = self._at - self._window_at, self._window_end
+        if 0 <= head <= end - 8:
+            magic, word = _unpack_from(self._window, head)
             stop = head + 8 + word
-            end = stop + (-word & 3)
-            if magic == MAGIC and end <= len(window):  # so word is a length alone: a whole record
-                self._at += end - head
+            after = stop + (-word & 3)
+            if magic == MAGIC and after <= end:  # so word is a length alone: a whole record
+                self._at += after - head
                 self._count += 1
-                self._key = None
-                return window[head + 8 : stop]
+                return self._window[head + 8 : stop]
         record = self._whole_at(self._at)
         if record is None:
             return self._joined()
-        if len(record) <= _SMALL and self._map is not None:  # many more are near
-            self._window, self._window_at = self._map[self._at : self._at + _WINDOW], self._at
+        self._count += 1
+        if len(record) <= _SMALL:  # many more are near
+            self._read_ahead()
         return record
+
+    def _read_ahead(self) -> None:
+        """Fill the window with what comes next."""
+        if self._window is None:  # whole pages are copied fastest; private: a forked child's is its own
+            self._window = mmap.mmap(-1, _AHEAD, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._window_at, self._window_end = self._at, 0
+        self._window_end = min(os.preadv(self._descriptor, [self._window], self._at), self._size - self._at)
 
     def _joined(self) -> bytes | None:
         """The next record part by part, wherever it stands, with all that can be wrong with it; None at the end."""
@@ -144,22 +159,20 @@ class MXRecordIO:
                 raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
             pieces += (MAGIC_BYTES, payload)
         self._count += 1
-        self._key = None
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _whole_at(self, start: int) -> bytes | None:
         """The record at a byte of the map, if it is one whole part."""
         data = self._map
-        if data is None or start + 8 > self._size or os.lseek(self._descriptor, 0, os.SEEK_END) < self._size:
-            return None  # the map of a file that became shorter must not be touched
-        magic, word = HEAD.unpack_from(data, start)
+        # the map of a file that became shorter must not be touched, so its size is asked for every time
+        if data is None or start + 8 > self._size or _seek(self._descriptor, 0, _END) < self._size:
+            return None
+        magic, word = _unpack_from(data, start)
         stop = start + 8 + word
         end = stop + (-word & 3)
         if magic != MAGIC or word > MAX_PART or end > self._size:
             return None
         self._at = end
-        self._count += 1
-        self._key = None
         return data[start + 8 : stop]
 
     def _take(self, at: int, count: int) -> bytes:
@@ -192,7 +205,7 @@ class MXRecordIO:
         return word >> LENGTH_BITS, payload
 
     def _damage(self, offset: int, what: str) -> FileError:
-        name = self._count if self._key is None else f"with key {self._key!r}"
+        name = f"with key {self._sought[0]!r}" if self._sought and self._sought[1] == offset else self._count
         return FileError(f"{self.uri}: record {name} at byte {offset:,} {what}.")
 
     def _check(self, *, writing: bool) -> None:
@@ -216,14 +229,13 @@ class MXIndexedRecordIO(MXRecordIO):
                  key_type: Callable[..., Any] = int):
         self.idx_path = os.fspath(idx_path)
         self.key_type = key_type
-        self.idx: dict[Any, int] = {}
-        self.keys: list[Any] = []
         self.fidx = None
         super().__init__(uri, flag)
 
     def open(self) -> None:
         super().open()
         self.idx, self.keys = {}, []
+        self._rows = array("q")  # the offsets of keys 0, 1, ..., if the index has these and no others
         if self.writable:
             self.fidx = _open(self.idx_path, "w")
         else:
@@ -240,7 +252,7 @@ class MXIndexedRecordIO(MXRecordIO):
             self.fidx = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "fidx"} | {"fidx": None}
+        return super().__getstate__() | {"fidx": None}
 
     def _load_index(self) -> None:
         if not os.path.exists(self.idx_path):
@@ -256,8 +268,25 @@ class MXIndexedRecordIO(MXRecordIO):
         if fields is None:
             self._read_index(text)
         else:
-            self.keys = fields[0::2].tolist()
-            self.idx = dict(zip(self.keys, fields[1::2].tolist()))
+            del self.idx, self.keys  # made when they are asked for
+            self._fields = fields
+            if fields[0] == 0 and fields[-2] == len(fields) // 2 - 1:  # the keys rise: they are 0, 1, ...
+                self._rows = array("q", fields[1::2].tobytes())
+
+    @functools.cached_property
+    def keys(self) -> list[Any]:
+        """The keys, in the order of the index."""
+        return self._fields[0::2].tolist()
+
+    @functools.cached_property
+    def idx(self) -> dict[Any, int]:
+        """The byte offset of every key."""
+        return dict(zip(self._fields[0::2].tolist(), self._fields[1::2].tolist()))
+
+    def _offset(self, key: Any) -> int | None:
+        """Where the record with a key begins. Without the dictionary if that can be: it is slow to make, and large."""
+        rows = self._rows
+        return rows[key] if isinstance(key, _WHOLE) and 0 <= key < len(rows) else self.idx.get(key)
 
     def _plain_index(self, text: bytes) -> np.ndarray | None:
         """The numbers of an index of `number<TAB>offset` lines with nothing wrong in it, or None: look closer."""
@@ -303,18 +332,21 @@ class MXIndexedRecordIO(MXRecordIO):
     def seek(self, idx: Any) -> None:
         """Go to the record with key idx."""
         self._check(writing=False)
-        if idx not in self.idx:
+        offset = self._offset(idx)
+        if offset is None:
             raise FileError(f"{self.uri}: no record has key {idx!r}. The index holds {len(self.idx):,} keys.")
-        self._at, self._key = self.idx[idx], idx
+        self._at = offset
+        self._sought = idx, offset
 
     def read_idx(self, idx: Any) -> bytes:
         """The record with key idx."""
-        offset = self.idx.get(idx)
-        record = None if offset is None else self._whole_at(offset)
-        if record is None:
-            self.seek(idx)
-            record = self.read()
-            assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
+        start = self._offset(idx)
+        record = None if start is None else self._whole_at(start)
+        if record is not None:
+            return record
+        self.seek(idx)
+        record = self.read()
+        assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
         return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:

@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..context import cpu
+from ..dtype import as_dtype
 from ..errors import ParameterError
-from ..ndarray import NDArray, array
+from ..ndarray import NDArray
+from ..ndarray.chunk import layout
+from ..ndarray.core import allocate
 from .iterator import DataDesc, DataIter
 from .plan import Plan
 
@@ -22,12 +26,14 @@ class RowIter(DataIter):
         super().__init__(plan.batch_size)
         self.plan = plan
         self.provide_data, self.provide_label = [data], [label]
+        self._layouts = [layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)]
         self._source = source
         self._begin = 0  # rows that the last epoch's last batch took from the front
         self._epoch, self._batch = 0, -1
+        self._index = np.empty(0, np.int64)
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The data and label values of rows int64[batch]; in runs of consecutive numbers."""
+        """The data and label values of rows int64[batch], shaped as they were described."""
         raise NotImplementedError(f"{type(self).__name__}.read")
 
     @property
@@ -46,20 +52,25 @@ class RowIter(DataIter):
         if self._batch >= self.num_batches:
             self._batch = self.num_batches
             return False
-        self._values = self.read(self.getindex())
+        self._index = self.plan.numbers(self._epoch, self._begin, self._batch)
+        self._values = self.read(self._index)
         return True
 
     def getindex(self) -> np.ndarray:
         """The rows in the batch, int64[batch_size], as numbers in the whole source."""
-        return self.plan.numbers(self._epoch, self._begin, self._batch)
+        return self._index
 
     def getdata(self) -> list[NDArray]:
-        values = self._values[0]
-        return [array(values, dtype=values.dtype)]
+        return [self._array(0)]
 
     def getlabel(self) -> list[NDArray]:
-        values = self._values[1]
-        return [array(values, dtype=values.dtype)]
+        return [self._array(1)]
+
+    def _array(self, which: int) -> NDArray:
+        """The data (0) or the label (1) that was read."""
+        made = allocate(self._layouts[which])
+        made._device()[...] = self._values[which]  # nobody else knows it yet: no need to queue
+        return made
 
     def getpad(self) -> int:
         return self.plan.pad(self._begin, self._batch)

@@ -44,8 +44,10 @@ class TextRows:
 
     def take(self, numbers: np.ndarray) -> list[Any]:
         """The values of rows int64[n] in this order, in pieces: as many as numbers have runs, or more."""
-        cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
-        return [piece for run in np.split(numbers, cuts) for piece in self.read(int(run[0]), int(run[-1]) + 1)]
+        last = np.append(numbers[1:] != numbers[:-1] + 1, True)  # of a run
+        ends = numbers[last].tolist()
+        starts = [int(numbers[0]), *numbers[1:][last[:-1]].tolist()]
+        return [piece for start, end in zip(starts, ends) for piece in self.read(start, end + 1)]
 
     def _parse_block(self, row: int) -> tuple[int, int, Any]:
         """The block of rows, all of one file, that begins with this one."""

@@ -1,9 +1,10 @@
 """Reading records and rows: RecordIO in order and by key, opening and rebuilding an index, CSV, LibSVM, NDArrayIter.
 
-    python perf/bench_rows.py [--mxnet PYTHON] [--pairs N]
+    python perf/bench_rows.py [--mxnet PYTHON] [--pairs N] [--only PART_OF_A_NAME]
 
-JSON lines: seconds of processor time per record or row (all threads of the process, so that read-ahead is not free),
-median and spread; MXNet runs in pairs with ours, on the same files.
+JSON lines: seconds of processor time per record or row, of all threads of the process, median and spread; MXNet runs in
+pairs with ours, on the same files. Epochs follow each other without a pause, and a round ends where the next begins: what
+threads read ahead of an epoch is counted, in the round before it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import common
 
-ROUNDS = 5
+ROUNDS, EPOCHS = 5, 2  # and epochs of a round
 RECORDS = {100: 60_000, 10_000: 4_000, 100_000: 600}  # bytes of a record: how many
 CSV_ROWS, LIBSVM_ROWS, ARRAY_ROWS = 20_000, 20_000, 60_000
 
@@ -71,7 +73,14 @@ def works(package: str, folder: Path) -> dict[str, tuple[Callable[[], Any], int]
 
         found[f"records of {size} B in order"] = in_order, count
         found[f"records of {size} B at random"] = at_random, count
+
+    def open_and_read() -> None:
+        file = mx.recordio.MXIndexedRecordIO(index, name, "r")
+        file.read_idx(RECORDS[100] - 1)
+        file.close()
+
     found["open an index"] = (lambda: mx.recordio.MXIndexedRecordIO(index, name, "r").close()), RECORDS[100]
+    found["open an index, read a record"] = open_and_read, RECORDS[100]
     if package == "tritium":
         found["rebuild an index, per byte"] = (lambda: mx.recordio.find_records(folder / "100000.rec")), 600 * 100_008
 
@@ -94,17 +103,20 @@ def works(package: str, folder: Path) -> dict[str, tuple[Callable[[], Any], int]
     return found
 
 
-def measure(package: str, folder: Path) -> list[dict[str, Any]]:
-    """Print and return one line per measurement, of one package in this process."""
+def measure(package: str, folder: Path, only: str) -> list[dict[str, Any]]:
+    """Print and return one line per measurement with `only` in its name, of one package in this process."""
     lines = []
     for case, (work, count) in works(package, folder).items():
+        if only not in case:
+            continue
         work()
-        seconds = []
+        gc.collect()
+        marks = [time.process_time()]
         for _ in range(ROUNDS):
-            gc.collect()
-            start = time.process_time()
-            work()
-            seconds.append((time.process_time() - start) / count)
+            for _ in range(EPOCHS):
+                work()
+            marks.append(time.process_time())
+        seconds = [(after - before) / EPOCHS / count for before, after in pairwise(marks)]
         lines.append(common.emit("rows", seconds, case=case, package=package))
     return lines
 
@@ -114,10 +126,11 @@ def main() -> None:
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
     parser.add_argument("--package", choices=("tritium", "mxnet"), help="measure this package in this process, and nothing else")
     parser.add_argument("--folder", type=Path, help="where the files are; they are made in a temporary folder otherwise")
+    parser.add_argument("--only", default="", help="measure what has this in its name: records, index, CSV, LibSVM, NDArrayIter")
     parser.add_argument("--pairs", type=int, default=3, help="how often ours and MXNet are measured in turn")
     given = parser.parse_args()
     if given.package:
-        measure(given.package, given.folder)
+        measure(given.package, given.folder, given.only)
         return
     common.say({"bench": "rows", **common.machine()})
     with tempfile.TemporaryDirectory() as name:
@@ -125,9 +138,10 @@ def main() -> None:
         write_files(folder)
         ours, theirs = [], []
         for _ in range(given.pairs):
-            ours.append(common.run_peer(sys.executable, __file__, "--package", "tritium", "--folder", name))
+            same = ("--folder", name, "--only", given.only)
+            ours.append(common.run_peer(sys.executable, __file__, "--package", "tritium", *same))
             if given.mxnet:
-                theirs.append(common.run_peer(given.mxnet, __file__, "--package", "mxnet", "--folder", name))
+                theirs.append(common.run_peer(given.mxnet, __file__, "--package", "mxnet", *same))
         for line in theirs[0] if theirs else []:
             case = line["case"]
             common.ratio("rows", [m for run in ours for m in run if m["case"] == case],

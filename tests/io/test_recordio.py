@@ -126,6 +126,8 @@ def test_reset_and_flags(tmp_path):
     other.close()
     file.close()
     with pytest.raises(FileError, match="is closed"):
+        copy.copy(file).read()
+    with pytest.raises(FileError, match="is closed"):
         file.read()
     with pytest.raises(FileError, match="flag 'a' is not 'r' or 'w'"):
         MXRecordIO(path, "a")
@@ -227,6 +229,23 @@ def test_plain_and_other_indexes_are_read_alike(tmp_path, text, want):
         assert [file.read_idx(key) for key in want] == [b"abcd"] * len(want)
 
 
+@pytest.mark.parametrize("keys", [range(5), [0, 1, 2, 3, 5], [4, 1, 2, 3, 0]])
+def test_a_key_is_any_equal_number(tmp_path, keys):
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as file:
+        for key in keys:
+            file.write_idx(key, b"%d" % key)
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
+        assert [file.read_idx(k) for k in (2, np.int64(2), np.uint8(2), 2.0)] == [b"2"] * 4
+        assert file.read_idx(True) == b"1"
+        for key in (-1, len(keys) + 1, np.int64(-2), "2", None, 2.5):
+            with pytest.raises(FileError, match=r"no record has key .*\. The index holds 5 keys"):
+                file.read_idx(key)
+        assert file.keys == list(keys) and list(file.idx) == list(keys)
+        assert [file.idx[k] for k in keys] == [0, 12, 24, 36, 48]
+        file.reset()
+        assert file.read_idx(3) == b"3" and file.keys == list(keys)
+
+
 @pytest.mark.parametrize("text", ["0\n3\t4\t5\n", "\t0\n", "0\t\n", "0\t0\n1\n", "0 0\n"])
 def test_lines_that_are_no_pairs_are_named(tmp_path, text):
     write(tmp_path / "a.rec", [b"abcd"] * 3)
@@ -236,13 +255,15 @@ def test_lines_that_are_no_pairs_are_named(tmp_path, text):
 
 
 @given(st.lists(st.integers(0, 300).map(bytes), min_size=1, max_size=40), st.randoms())
-def test_windows_of_any_size_give_the_same_records(tmp_path_factory, records, random):
+def test_reading_ahead_by_any_size_gives_the_same_records(tmp_path_factory, records, random):
     path = tmp_path_factory.mktemp("w") / "a.rec"
-    write(path, [r + MAGIC * random.randrange(2) for r in records])
+    with MXIndexedRecordIO(path.with_suffix(".idx"), path, "w") as file:
+        for key, record in enumerate(records):
+            file.write_idx(key, record + MAGIC * random.randrange(2))
     want = read(path)
-    before = recordio._WINDOW, recordio._SMALL, recordio._mapped
+    before = recordio._AHEAD, recordio._SMALL, recordio._mapped
     try:
-        recordio._WINDOW, recordio._SMALL = random.choice([8, 9, 50, 400]), random.choice([1, 60, 10**6])
+        recordio._AHEAD, recordio._SMALL = random.choice([1, 8, 9, 50, 400]), random.choice([1, 60, 10**6])
         recordio._mapped = random.choice([before[2], lambda file: None])
         assert read(path) == want
         with MXRecordIO(path, "r") as file:
@@ -254,8 +275,14 @@ def test_windows_of_any_size_give_the_same_records(tmp_path_factory, records, ra
                     for _ in got:
                         file.read()
         assert got == want
+        with MXIndexedRecordIO(path.with_suffix(".idx"), path, "r") as file:
+            for key in random.choices(range(len(want)), k=len(want)):
+                assert file.read_idx(key) == want[key]
+                assert file.tell() == (file.idx[key + 1] if key + 1 < len(want) else path.stat().st_size)
+                if random.random() < 0.5:
+                    assert file.read() == (want[key + 1] if key + 1 < len(want) else None)
     finally:
-        recordio._WINDOW, recordio._SMALL, recordio._mapped = before
+        recordio._AHEAD, recordio._SMALL, recordio._mapped = before
 
 
 def test_a_forked_child_reads_from_its_own_place(tmp_path):
@@ -269,7 +296,8 @@ def test_a_forked_child_reads_from_its_own_place(tmp_path):
         assert file.read() == b"two"
 
 
-def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path):
+def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path, monkeypatch):
+    monkeypatch.setattr(recordio, "_AHEAD", 4096)  # what was read ahead is still given
     path = tmp_path / "a.rec"
     write(path, [bytes(9000)] * 50)
     (tmp_path / "a.idx").write_text("".join(f"{i}\t{i * 9008}\n" for i in range(50)))

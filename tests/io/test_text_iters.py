@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tritium.errors import FileError, ParameterError
+from tritium.errors import FileError, ParameterError, ShapeError
 from tritium.io import CSVIter, LibSVMIter, text_rows
 
 
@@ -122,6 +122,64 @@ def test_libsvm_values(tmp_path_factory, rows, end, batch_size):
     assert sparse.indptr[0] == 0 and sparse.indptr[-1] == len(sparse.data) == len(sparse.indices)
 
 
+def rows_of(text, row):
+    """row(line) of every line that is not empty, or the number of the first line that is refused: the oracle."""
+    made = []
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line[:-1] if line.endswith("\r") and number <= text.count("\n") else line
+        try:
+            made += [row(line)] if line else []
+        except ValueError:
+            return number
+    return made
+
+
+def csv_row(line):
+    a, b = line.split(",")
+    return [float(a), float(b)]
+
+
+def libsvm_row(line):
+    label, *pairs = line.replace(",", " ").split()
+    assert_no(":" in label)
+    row, last = [float(label), 0.0, 0.0], -1
+    for pair in pairs:
+        index, value = pair.split(":")
+        assert_no(float(index) not in (0, 1) or float(index) <= last or not index or not value)
+        last = int(float(index))
+        row[1 + last] = float(value)
+    return row
+
+
+def assert_no(wrong):
+    if wrong:
+        raise ValueError
+
+
+@pytest.mark.parametrize("make, row, alphabet", [
+    (lambda file: CSVIter(file, (2,), 2), csv_row, ["1", "2.5", ",", "1,2", "\n", "3,4\n", "\r", " ", "x", "\r\n"]),
+    (lambda file: LibSVMIter(file, (2,), 2), libsvm_row,
+     ["1", "-1", " ", " 0:", "1 ", ":", "1 0:2 1:3\n", "-1 1:5\n", "\n", "\r\n", "\t", ",", " 2:", "x"]),
+], ids=["csv", "libsvm"])
+@pytest.mark.parametrize("block", [1, 1 << 20])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_text_gives_its_rows_or_names_the_line(tmp_path, monkeypatch, make, row, alphabet, block, data):
+    monkeypatch.setattr(text_rows, "_BLOCK_BYTES", block)
+    text = "".join(data.draw(st.lists(st.sampled_from(alphabet), max_size=14)))
+    file = write(tmp_path / "a.txt", text)
+    want = rows_of(text, row)
+    if want == []:
+        with pytest.raises(ShapeError, match="has no rows"):
+            make(file)
+    elif isinstance(want, int):
+        with pytest.raises(FileError, match=rf"a\.txt: line {want}: "):
+            all_rows(make(file))
+    else:
+        got, labels = all_rows(make(file))
+        assert np.array_equal(got if row is csv_row else np.column_stack([labels, got]), np.array(want, np.float32))
+
+
 def test_libsvm_labels_from_a_second_file(tmp_path):
     data = write(tmp_path / "a", "0 0:1\n0 1:2\n0\n")
     labels = write(tmp_path / "l", "1.0\n-2.0 0:0.125\n4 1:1.0 2:-1.2\n")
@@ -138,11 +196,11 @@ def test_libsvm_labels_from_a_second_file(tmp_path):
     ("1 -1:1", "index -1 is not one of 4 columns"),
     ("1 0.5:1", r"index 0\.5 is not one of 4 columns"),
     ("1 nan:1", "index nan is not one of 4 columns"),
-    ("1 a:1", "it holds something that is no number"),
+    ("1 a:1", "b'a' is no number"),
     ("1 0:", "it is not 1 label and pairs index:value"),
     ("0:1", "it is not 1 label and pairs index:value"),
     ("1 2 0:1", "it is not 1 label and pairs index:value"),
-    ("1 0:1_0", "it is not 1 label and pairs index:value"),
+    ("1 0:1_0", "b'1_0' is no number"),
     ("1 0:1 # note", "it is not 1 label and pairs"),
 ])
 def test_damaged_libsvm_is_refused_by_line(tmp_path, line, message):
