@@ -74,7 +74,8 @@ def tell_damage(path: str, offsets: np.ndarray, damage: list[Damage]) -> str:
 def _search(source: ByteSource, start: int, stop: int) -> tuple[np.ndarray, list[Damage]]:
     records, damage = _scan(source, start, stop)
     left = []
-    for lost in damage:
+    while damage:
+        lost = damage.pop()
         whole = records[records < lost.start]
         before = int(whole.max()) if len(whole) else lost.start - 8  # bytes may be missing inside the record before it
         tries = [_scan(source, before + 8 + by, lost.stop)[0] for by in (1, 2, 3)] if lost.stop - lost.start > 4 else []
@@ -87,7 +88,8 @@ def _search(source: ByteSource, start: int, stop: int) -> tuple[np.ndarray, list
             records = records[records != before]
             lost = Damage(before, lost.stop, "is cut short: another one begins inside it")
         records = np.concatenate([records, found])
-        left += [lost._replace(stop=int(most[0])), *rest]
+        left += rest
+        damage.append(lost._replace(stop=int(most[0])))  # at a third distance there may be more in front of these
     return records, left
 
 

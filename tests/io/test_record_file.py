@@ -87,6 +87,17 @@ def test_where_bytes_are_missing_the_heads_behind_are_found(tmp_path, missing):
     assert lost == [(offsets[2], 40 - missing), (offsets[6] - missing, 40 - missing)]
 
 
+def test_between_two_shifts_the_records_are_found_too(tmp_path):
+    path = tmp_path / "a.rec"
+    payloads = [bytes([i]) * 30 for i in range(9)]
+    offsets = write(path, payloads)
+    data = path.read_bytes()
+    cut = offsets[5] + 10
+    path.write_bytes(data[:offsets[3]] + b"xyz" + data[offsets[3]:cut] + data[cut + 1:])  # 3 and 4 lie at 3, 6 to 8 at 2
+    records = RecordFile(path, tolerant=True)
+    assert [records.read(i) for i in range(len(records))] == [p for i, p in enumerate(payloads) if i != 5]
+
+
 def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(tmp_path):
     path = tmp_path / "a.rec"
     payloads = [b"x" * n for n in (5, 0, 12, 7)]
