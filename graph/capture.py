@@ -19,6 +19,7 @@ from ..kernels.chosen import ChosenOp
 from ..kernels.epilogue import EpilogueOp
 from ..kernels.on_host import OnHost
 from ..kernels.op import Op
+from ..kernels.ops.batch_norm_tail import NormTailOp
 from ..kernels.params import Params
 from ..kernels.property import BackwardOp, OperatorProperty, PropertyOp
 from ..kernels.tape import running, taped
@@ -39,7 +40,7 @@ def capturable(op: Op, p: Params) -> bool:
     if isinstance(op, BackwardOp):
         cls = type(op.forward.property(p))
         return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, OnHost)
-    return isinstance(op, EpilogueOp) and capturable(op.head, op.head_params)
+    return isinstance(op, NormTailOp) or (isinstance(op, EpilogueOp) and capturable(op.head, op.head_params))
 
 
 class _Kept:

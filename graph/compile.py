@@ -14,6 +14,7 @@ from .fuse import fuse
 from .gradient import add_gradients
 from .layout import turn_channels
 from .node import Entry, topological
+from .norms import join_norms
 from .options import Options
 from .place import place
 from .plan import Plan, apply_inplace, peak_bytes, plan_memory
@@ -73,7 +74,7 @@ def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
     fused = how.fuse and not request.seen
 
     def merge(candidate: Program) -> Program:
-        candidate = fuse(candidate, fused)
+        candidate = fuse(join_norms(candidate) if fused else candidate, fused)
         if fused:
             candidate = add_epilogues(candidate)
         return candidate if request.seen else read_through(candidate)

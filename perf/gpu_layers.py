@@ -212,19 +212,22 @@ def _batch_norm(m: Machine, dtype: str) -> Iterator[Case]:
 
 
 def _adam(m: Machine) -> Case:
+    """Sixteen arrays in one launch; the learning rate is 0, so that the weights stay."""
     sizes = [m.size(1 << 22)] * (3 if m.smoke else 16)
     arrays = [[m.randn(n).abs() for n in sizes] for _ in range(4)]
-    block = 1024
-    host = triton_update.tables([[t.data_ptr() for t in row] for row in arrays], sizes, block)
-    table, lengths, chunks = (m.torch.from_numpy(t).to(m.device) for t in host)
-    numbers = m.torch.tensor([[0.0, 0.0, 1.0, -1.0, 0.9, 0.999, 1e-8]] * len(sizes), device=m.device)  # lr 0: weights stay
+    op, of = ops.get("adam_update"), [np.dtype("float32")] * 4
+    p = op.parse({"lr": 0.0})
+    many = triton_update.many_update(op.name, op.expression(p, of), of, None)
+    host = triton_update.tables([[t.data_ptr() for t in row] for row in arrays], sizes, many.block)
+    where = [m.torch.from_numpy(t).to(m.device) for t in host]
+    numbers = m.torch.tensor([p.scalars] * len(sizes), dtype=m.torch.float64, device=m.device)
     weights = [t.clone() for t in arrays[0]]
     for w, g in zip(weights, arrays[1]):
         w.grad = g
     peer = m.torch.optim.Adam(weights, 1e-3, fused=m.device == "cuda")
 
     def work() -> Any:
-        triton_update.update(m.run, "adam", table, lengths, chunks, numbers, count=len(sizes), programs=len(host[2]), block=block)
+        many.launch(m.run.stream, *where, numbers)
         return arrays[0][0]
 
     keep = arrays[0][0].double()

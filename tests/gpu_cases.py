@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 import numpy as np
 from tritium.dtype import bfloat16
+from tritium.kernels import op as ops
 from tritium.kernels.op import Req
 from tritium.kernels.ops import triton_conv, triton_norm, triton_softmax, triton_take, triton_update
 from tritium.kernels.ops.convolution_cpu import Geometry
+from tritium.kernels.ops.mixed import mixed
 from tritium.kernels.ops.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.triton_launch import FakeArray, FakeRun, record
 
@@ -92,9 +94,17 @@ def embedding():
     triton_take.put(RUN, (1, 50_000, 512), 4096, x, x, x, wrap=False, add=False)
 
 
-def update(rule, dtype="float32"):
-    a, numbers = FakeArray((1,), "int64"), FakeArray((1,), "float32")
-    return lambda: triton_update.update(RUN, rule, a, a, a, numbers, count=9, programs=99, dtype=dtype)
+def update(rule, dtype=F32):
+    """The update of many arrays; of float32 beside the weights, for half precision."""
+    op = ops.get(rule) if dtype == F32 else mixed(ops.get(rule))
+    ins = [dtype, *[F32] * (len(op.input_names) - 1)]
+    places, numbers = FakeArray((99, 2), "int64"), FakeArray((9, 9), "float64")
+
+    def work():
+        made = triton_update.many_update(op.name, op.expression(op.parse({"lr": 0.1}), ins), ins, None if dtype == F32 else dtype)
+        made.launch(None, places, FakeArray((9,), "int64"), places, numbers)
+
+    return work
 
 
 def cases():
@@ -143,9 +153,10 @@ def cases():
         add(f"softmax {n}", softmax(4096, n, bfloat16))
         add(f"softmax {n} float32", softmax(4096, n, F32), (90,))
     add("embedding", embedding)
-    for rule in triton_update.ARRAYS:
-        add(f"update {rule}", update(rule))
-    add("update momentum bfloat16", update("momentum", "bfloat16"))
+    for name, streams in (("sgd", 2), ("sgd_mom", 3), ("adam", 4)):  # beside them addresses and numbers are read
+        wide = {"loads": streams, "stores": streams - 1, "narrow_loads": 16}
+        add(f"update {name}", update(f"{name}_update"), **{f"k_{name}_update_many": wide})
+    add("update sgd_mom bfloat16", update("sgd_mom_update", bfloat16))
     return found
 
 

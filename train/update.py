@@ -1,7 +1,8 @@
 """Updates in one go: what an optimizer wants done to each parameter, and one engine push that does it to all of them.
 
 An optimizer says `Step("sgd_mom_update", weight, grad, (mom,), lr=..., wd=...)`: a declared operator, the arrays it
-reads and changes, its settings. `apply` groups steps by context and queues one engine function for each group.
+reads and changes, its settings. `apply` groups steps by context and queues one engine function for each group. On a GPU that
+function launches one kernel for all steps of one rule and dtype.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..kernels.op import Op, Req, compiled_static
 from ..kernels.ops.mixed import mixed
 from ..kernels.params import REQUIRED, Params
 from ..ndarray import NDArray
+from .update_many import made_together, rule_of
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
 
@@ -45,7 +47,7 @@ class Step:
 class _Rule:
     """An operator of settings, compiled for arrays of given layouts."""
 
-    __slots__ = ("kernel", "nbytes", "scalars")
+    __slots__ = ("kernel", "many", "nbytes", "scalars")
 
     def __init__(self, step: Step):
         op: Op = ops.get(step.op)
@@ -64,6 +66,7 @@ class _Rule:
         target = "gpu" if step.weight.context.is_gpu else "cpu"
         self.kernel = compiled_static(op, p, tuple(specs), (out,), (req,), target)
         self.nbytes = sum(a.nbytes for a in arrays)
+        self.many = rule_of(op, p, specs, out, step.master is None) if target == "gpu" and not step.flat else None
 
 
 _rules: dict[tuple, _Rule] = {}
@@ -113,24 +116,24 @@ def _push(ctx: Any, steps: Sequence[Step], priority: int) -> None:
     calls = []
     mutable: dict[Any, None] = {}
     const: dict[Any, None] = {}
-    nbytes = 0
+    nbytes = n_changed = 0
     for step in steps:
         rule, scalars = _ready(step)
         arrays = _inputs(step)
-        calls.append((rule.kernel, arrays, step.weight, scalars, step.flat))
+        calls.append((rule, arrays, step.weight, scalars, step.flat))
         nbytes += rule.nbytes
-        mutable[step.weight._chunk.var] = None
-        for a in step.arrays if step.master is None else (*step.arrays, step.master):
-            mutable[a._chunk.var] = None
-        for a in step.grad:
-            const[a._chunk.var] = None
+        changed = (step.weight, *step.arrays) if step.master is None else (step.weight, *step.arrays, step.master)
+        mutable.update(dict.fromkeys(a._chunk.var for a in changed))
+        const.update(dict.fromkeys(a._chunk.var for a in step.grad))
+        n_changed += len(changed)
+    apart = len(mutable) == n_changed and not any(v in mutable for v in const)  # no step reads or writes what another writes
 
     def run(rc: Any) -> None:
-        for kernel, arrays, weight, scalars, flat in calls:
+        for rule, arrays, weight, scalars, flat in made_together(rc, calls) if apart and ctx.is_gpu else calls:
             ins, out = [a._device() for a in arrays], weight._device()
             if flat:
                 ins, out = [a.reshape(1, -1) for a in ins], out.reshape(1, -1)
-            kernel(rc, ins, [out], scalars=scalars)
+            rule.kernel(rc, ins, [out], scalars=scalars)
 
     name = f"{steps[0].op} x {len(steps)}" if len(steps) > 1 else steps[0].op
     small = nbytes <= _INLINE and not ctx.is_gpu

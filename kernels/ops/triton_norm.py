@@ -24,7 +24,7 @@ def _terms(v, g, y, shift, r, inside, BACK: tl.constexpr, RELU: tl.constexpr):
     d = v - shift
     if BACK:
         if RELU:
-            g = tl.where(y > 0, g, 0)
+            g = tl.where(y > 0, g, y * 0)  # y is 0 or NaN there
         return tl.where(inside, g, 0), tl.where(inside, d * r * g, 0)
     else:
         d = tl.where(inside, d, 0)
@@ -157,8 +157,8 @@ def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns,
     mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
     b = tl.load(beta + c, mask=live, other=0).to(WIDE)
     v = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * scale + b
-    if OTHER:
-        v += tl.load(other + at, mask=inside, other=0).to(WIDE)
+    if OTHER:  # the sum is that of what would have been stored
+        v = v.to(y.dtype.element_ty).to(WIDE) + tl.load(other + at, mask=inside, other=0).to(WIDE)
     if RELU:
         v = tl.where(v < 0, 0, v)
     if ADD:
@@ -199,9 +199,13 @@ def norm_gradient(dy, x, y, gamma, mean, inverse, total, along, dx, other, rows:
     r = tl.load(inverse + c, mask=live, other=0).to(WIDE)
     v = tl.load(dy + at, mask=inside, other=0).to(WIDE)
     if RELU:
-        v = tl.where(tl.load(y + at, mask=inside, other=0).to(WIDE) > 0, v, 0)
-    if OTHER:
-        tl.store(other + at, v.to(other.dtype.element_ty), mask=inside)
+        out = tl.load(y + at, mask=inside, other=0).to(WIDE)
+        v = tl.where(out > 0, v, out * 0)
+    if OTHER > 0:  # 1 write, 2 add
+        u = v
+        if OTHER == 2:
+            u = tl.load(other + at, mask=inside, other=0).to(WIDE) + v
+        tl.store(other + at, u.to(other.dtype.element_ty), mask=inside)
     if BATCH:
         mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
         u = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * r
@@ -300,10 +304,11 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
 
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
-             reqs: Sequence[Req], *, y: Any = None, d_other: Any = None) -> None:
+             reqs: Sequence[Req], *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
     """Derivatives of data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
 
-    y: the output, if a rectifier followed; d_other: filled with the derivative of what was added before it.
+    y: the output, if a rectifier followed. d_other: gets the derivative of what was added before it, where that of data is
+    wanted; add_other: added to what is there.
     """
     (outer, n, inner), (dy, x, gamma, mean, inverse) = rows, inputs
     relu = y is not None
@@ -319,4 +324,5 @@ def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: 
     launch(norm_gradient, (cdiv(height, bm) * cdiv(width, bn),), dy, x, y if relu else dy, gamma, mean, inverse, total, along,
            outputs[0], outputs[0] if d_other is None else d_other, height, width // _unit(width), n,
            float(max(1, outer * inner)), UNIT=_unit(width), LAST=last, BATCH=batch, FIX=p.fix_gamma, RELU=relu,
-           OTHER=d_other is not None, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn, stream=run.stream)
+           OTHER=0 if d_other is None else 2 if add_other else 1, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn,
+           stream=run.stream)

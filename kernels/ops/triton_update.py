@@ -1,125 +1,90 @@
-"""Triton: optimizer steps for many arrays in one launch, found through a table of addresses in device memory.
+"""Triton: an optimizer's update of many arrays in one launch, found through a table of addresses in device memory.
 
-Numbers that change between steps (learning rate, weight decay ...) are read from device memory as well, so that a
+The arithmetic is printed from the update's own declaration, by the lines that its kernel for one array has, so the bits are
+the same. Numbers that change between steps (learning rate, weight decay ...) are read from device memory as well, so that a
 captured launch stays right when they change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError
-from ..triton_kernel import tl, triton
-from ..triton_launch import interpreting, launch
+from ..expr import topological
+from ..op import Expression, Req, Spec
+from ..triton_body import Body, indent, kernel_name, kernel_text, store, tl_type, typed_root
+from ..triton_flat import MANY_NODES
+from ..triton_kernel import Kernel, kernel_of
+from ..triton_launch import here, interpreting, launch
 
-#: Arrays each rule walks over, in the order of the table's rows.
-ARRAYS = {"sgd": ("weight", "grad"), "momentum": ("weight", "grad", "mom"), "adam": ("weight", "grad", "mean", "var")}
-#: Numbers each rule reads per array, in order: those of the whole group are repeated.
-NUMBERS = {"sgd": ("lr", "wd", "rescale", "clip"), "momentum": ("lr", "wd", "rescale", "clip", "momentum"),
-           "adam": ("lr", "wd", "rescale", "clip", "beta1", "beta2", "epsilon")}
-
-
-@triton.jit
-def _walk(w, g, m, v, numbers, keep, RULE: tl.constexpr, MASK: tl.constexpr):
-    lr = tl.load(numbers)
-    wd = tl.load(numbers + 1)
-    clip = tl.load(numbers + 3)
-    if MASK:
-        weight = tl.load(w, mask=keep, other=0).to(tl.float32)
-        grad = tl.load(g, mask=keep, other=0).to(tl.float32)
-    else:
-        weight = tl.load(w).to(tl.float32)
-        grad = tl.load(g).to(tl.float32)
-    grad = grad * tl.load(numbers + 2)
-    grad = tl.where(clip > 0, tl.minimum(tl.maximum(grad, -clip), clip), grad) + wd * weight
-    if RULE == 0:
-        weight = weight - lr * grad
-    elif RULE == 1:
-        momentum = tl.load(numbers + 4)
-        if MASK:
-            mom = tl.load(m, mask=keep, other=0)
-        else:
-            mom = tl.load(m)
-        mom = momentum * mom - lr * grad
-        weight = weight + mom
-        if MASK:
-            tl.store(m, mom, mask=keep)
-        else:
-            tl.store(m, mom)
-    else:
-        beta1 = tl.load(numbers + 4)
-        beta2 = tl.load(numbers + 5)
-        if MASK:
-            mean = tl.load(m, mask=keep, other=0)
-            var = tl.load(v, mask=keep, other=0)
-        else:
-            mean = tl.load(m)
-            var = tl.load(v)
-        mean = beta1 * mean + (1 - beta1) * grad
-        var = beta2 * var + (1 - beta2) * grad * grad
-        weight = weight - lr * mean / (tl.sqrt(var) + tl.load(numbers + 6))
-        if MASK:
-            tl.store(m, mean, mask=keep)
-            tl.store(v, var, mask=keep)
-        else:
-            tl.store(m, mean)
-            tl.store(v, var)
-    if MASK:
-        tl.store(w, weight.to(w.dtype.element_ty), mask=keep)
-    else:
-        tl.store(w, weight.to(w.dtype.element_ty))
+ALIGN = 16  # bytes that every array's address must divide by, so that accesses are 128 bits wide
+_NUMBER = {"f32": "tl.float32", "f64": "tl.float64", "i64": "tl.int64"}
 
 
-@triton.jit
-def update_many(table, sizes, chunks, numbers, count, RULE: tl.constexpr, COLUMNS: tl.constexpr, TYPE: tl.constexpr,
-                BLOCK: tl.constexpr):
-    # table [arrays of the rule, count]: addresses. chunks [programs, 2]: which array, and which of its blocks
-    t = tl.load(chunks + 2 * tl.program_id(0))
-    start = tl.load(chunks + 2 * tl.program_id(0) + 1) * BLOCK
-    n = tl.load(sizes + t)
-    w = tl.multiple_of(tl.load(table + t).to(tl.pointer_type(TYPE)), 16)
-    g = tl.multiple_of(tl.load(table + count + t).to(tl.pointer_type(TYPE)), 16)
-    m = tl.load(table + t).to(tl.pointer_type(tl.float32))
-    v = m
-    if RULE > 0:
-        m = tl.multiple_of(tl.load(table + 2 * count + t).to(tl.pointer_type(tl.float32)), 16)
-    if RULE > 1:
-        v = tl.multiple_of(tl.load(table + 3 * count + t).to(tl.pointer_type(tl.float32)), 16)
-    i = tl.arange(0, BLOCK)
-    mine = numbers + t * COLUMNS
-    keep = start + i < n
-    if start + BLOCK <= n:
-        _walk(w + start + i, g + start + i, m + start + i, v + start + i, mine, keep, RULE, False)
-    else:
-        _walk(w + start + i, g + start + i, m + start + i, v + start + i, mine, keep, RULE, True)
+@dataclass(frozen=True)
+class ManyUpdate:
+    """An update for any number of arrays of certain dtypes.
+
+    rows:     of the table: the update's inputs in order, then its output if that is not its first input.
+    columns:  of the numbers: the update's run-time scalars in order.
+    block:    elements of one program. align: bytes that the address of every array must divide by.
+    """
+
+    kernel: Kernel
+    rows: int
+    columns: int
+    block: int
+    align: int = ALIGN
+
+    def launch(self, stream: Any, table: Any, sizes: Any, chunks: Any, numbers: Any) -> None:
+        """Update every array once. table, sizes, chunks: `tables` in device memory; numbers [count, columns], float64."""
+        launch(self.kernel, (chunks.shape[0],), table, sizes, chunks, numbers, sizes.shape[0], BLOCK=self.block, stream=stream)
 
 
-def block_size() -> int:
-    """Elements of one program."""
-    return 1 << 14 if interpreting() else 1024
+def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype | None) -> ManyUpdate:
+    """The update with expression e, elementwise, for inputs of these dtypes. out: of its output; None: it is input 0."""
+    rows, states = [*ins, *([] if out is None else [out])], dict(e.states)
+    places = [states.get(k, 0 if out is None else len(ins)) for k in range(len(e.outputs))]
+    roots = [typed_root(root, rows[at]) for root, at in zip(e.outputs, places)]
+    body = Body(roots, topological(roots), list(ins), e.scalars)
+    lines = [*body.prologue, "t = tl.load(chunks + 2 * tl.program_id(0))",
+             "base = tl.load(chunks + 2 * tl.program_id(0) + 1) * BLOCK", "n = tl.load(sizes + t)", "lane = tl.arange(0, BLOCK)"]
+    for (scalar, kind), parameter in body.used_scalars.items():
+        column = e.scalars.index(scalar)
+        lines.append(f"{parameter} = tl.load(numbers + t * {len(e.scalars)} + {column}).to({_NUMBER[kind]})")
+    for i, dtype in enumerate(rows):
+        address = f"tl.load(table + {i} * count + t).to(tl.pointer_type({tl_type(dtype)}))"
+        lines.append(f"x{i} = tl.multiple_of({address}, {ALIGN}) + base")
+
+    def branch(mask: str) -> list[str]:
+        names: dict[int, str] = {}
+        inner = body.lines(roots, names, lambda i: f"tl.load(x{i} + lane{mask})")
+        for root, at in zip(roots, places):
+            assert root.dtype is not None
+            inner.append(store(names[id(root)], root.dtype, Spec((), rows[at]), Req.WRITE, f"x{at} + lane", mask))
+        return inner
+
+    lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
+              *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
+    name = f"{kernel_name(name)}_many"
+    text = kernel_text(name, ["table", "sizes", "chunks", "numbers", "count", "BLOCK: tl.constexpr"], lines, ["count"], here())
+    block = 1 << 14 if interpreting() else 128 if len(body.order) > MANY_NODES else 1024
+    return ManyUpdate(kernel_of(text, name), len(rows), len(e.scalars), block)
 
 
 def tables(addresses: Sequence[Sequence[int]], sizes: Sequence[int], block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What `update_many` reads: addresses [arrays of the rule, count], sizes [count], chunks [programs, 2]; all int64.
+    """What a ManyUpdate reads: addresses [rows, count], sizes [count], chunks [programs, 2]; all int64.
 
-    addresses: per array of the rule (ARRAYS), one for each weight; every one must divide by 16.
+    addresses: per row of the table, one for each array; every one must divide by ALIGN.
     Raises ParameterError for one that does not: those arrays are updated one by one.
     """
     found = np.array(addresses, np.int64)
-    if found.size and (found % 16).any():
-        raise ParameterError(f"update: {int((found % 16 != 0).sum())} arrays do not start at a multiple of 16 bytes. "
+    if found.size and (found % ALIGN).any():
+        raise ParameterError(f"update: {int((found % ALIGN != 0).sum())} arrays do not start at a multiple of {ALIGN} bytes. "
                              f"Update them one by one.")
     chunks = [(t, b) for t, n in enumerate(sizes) for b in range(-(-n // block))]
     return found, np.array(sizes, np.int64), np.array(chunks, np.int64).reshape(-1, 2)
-
-
-def update(run: Any, rule: str, table: Any, sizes: Any, chunks: Any, numbers: Any, *, count: int, programs: int,
-           dtype: str = "float32", block: int | None = None) -> None:
-    """One step of a rule for `count` arrays. table, sizes, chunks: `tables` in device memory; numbers [count, of the rule],
-    float32. dtype: of weights and gradients; other states are float32."""
-    types = {"float32": tl.float32, "float16": tl.float16, "bfloat16": tl.bfloat16}
-    launch(update_many, (programs,), table, sizes, chunks, numbers, count, RULE=list(ARRAYS).index(rule),
-           COLUMNS=len(NUMBERS[rule]), TYPE=types[dtype], BLOCK=block or block_size(), stream=run.stream)
