@@ -94,6 +94,7 @@ class ImageIter(DataIter):
         self.provide_label = [DataDesc(label_name, (self.batch_size, *self._label_shape()))]
         self.skipped: list[str] = []
         self._rest: list[_Row] = []  # rows that were read for a batch that was not given yet
+        self._checksum: int | None = None  # of the list, once somebody asked
         self._pool: Processes | None = None
         self._asked: deque[int] = deque()  # the places in seq that the pool works on
         self._epoch = -1
@@ -307,9 +308,10 @@ class ImageIter(DataIter):
 
     def _identity(self) -> dict[str, Any]:
         """What tells this set of images from another."""
-        listed = repr([(key, np.asarray(label).tolist(), os.fspath(path)) for key, (label, path) in (self.imglist or {}).items()])
-        records = self.imgrec.identity() if self.imgrec is not None else {}
-        return {**records, "listed": zlib.crc32(listed.encode()) if self.imglist is not None else None}
+        if self._checksum is None and self.imglist is not None:
+            rows = [(key, np.asarray(label).tolist(), os.fspath(path)) for key, (label, path) in self.imglist.items()]
+            self._checksum = zlib.crc32(repr(rows).encode())
+        return {**(self.imgrec.identity() if self.imgrec is not None else {}), "listed": self._checksum}
 
     # ---- what a subclass may change ----
     def check_data_shape(self, data_shape: Sequence[int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.profiler import Event
-from ..errors import MXNetError
+from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
 
 
@@ -137,6 +137,13 @@ class WholeBatchIter(DataIter):
         return self.current_batch.pad if self.current_batch else None
 
 
+def state_of(it: Any, name: str) -> dict[str, Any]:
+    """An inner iterator's state. Raises ParameterError, in the name of the outer one, if it has none."""
+    if not hasattr(it, "state_dict"):
+        raise ParameterError(f"{name}.state_dict: the inner iterator, a {type(it).__name__}, has no state_dict.")
+    return it.state_dict()
+
+
 class ResizeIter(WholeBatchIter):
     """Another iterator, cut or repeated to `size` batches an epoch.
 
@@ -167,3 +174,15 @@ class ResizeIter(WholeBatchIter):
                 raise MXNetError("ResizeIter: the inner iterator has no batch at all.")
         self.cur += 1
         return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, as plain data, if the inner one can say where it does."""
+        return {"size": self.size, "cur": self.cur, "inner": state_of(self.data_iter, "ResizeIter")}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where state_dict() was taken. Refuses a state of another size; the inner iterator, one that is not its own."""
+        if state.get("size") != self.size or not 0 <= int(state["cur"]) <= self.size:
+            raise ParameterError(f"ResizeIter.load_state_dict: the state is of size {state.get('size')!r}, cur "
+                                 f"{state.get('cur')!r}; this iterator has size {self.size!r}.")
+        self.data_iter.load_state_dict(state["inner"])
+        self.cur = int(state["cur"])

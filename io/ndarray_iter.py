@@ -93,12 +93,17 @@ class NDArrayIter(DataIter):
         self.provide_data = [s.describe(batch_size, layout) for s in self._data]
         self.provide_label = [s.describe(batch_size, layout) for s in self._label]
         self.num_source = len(self._data) + len(self._label)
-        self._random = np.random if seed is None else np.random.Generator(np.random.Philox(seed))
+        self.seed = seed
+        self._rest = np.arange(0)  # rows that the last epoch left to this one
+        self.cursor = -batch_size
+        self._unshuffled()
+        self.reset()
+
+    def _unshuffled(self) -> None:
+        self._random = np.random if self.seed is None else np.random.Generator(np.random.Philox(self.seed))
         self.idx = np.arange(self.num_data)
         self._order = np.arange(self.num_data)  # the rows of this epoch
-        self._rest = self._order[:0]  # rows that the last epoch left to this one
-        self.cursor = -batch_size
-        self.reset()
+        self._shuffles = 0
 
     @property
     def data(self) -> list[tuple[str, NDArray]]:
@@ -129,6 +134,7 @@ class NDArrayIter(DataIter):
             # MXNet shuffles both the row numbers and, by them, the rows: the same seed gives the same batches
             self._random.shuffle(self.idx)
             self._order = self._order[self.idx]
+            self._shuffles += 1
 
     def iter_next(self) -> bool:
         self.cursor += self.batch_size
@@ -166,6 +172,34 @@ class NDArrayIter(DataIter):
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
         return max(0, -self.cursor) if self.last_batch_handle == "roll_over" else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, as plain numbers: `load_state_dict` goes on from there in any process. Shuffled, it needs
+        a seed."""
+        if self.shuffle and self.seed is None:
+            raise ParameterError("NDArrayIter.state_dict: its order comes from NumPy's global generator, which others use too. "
+                                 "Give seed=.")
+        return {**self._identity(), "shuffles": self._shuffles, "cursor": self.cursor, "rest": self._rest.tolist()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of other sizes or another seed."""
+        for key, mine in self._identity().items():
+            if state.get(key) != mine:
+                raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state.get(key)!r}, this iterator has "
+                                     f"{mine!r}.")
+        shuffles, cursor, rest = int(state["shuffles"]), int(state["cursor"]), np.array(state["rest"], np.int64)
+        limit = self.num_data + self.batch_size
+        if shuffles < 0 or not -limit <= cursor < limit or not np.isin(rest, self.idx).all():
+            raise ParameterError(f"NDArrayIter.load_state_dict: shuffles {shuffles}, cursor {cursor}, rest {state['rest']} "
+                                 f"cannot be.")
+        self._unshuffled()
+        for _ in range(shuffles):
+            self._shuffle()
+        self.cursor, self._rest = cursor, rest
+
+    def _identity(self) -> dict[str, Any]:
+        return {"rows": self.num_data, "batch_size": self.batch_size, "last_batch_handle": self.last_batch_handle,
+                "shuffle": bool(self.shuffle), "seed": self.seed}
 
 
 def _sources(given: Any, name: str, layout: str) -> list[_Source]:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
-from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter
+from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter, state_of
 from .workers import Workers
 
 
@@ -73,10 +73,33 @@ class PrefetchingIter(WholeBatchIter):
         self._ask()
         return True
 
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, as plain data, if those inside can say where they do: before the batch they are ahead."""
+        return {"inner": [state or state_of(it, "PrefetchingIter") for it, state in zip(self.iters, self._states)]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where state_dict() was taken. The iterators inside refuse a state that is not theirs."""
+        inner = state.get("inner")
+        if not isinstance(inner, list) or len(inner) != len(self.iters):
+            raise ParameterError(f"PrefetchingIter.load_state_dict: this is not a state of {len(self.iters)} iterators.")
+        wait(self._ahead)
+        for it, of_one in zip(self.iters, inner):
+            it.load_state_dict(of_one)
+        self._ask()
+
     def _ask(self) -> None:
+        self._states = [_state(it) for it in self.iters]
         self._ahead = [Future() for _ in self.iters]
         for it, answer in zip(self.iters, self._ahead):
             self._workers.put(partial(_fetch, it, answer))
+
+
+def _state(it: Any) -> dict[str, Any] | None:
+    """Where an iterator stands, or None if it cannot say."""
+    try:
+        return it.state_dict() if hasattr(it, "state_dict") else None
+    except ParameterError:
+        return None
 
 
 def _fetch(it: Any, answer: Future) -> None:

@@ -38,6 +38,7 @@ class RecordFile:
                 raise FileError(f"{tell_damage(self.path, offsets, self.damage)}. Give on_error='skip' to go on at the next "
                                 f"record, or write the file anew.")
         self.offsets = offsets
+        self._checksum: int | None = None  # of the offsets, once somebody asked
         self._ends = np.append(offsets[1:], self.source.size)
         for lost in self.damage:  # what stands before damage ends there, not at the next record
             before = int(np.searchsorted(offsets, lost.start)) - 1
@@ -93,7 +94,9 @@ class RecordFile:
 
     def identity(self) -> dict[str, Any]:
         """What tells this set of records from another."""
-        return {"bytes": self.source.size, "records": len(self), "index": zlib.crc32(self.offsets.tobytes())}
+        if self._checksum is None:
+            self._checksum = zlib.crc32(self.offsets.tobytes())
+        return {"bytes": self.source.size, "records": len(self), "index": self._checksum}
 
     def _error(self, number: int, what: str) -> FileError:
         return FileError(f"{self.where(number)} {what}.")
