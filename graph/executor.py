@@ -58,6 +58,9 @@ class Executor:
         self._head_arrays: dict[int, NDArray] = {}
         plain = lower(self._heads, specs, False, self._places)[0]
         self._head_values = [plain.values[v] for v in plain.heads]
+        targets = ["gpu" if c.is_gpu else "cpu" for c in self._contexts]
+        for step in plain.steps:
+            step.op.check_use(step.params, [plain.values[v].spec for v in step.inputs], targets[step.ctx])
         made: dict[int, NDArray] = {}
         self.outputs: list[NDArray] = []
         for v, value in zip(plain.heads, self._head_values):

@@ -16,6 +16,7 @@ from .chunk import Chunk, layout
 from .core import ArrayCore, wrap
 from .invoke import invoke
 from .move import store_host
+from .namespace import function
 from .quick import method
 
 _ops: dict[str, tuple[Op, Params]] = {}
@@ -188,7 +189,7 @@ class Arithmetic(ArrayCore):
             return array_op("batch_dot", self, other)
         if max(self.ndim, other.ndim) > 2:
             raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
-        return array_op("dot", self, other)
+        return function("dot")(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..kernels.op import get as get_op
-from .call import call_op
 from .core import ArrayCore
+from .namespace import function
 
 #: MXNet's methods that are operators of the same name with the array as first input.
 NAMES = [
@@ -32,7 +31,7 @@ def _method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if name == "transpose" and args and all(isinstance(a, int) for a in args):
             args = (args,)
-        return call_op(get_op(name), (self, *args), kwargs)
+        return function(name)(self, *args, **kwargs)
 
     method.__name__ = name
     method.__qualname__ = f"NDArray.{name}"

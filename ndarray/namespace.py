@@ -11,6 +11,7 @@ from ..kernels import op as registry
 from ..kernels.op import Op
 from ..kernels.params import REQUIRED
 from .call import array_names, call_op, is_variadic, sample
+from .quick import product
 
 _made: dict[tuple[str, Op], Callable[..., Any]] = {}
 
@@ -28,6 +29,8 @@ def _make(name: str, op: Op) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return call_op(op, args, kwargs)
 
+    if op.name == "dot":
+        call = product(call)
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(op)  # type: ignore[attr-defined]
     call.__doc__ = document(op)

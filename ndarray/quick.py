@@ -1,4 +1,4 @@
-"""quick: a ∘ b for tiny arrays, computed where it is written: one look-up, one NumPy call, one new array.
+"""quick: a ∘ b and small products, computed where they are written: one look-up, one NumPy call, one new array.
 
 For four numbers everything around the arithmetic costs ten times the arithmetic. What follows from layouts alone is
 found out once and kept: whether the operator is a single NumPy function, and the layout of its result. Anything out of the
@@ -15,14 +15,17 @@ import numpy as np
 from ..engine import current
 from ..kernels.expr import LOAD, PARAM
 from ..kernels.op import get
+from ..kernels.ops.matmul import SMALL
 from ..kernels.primitives import PRIMITIVES
 from ..kernels.quiet import prepared
 from .chunk import Layout
-from .core import fresh
+from .core import ArrayCore, fresh
 
 _BYTES = 512  # of a result: NumPy keeps the GIL for so few elements, so that the engine's bookkeeping is not held up
 _KEPT = 4096  # what is known of one operator; a program with ever new numbers must not grow for ever
 _NUMBERS = frozenset((int, float))
+_NEITHER = (False, False)
+_TURNED = {(): _NEITHER, (("transpose_a", True),): (True, False), (("transpose_b", True),): (False, True)}
 
 
 def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: str) -> Callable[[Any, Any], Any]:
@@ -64,6 +67,43 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
         return made
 
     return operator
+
+
+def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
+    """`dot(a, b, ...)` as `ordinary` computes it, sooner where both are small matrices."""
+    known: dict[tuple, Layout | None] = {}
+
+    def dot(*args: Any, **kwargs: Any) -> Any:
+        key: Any = None
+        if len(args) == 2 and isinstance(args[0], ArrayCore) and isinstance(args[1], ArrayCore):
+            a, b = args
+            try:
+                turned = _TURNED.get(tuple(kwargs.items())) if kwargs else _NEITHER
+            except TypeError:  # what cannot be hashed is no flag
+                turned = None
+            if turned is not None:
+                key = a._layout, b._layout, turned
+                what = known.get(key)
+                if what is not None and a._entry is None and b._entry is None:
+                    x, y = a._view, b._view
+                    if x is not None and y is not None:
+                        view = current().call_now(a, b, np.dot, x.T if turned[0] else x, y.T if turned[1] else y)
+                        if view is not None:
+                            return fresh(view, what)
+        made = ordinary(*args, **kwargs)
+        if key is not None and key not in known:
+            if len(known) >= _KEPT:
+                known.clear()
+            known[key] = made._layout if _is_small(a._layout, b._layout, made._layout) else None
+        return made
+
+    return dot
+
+
+def _is_small(a: Layout, b: Layout, what: Layout) -> bool:
+    """Whether a product is one that the operator, too, leaves to a single np.dot, whose result is tiny."""
+    return (len(a.shape) == len(b.shape) == 2 and a.dtype == b.dtype == what.dtype and what.dtype.char in "fd"
+            and what.tiny and 0 < a.size * b.size * what.size <= SMALL**2)  # (m k) (k n) (m n)
 
 
 def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, Any, Any] | None:

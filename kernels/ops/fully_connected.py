@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import ParameterError, ShapeError
+from ...errors import DTypeError, ParameterError, ShapeError, describe
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import OperatorProperty, Shapes, gpu_module, register_operator
 from ..tied import Call, tieable
@@ -22,6 +22,7 @@ class FullyConnected(OperatorProperty):
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
     weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
+    Raises:  DTypeError for float16 on the CPU, as MXNet does.
     """
 
     num_hidden: int
@@ -31,6 +32,11 @@ class FullyConnected(OperatorProperty):
     def validate(self) -> None:
         if self.num_hidden < 1:
             raise ParameterError(f"{self.name}: num_hidden={self.num_hidden} must be at least 1.")
+
+    def check_use(self, ins: Sequence[Spec], target: str) -> None:
+        if target == "cpu" and ins[0].dtype == np.float16:
+            raise DTypeError(f"{self.name}: float16 is for GPUs only, as in MXNet: data {describe(ins[0])} is on the CPU. "
+                             f"Cast data, weight and bias to float32, or use a gpu context.")
 
     def list_arguments(self) -> list[str]:
         return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]

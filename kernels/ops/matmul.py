@@ -14,7 +14,7 @@ from ..op import Kernel, Req, Shape, Spec
 from ..property import OperatorProperty, Shapes, register_operator
 from .matmul_gemm import matrix, product
 
-_SMALL = 1 << 16  # multiplications: of a smaller product, views and pieces are most of the cost
+SMALL = 1 << 16  # multiplications, a microsecond of BLAS: of a smaller product, views and pieces are most of the cost
 
 
 class Product(OperatorProperty):
@@ -88,7 +88,7 @@ class Dot(Product):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
         same = len({s.dtype for s in (*ins, *outs)}) == 1 and not is_half(outs[0].dtype)
-        small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= _SMALL
+        small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
         if not (target == "cpu" and same and small and reqs[0] == Req.WRITE and len(ins[0].shape) == len(ins[1].shape) == 2):
             return super().forward_kernel(ins, outs, reqs, target, train)
         ta, tb = self.transpose_a, self.transpose_b

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
-from tritium.errors import ParameterError, ShapeError
+from tritium.errors import DTypeError, ParameterError, ShapeError
 from tritium.kernels import op as ops
 
 
@@ -23,8 +24,8 @@ def test_every_sum_written_out(target, rng):
     close(forward("FullyConnected", [x, w, b], target, num_hidden=4)[0], want.astype("f"))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "dtype"), [(t, d) for t in TARGETS for d in ("float16", "bfloat16")
+                                               if (t, d) != ("cpu", "float16")])
 def test_halves_add_up_in_float32(target, dtype, rng):
     from tritium.dtype import as_dtype
 
@@ -60,3 +61,16 @@ def test_errors_state_the_shapes_and_the_rule():
         op.infer_shape(p, [(2, 3), None, (3,)])
     with pytest.raises(ParameterError, match="FullyConnected: num_hidden=0 must be at least 1"):
         op.parse({"num_hidden": 0})
+
+
+def test_float16_is_refused_on_the_cpu():
+    x, w = (mx.nd.ones(s, dtype="float16") for s in ((2, 3), (4, 3)))
+    told = (r"FullyConnected: float16 is for GPUs only, as in MXNet: data float16\[2,3\] is on the CPU. "
+            r"Cast data, weight and bias to float32, or use a gpu context")
+    with pytest.raises(DTypeError, match=told):
+        mx.nd.FullyConnected(x, w, num_hidden=4, no_bias=True)
+    y = mx.sym.relu(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4))
+    with pytest.raises(DTypeError, match=told):
+        y.simple_bind(mx.cpu(), type_dict={"data": "float16"}, data=(2, 3))
+    y = mx.sym.FullyConnected(mx.sym.Cast(mx.sym.Variable("data"), dtype="float32"), num_hidden=4)
+    assert y.simple_bind(mx.cpu(), type_dict={"data": "float16"}, data=(2, 3)).forward()[0].dtype == np.float32

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tritium.dtype import as_dtype
 from tritium.kernels import op as ops
 from tritium.kernels.op import Req, Spec, compiled
 from tritium.kernels.tied import tieable, tied
@@ -19,11 +20,11 @@ class Run:
 
 def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
     op = ops.get(name)
-    d = np.dtype(dtype)
+    d = as_dtype(dtype)
     return compiled(op, op.parse(params), tuple(Spec(s, d) for s in shapes), tuple(Spec(s, d) for s in outs), reqs, "cpu", True)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("req", [Req.WRITE, Req.ADD])
 @pytest.mark.parametrize(("name", "shapes", "out", "params"), [
     ("tanh", [(3, 4)], (3, 4), {}),
@@ -35,11 +36,11 @@ def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
 ])
 def test_tied_is_called(name, shapes, out, params, req, dtype):
     kernel = kernel_of(name, shapes, [out], (req,), dtype, **params)
-    arrays = [RNG.normal(size=s).astype(dtype) for s in shapes]
-    want, got = (np.ones(out, dtype) for _ in range(2))
+    arrays = [RNG.normal(size=s).astype(as_dtype(dtype)) for s in shapes]
+    want, got = (np.ones(out, as_dtype(dtype)) for _ in range(2))
     call = tied(kernel, arrays, [got])
     for _ in range(3):
-        arrays[0][...] = RNG.normal(size=shapes[0]).astype(dtype)
+        arrays[0][...] = RNG.normal(size=shapes[0]).astype(as_dtype(dtype))
         kernel(Run(), arrays, [want])
         call(Run())
         assert np.array_equal(want, got)

@@ -10,6 +10,7 @@ from tritium import autograd, engine, profiler
 from tritium import ndarray as nd
 from tritium.context import cpu
 from tritium.engine import CheckedEngine, NaiveEngine, ThreadedEngine
+from tritium.errors import ParameterError, ShapeError
 from tritium.ndarray import core
 
 OPERATORS = (operator.add, operator.sub, operator.mul, operator.truediv, operator.mod, operator.pow)
@@ -66,6 +67,43 @@ def test_gives_what_a_serial_engine_gives(threaded, fn, dtype):
         engine.set_current(threaded)
     for a, b in zip(quick, ordinary):
         same_bits(a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+def test_products_are_those_of_a_serial_engine(threaded, dtype, rng):
+    shapes = [((3, 5), (5, 2)), ((1, 7), (7, 1)), ((32, 32), (32, 32)), ((4, 0), (0, 4)), ((40, 41), (41, 40)), ((5,), (5,))]
+    pairs = [[nd.array(rng.normal(size=s) * 4, dtype=dtype) for s in two] for two in shapes]
+    square = pairs[2][0]
+
+    def results():
+        made = [call(a, b) for a, b in pairs for call in (nd.dot, operator.matmul, lambda a, b: a.dot(b))]
+        made += [nd.dot(square, b, **turn) for b in (square, pairs[2][1])
+                 for turn in ({"transpose_a": True}, {"transpose_b": True}, {"transpose_b": 1},
+                              {"transpose_a": True, "transpose_b": True})]
+        return [m.asnumpy() for m in made]
+    results()
+    quick = results()
+    engine.set_current(NaiveEngine())
+    for a, b in zip(quick, results()):
+        same_bits(a, b)
+    engine.set_current(threaded)
+
+
+def test_products_are_taken_and_recorded(threaded, monkeypatch):
+    a, b = nd.array([[1.0, 2.0], [3.0, 4.0]]), nd.array([[5.0, 6.0], [7.0, 8.0]])
+    for _ in range(2):
+        results = counted(monkeypatch)
+        c = nd.dot(a, b, transpose_b=True) @ a.dot(b)
+    assert len(results) == 3 and all(r is not None for r in results) and c.asnumpy().tolist() == [[1312, 1524], [3020, 3508]]
+    a.attach_grad()
+    with autograd.record():
+        y = nd.dot(a, b)
+    y.backward()
+    assert a.grad.asnumpy().tolist() == [[11, 15], [11, 15]]
+    with pytest.raises(ShapeError, match=r"dot: inner sizes differ: lhs \(2, 2\) is summed over 2, rhs \(3, 2\) over 3"):
+        nd.dot(a, nd.ones((3, 2)))
+    with pytest.raises(ParameterError, match=r"dot: transpose_b=\[True\] is not a truth value"):
+        nd.dot(a, b, transpose_b=[True])
 
 
 def test_is_taken(threaded, monkeypatch):
