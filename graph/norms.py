@@ -32,6 +32,8 @@ def join_norms(program: Program) -> Program:
             if group and gone.isdisjoint(group) and links.may_meet(group):
                 joined[max(group)] = _forward(program, group) if forward else _backward(program, group)
                 gone.update(group)
+    if not joined:
+        return program
     new = program.without_steps()
     for i, step in enumerate(program.steps):
         if i == program.n_forward:
@@ -40,6 +42,8 @@ def join_norms(program: Program) -> Program:
             new.steps.append(joined[i])
         elif i not in gone:
             new.steps.append(step)
+    if program.n_forward == len(program.steps):
+        new.n_forward = len(new.steps)
     return new
 
 

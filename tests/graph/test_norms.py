@@ -103,6 +103,20 @@ def test_others_stay_apart(net):
         np.testing.assert_allclose(made[n], apart[n], rtol=1e-4, atol=1e-5, err_msg=n)
 
 
+def test_a_program_without_derivatives_stays_a_forward_one():
+    """Forward in training with nothing to differentiate: the states change, the result is there."""
+    net = CASES["relu"][0]
+    with options():
+        executor = net.simple_bind(mx.gpu(0), "null", x=SHAPE)
+    executor.arg_dict["x"][:] = np.arange(np.prod(SHAPE)).reshape(SHAPE)
+    for n in ("b_gamma", "b_beta"):
+        executor.arg_dict[n][:] = 1
+    out = executor.forward(is_train=True)[0].asnumpy()
+    program = executor._compile(True).program
+    assert [s.op.name for s in program.steps] == ["BatchNorm+relu"] and program.n_forward == 1
+    assert out.max() > 1 and (executor.aux_dict["b_moving_mean"].asnumpy() > 0).all()
+
+
 def test_inference_and_the_cpu_are_left_to_other_passes():
     net = CASES["sum"][0]
     assert not any("BatchNorm+" in n for n in operators(run(net, ctx=mx.cpu())[0])[0])
