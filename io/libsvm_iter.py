@@ -20,7 +20,7 @@ from .text_rows import TextRows
 
 _LONGEST_PAIR = 512  # bytes that one `index:value` of a file may take
 
-_BETWEEN, _COLON, _LINE_END = 1, 2, 3  # kinds of bytes that are not in a number
+_BETWEEN, _COLON, _LINE_END = 1, 2, 3  # kinds of bytes that are not in a number; 0: in no text
 _KINDS = np.zeros(256, np.uint8)
 _KINDS[list(b" \t\r,")], _KINDS[ord(":")], _KINDS[ord("\n")] = _BETWEEN, _COLON, _LINE_END
 
@@ -128,22 +128,22 @@ def _stack(parts: list[SparseRows]) -> SparseRows:
 
 def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -> _Parsed:
     """The rows of a text. Raises ValueError that says what is wrong, of one row in the row's words."""
-    kind = _KINDS[np.frombuffer(text + b"\n", np.uint8)]
-    at = np.flatnonzero(kind)
-    kind, behind_word = kind[at], np.diff(at, prepend=-1) > 1
+    characters = np.frombuffer(text + b"\n", np.uint8)
+    at = np.flatnonzero((characters <= ord(" ")) | (characters == ord(":")) | (characters == ord(",")))
+    kind, behind_word = _KINDS[characters[at]], np.diff(at, prepend=-1) > 1  # of what is not in a word
     words = np.cumsum(behind_word)
     width = np.diff(words[kind == _LINE_END], prepend=0)  # words of each line
     width = width[width > 0]
     begins = np.cumsum(width) - width
     place = np.arange(words[-1]) - np.repeat(begins, width) - labels  # of each word in its line; labels are below 0
     colons = kind == _COLON
-    paired = (place >= 0) & (place % 2 == 0)
-    if (len(width) != rows or np.any((width < labels) | ((width - labels) % 2 > 0))
-            or not np.array_equal(colons[behind_word], paired) or np.count_nonzero(colons) != np.count_nonzero(paired)
-            or not behind_word[1:][colons[:-1]].all()):
+    is_index = (place >= 0) & (place & 1 == 0)
+    if (len(width) != rows or np.any((width < labels) | (width - labels & 1 > 0))
+            or not np.array_equal(colons[behind_word], is_index) or np.count_nonzero(colons) != np.count_nonzero(is_index)
+            or not behind_word[1:][colons[:-1]].all() or not kind.all()):
         raise ValueError(f"it is not {labels} label{'s' * (labels != 1)} and pairs index:value.")
     values = numbers(text, np.append(0, at[:-1] + 1)[behind_word], at[behind_word])
-    index, indptr = values[paired], np.concatenate([[0], np.cumsum((width - labels) // 2)])
+    index, indptr = values[is_index], np.concatenate([[0], np.cumsum((width - labels) // 2)])
     fits = (index >= 0) & (index < columns) & (index == np.floor(index))
     if not fits.all():
         raise ValueError(f"index {index[~fits][0]:g} is not one of {columns} columns, which are counted from 0.")
@@ -154,4 +154,4 @@ def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -
     with np.errstate(over="ignore"):  # 1e300 is infinite in float32
         values = values.astype(dtype)
     return _Parsed(values[place < 0].reshape(rows, labels),
-                   SparseRows(values[(place > 0) & ~paired], index.astype(np.int64), indptr, (rows, columns)))
+                   SparseRows(values[(place > 0) & ~is_index], index.astype(np.int64), indptr, (rows, columns)))

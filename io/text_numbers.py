@@ -49,8 +49,9 @@ def _by_pyarrow() -> Callable[[bytes, np.ndarray, np.ndarray], np.ndarray | None
         every_second = np.full(-(-len(bounds) // 8), 0b01010101, np.uint8)  # what stands between words is no value
         words = pyarrow.Array.from_buffers(strings, len(bounds) - 1, [pyarrow.py_buffer(b) for b in (every_second, bounds, text)])
         try:
-            return compute.cast(words, double).to_numpy(zero_copy_only=False)[0::2]
+            values = compute.cast(words, double)
         except pyarrow.ArrowInvalid:
             return None
+        return np.frombuffer(values.buffers()[1], np.float64, len(values))[0::2]
 
     return read
