@@ -233,6 +233,13 @@ class Engine:
         if worst is not None:
             worst.throw()
 
+    def unheard(self) -> BaseException | None:
+        """Of the errors that no wait has raised yet, the one that was pushed first; nobody will hear of them any more."""
+        with self._failure_lock:
+            unseen, self._unseen = [f for f in self._unseen if not f.seen], []
+        worst = first(unseen)
+        return None if worst is None else worst.error
+
     # ---- what a kind of engine adds -------------------------------------------------------------------------------
     def wait_for_var(self, var: Var) -> None:
         """Block until everything pushed before that mutates var is done; raise what spoiled it, once."""

@@ -40,10 +40,12 @@ def _at_exit() -> None:
         try:
             engine.quiet(number_from((_TIMEOUT,), 10))
             engine.end_threads()
-            engine.wait_for_all()
         except EngineError as e:
             print(f"tritium: exit: {e}", file=sys.stderr)
         except BaseException as e:
+            print(f"tritium: exit: {type(e).__name__}: {e}", file=sys.stderr)
+        e = engine.unheard()
+        if e is not None:
             print(f"tritium: exit: an error nobody waited for: {type(e).__name__}: {e}", file=sys.stderr)
 
 

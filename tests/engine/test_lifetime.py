@@ -122,6 +122,20 @@ def test_exit_tells_errors_nobody_waited_for():
     assert done.stderr.startswith("tritium: exit: an error nobody waited for: ValueError: oven: too hot (pushed at <")
 
 
+def test_exit_does_not_tell_again_what_a_wait_has_raised():
+    """The error still marks v, and what read v: who caught it once knows. Another one is told."""
+    fail = ("def fn(run): raise ValueError(run and 'too hot')\n"
+            "w = engine.new_variable()\n"
+            "engine.push_sync(fn, cpu(), [], [v], name='oven')\n"
+            "engine.push_sync(lambda run: None, cpu(), [v], [w], name='bread')\n"
+            "try: engine.wait_for_var(w)\n"
+            "except ValueError: print('caught')\n")
+    done = python(fail)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "caught\n", "")
+    done = python(fail + "engine.push_sync(fn, cpu(), [], [engine.new_variable()], name='kettle')")
+    assert done.stderr.startswith("tritium: exit: an error nobody waited for: ValueError: kettle: too hot (pushed at <")
+
+
 def test_interrupts_while_pushing_leave_a_working_engine():
     """Ctrl-C lands anywhere in push; afterwards everything pushed runs and nothing hangs."""
     done = python("""
