@@ -37,6 +37,8 @@ from .invoke import invoke as invoke
 from .namespace import Namespace as _Namespace
 from .namespace import attribute as _attribute
 from .ndarray import NDArray as NDArray
+from .row_sparse import FUNCTIONS as _SPARSE
+from .row_sparse import RowSparseNDArray as RowSparseNDArray
 from .serialize import load as load
 from .serialize import load_frombuffer as load_frombuffer
 from .serialize import load_metadata as load_metadata
@@ -46,7 +48,7 @@ op = _Namespace("nd.op")
 _internal = _Namespace("nd._internal", ("", "_"))
 contrib = _Namespace("nd.contrib", ("_contrib_",), {"foreach": _foreach, "while_loop": _while_loop, "cond": _cond} | _CONTRIB)
 linalg = _Namespace("nd.linalg", ("_linalg_", "linalg_"))
-sparse = _Namespace("nd.sparse")  # its functions on dense arrays
+sparse = _Namespace("nd.sparse", extra=_SPARSE)  # row-sparse arrays; operators on dense ones
 image = _Namespace("nd.image", ("_image_",))
 
 

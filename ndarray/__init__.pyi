@@ -30,6 +30,7 @@ from .creation import waitall as waitall
 from .creation import zeros as zeros
 from .invoke import invoke as invoke
 from .ndarray import NDArray as NDArray
+from .row_sparse import RowSparseNDArray as RowSparseNDArray
 from .serialize import load as load
 from .serialize import load_frombuffer as load_frombuffer
 from .serialize import load_metadata as load_metadata

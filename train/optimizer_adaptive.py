@@ -42,6 +42,8 @@ class AdaGrad(Optimizer):
     Source: Duchi et al. 2011, jmlr.org/papers/v12/duchi11a.
     """
 
+    lazy_update = True
+
     def __init__(self, eps: float = 1e-7, **kwargs: Any):
         super().__init__(**kwargs)
         self.float_stable_eps = eps
@@ -158,6 +160,8 @@ class Ftrl(Optimizer):
 
     Source: McMahan et al. 2013, "Ad Click Prediction: a View from the Trenches".
     """
+
+    lazy_update = True
 
     def __init__(self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1, **kwargs: Any):
         super().__init__(**kwargs)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..dtype import is_half
 from ..errors import MXNetError, ParameterError, ShapeError
-from ..ndarray import NDArray, array, zeros
+from ..ndarray import NDArray, RowSparseNDArray, array, zeros
 from . import states as states_file
 from .lr_scheduler import LRScheduler
 from .mxnet_states import is_pickle, read_mxnet_states
@@ -39,6 +39,8 @@ class Optimizer:
 
     opt_registry = registry
     aggregate_num = int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "0"))  # parameters in one update; 0: all
+    elementwise = True  # an element's update needs nothing of the others: no norms of a whole weight
+    lazy_update = False  # a row-sparse gradient changes its rows of weight and states, and nothing else
     master_first = True  # a state under multi_precision is (float32 copy, state); False: (state, float32 copy)
 
     def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[int, str] | None = None, wd: float = 0.0,
@@ -225,6 +227,9 @@ class Updater:
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         opt = self.optimizer
         if not isinstance(index, (list, tuple)):
+            if isinstance(grad, RowSparseNDArray):
+                self._update_rows(index, grad, weight)
+                return
             opt.update_multi_precision(index, weight, grad, self._state(index, weight))
             return
         if not opt.stepwise:
@@ -236,6 +241,22 @@ class Updater:
         size = opt.aggregate_num if 0 < opt.aggregate_num < math.inf else len(steps)
         for at in range(0, len(steps), max(size, 1)):
             apply(steps[at:at + size])
+
+    def _update_rows(self, index: Any, grad: RowSparseNDArray, weight: NDArray) -> None:
+        """Update by a row-sparse gradient: with lazy_update only its rows of weight and states, else all of them."""
+        opt, state = self.optimizer, self._state(index, weight)
+        alike = all(s.shape == weight.shape for s in _leaves(state))
+        if not opt.lazy_update or not opt.elementwise or not alike:
+            opt.update_multi_precision(index, weight, grad.tostype("default"), state)
+            return
+        if not len(grad.rows):
+            opt._update_count(index)
+            return
+        some = weight[grad.rows]
+        some_state = _map(state, lambda a: a[grad.rows])
+        opt.update_multi_precision(index, some, grad.data, some_state)
+        for whole, part in zip((weight, *_leaves(state)), (some, *_leaves(some_state))):
+            whole[grad.rows] = part
 
     def _state(self, index: Any, weight: NDArray) -> Any:
         """The state of a parameter, made when it is first asked for."""
@@ -313,6 +334,13 @@ def _map(tree: Any, fn: Any) -> Any:
     if tree is None:
         return None
     return tuple(_map(t, fn) for t in tree) if isinstance(tree, (tuple, list)) else fn(tree)
+
+
+def _leaves(tree: Any) -> list[NDArray]:
+    """The arrays of a state, from left to right."""
+    if tree is None:
+        return []
+    return [a for t in tree for a in _leaves(t)] if isinstance(tree, (tuple, list)) else [tree]
 
 
 def _settle(saved: Any, fresh: Any, weight: NDArray, index: Index) -> Any:

@@ -19,6 +19,8 @@ class LAMB(Optimizer):
     Source: You et al. 2019, arXiv:1904.00962.
     """
 
+    elementwise = False
+
     def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6,
                  lower_bound: float | None = None, upper_bound: float | None = None, bias_correction: bool = True,
                  **kwargs: Any):
@@ -52,6 +54,8 @@ class LARS(Optimizer):
     """
 
     master_first = False
+
+    elementwise = False
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, eta: float = 0.001, eps: float = 0,
                  momentum_correction: bool = True, **kwargs: Any):
@@ -96,6 +100,8 @@ class LBSGD(Optimizer):
     warmup_strategy:  "linear", "power2", "sqrt": from lr to batch_scale · lr over warmup_epochs of updates_per_epoch;
                       "lars": by the norms of weights and gradient.
     """
+
+    elementwise = False
 
     def __init__(self, momentum: float = 0.0, multi_precision: bool = False, warmup_strategy: str = "linear",
                  warmup_epochs: int = 5, batch_scale: int = 1, updates_per_epoch: int = 32, begin_epoch: int = 0,

@@ -203,3 +203,31 @@ def test_errors_say_what_is_wrong():
         other(0, mx.nd.ones(5), mx.nd.ones(5))
     with pytest.raises(FileError, match="byte 2: this is no optimizer-state file of MXNet's"):
         sgd.set_states(b"\x80\x04rest of it")
+
+
+@pytest.mark.parametrize("name, settings, lazy", [
+    ("sgd", {"momentum": 0.9, "wd": 0.01}, True), ("adam", {"wd": 0.01}, True), ("ftrl", {}, True), ("adagrad", {}, True),
+    ("sgd", {"momentum": 0.9, "wd": 0.01, "lazy_update": False}, False), ("nag", {"momentum": 0.9}, False), ("lars", {}, False),
+])
+def test_row_sparse_gradients(name, settings, lazy, rng):
+    """Lazy: each row is updated as if it were a weight alone, at the steps that touch it. Else: as by the dense gradient."""
+    shape, steps = (6, 3), [[1, 3], [0, 1], [], [3, 5]]
+    make = lambda: mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, **settings))
+    sparse, oracle = make(), make()
+    weight, whole = mx.nd.ones(shape), mx.nd.ones(shape)
+    for rows in steps:
+        values = rng.normal(size=(len(rows), 3)).astype("f")
+        gradient = mx.nd.sparse.row_sparse_array((values, rows), shape=shape) if rows else mx.nd.sparse.zeros("row_sparse", shape)
+        before = whole.asnumpy()
+        states = [s.asnumpy() for s in _arrays_of(oracle.states.get(0))]
+        sparse(0, gradient, weight)
+        oracle(0, gradient.tostype("default"), whole)
+        if lazy:  # take the other rows back
+            for array, old in zip([whole, *_arrays_of(oracle.states[0])], [before, *(states or [np.zeros(shape, "f")] * 9)]):
+                others = [r for r in range(6) if r not in rows]
+                array[others] = mx.nd.array(old[others])
+    np.testing.assert_array_equal(weight.asnumpy(), whole.asnumpy())
+
+
+def _arrays_of(state):
+    return [] if state is None else [a for s in state for a in _arrays_of(s)] if isinstance(state, tuple) else [state]
