@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..kernels.epilogue import HEADS, EpilogueOp, Wiring, is_rectifier
+from ..kernels.epilogue import HEADS, EpilogueOp, Wiring
 from ..kernels.fused import Body
 from ..kernels.op import Req
 from ..kernels.params import Params
+from ..kernels.triton_tail import gpu_tail
 from .fuse import bodies_of
 from .program import INNER, Program, Step
 
@@ -68,8 +69,6 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
     head, tail, body = program.steps[h], program.steps[t], bodies[t]
     if head.op.name not in HEADS:
         return f"{head.op.name} takes no tail"
-    if program.targets[head.ctx] == "gpu" and not (head.op.name == "FullyConnected" and is_rectifier(bodies[t])):
-        return f"on the GPU {head.op.name} takes no tail" + (" but a rectifier" if head.op.name == "FullyConnected" else "")
     if (h < program.n_forward) != (t < program.n_forward):
         return "one is forward, the other backward"
     v = head.outputs[0]
@@ -81,9 +80,12 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
         return "the shapes differ"
     if head.op.name.startswith("_backward") and head.params.get("layout") in ("NWC", "NHWC", "NDHWC"):
         return f"{head.name} has its channels last"
-    if program.targets[head.ctx] == "gpu" and (
-            program.values[v].kind != INNER or sum(step.inputs.count(v) for step in program.steps) > 1):
-        return f"the result of {head.name} is read elsewhere too"
+    if program.targets[head.ctx] == "gpu":
+        if program.values[v].kind != INNER or sum(v in step.inputs for step in program.steps) > 1:
+            return f"the result of {head.name} is read elsewhere too"
+        made = gpu_tail(head.op.name, head.params, body, [-1 if u == v else u for u in tail.inputs])
+        if isinstance(made, str):
+            return made
     if t - h > NEAR:
         return f"{t - h - 1} steps stand between"
     own, read = {o for o in head.outputs if o >= 0}, set(head.inputs)

@@ -1,6 +1,7 @@
 """BatchNorm on a GPU: in training the rectifier behind it, and a sum between them, join it, forward and backward.
 
-The data is then read once for the statistics and once for all the rest; the values in between vanish.
+The data is then read once for the statistics and once for all the rest; the values in between vanish. At inference it becomes a
+formula over single elements, which other passes join with what stands around it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernels.op import Req
-from ..kernels.ops.batch_norm_tail import norm_tail
+from ..kernels.ops.batch_norm_tail import norm_tail, normalise_moving
 from .program import INNER, Program, Step
 
 _SUM, _NORM = "elemwise_add", "BatchNorm"
@@ -18,9 +19,11 @@ _SUM, _NORM = "elemwise_add", "BatchNorm"
 
 def join_norms(program: Program) -> Program:
     """The program with BatchNorm, sum and rectifier in one step where nobody else reads what lies between. Not changed itself."""
-    if not program.train or "gpu" not in program.targets or not any(s.op.name == _NORM for s in program.steps):
+    if "gpu" not in program.targets or not any(s.op.name == _NORM for s in program.steps):
         return program
     links = _Links(program)
+    if not program.train:
+        return replace(program, steps=[_formula(program, s, links) for s in program.steps])
     joined: dict[int, Step] = {}  # last step of a group -> the step that stands for the group
     gone: set[int] = set()
     for i, step in enumerate(program.steps):
@@ -127,6 +130,15 @@ class _Links:
                         or not states.isdisjoint(other.inputs):
                     return False
         return True
+
+
+def _formula(program: Program, step: Step, links: _Links) -> Step:
+    """A BatchNorm of inference on a GPU whose statistics nobody reads as a formula; any other step as it is."""
+    unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
+    if step.op.name != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
+        return step
+    return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, absent={},
+                   parts=(f"{step.name} ({step.op.name})",))
 
 
 def _forward(program: Program, group: Sequence[int]) -> Step:

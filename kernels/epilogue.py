@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .expr import LOAD, topological
-from .fused import Body, body_of, fused_op
-from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled, get
+from .expr import LOAD
+from .fused import Body, fused_op
+from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
 from .tied import Call, tieable, tied
+from .triton_tail import Tail, gpu_tail
 
 _CACHE = 1 << 18  # bytes of the head's result in one block
 _SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself
@@ -62,7 +63,7 @@ class _Serial:
 class EpilogueOp(Op):
     """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's.
 
-    target: "cpu", or "gpu", where the head is a FullyConnected, the tail a rectifier, and nobody else reads the head.
+    target: "cpu", or "gpu", where the tail becomes part of the head's template (gpu_tail), and nobody else reads the head.
     """
 
     hidden = True
@@ -94,9 +95,11 @@ class EpilogueOp(Op):
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
         if target == "gpu":
-            rectified = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
-                head_ins, outs[n_head], reqs[n_head], relu=True)
-            return lambda run, inputs, outputs: rectified(run, [inputs[i] for i in wiring.head], outputs[n_head:])
+            tail, others = gpu_tail(self.head.name, self.head_params, self.body, wiring.tail), [i for i in wiring.tail if i >= 0]
+            assert isinstance(tail, Tail), tail
+            both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
+                head_ins, outs[n_head], reqs[n_head], tail)
+            return lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head])
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
         step = _block(self.head.name, outs[0])
         starts = range(0, total, step)
@@ -174,19 +177,6 @@ class EpilogueOp(Op):
         tail = op.kernel(Params({}), [Spec(v, d) for v, d in zip(views, dtypes)],
                          [Spec(cut(v), s.dtype) for v, s in zip(body.outs, outs[n_head:])], reqs[n_head:], target, train)
         return head, tail
-
-
-def is_rectifier(body: Body | str) -> bool:
-    """Whether body is max(x, 0) and nothing else."""
-    if isinstance(body, str) or len(body.roots) != 1 or len(body.ins) != 1 or body.combine:
-        return False
-    x = next((x for x in topological(body.roots) if x.op == LOAD), None)
-    if x is None or x.dtype is None:
-        return False
-    spec = Spec(body.shape, x.dtype)
-    relu = get("Activation")
-    alike = body_of(relu, relu.parse({"act_type": "relu"}), (spec,), (spec,))
-    return isinstance(alike, Body) and alike.roots[0] is body.roots[0]
 
 
 def _block(head: str, out: Spec) -> int:

@@ -5,13 +5,17 @@ from contextlib import contextmanager
 
 import numpy as np
 from tritium.dtype import bfloat16
+from tritium.kernels import lang as L
 from tritium.kernels import op as ops
+from tritium.kernels.expr import load
 from tritium.kernels.op import Req
 from tritium.kernels.ops import triton_conv, triton_norm, triton_softmax, triton_take, triton_update
+from tritium.kernels.ops.batch_norm_tail import normalise_moving
 from tritium.kernels.ops.convolution_cpu import Geometry
 from tritium.kernels.ops.mixed import mixed
 from tritium.kernels.ops.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
 from tritium.kernels.triton_launch import FakeArray, FakeRun, record
+from tritium.kernels.triton_tail import Tail
 
 F32, F16 = np.dtype("float32"), np.dtype("float16")
 TARGETS = (80, 90, 100)
@@ -46,24 +50,36 @@ def view(rows, columns, turned=False, batch=1):
     return (batch, rows, columns), (rows * columns, 1, rows) if turned else (rows * columns, columns, 1)
 
 
+def rectifier(dtype):
+    return Tail(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,))
+
+
+def normalised(dtype):
+    """A BatchNorm of inference with tanh behind it: reads four arrays of a number per channel."""
+    ins = [np.dtype(dtype), *[F32] * 4]
+    root = L.tanh(normalise_moving().trace(P, [load(i, d) for i, d in enumerate(ins)])[0])
+    return Tail(root, tuple(ins), (-1, 0, 1, 2, 3))
+
+
 def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ieee"):
     a, b, c = (FakeArray((batch, *s), dtype) for s in ((m, k), (k, n), (m, n)))
 
     def work():
         with float32_as(how):
             gemm(RUN, a, view(m, k, ta, batch), b, view(k, n, tb, batch), c, view(m, n, batch=batch),
-                 bias=FakeArray((n,), dtype), relu=True, blocks=blocks)
+                 bias=FakeArray((n,), dtype), tail=rectifier(dtype), blocks=blocks)
 
     return work
 
 
-def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True):
+def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, tail=None):
     out = tuple((s + 2 * p - k) // t + 1 for s, k, t, p in zip(spatial, kernel, stride, pad))
     g = Geometry(n, c, f, groups, spatial, out, kernel, stride, (1, 1), pad, last)
     a = FakeArray((1,), dtype)
+    others = [] if tail is None else [FakeArray((f,), F32)] * 4
 
     def work():
-        triton_conv.forward(RUN, g, a, a, None, a, add=False)
+        triton_conv.forward(RUN, g, a, a, None, a, add=False, tail=tail, others=others)
         triton_conv.backward(RUN, g, a, a, a, [a, a], WRITE[:2])
 
     return work
@@ -147,6 +163,10 @@ def cases():
     add("conv depthwise", convolution(32, 128, 128, (56, 56), (3, 3), groups=128))
     add("conv channels first", convolution(128, 64, 64, (56, 56), (3, 3), last=False), (90,), **body)
     add("conv stem", convolution(128, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), last=False), (90,))
+    for name, kernel, groups in (("3x3", (3, 3), 1), ("1x1", (1, 1), 1), ("depthwise", (3, 3), 128)):
+        add(f"tail conv {name}", convolution(32, 128, 128, (28, 28), kernel, pad=(kernel[0] // 2,) * 2, groups=groups,
+                                             tail=normalised(bfloat16)), **({} if groups > 1 else body), gemm_pointer=fast)
+    add("tail conv stem", convolution(32, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), tail=normalised(bfloat16), last=False))
     add("norm last", norm((128 * 56 * 56, 64, 1)))
     add("norm first", norm((128, 64, 3136)))
     for n in (1000, 1024, 10_000):

@@ -1,6 +1,7 @@
-"""BatchNorm with a rectifier behind it, and perhaps the sum with another array between them, in one pass over the data.
+"""What a GPU runs in the place of BatchNorm: graph/norms.py puts it there.
 
-Only a GPU runs them, in training; graph/norms.py puts them in the place of the steps they stand for.
+In training with a rectifier behind it, and perhaps the sum with another array between them, in one pass over the data; at
+inference as a formula over single elements.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from ..expr import Expr
+from ..fused import NormaliseOp
+from ..lang import sqrt
 from ..op import Kernel, Op, Req, Spec, get
 from ..params import Params
 from ..property import gpu_module
@@ -94,3 +98,22 @@ class NormTailBackward(NormTailOp):
 def norm_tail(plus: bool, backward: bool) -> NormTail | NormTailBackward:
     """The operator; one for each."""
     return NormTailBackward(plus) if backward else NormTail(plus)
+
+
+class NormaliseMoving(NormaliseOp):
+    """BatchNorm by its moving statistics: an elementwise formula, so that what stands before and behind can take it in."""
+
+    name = "_normalise_moving"
+    input_names = ("data", "gamma", "beta", "moving_mean", "moving_var")
+    doc = "The values of a BatchNorm normalised by its moving statistics."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        x, gamma, beta, mean, var = inputs
+        inverse = 1 / sqrt(var + p.eps)
+        return ((x - mean) * (inverse if p.fix_gamma else inverse * gamma) + beta,)
+
+
+@cache
+def normalise_moving() -> NormaliseMoving:
+    """The one NormaliseMoving."""
+    return NormaliseMoving()

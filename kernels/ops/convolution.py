@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from ...errors import ParameterError, ShapeError
@@ -130,11 +130,19 @@ class Convolution(OperatorProperty):
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None
         if target == "gpu":
-            conv = gpu_module("conv")
-            return lambda run, inputs, outputs: conv.forward(
-                run, g, inputs[0], inputs[1], inputs[2] if bias else None, outputs[0], add=req == Req.ADD)
+            whole = self.gpu_kernel(ins, outs[0], req)
+            return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
         return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None,
                                                     outputs[0], req)
+
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """What a GPU launches: f(run, inputs, output). With a triton_tail.Tail its arrays follow the layer's inputs."""
+        g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("conv")
+        if req == Req.NULL or not out.size:
+            return lambda run, inputs, output: None
+        return lambda run, inputs, output: conv.forward(
+            run, g, inputs[0], inputs[1], inputs[2] if bias else None, output, add=req == Req.ADD, tail=tail,
+            others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:

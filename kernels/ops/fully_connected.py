@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,8 @@ class FullyConnected(OperatorProperty):
         if req == Req.NULL:
             return lambda run, inputs, outputs: None
         if target == "gpu":
-            return self.gpu_kernel(ins, outs[0], req)
+            whole = self.gpu_kernel(ins, outs[0], req)
+            return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
         multiply = cpu_product(x, w, y, req)
 
         def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
@@ -105,13 +106,13 @@ class FullyConnected(OperatorProperty):
 
         return tieable(tie)
 
-    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, *, relu: bool = False) -> Kernel:
-        """The forward kernel of a GPU. relu: what is negative becomes 0."""
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """What a GPU launches: f(run, inputs, output). With a triton_tail.Tail its arrays follow the layer's inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
-        return lambda run, inputs, outputs: gemm.gemm(
-            run, inputs[0], x[1:], inputs[1], w[1:], outputs[0], y[1:], bias=inputs[2] if bias else None,
-            add=req == Req.ADD, relu=relu)
+        return lambda run, inputs, output: gemm.gemm(
+            run, inputs[0], x[1:], inputs[1], w[1:], output, y[1:], bias=inputs[2] if bias else None,
+            add=req == Req.ADD, tail=tail, others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:

@@ -15,6 +15,7 @@ from ...dtype import bfloat16
 from ..op import Req
 from ..triton_kernel import tl, triton
 from ..triton_launch import cdiv, interpreting, launch
+from ..triton_tail import Tail, tail, with_tail
 from . import triton_conv_inside as inside
 from .triton_copy import turn
 from .triton_gemm import tile, wide
@@ -61,6 +62,7 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
     at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
+    total = tail(total, group * F + f, f < F)
     keep = (n[:, None] < N) & (f[None, :] < F)
     if ADD:
         total += tl.load(at, mask=keep, other=0).to(WIDE)
@@ -196,7 +198,9 @@ def _inside(g: Any) -> inside.Sizes | None:
         return s if g.channels_last else None
     return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
 
+    tail: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
 
+    more: dict[str, Any] = {"tail": tail, "others": others}
 def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
     """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
     turned = run.space((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
@@ -205,27 +209,29 @@ def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = 
     return turned
 
 
-def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None) -> None:
+def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None,
+            tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
     """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
 
     turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
     """
     s = inside.sizes(g) if turned else _inside(g)
     if s is not None and g.channels_last:
-        inside.forward(run, s, x, weight, bias, y, add=add)
+        inside.forward(run, s, x, weight, bias, y, add=add, **more)
         return
     if s is not None:
         px, py = math.prod(s.x), math.prod(s.y)
         result = _last(run, y, g.n, g.f, py, fill=False)
-        inside.forward(run, s, _last(run, x, g.n, g.c, px), _last(run, weight, g.f, s.c, s.taps), bias, result, add=False)
+        inside.forward(run, s, _last(run, x, g.n, g.c, px), _last(run, weight, g.f, s.c, s.taps), bias, result, add=False,
+                       **more)
         turn(run, result, y, g.n, py, g.f, add=add)
         return
     c, f, xs, ys, k, rest = _sizes(g)
     m, inner = g.n * math.prod(ys), c * math.prod(k)
     bm, bn, bk = tile(m, 64, 1024), tile(f, 64), tile(inner, 32, 64)
     tiles = cdiv(f, bn)
-    launch(_forward, (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, y, g.n, c, f, *xs, *ys,
-           tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
+    launch(with_tail(_forward, tail), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, *others, y, g.n,
+           c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
            **inside.numbers(y), BM=bm, BN=bn, BK=bk,
            num_warps=8)
 

@@ -18,6 +18,7 @@ from ...errors import DTypeError
 from .. import tuned
 from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2
+from ..triton_tail import Tail, tail, with_tail
 from ..tune_key import alignment, key
 from . import triton_gemm_kernels as products
 from .triton_gemm import Blocks, gemm, precision, tile, wide
@@ -70,6 +71,7 @@ def conv_gather(x, w, bias, y, N, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
+    total = tail(total, group * F + f, f < F)
     to = y + (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f + group * F)[:, None] + f[None, :]
     keep = (m < rows)[:, None] & (f < F)[None, :]
     if ADD:
@@ -150,6 +152,7 @@ def depthwise(x, w, bias, y, H, W, C, P, Q, rows: tl.int64, UNIT_C: tl.constexpr
             total += a.to(WIDE) * b.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + c, mask=c < C, other=0).to(WIDE)[None, :]
+    total = tail(total, c, c < C)
     to = y + m[:, None] * C + c[None, :]
     keep = (m < rows)[:, None] & (c < C)[None, :]
     if ADD:
@@ -298,16 +301,18 @@ def _rows(n: int, columns: int) -> Any:
 
 
 # ---- launches --------------------------------------------------------------------------------------------------------
-def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: bool) -> None:
-    """y [n, p, q, f] = (or +=) convolution of x [n, h, w, c] with weight [f, r, s, c], plus bias (or None)."""
-    m = s.n * math.prod(s.y)
+def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, tail: Tail | None = None,
+            others: Sequence[Any] = ()) -> None:
+    """y [n, p, q, f] = (or +=) convolution of x [n, h, w, c] with weight [f, r, s, c], plus bias (or None), through a tail."""
+    m, more = s.n * math.prod(s.y), {"tail": tail, "others": others}
     if s.plain:
-        gemm(run, x, _rows(m, s.c), weight, ((1, s.c, s.f), (s.c * s.f, 1, s.c)), y, _rows(m, s.f), bias=bias, add=add)
+        gemm(run, x, _rows(m, s.c), weight, ((1, s.c, s.f), (s.c * s.f, 1, s.c)), y, _rows(m, s.f), bias=bias, add=add, **more)
     elif s.depthwise:
-        _depthwise(run, s, x, weight, bias, y, s.x, s.y, back=False, add=add)
+        _depthwise(run, s, x, weight, bias, y, s.x, s.y, back=False, add=add, **more)
     else:
         every = [Phase(0, y, -pad, dilate, 0, 1, k) for y, pad, dilate, k in zip(s.y, s.pad, s.dilate, s.kernel)]
-        _gather(run, "forward", s, x, weight, bias, y, s.x, s.y, s.y, s.c, s.f, *every, s.stride, (1, 1), turn=False, add=add)
+        _gather(run, "forward", s, x, weight, bias, y, s.x, s.y, s.y, s.c, s.f, *every, s.stride, (1, 1), turn=False, add=add,
+                **more)
 
 
 def data_gradient(run: Any, s: Sizes, dy: Any, weight: Any, dx: Any, *, add: bool) -> None:
@@ -328,11 +333,13 @@ def data_gradient(run: Any, s: Sizes, dy: Any, weight: Any, dx: Any, *, add: boo
 
 def _gather(run: Any, what: str, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
             walked: tuple[int, int], written: tuple[int, int], inner: int, columns: int, vertical: Phase,
-            horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool) -> None:
+            horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool, tail: Tail | None = None,
+            others: Sequence[Any] = ()) -> None:
     rows, taps = s.n * math.prod(walked), vertical.taps * horizontal.taps
     b = _blocks(run, what, s, y, rows, columns, inner * taps, inner)
     uc, uf = _unit(inner), _unit(columns)
-    launch(conv_gather, (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight, y if bias is None else bias, y, s.n,
+    launch(with_tail(conv_gather, tail), (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight,
+           y if bias is None else bias, *others, y, s.n,
            *read, inner // uc, *walked, columns // uf, *written, rows, inner * s.groups // uc, columns * s.groups // uf,
            vertical.offset, horizontal.offset, vertical.tap * s.kernel[1] + horizontal.tap, vertical.step,
            horizontal.step, max(1, horizontal.taps), vertical.tap_step * s.kernel[1], horizontal.tap_step, s.taps,
@@ -383,14 +390,14 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
 def _sum(run: Any, parts: Any, out: Any, splits: int, size: int, add: bool) -> None:
     unit, block = _unit(size), block_for(size)
     launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, splits,
-           UNIT=unit, DENSE=True, ADD=add, BIAS=False, RELU=False, WIDE=wide(parts), BLOCK=block, stream=run.stream)
+           UNIT=unit, DENSE=True, ADD=add, BIAS=False, WIDE=wide(parts), BLOCK=block, stream=run.stream)
 
 
 def _depthwise(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
-               written: tuple[int, int], *, back: bool, add: bool) -> None:
+               written: tuple[int, int], *, back: bool, add: bool, tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
     c, rows = s.groups, s.n * math.prod(written)
     uc, bm, bn = _unit(c), tile(rows, 16, 1024), tile(c, 64)
-    launch(depthwise, (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, y, *read, c // uc, *written,
-           rows, UNIT_C=uc, KH=s.kernel[0], KW=s.kernel[1], SH=s.stride[0], SW=s.stride[1], DH=s.dilate[0],
+    launch(with_tail(depthwise, tail), (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, *others, y, *read,
+           c // uc, *written, rows, UNIT_C=uc, KH=s.kernel[0], KW=s.kernel[1], SH=s.stride[0], SW=s.stride[1], DH=s.dilate[0],
            DW=s.dilate[1], PH=s.pad[0], PW=s.pad[1], BACK=back, ADD=add, BIAS=bias is not None, WIDE=wide(y), BM=bm, BN=bn,
            stream=run.stream)

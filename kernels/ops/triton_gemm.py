@@ -7,7 +7,8 @@ tensor cores, are added up in float32 and rounded once.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...errors import DTypeError, ParameterError
 from .. import tuned
 from ..triton_kernel import tl
 from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2, target
+from ..triton_tail import Tail, with_tail
 from ..tune_key import alignment, key
 from . import triton_gemm_kernels as kernels
 
@@ -92,10 +94,11 @@ def _leading(view: Any) -> tuple[bool, int]:
 
 
 def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,
-         add: bool = False, relu: bool = False, blocks: Blocks | None = None) -> None:
+         add: bool = False, blocks: Blocks | None = None, tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
     """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
 
-    relu: what is negative becomes 0, before anything is added to c. blocks: instead of those that `choose` gives.
+    tail: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
+    blocks: instead of those that `choose` gives.
     Raises DTypeError for whole numbers.
     """
     if "float" not in str(c.dtype):
@@ -103,8 +106,8 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
                          f"multiplied on the CPU. Convert both with astype(\"float32\").")
     (batch, m, n), k = c_view[0], a_view[0][2]
     if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
-        assert bias is None, c_view
-        gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, relu=relu, blocks=blocks)
+        assert bias is None and tail is None, c_view
+        gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, blocks=blocks)
         return
     (ta, lda), (tb, ldb), (_, ldc) = _leading(a_view), _leading(b_view), _leading(c_view)
     steps = (a_view[1][0], b_view[1][0], c_view[1][0])
@@ -118,15 +121,17 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
         if tuned.active() and blocks.template != GEMV:
+        if tail is not None and tail.heavy and blocks.BN > 128:  # or its registers spill
+            blocks = replace(blocks, BN=128)
             dtype = str(c.dtype).removeprefix("torch.")
             asked = key("gpu gemm", dtype, "nt"[ta] + "nt"[tb], alignment(*(s * itemsize for s in (m, n, k))),
                         batch=batch, m=m, n=n, k=k)
             blocks = Blocks(**tuned.choice(asked, asdict(blocks)))
         if interpreting() and blocks.template != GEMV:
             blocks = Blocks(POINTER, tile(m, 0), tile(n, 0), tile(k, 0))
-    common: dict[str, Any] = {"UNIT": unit, "RELU": relu, "BIAS": bias is not None, "WIDE": wide(c)}
+    common: dict[str, Any] = {"UNIT": unit, "BIAS": bias is not None, "WIDE": wide(c)}
     if blocks.template == GEMV:
-        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add})
+        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add}, tail, others)
         return
     cast = itemsize == 8 or interpreting()
     common |= {"TA": ta, "TB": tb, "CAST": cast, "PRECISION": how, "GROUP": 8, "BM": blocks.BM, "BN": blocks.BN,
@@ -134,27 +139,27 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     sizes = (m // unit, n // unit, k // unit)
     options: dict[str, Any] = {"num_warps": blocks.num_warps, "num_stages": blocks.num_stages, "stream": run.stream}
     tiles = cdiv(m, blocks.BM) * cdiv(n, blocks.BN)
-    anything = c if bias is None else bias
+    more = (c if bias is None else bias, *others)
     if blocks.template in (TMA, SPECIALISED) and batch == 1:
         programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
-        launch(kernels.gemm_tma, (programs,), a, b, c, anything, *sizes, lda // unit, ldb // unit, ldc // unit, programs,
-               **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, space=run.space, **options)
+        launch(with_tail(kernels.gemm_tma, tail), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit, ldc // unit,
+               programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, space=run.space, **options)
         return
     splits = blocks.splits
     per_split = cdiv(cdiv(k, splits), blocks.BK) * blocks.BK if splits > 1 else 0
     steps = tuple(s // unit for s in steps) if batch > 1 else (0, 0, 0)
     if splits == 1:
-        launch(kernels.gemm_pointer, (tiles * batch,), a, b, c, anything, *sizes, lda // unit, ldb // unit, ldc // unit,
-               *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
+        launch(with_tail(kernels.gemm_pointer, tail), (tiles * batch,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
+               ldc // unit, *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
         return
     parts = run.space((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
     launch(kernels.gemm_pointer, (tiles * batch * splits,), a, b, parts, parts, *sizes, lda // unit, ldb // unit,
-           n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False, "RELU": False}, ADD=False,
+           n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False}, ADD=False,
            SPLIT=True, **options)
     block = block_for(batch * m * n)
-    launch(kernels.gemm_sum_splits, (cdiv(batch * m * n, block),), parts, c, anything, m, n // unit, ldc // unit,
+    launch(with_tail(kernels.gemm_sum_splits, tail), (cdiv(batch * m * n, block),), parts, c, *more, m, n // unit, ldc // unit,
            batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
-           BIAS=bias is not None, RELU=relu, WIDE=wide(c),
+           BIAS=bias is not None, WIDE=wide(c),
            BLOCK=block, stream=run.stream)
 
 
@@ -164,7 +169,8 @@ def _turned(view: Any) -> Any:
 
 
 def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
-                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any]) -> None:
+                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], tail: Tail | None,
+                 others: Sequence[Any]) -> None:
     """One column of c, or one row: then it is the matrix b, turned, that meets the vector a."""
     (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
     column = n == 1
@@ -174,9 +180,9 @@ def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, 
     y_step = ldc if column else 1
     unit = 1 if (rows | k | ld) % 8 else 8
     bm, bk = (tile(rows, 64), tile(k, 32)) if turned else (tile(rows, 16), tile(k, 256))
-    launch(kernels.gemv, (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, rows // unit, k // unit,
-           ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned, ROW_BIAS=not column, BM=bm, BK=bk,
-           stream=run.stream)
+    launch(with_tail(kernels.gemv, tail), (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, *others,
+           rows // unit, k // unit, ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned,
+           ROW_BIAS=not column, BM=bm, BK=bk, stream=run.stream)
 
 
 def sum_rows(run: Any, a: Any, out: Any, m: int, n: int, *, add: bool = False) -> None:

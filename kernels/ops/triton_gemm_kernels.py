@@ -7,6 +7,7 @@ Every matrix has neighbours in one of its two directions: TA says that a [M, K] 
 from __future__ import annotations
 
 from ..triton_kernel import tl, triton
+from ..triton_tail import tail, tail_flat
 
 
 @triton.jit
@@ -20,12 +21,7 @@ def _place(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _finish(total, bias, n, N, c, at, keep, BIAS: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
-            WIDE: tl.constexpr):
-    if BIAS:
-        total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
-    if RELU:
-        total = tl.where(total < 0, 0, total)
+def _finish(total, c, at, keep, ADD: tl.constexpr, WIDE: tl.constexpr):
     if ADD:
         total += tl.load(at, mask=keep, other=0).to(WIDE)
     tl.store(at, total.to(c.dtype.element_ty), mask=keep)
@@ -34,7 +30,7 @@ def _finish(total, bias, n, N, c, at, keep, BIAS: tl.constexpr, RELU: tl.constex
 @triton.jit
 def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, a_b: tl.int64, b_b: tl.int64,
                  c_b: tl.int64, splits, per_split, UNIT: tl.constexpr, TA: tl.constexpr, TB: tl.constexpr, SPLIT: tl.constexpr,
-                 ADD: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
+                 ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr,
                  PRECISION: tl.constexpr, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # splits: each part of K leaves its own [M, N] sums in c, one after another
     M = M * UNIT
@@ -83,12 +79,15 @@ def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.i
         total = tl.dot(x, y, total, input_precision=PRECISION, out_dtype=WIDE)
     at = c + part.to(tl.int64) * (c_b * UNIT) + m.to(tl.int64)[:, None] * ldc + n.to(tl.int64)[None, :]
     keep = (m[:, None] < M) & (n[None, :] < N)
-    _finish(total, bias, n, N, c, at, keep, BIAS, RELU, ADD, WIDE)
+    if BIAS:
+        total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
+    total = tail(total, n, n < N)
+    _finish(total, c, at, keep, ADD, WIDE)
 
 
 @triton.jit
 def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64, programs, UNIT: tl.constexpr,
-             TA: tl.constexpr, TB: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
+             TA: tl.constexpr, TB: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
              WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, SPECIALISE: tl.constexpr,
              GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     # each program walks over tiles; the copy engine fetches, zeros beyond the edges included
@@ -128,13 +127,16 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
         n = tile_n * BN + tl.arange(0, BN)
         at = c + m.to(tl.int64)[:, None] * ldc + n.to(tl.int64)[None, :]
         keep = (m[:, None] < M) & (n[None, :] < N)
-        _finish(total, bias, n, N, c, at, keep, BIAS, RELU, ADD, WIDE)
+        if BIAS:
+            total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
+        total = tail(total, n, n < N)
+        _finish(total, c, at, keep, ADD, WIDE)
 
 
 @triton.jit
 def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b: tl.int64, splits,
                     UNIT: tl.constexpr, DENSE: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr,
-                    RELU: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+                    WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # the parts of K, added in their order
     N = N * UNIT
     size = M * N.to(tl.int64)
@@ -148,8 +150,7 @@ def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b:
         total += tl.load(parts + (batch * splits + s) * size + within, mask=keep, other=0)
     if BIAS:
         total += tl.load(bias + n, mask=keep, other=0).to(WIDE)
-    if RELU:
-        total = tl.where(total < 0, 0, total)
+    total = tail_flat(total, n, keep)
     if DENSE:
         at = c + i
     else:
@@ -161,7 +162,7 @@ def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b:
 
 @triton.jit
 def gemv(a, x, y, bias, M, K, lda: tl.int64, x_step: tl.int64, y_step: tl.int64, UNIT: tl.constexpr, TA: tl.constexpr,
-         ADD: tl.constexpr, BIAS: tl.constexpr, ROW_BIAS: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr,
+         ADD: tl.constexpr, BIAS: tl.constexpr, ROW_BIAS: tl.constexpr, WIDE: tl.constexpr,
          BM: tl.constexpr, BK: tl.constexpr):
     # y [M] = a [M, K] · x [K]: reads a once, as wide as memory gives it
     M = M * UNIT
@@ -178,13 +179,10 @@ def gemv(a, x, y, bias, M, K, lda: tl.int64, x_step: tl.int64, y_step: tl.int64,
             w = tl.load(a + m.to(tl.int64)[:, None] * lda + k[None, :], mask=keep, other=0).to(WIDE)
         total += w * tl.load(x + k * x_step, mask=k < K, other=0).to(WIDE)[None, :]
     folded = tl.sum(total, axis=1)
+    n = m * ROW_BIAS  # y is a row of the result, or its only column
     if BIAS:
-        if ROW_BIAS:
-            folded += tl.load(bias + m, mask=m < M, other=0).to(WIDE)
-        else:
-            folded += tl.load(bias).to(WIDE)
-    if RELU:
-        folded = tl.where(folded < 0, 0, folded)
+        folded += tl.load(bias + n, mask=m < M, other=0).to(WIDE)
+    folded = tail_flat(folded, n, m < M)
     if ADD:
         folded += tl.load(y + m * y_step, mask=m < M, other=0).to(WIDE)
     tl.store(y + m * y_step, folded.to(y.dtype.element_ty), mask=m < M)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from guard_pages import dies_of, guarded
 from tritium.errors import ParameterError
+from tritium.kernels import lang as L
+from tritium.kernels.expr import load
 from tritium.kernels.ops import triton_gemm
 from tritium.kernels.ops.triton_gemm import GEMV, POINTER, SPECIALISED, TMA, Blocks, choose, gemm, precision
 from tritium.kernels.triton_launch import INTERPRET
+from tritium.kernels.triton_tail import Tail
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
@@ -45,7 +48,8 @@ def check(rng, batch, m, n, k, *, ta=False, tb=False, tc=False, dtype="float32",
         want = want.clip(0)
     if add:
         want += c_values
-    gemm(RUN, a, a_view, b, b_view, c, c_view, bias=shift, add=add, relu=relu, blocks=blocks)
+    tail = Tail(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,)) if relu else None
+    gemm(RUN, a, a_view, b, b_view, c, c_view, bias=shift, add=add, blocks=blocks, tail=tail)
     error = np.abs(c_values - want).max() / max(1, np.abs(want).max())
     assert error < {"float32": 3e-6, "float16": 2e-3, "float64": 1e-13}[dtype], error
 
