@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .ops.convolution_cpu import row_pieces
+from .ops.matmul_gemm import cut
 from .triton_row import LONGEST_BLOCK, WALKING_BLOCK
 from .tune_device import Limits, limits_of
 from .tune_key import Config, Key
@@ -225,8 +226,8 @@ def _cuts(task: Task, c: Config) -> tuple[int, ...]:
         tiles = -(-size["elements"] // max(1, min(step, size["elements"])))
         return tiles, step if tiles > 1 else 0, threads if tiles > 4 else 1
     if task.key.template == "cpu gemm":
-        pieces = min(64, size["batch"] * size["m"] * size["n"] * size["k"] // c["piece"])
-        return max(1, pieces), threads if pieces > 1 else 1
+        pieces = cut(size["batch"] * size["m"] * size["n"] * size["k"], c["piece"])
+        return pieces, threads if pieces > 1 else 1
     g = task.geometry
     assert g is not None, task
     images, rows = row_pieces(g, math_itemsize(task.key.dtype), c["cache"])
