@@ -61,8 +61,8 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
-    at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
     total = tail(total, group * F + f, f < F)
+    at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
     keep = (n[:, None] < N) & (f[None, :] < F)
     if ADD:
         total += tl.load(at, mask=keep, other=0).to(WIDE)
@@ -198,9 +198,7 @@ def _inside(g: Any) -> inside.Sizes | None:
         return s if g.channels_last else None
     return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
 
-    tail: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
 
-    more: dict[str, Any] = {"tail": tail, "others": others}
 def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
     """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
     turned = run.space((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
@@ -214,7 +212,9 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
     """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
 
     turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
+    tail: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
     """
+    more: dict[str, Any] = {"tail": tail, "others": others}
     s = inside.sizes(g) if turned else _inside(g)
     if s is not None and g.channels_last:
         inside.forward(run, s, x, weight, bias, y, add=add, **more)

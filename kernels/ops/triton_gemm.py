@@ -120,9 +120,9 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
         capability, sms = target(device), multiprocessors(device)
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
-        if tuned.active() and blocks.template != GEMV:
         if tail is not None and tail.heavy and blocks.BN > 128:  # or its registers spill
             blocks = replace(blocks, BN=128)
+        if tuned.active() and blocks.template != GEMV:
             dtype = str(c.dtype).removeprefix("torch.")
             asked = key("gpu gemm", dtype, "nt"[ta] + "nt"[tb], alignment(*(s * itemsize for s in (m, n, k))),
                         batch=batch, m=m, n=n, k=k)
