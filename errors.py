@@ -49,6 +49,10 @@ class FileError(MXNetError, ValueError):
     """A file that is damaged, cut short, or of another format. Says the file and the offset."""
 
 
+class UnreachableError(FileError):
+    """A file is there, or may be, and its bytes cannot be had: a server that stays away. Not the fault of a record."""
+
+
 class GraphError(MXNetError, ValueError):
     """A symbol or graph that is not well formed."""
 

@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import FileError
+from ..errors import FileError, UnreachableError
 
 _TRIES = 4  # how often a remote file system is asked before its error counts
+_GAP = 1 << 16  # bytes between two ranges up to which one question asks for both
+_TOGETHER = 1 << 23  # bytes that one question asks for, if it asks for several ranges
 _PAUSE = 0.1  # seconds before it is asked again; twice as long every time
 
 
@@ -18,6 +20,7 @@ class ByteSource:
 
     path:  a local path, or a URL that fsspec knows (pip install 'tritium[cloud]').
     size:  bytes in the file when it was opened; nothing behind them is read.
+    What cannot be reached, after it was asked for four times, is an UnreachableError.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -28,7 +31,7 @@ class ByteSource:
         self._fs: Any = None
         self._fd = -1
         if is_url(self.path):
-            self._fs, self._remote = _filesystem(self.path)
+            self._connect()
             self.size = int(self._ask(lambda: self._fs.size(self._remote)))
         else:
             try:
@@ -37,19 +40,28 @@ class ByteSource:
                 raise FileError(f"{self.path}: cannot be opened: {e.strerror}.") from None
             self.size = os.fstat(self._fd).st_size
 
+    def _connect(self) -> None:
+        self._fs, self._remote = _filesystem(self.path)
+        self._owner = os.getpid()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether its bytes come from afar, so that asking for many at once saves time."""
+        return self._fs is not None
+
     def read(self, start: int, stop: int) -> bytes:
         """Bytes [start, stop). Raises FileError if the file became shorter, or cannot be reached."""
         return self.read_many([(start, stop)])[0]
 
     def read_many(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of several ranges; from afar they are asked for together."""
+        """The bytes of several ranges; from afar they are asked for together, near ones in one piece."""
         for start, stop in ranges:
             if not 0 <= start <= stop <= self.size:
                 raise FileError(f"{self.path}: bytes {start:,} to {stop:,} are not in a file of {self.size:,} bytes.")
         if self._fs is None:
             pieces = [self._pread(start, stop - start) for start, stop in ranges]
         else:
-            pieces = self._fetch(list(ranges))
+            pieces = self._coalesced(ranges)
         for piece, (start, stop) in zip(pieces, ranges):
             if len(piece) != stop - start:
                 raise FileError(f"{self.path}: became shorter while it was read: bytes {start:,} to {stop:,} were asked "
@@ -100,8 +112,22 @@ class ByteSource:
             at, count = at + len(piece), count - len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
+    def _coalesced(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Ranges from afar, cut out of fewer and longer ones."""
+        longer: list[tuple[int, int]] = []
+        inside = [0] * len(ranges)  # of which longer one each is a part
+        for i in sorted(range(len(ranges)), key=ranges.__getitem__):
+            start, stop = ranges[i]
+            if longer and start <= longer[-1][1] + _GAP and max(stop, longer[-1][1]) - longer[-1][0] <= _TOGETHER:
+                longer[-1] = longer[-1][0], max(stop, longer[-1][1])
+            else:
+                longer.append((start, stop))
+            inside[i] = len(longer) - 1
+        pieces = self._fetch(longer)
+        return [pieces[k][start - longer[k][0]:stop - longer[k][0]] for k, (start, stop) in zip(inside, ranges)]
+
     def _fetch(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """Ranges from afar; those that fail are asked for again, without the others."""
+        """Ranges from afar; those that fail or come short are asked for again, without the others."""
         pieces: list[Any] = [None] * len(ranges)
         missing = list(range(len(ranges)))
 
@@ -110,9 +136,12 @@ class ByteSource:
                                           [ranges[i][1] for i in missing], on_error="return")
             for i, answer in zip(missing, answers):
                 pieces[i] = answer
-            missing[:] = [i for i in missing if isinstance(pieces[i], BaseException)]
+            missing[:] = [i for i in missing if isinstance(pieces[i], BaseException)
+                          or len(pieces[i]) != ranges[i][1] - ranges[i][0]]
             if missing:
-                raise pieces[missing[0]]
+                piece, (start, stop) = pieces[missing[0]], ranges[missing[0]]
+                raise piece if isinstance(piece, BaseException) else EOFError(
+                    f"{len(piece):,} bytes came where bytes {start:,} to {stop:,} were asked for")
 
         self._ask(ask)
         return pieces
@@ -120,13 +149,15 @@ class ByteSource:
     def _ask(self, question: Callable[[], Any]) -> Any:
         """What the file system answers; asked again where it may have been the network's fault."""
         tries = 1
+        if self._owner != os.getpid():  # a forked child has no thread that would answer
+            self._connect()
         while True:
             try:
                 return question()
             except Exception as e:  # every back end of fsspec raises errors of its own
                 if tries == _TRIES or isinstance(e, (FileNotFoundError, PermissionError, NotImplementedError)):
-                    raise FileError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200] or 'no reason given'} "
-                                    f"(asked {tries} time{'s' * (tries > 1)}).") from e
+                    raise UnreachableError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200] or 'no reason given'}"
+                                           f" (asked {tries} time{'s' * (tries > 1)}).") from e
             time.sleep(_PAUSE * 2 ** (tries - 1))
             tries += 1
 

@@ -79,10 +79,10 @@ class DetReader:
         self.file, self.channels, self.augment, self.normalise = file, channels, augment, normalise
         self.label_width, self.fill, self.labels = label_width, fill, labels
 
-    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray]) -> None:
+    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
         draw = drawer(numbers)
         where = self.file.where(record)
-        header, data = unpack(self.file.read(record), where)
+        header, data = unpack(self.file.read(record, fetched), where)
         given = header.label if self.labels is None else self.labels.get(int(header.id))
         try:
             if given is None:

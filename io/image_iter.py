@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtype import as_dtype
-from ..errors import FileError, ParameterError
+from ..errors import FileError, ParameterError, UnreachableError
 from ..ndarray import NDArray, array
 from .augmenters import CreateAugmenter, Described
 from .files import ByteSource
@@ -196,6 +196,8 @@ class ImageIter(DataIter):
                     sample = self.next_sample()
                     label, pixels = self._changed(self.seq[at], self._epoch, *sample)
                 return _Row(self.seq[at], self._epoch, label, pixels)
+            except UnreachableError:
+                raise
             except FileError as e:
                 self._bad(self.seq[at], e)
 

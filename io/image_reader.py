@@ -28,11 +28,11 @@ class ImageReader:
         self.file, self.channels, self.augment, self.normalise = file, channels, augment, normalise
         self.label_width, self.labels = label_width, labels
 
-    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray]) -> None:
+    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
         """rows: data [1, channels, height, width] and label [1] or [1, label_width]. Raises FileError that says where."""
         draw = drawer(numbers)
         where = self.file.where(record)
-        header, data = unpack(self.file.read(record), where)
+        header, data = unpack(self.file.read(record, fetched), where)
         label = header.label if self.labels is None else self.labels.get(int(header.id))
         if label is None:
             raise FileError(f"{where}: the list has no labels for id {header.id}.")

@@ -9,19 +9,23 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import FileError, ParameterError
+from ..errors import FileError, ParameterError, UnreachableError
 from .counter_random import uniforms
 from .plan import Plan
 from .workers import Workers
 
 ON_ERROR = ("raise", "skip", "substitute")
+_FETCHERS = 4  # threads that wait for bytes from afar, a batch each
 _TOGETHER = 4  # records that one job reads: fewer cost more switches, more leave threads idle at a batch's end
 
 
 class Load(Protocol):
-    """Reads a record into its row of every array of the batch, [1, ...] each. Raises FileError that says where it is."""
+    """Reads a record into its row of every array of the batch, [1, ...] each. Raises FileError that says where it is.
 
-    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray]) -> None: ...
+    fetched:  the record's bytes, if they were fetched before.
+    """
+
+    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None: ...
 
 
 class Request:
@@ -52,22 +56,33 @@ class Loader:
                       records behind. So every batch holds the records that the plan gives it, wherever it is resumed,
                       and parts keep step.
         "substitute"  the next good record stands in for it.
+    fetch:     gives the bytes of several records at once. For a source that is far away: the threads that load begin with a
+               batch when its bytes are there, and do not wait for them. Where they cannot be had, the batch is an error.
     """
 
-    def __init__(self, load: Load, threads: int, on_error: str, name: str):
+    def __init__(self, load: Load, threads: int, on_error: str, name: str,
+                 fetch: Callable[[list[int]], list[bytes]] | None = None):
         if on_error not in ON_ERROR:
             raise ParameterError(f"{name}: on_error={on_error!r} is not one of {', '.join(map(repr, ON_ERROR))}.")
         if threads < 1:
             raise ParameterError(f"{name}: preprocess_threads={threads} is less than 1.")
         self.load, self.on_error, self.name = load, on_error, name
-        self.workers = Workers(threads, name)
+        self.workers, self.fetch = Workers(threads, name), fetch
+        self.fetchers = Workers(_FETCHERS, f"{name}-fetch")
         self.known_bad: dict[int, str] = {}  # what was found out about records, so that no epoch reads them again
 
     def fill(self, request: Request, arrays: list[np.ndarray], on_complete: Callable[..., None]) -> None:
         """Fill arrays, [batch, ...] each, as request says; the last thread calls on_complete()."""
         filling = _Filling(self, request, arrays, on_complete)
-        for start in range(0, len(request.records), _TOGETHER):
-            self.workers.put(lambda start=start: filling.part(start))
+        if self.fetch is None:
+            filling.begin()
+        else:
+            self.fetchers.put(filling.fetch)
+
+    def close(self) -> None:
+        """End the threads, after what they are at."""
+        self.fetchers.close()
+        self.workers.close()
 
 
 class _Filling:
@@ -79,6 +94,23 @@ class _Filling:
         self.missing = len(request.records)
         self.numbers = request.uniforms(request.records)
         self.errors: dict[int, BaseException] = {}  # by row
+        self.fetched: dict[int, bytes] = {}  # by record
+        self.unreachable: FileError | None = None
+
+    def fetch(self) -> None:
+        """Fetch the bytes of all records; then let them be read."""
+        try:
+            if not self.request.cancelled and self.loader.fetch is not None:
+                records = sorted(set(self.request.records.tolist()))
+                self.fetched = dict(zip(records, self.loader.fetch(records)))
+        except FileError as e:
+            self.unreachable = e
+        self.begin()
+
+    def begin(self) -> None:
+        """Let the threads read the records, a few at a time."""
+        for start in range(0, len(self.request.records), _TOGETHER):
+            self.loader.workers.put(lambda start=start: self.part(start))
 
     def part(self, start: int) -> None:
         """Read the records of a few rows; whoever comes last ends the batch."""
@@ -104,8 +136,12 @@ class _Filling:
         known = self.loader.known_bad.get(record)
         if known is not None:
             raise FileError(known)
+        if self.unreachable is not None:
+            raise self.unreachable
         try:
-            self.loader.load(record, numbers.tolist(), [a[row:row + 1] for a in self.arrays])
+            self.loader.load(record, numbers.tolist(), [a[row:row + 1] for a in self.arrays], self.fetched.get(record))
+        except UnreachableError:
+            raise
         except FileError as e:
             if self.loader.on_error != "raise":
                 self.loader.known_bad[record] = str(e)
@@ -117,7 +153,7 @@ class _Filling:
             return None
         request, rows = self.request, sorted(self.errors)
         valid = len(request.records) - request.pad
-        ours = [row for row in rows if not isinstance(self.errors[row], FileError)]
+        ours = [row for row in rows if not isinstance(e := self.errors[row], FileError) or isinstance(e, UnreachableError)]
         if ours:
             return self.errors[ours[0]]
         counted = [row for row in rows if row < valid]
@@ -141,6 +177,8 @@ class _Filling:
         for record in self.request.others(row):
             try:
                 self._read(record, self.request.uniforms(np.array([record]))[0], row)
+            except UnreachableError:
+                raise
             except FileError:
                 continue
             self.request.records[row] = record

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,19 @@ class RecordFile:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def read(self, number: int) -> bytes:
-        """The payload of a record. Raises FileError that says where it is damaged."""
+    def fetch(self, numbers: Sequence[int]) -> list[bytes]:
+        """The bytes of several records as they stand in the file, asked for together; of a long one the first ones. `read`
+        takes them."""
+        spans = [(int(self.offsets[n]), int(self._ends[n])) for n in numbers]
+        return self.source.read_many([(start, min(end, start + _WINDOW)) for start, end in spans])
+
+    def read(self, number: int, fetched: bytes | None = None) -> bytes:
+        """The payload of a record. Raises FileError that says where it is damaged.
+
+        fetched:  what `fetch` gave for it.
+        """
         start, end = int(self.offsets[number]), int(self._ends[number])
-        data = self.source.read(start, min(end, start + _WINDOW))
+        data = self.source.read(start, min(end, start + _WINDOW)) if fetched is None else fetched
         at, pieces, cflag = 0, [], FIRST
         while cflag in (FIRST, MIDDLE):
             data = self._longer(data, start, end, at + 8)

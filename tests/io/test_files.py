@@ -1,69 +1,16 @@
 """ByteSource: local files by position, and remote ones over a loopback HTTP server that is slow and fails."""
 
-import http.server
 import os
-import re
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tritium.errors import FileError
+from tritium.errors import FileError, UnreachableError
 from tritium.io import files
 from tritium.io.files import ByteSource, expand
 from tritium.io.record_file import RecordFile
 from tritium.io.recordio import MXRecordIO
 
 DATA = bytes(range(256)) * 40
-
-
-@pytest.fixture
-def server(monkeypatch):
-    """A server of one file in memory: `serve(path, content)`; `serve.faults` requests in every seven fail."""
-    contents, count, lock = {}, [0], threading.Lock()
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            self.answer(body=False)
-
-        def do_GET(self):
-            self.answer(body=True)
-
-        def answer(self, body):
-            with lock:
-                count[0] += 1
-                fails = serve.down or count[0] % 7 < serve.faults
-            threading.Event().wait(serve.delay)
-            content = contents.get(self.path)
-            if fails or content is None:
-                self.send_error(404 if content is None else 503)
-                return
-            wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-            start, stop = (int(wanted[1]), min(int(wanted[2]) + 1, len(content))) if wanted else (0, len(content))
-            self.send_response(206 if wanted else 200)
-            if wanted:
-                self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(stop - start))
-            self.end_headers()
-            if body:
-                self.wfile.write(content[start:stop])
-
-        def log_message(self, *args):
-            pass
-
-    def serve(path, content):
-        contents[path] = content
-        return f"http://127.0.0.1:{http_server.server_port}{path}"
-
-    serve.faults, serve.down, serve.delay = 0, False, 0.0
-    monkeypatch.setattr(files, "_PAUSE", 0.0)
-    http_server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http_server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield serve
-    http_server.shutdown()
-    thread.join()
-    http_server.server_close()
 
 
 def test_local_bytes_by_position_from_many_threads(tmp_path):
@@ -90,6 +37,38 @@ def test_a_slow_server_that_fails_now_and_then_is_asked_again(server):
         assert source.size == len(DATA)
         ranges = [(i, i + 100) for i in range(0, len(DATA) - 100, 997)]
         assert source.read_many(ranges) == [DATA[a:b] for a, b in ranges]
+
+
+def test_ranges_that_are_near_are_asked_for_in_one_piece(server, monkeypatch):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(files, "_GAP", 50)
+    monkeypatch.setattr(files, "_TOGETHER", 1000)
+    with ByteSource(server("/a", DATA)) as source:
+        ranges = [(300, 400), (0, 100), (150, 250), (320, 330), (5000, 5600), (5600, 6100), (9000, 9000), (9000, 9001)]
+        assert source.read_many(ranges) == [DATA[a:b] for a, b in ranges]
+    assert sorted(server.ranges) == [(0, 400), (5000, 5600), (5600, 6100), (9000, 9001)]
+
+
+@pytest.mark.parametrize("fault", ["short", "whole"])
+def test_answers_of_another_length_are_not_taken(server, fault):
+    pytest.importorskip("aiohttp")
+    with ByteSource(server("/a", DATA)) as source:
+        setattr(server, fault, 2)
+        assert source.read(100, 900) == DATA[100:900], "asked again"
+        setattr(server, fault, 99)
+        with pytest.raises(UnreachableError, match=r"/a: cannot be read: .*\(asked 4 times\)"):
+            source.read(100, 900)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_has_a_connection_of_its_own(server):
+    pytest.importorskip("aiohttp")
+    with ByteSource(server("/a", DATA)) as source:
+        source.read(0, 10)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if source.read(5, 500) == DATA[5:500] else 1)
+        assert os.waitpid(child, 0)[1] == 0 and source.read(7, 70) == DATA[7:70]
 
 
 def test_records_come_from_a_server(server, tmp_path):
