@@ -22,6 +22,9 @@ from rich.console import Console
 from .context import GPU_MODE, Context, missing_gpu
 from .engine import num_gpus
 from .errors import ContextError, FileError
+from .kernels.c_compile import compiler, trial
+from .kernels.c_compile import folder as c_folder
+from .kernels.cache import cache_dir
 from .kernels.tune_device import gpu_device
 from .kernels.tune_space import cache_bytes
 from .kernels.tune_store import Store, cpu_device, installed, store_path
@@ -91,6 +94,9 @@ def doctor(test: bool, as_json: bool) -> None:
     report.environment = {n: v for n, v in sorted(os.environ.items()) if n.startswith(("TRITIUM_", "MXNET_"))}
     contexts(report)
     caches(report)
+    wrong = trial()
+    if wrong:
+        report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {wrong}")
     show_facts(console, report)
     if test:
         for c in report.contexts:
@@ -109,9 +115,10 @@ def doctor(test: bool, as_json: bool) -> None:
 # ---- facts ------------------------------------------------------------------------------------------------------------
 def machine() -> dict[str, Any]:
     """The system, the CPU and its BLAS."""
+    cc = compiler()
     blas = [f"{p.get('internal_api')} {p.get('version')}" for p in threadpoolctl.threadpool_info() if p.get("user_api") == "blas"]
     return {"system": f"{platform.system()} {platform.machine()}", "cpu": cpu_device().name,
-            "l2_bytes": cache_bytes(), "blas": sorted(set(blas))}
+            "l2_bytes": cache_bytes(), "blas": sorted(set(blas)), "compiler": f"{cc.command[0]}: {cc.version}" if cc else ""}
 
 
 def versions(report: Report) -> None:
@@ -172,10 +179,10 @@ def contexts(report: Report) -> None:
 
 def caches(report: Report) -> None:
     """Folders and files that Tritium writes, and their sizes."""
-    given = os.environ.get("TRITIUM_CACHE_DIR")
-    folder = Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"
+    folder = cache_dir()
     report.caches.append(folder_entry("kernel source", folder, "*.py"))
     report.caches.append(folder_entry("compiled kernels", folder / "artefacts", "*/*.cubin"))
+    report.caches.append(folder_entry("C libraries", c_folder(), "*.so"))
     path = store_path()
     entry: dict[str, Any] = {"name": "tuning results", "path": str(path), "items": 0, "bytes": 0}
     if path.exists():
@@ -243,6 +250,7 @@ def show_facts(console: Console, r: Report) -> None:
     line(console, f"Tritium {r.tritium}, Python {r.python}, {r.machine['system']}")
     line(console, f"CPU: {r.machine['cpu']}, second-level cache {size_text(r.machine['l2_bytes'])}, "
                   f"BLAS: {', '.join(r.machine['blas']) or 'unknown'}")
+    line(console, f"C compiler: {r.machine['compiler'] or 'none, so fused operators are computed with NumPy'}")
     line(console, "\nInstalled", "bold")
     for p in r.packages:
         version, tail = p["version"] or "-", ""

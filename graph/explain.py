@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..kernels.c_printer import CFunction
+from ..kernels.c_printer import program as c_program
 from ..kernels.epilogue import EpilogueOp
-from ..kernels.fused import Body, by_row
+from ..kernels.fused import Body, FusedOp, by_row
 from .epilogue import HEADS, why_not, why_not_tail
 from .fuse import MAX_INPUTS, MAX_STEPS, bodies_of, padded
 from .program import Program, Step
+from .views import input_specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Kernel:
     operators:  `name (operator)` of what runs in it.
     nbytes:     what it reads and writes.
     apart:      why what it feeds is a kernel of its own; "" where nothing follows.
+    code:       what computes it: "NumPy", "C" or "Triton"; of a product with a tail, the tail.
+    source:     the text of a kernel in C; else why a fused one is not.
     """
 
     number: int
@@ -28,12 +33,16 @@ class Kernel:
     operators: tuple[str, ...]
     nbytes: int
     apart: str
+    code: str = "NumPy"
+    source: str = ""
 
     def __str__(self) -> str:
-        lines = [f"{self.number:>4} {'backward' if self.backward else 'forward '} {self.nbytes:>14,} bytes  "
+        lines = [f"{self.number:>4} {'backward' if self.backward else 'forward '} {self.nbytes:>14,} bytes  {self.code:<6}  "
                  f"{' + '.join(self.operators)}"]
         if self.apart:
             lines.append(f"{'':>13} {self.apart}")
+        if self.source and self.code == "NumPy":
+            lines.append(f"{'':>13} not in C: {self.source}")
         return "\n".join(lines)
 
 
@@ -45,6 +54,9 @@ class Explanation:
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)
+
+    def __getitem__(self, number: int) -> Kernel:
+        return self.kernels[number]
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -77,8 +89,20 @@ def explain(program: Program, fusing: bool = True) -> Explanation:
         elif follow:
             apart = _why(program, i, min(follow), bodies, writers)
         moved = sum(sizes[v] for v in (*step.inputs, *step.outputs) if v >= 0)
-        kernels.append(Kernel(i, i >= program.n_forward, step.name, step.parts or (_spoken(step),), moved, apart))
+        kernels.append(Kernel(i, i >= program.n_forward, step.name, step.parts or (_spoken(step),), moved, apart,
+                              *_code(program, step)))
     return Explanation(tuple(kernels))
+
+
+def _code(program: Program, step: Step) -> tuple[str, str]:
+    """What computes a step, and its text in C or why there is none."""
+    if program.targets[step.ctx] == "gpu":
+        return "Triton", ""
+    if not isinstance(step.op, (FusedOp, EpilogueOp)):
+        return "NumPy", ""
+    outs = [program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs)]
+    found = step.op.c_code(step.params, input_specs(program, step), outs, step.reqs)
+    return ("C", c_program([found])) if isinstance(found, CFunction) else ("NumPy", found)
 
 
 def _spoken(step: Step) -> str:
@@ -113,6 +137,7 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
         return f"{apart}it reads the result in another shape"
     if any(writers[v] > 1 for v in first.outputs if v in second.inputs):
         return f"{apart}what it reads is the sum of several"
-    if len({*first.inputs, *second.inputs}) > MAX_INPUTS or len(first.parts) + len(second.parts) > MAX_STEPS:
+    target = program.targets[first.ctx]
+    if len({*first.inputs, *second.inputs}) > MAX_INPUTS[target] or len(first.parts) + len(second.parts) > MAX_STEPS[target]:
         return f"{apart}together they would be too large a kernel"
     return f"{apart}another operator in between needs its result"

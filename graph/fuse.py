@@ -18,8 +18,9 @@ from ..kernels.op import Expression, Op, Req, Shape
 from ..kernels.params import Params
 from .program import INNER, Program, Step
 
-MAX_INPUTS = 16  # arrays a fused kernel reads
-MAX_STEPS = 64
+#: By target: how many arrays a fused kernel reads, and how many steps become one.
+MAX_INPUTS = {"cpu": 48, "gpu": 16}
+MAX_STEPS = {"cpu": 256, "gpu": 64}
 
 _made: dict[tuple, FusedOp] = {}  # equal runs share one operator, and with it one compiled kernel
 _NONE = Params({})
@@ -176,6 +177,7 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
 def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], writers: Counter) -> list[_Run]:
     """The open runs, among those whose values the step touches, that it may become part of."""
     chosen: list[_Run] = []
+    target = program.targets[step.ctx]
     combine, rows = body.combine, body.rows
     last = by_row(body.shape) if body.shape else ()
     folds_rows = any(body.folds(k) and o == last for k, o in enumerate(body.outs))
@@ -199,7 +201,7 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
             continue
         inputs = set(step.inputs).union(run.inputs, *(c.inputs for c in chosen))
         steps = 1 + len(run.steps) + sum(len(c.steps) for c in chosen)
-        if len(inputs) <= MAX_INPUTS and steps <= MAX_STEPS:
+        if len(inputs) <= MAX_INPUTS[target] and steps <= MAX_STEPS[target]:
             chosen.append(run)
             combine = combine or run.combine
             rows |= run.rows

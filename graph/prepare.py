@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..engine import cuda
+from ..kernels.c_compile import compile_wanted
 from .capture import CapturedSegment
 from .segment import Part, Segment
 
@@ -34,6 +35,7 @@ def compile_ahead(parts: Sequence[Part]) -> int:
 
     Raises OperatorError for a kernel that does not compile.
     """
+    compile_wanted()
     devices = {p.ctx.device_id for p in parts if isinstance(p, CapturedSegment)}
     if not devices or not cuda.is_real():
         return 0

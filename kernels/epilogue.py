@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from .c_printer import CFunction
 from .expr import LOAD
-from .fused import Body, fused_op
+from .fused import Body, FusedOp, fused_op
 from .op import Expression, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
 from .tied import Call, tieable, tied
@@ -161,7 +162,7 @@ class EpilogueOp(Op):
     def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
         """The head for n samples, and the tail."""
-        n_head, body = self.wiring.n_outputs, self.body
+        n_head = self.wiring.n_outputs
 
         def cut(shape: Shape) -> Shape:
             return (n, *shape[1:])
@@ -171,12 +172,21 @@ class EpilogueOp(Op):
             self.head, self.head_params,
             tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
             (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
-        views = tuple(cut(v) if v == body.shape else v for v in body.ins)
+        op, *seen = self._tail(n, ins, outs)
+        return head, op.kernel(Params({}), *seen, reqs[n_head:], target, train)
+
+    def _tail(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
+        """The tail for n samples as an operator, its inputs and outputs."""
+        body, n_head = self.body, self.wiring.n_outputs
+        views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
         dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.tail]
-        op = fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_tail")
-        tail = op.kernel(Params({}), [Spec(v, d) for v, d in zip(views, dtypes)],
-                         [Spec(cut(v), s.dtype) for v, s in zip(body.outs, outs[n_head:])], reqs[n_head:], target, train)
-        return head, tail
+        return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_tail"),
+                [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
+
+    def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+        """The C function that computes the tail on the CPU, of whole blocks, or why NumPy does: a phrase."""
+        op, *seen = self._tail(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
+        return op.c_code(Params({}), *seen, reqs[self.wiring.n_outputs:])
 
 
 def _block(head: str, out: Spec) -> int:

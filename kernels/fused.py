@@ -13,12 +13,15 @@ from functools import cache
 from typing import Any
 
 from ..dtype import float32, is_float, is_half
+from .c_kernel import chosen, cpu_kernel
+from .c_printer import CFunction
 from .chosen import ChosenOp
 from .expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, retype, substitute, topological
 from .layout import full_shape
 from .op import Expression, Formula, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
 from .simple_op import ReductionOp, _SpreadOp
+from .tied import Call, tieable, tied
 from .traced import TracedOp
 
 LONGEST_ROW = 16384  # elements of a row that one fused kernel holds
@@ -229,24 +232,38 @@ class FusedOp(TracedOp):
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
         if self.ins is None or self.outs is None:
-            return super().kernel(p, ins, outs, reqs, target, train)
+            return self._plain(p, ins, outs, reqs, target, train)
         seen = [Spec(v, s.dtype) for v, s in zip(self.ins, ins)], [Spec(v, s.dtype) for v, s in zip(self.outs, outs)]
         inner = self._with_finishes(p, *seen, reqs, target, train) if self.finished else \
-            super().kernel(p, *seen, reqs, target, train)
+            self._plain(p, *seen, reqs, target, train)
         turned_in = [(i, v) for i, (v, s) in enumerate(zip(self.ins, ins)) if v != s.shape]
         turned_out = [(o, v) for o, (v, s) in enumerate(zip(self.outs, outs)) if v != s.shape and reqs[o] != Req.NULL]
         if target == "gpu" or (not turned_in and not turned_out):  # a GPU kernel sees addresses alone
             return inner
 
-        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
             inputs, outputs = list(inputs), list(outputs)
             for i, v in turned_in:
                 inputs[i] = inputs[i].reshape(v)
             for o, v in turned_out:
                 outputs[o] = outputs[o].reshape(v)
-            inner(run, inputs, outputs, **more)
+            return tied(inner, inputs, outputs)
 
-        return kernel
+        return tieable(tie)
+
+    def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+        """The C function that computes one use of it on the CPU, or why NumPy does: a phrase."""
+        if self.finished:
+            return "an output is summed"
+        seen_in = [Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)]
+        seen_out = [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)]
+        return chosen(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs)
+
+    def _plain(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool) -> Kernel:
+        if target == "gpu":
+            return super().kernel(p, ins, outs, reqs, target, train)
+        return cpu_kernel(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, self.name)
 
     def _with_finishes(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:

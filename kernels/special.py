@@ -18,9 +18,9 @@ _D = (1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.621
 
 # erf(x) ≈ x P(x²)/Q(x²) on |x| ≤ 4, where 1 - erf is below half an ulp of float32: a weighted least-squares fit of our
 # own, iterated towards equal relative error (2.5e-8)
-_P = (1.1283791392989253, 0.19354569476690772, 0.053101809419922, 0.0038833669296092694, 0.0002845656758826499,
+ERF_P = (1.1283791392989253, 0.19354569476690772, 0.053101809419922, 0.0038833669296092694, 0.0002845656758826499,
       1.9867668396247887e-06)
-_Q = (1.0, 0.5048579614666853, 0.11535024372092631, 0.015207295919311232, 0.0011855754331302993, 3.742000469295017e-05)
+ERF_Q = (1.0, 0.5048579614666853, 0.11535024372092631, 0.015207295919311232, 0.0011855754331302993, 3.742000469295017e-05)
 
 _WORDS = {n: np.dtype(f"int{8 * n}") for n in (1, 2, 4, 8)}
 
@@ -62,15 +62,15 @@ def _erf_single(x: np.ndarray, out: np.ndarray) -> None:
     """erf in float32, within 4e-7."""
     v = np.clip(x, -4, 4)
     t = v * v
-    denominator = t * _Q[5]
-    np.multiply(t, _P[5], out=out)
-    for p, q in zip(_P[4:0:-1], _Q[4:0:-1]):
+    denominator = t * ERF_Q[5]
+    np.multiply(t, ERF_P[5], out=out)
+    for p, q in zip(ERF_P[4:0:-1], ERF_Q[4:0:-1]):
         out += p
         out *= t
         denominator += q
         denominator *= t
-    out += _P[0]
-    denominator += _Q[0]
+    out += ERF_P[0]
+    denominator += ERF_Q[0]
     out *= v
     out /= denominator
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from ..dtype import float32
-from ..errors import ShapeError
+from ..errors import OperatorError, ParameterError, ShapeError
+from .c_printer import c_function
+from .c_printer import program as c_program
 from .derive import derive, in_terms_of_output
 from .expr import LOAD, REDUCE, Expr, as_expr, cast, load, loads, node, retype, substitute, topological
 from .numpy_printer import numpy_kernel, numpy_source
@@ -99,9 +101,21 @@ class TracedOp(Op):
         return numpy_kernel(expression, ins, outs, reqs, name=self.name)
 
     # ---- seeing what was generated ----
-    def cpu_source(self, *shapes: Shape, dtype: Any = float32, **params: Any) -> str:
-        """The NumPy tile program for inputs of these shapes."""
-        return numpy_source(*self._sample(shapes, dtype, params), name=self.name)
+    def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:
+        """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
+        that a fused group of a bound graph may be computed by.
+
+        Raises: OperatorError where there is no C, with the reason.
+        """
+        if code not in ("numpy", "c"):
+            raise ParameterError(f"cpu_source: code {code!r} is neither 'numpy' nor 'c'.")
+        sample = self._sample(shapes, dtype, params)
+        if code == "numpy":
+            return numpy_source(*sample, name=self.name)
+        found = c_function(*sample)
+        if isinstance(found, str):
+            raise OperatorError(f"{self.name}: has no C kernel: {found}. It is computed with NumPy.")
+        return c_program([found])
 
     def triton_source(self, *shapes: Shape, dtype: Any = float32, **params: Any) -> str:
         """The Triton kernel for inputs of these shapes."""

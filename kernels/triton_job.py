@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .cache import cache_dir
 from .triton_kernel import Name
-from .triton_load import HEADER, cache_dir
+from .triton_load import HEADER
 
 _FORMAT = 1  # of what the store keeps, and of the facts read from machine code
 

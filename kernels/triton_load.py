@@ -21,6 +21,7 @@ import numpy as np
 
 from ..context import GPU_MODE
 from ..errors import ContextError, OperatorError
+from .cache import cache_dir
 
 #: Whether kernels run in Triton's interpreter.
 INTERPRET = GPU_MODE == "interpret"
@@ -32,12 +33,6 @@ HEADER = "import triton\nimport triton.language as tl\n\n\n"
 
 _lock = threading.RLock()
 _loaded: dict[tuple[str, str], Any] = {}
-
-
-def cache_dir() -> Path:
-    """Where generated kernel files are kept: $TRITIUM_CACHE_DIR, else ~/.cache/tritium/kernels."""
-    given = os.environ.get("TRITIUM_CACHE_DIR")
-    return Path(given) if given else Path.home() / ".cache" / "tritium" / "kernels"
 
 
 def write_source(source: str, name: str) -> Path | None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .triton_load import cache_dir
+from .cache import cache_dir
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from ...dtype import is_float
 from ..op import Kernel, Req, Shape, Spec
 from ..property import OperatorProperty, gpu_module
+from ..tied import Call, tieable
 
 View = Callable[[np.ndarray], np.ndarray]
 _CHUNK = 1 << 18  # elements; larger moves are cut along their first axis and spread
@@ -63,6 +64,9 @@ def layout(shape: Shape, view: View) -> Strided:
 
 def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
     """dst = src or dst += src, elementwise, converting as C does: fractions are cut, whole numbers wrap."""
+    if src.dtype == dst.dtype and not add:
+        np.copyto(dst, src)
+        return
     if dst.dtype.kind in "iu" and is_float(src.dtype):
         with np.errstate(invalid="ignore"):
             src = src.astype(np.int64)
@@ -98,23 +102,27 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
 
         return kernel_gpu
 
-    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        for o in wiped:
-            outputs[o].fill(0)
-        for m, add in zip(moves, adds):
-            src, dst = m.take(inputs[m.src]), m.put(outputs[m.dst])
-            if dst.__array_interface__["data"] == src.__array_interface__["data"] and not add \
-                    and dst.strides == src.strides and dst.dtype == src.dtype:
-                continue  # in place: the planner gave both the same memory
-            rows = dst.shape[0] if dst.ndim else 1
-            step = max(1, _CHUNK * rows // max(dst.size, 1))
-            if step >= rows:
-                convert(src, dst, add)
-            else:
-                run.parallel(lambda i, s=src, d=dst, n=step, a=add: convert(s[i * n:i * n + n], d[i * n:i * n + n], a),
-                             -(-rows // step))
+    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        ends = [(m.take(inputs[m.src]), m.put(outputs[m.dst]), add) for m, add in zip(moves, adds)]
+        ends = [(src, dst, add) for src, dst, add in ends
+                if add or dst.__array_interface__["data"] != src.__array_interface__["data"] or dst.strides != src.strides
+                or dst.dtype != src.dtype]  # else in place: the planner gave both the same memory
 
-    return kernel
+        def call(run: Any) -> None:
+            for o in wiped:
+                outputs[o].fill(0)
+            for src, dst, add in ends:
+                rows = dst.shape[0] if dst.ndim else 1
+                step = max(1, _CHUNK * rows // max(dst.size, 1))
+                if step >= rows:
+                    convert(src, dst, add)
+                else:
+                    run.parallel(lambda i, s=src, d=dst, n=step, a=add: convert(s[i * n:i * n + n], d[i * n:i * n + n], a),
+                                 -(-rows // step))
+
+        return call
+
+    return tieable(tie)
 
 
 class MoveProperty(OperatorProperty):

@@ -1,0 +1,100 @@
+"""The CPU kernel of a fused group: C where that pays and can be, NumPy's tile program elsewhere.
+
+Which it is follows from the graph, its shapes and the machine alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import c_compile
+from .c_printer import CFunction, c_function
+from .numpy_printer import numpy_kernel
+from .op import Expression, Kernel, Req, Spec
+from .tied import Call, tieable, tied
+
+#: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
+SAVED = 10_000
+CALL = 400  # nanoseconds that each call of a NumPy function takes, whatever its size
+ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
+SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
+ADDITION = 0.05  # nanoseconds of one element's addition in C
+PIECE = 1 << 15  # elements; pieces are cut by size alone
+
+
+def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str) -> Kernel:
+    """The kernel, as `numpy_kernel` makes it. A C function is compiled when the arrays are known or at bind."""
+    plain = numpy_kernel(e, ins, outs, reqs, name=name)
+    decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a kernel is kept, and may outlive a change of it
+
+    def decide() -> CFunction | str:
+        mode = c_compile.mode()
+        if mode not in decided:
+            decided[mode] = chosen(e, ins, outs, reqs)
+        return decided[mode]
+
+    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        f = decide()
+        return (None if isinstance(f, str) else _tied(f, inputs, outputs)) or tied(plain, inputs, outputs)
+
+    first = decide()
+    if not isinstance(first, str):
+        c_compile.want(first)
+    return tieable(tie)
+
+
+def chosen(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+    """The C function that computes the group, or why NumPy does: a phrase."""
+    mode = c_compile.mode()
+    if mode == "numpy":
+        return "TRITIUM_CPU_CODE is numpy"
+    f = c_function(e, ins, outs, reqs)
+    if isinstance(f, str):
+        return f
+    if mode == "auto" and f.nodes * (CALL + ELEMENT * f.layout.size) < SAVED:
+        return "it is too small to be worth compiling"
+    return f if c_compile.available() else "there is no C compiler"
+
+
+def _tied(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call | None:
+    """What one run of f does to these arrays; None where NumPy must do it."""
+    arrays = [*inputs, *(outputs[t] for t in f.targets)]
+    places = [a.ctypes.data for a in arrays]
+    if not all(a.flags.c_contiguous and a.flags.aligned for a in arrays) or not _apart(arrays, places, len(inputs)):
+        return None
+    found = c_compile.function(f)
+    if found is None:
+        return None
+    addresses, size = (ctypes.c_void_p * len(arrays))(*places), f.layout.size
+    call, pieces = found.free, range(0, size, PIECE)
+
+    def short(run: Any, call: Any = found.short, held: Any = arrays) -> None:  # addresses alone keep nothing alive
+        call(addresses, 0, size)
+
+    def piece(k: int, held: Any = arrays) -> None:
+        call(addresses, pieces[k], min(pieces[k] + PIECE, size))
+
+    def whole(run: Any) -> None:
+        if len(pieces) > 1 and run is not None:
+            run.parallel(piece, len(pieces))
+        else:
+            for k in range(len(pieces)):
+                piece(k)
+
+    return short if size * f.cost * ADDITION <= SHORT else whole
+
+
+def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:
+    """Whether each output lies apart from every other array, or exactly where an input of its size lies."""
+    for k in range(n_in, len(arrays)):
+        o, at = arrays[k], places[k]
+        for i in range(k):
+            other, there = arrays[i], places[i]
+            same = i < n_in and there == at and other.size == o.size and other.itemsize == o.itemsize
+            if there < at + o.nbytes and at < there + other.nbytes and not same:
+                return False
+    return True
