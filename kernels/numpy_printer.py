@@ -1,8 +1,11 @@
 """Prints an expression graph as a NumPy tile program: the CPU kernel that is always there, and the reference.
 
-Arrays are walked in tiles that fit the L2 cache; each node is one ufunc with `out=` a scratch register, so a chain of
+Arrays are walked in tiles that stay in the cache; each node is one ufunc with `out=` a scratch register, so a chain of
 twenty operators touches memory once. Tiles are spread over the engine's threads; folds combine the tiles' partial
 results in the order of the tiles, so the bits do not depend on how many threads there were.
+
+Tiles are large: a thread needs the GIL between two ufuncs, and one that finds it taken sleeps and is woken, which costs as
+much as a ufunc on 32K elements. On two threads sums were slower than on one with such tiles, and are faster with these.
 """
 
 from __future__ import annotations
@@ -25,9 +28,8 @@ from .special import mask_dtype
 from .tied import tieable
 from .tune_key import key
 
-TILE = 32 * 1024  # elements of one register: 128 KiB in float32, a few of which fit a 1 MiB L2
-PARALLEL = 16 * TILE  # element-additions below which handing tiles to other threads costs more than it brings
-CHUNK = 4  # tiles per task
+TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
+POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
@@ -50,10 +52,10 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     layout, n_in, n_targets = printed.layout, len(ins), len(printed.targets)
     if layout.size == 0:
         return _empty_kernel(printed)
-    registers = printed.registers
     shapes = [layout.shape(i) for i in range(n_in + n_targets)]
     work = layout.size * max(1, cost(e.outputs))
-    chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": TILE, "threads": 0}) if layout.size > SMALL else {}
+    default = TILE if layout.size >= 2 * TILE else 2 * TILE
+    chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": default, "threads": 0}) if layout.size > SMALL else {}
     size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
     sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
     folds = [t for t in range(n_targets) if printed.folded[t]]
@@ -74,8 +76,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
             arrays = [*inputs, *results(inputs, outputs)]
             if not same:
                 arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
-            scratch = [np.empty(s, d) for d, s in make_registers]
-            folded = quietly(tile, *arrays, *scratch, *scalars)
+            folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
             if folded:
                 for store, t, part in zip(single_fold, folds, folded):
                     quietly(store, arrays[n_in + t], part)
@@ -91,7 +92,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
                 return lambda run: quietly(tile, *arrays)
 
             def call(run: Any) -> None:
-                folded = quietly(tile, *arrays, *[np.empty(s, d) for d, s in make_registers])
+                folded = quietly(tile, *arrays, *_registers(run, make_registers))
                 for (store, out), part in zip(stores, folded or ()):
                     quietly(store, out, part)
 
@@ -101,28 +102,23 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
         return tieable(tie, plain if direct else kernel)
 
     tiles = sliced
-    chunks = [range(i, min(i + CHUNK, len(tiles))) for i in range(0, len(tiles), CHUNK)]
-    largest = max(math.prod(t.shape) for t in tiles)
 
     def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
         arrays = [a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], shapes)]
         parts: list[Any] = [None] * len(tiles)
 
-        def chunk(c: int) -> None:
-            store = [np.empty(largest, d) for d, _ in registers]
+        def one(i: int) -> None:
+            t = tiles[i]
+            views = [a[index] for a, index in zip(arrays, t.index)]
+            scratch = _registers(run, printed.register_shapes(t.shape))
             with np.errstate(all="ignore"):
-                for i in chunks[c]:
-                    t = tiles[i]
-                    views = [a[index] for a, index in zip(arrays, t.index)]
-                    scratch = [r[: math.prod(s)].reshape(s)
-                               for r, (_, s) in zip(store, printed.register_shapes(t.shape))]
-                    parts[i] = tile(*views, *scratch, *scalars)
+                parts[i] = tile(*views, *scratch, *scalars)
 
-        if work >= PARALLEL and len(chunks) > 1 and run is not None:
-            tuned.limited(run, threads).parallel(chunk, len(chunks))
+        if run is not None:
+            tuned.limited(run, threads).parallel(one, len(tiles))
         else:
-            for c in range(len(chunks)):
-                chunk(c)
+            for i in range(len(tiles)):
+                one(i)
         for k, t in enumerate(folds):
             ufunc, dtype = _COMBINE[e.combine], printed.root_dtypes[t]
             whole = np.full(shapes[n_in + t], _identity(e.combine, dtype), dtype)
@@ -133,6 +129,13 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
                 printed.fold_store(t)(arrays[n_in + t], whole)
 
     return tiled
+
+
+def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
+    """Uninitialised scratch arrays. Large ones come from the engine's pool: fresh pages cost more than what fills them."""
+    if run is None or not wanted or math.prod(wanted[0][1]) < POOLED:
+        return [np.empty(s, d) for d, s in wanted]
+    return [run.space(s, d) for d, s in wanted]
 
 
 def _empty_kernel(printed: _Printer) -> Kernel:

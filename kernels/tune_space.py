@@ -205,7 +205,7 @@ def space(task: Task) -> list[Config]:
     elif template in _GENERATED:
         axes = [_GENERATED[template]]
     elif template == "cpu tile":
-        axes = [{"tile": tuple((TILE >> 3) << s for s in range(7)), "threads": threads()}]
+        axes = [{"tile": tuple((TILE >> 6) << s for s in range(8)), "threads": threads()}]
     elif template == "cpu gemm":
         axes = [{"piece": tuple(MIN_PIECE << s for s in range(16)), "threads": threads()}]
     else:

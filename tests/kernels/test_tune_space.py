@@ -2,6 +2,7 @@
 
 import pytest
 from operator_uses import CONV, CONV_SHAPES, use
+from tritium.kernels.numpy_printer import TILE
 from tritium.kernels.op import Req
 from tritium.kernels.tune_space import space, tasks_of, threads, work_of
 
@@ -61,7 +62,7 @@ def test_generated_kernels_have_tiles_on_a_cpu_and_blocks_on_a_gpu():
     given = use("relu", [(64, 1000)])
     cpu, gpu = tasks_of(*given, "cpu"), tasks_of(*given, "gpu")
     assert [t.key.template for t in (*cpu, *gpu)] == ["cpu tile", "gpu flat"]
-    assert dict(cpu[0].default) == {"tile": 32768, "threads": 0} and dict(gpu[0].default) == {"BLOCK": 1024, "num_warps": 4}
+    assert dict(cpu[0].default) == {"tile": 2 * TILE, "threads": 0} and dict(gpu[0].default) == {"BLOCK": 1024, "num_warps": 4}
 
 
 @pytest.mark.parametrize("name, shapes, params", [("relu", [(3, 5)], {}), ("relu", [(0, 5)], {}),

@@ -11,6 +11,7 @@ from helpers import assert_close
 from tritium.engine import storage
 from tritium.kernels import op as ops
 from tritium.kernels import tuned
+from tritium.kernels.numpy_printer import TILE
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.tune_key import key
 
@@ -127,7 +128,7 @@ def test_asked_tells_what_kernels_ask_for(rng):
     seen = []
     with tuned.asked(lambda k, d: seen.append((k.template, d))):
         compute("elemwise_mul", {}, [np.ones((200, 200), "f")] * 2)
-    assert seen == [("cpu tile", {"tile": 32768, "threads": 0})]
+    assert seen == [("cpu tile", {"tile": 2 * TILE, "threads": 0})]
 
 
 @pytest.mark.parametrize("threads, n, groups", [(1, 10, 0), (2, 10, 2), (4, 3, 3), (3, 0, 0)])
