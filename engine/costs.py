@@ -1,4 +1,8 @@
-"""How long functions take, by their code: asked only about those that somebody waited for, so that others pay nothing."""
+"""How long functions take: asked only about those that somebody waited for, so that others pay nothing.
+
+Functions are told apart by their code, and a kernel by the default of its keyword `made_for` too: it is made anew for every
+call of an operator, and says there which one it is, at which shapes. A kernel computes and ends; other functions may block.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,32 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from .interrupt import shielded
+
 _KEPT = 4096
-_costs: dict[int, tuple[int, CodeType]] = {}  # id of the code, which the entry keeps alive -> nanoseconds
+_costs: dict[tuple[int, int], tuple[int, CodeType, Any]] = {}  # ids of code and made_for, kept alive here -> nanoseconds
 
 
 def of(fn: Callable[..., Any] | None) -> int | None:
-    """Nanoseconds that a function with this code took when last measured; None: never, or it has no code."""
-    known = _costs.get(id(getattr(fn, "__code__", None)))
+    """Nanoseconds that such a function took when last measured; None: never, or it has no code."""
+    code, made_for = _identity(fn)
+    known = _costs.get((id(code), id(made_for)))
     return None if known is None else known[0]
 
 
+def is_kernel(fn: Callable[..., Any] | None) -> bool:
+    """Whether fn says which operator it is made for."""
+    return _identity(fn)[1] is not None
+
+
+def _identity(fn: Callable[..., Any] | None) -> tuple[CodeType | None, Any]:
+    defaults = getattr(fn, "__kwdefaults__", None)
+    return getattr(fn, "__code__", None), defaults.get("made_for") if defaults else None
+
+
 def timed(fn: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """fn, with a clock around it."""
-    code = getattr(fn, "__code__", None)
+    """fn, with a clock around it. Ctrl-C does not interrupt a kernel, and comes when it has ended."""
+    code, made_for = _identity(fn)
     if fn is None or code is None:
         return fn
 
@@ -28,5 +45,9 @@ def timed(fn: Callable[..., Any] | None) -> Callable[..., Any] | None:
         fn(*args)
         if len(_costs) >= _KEPT:
             _costs.clear()
-        _costs[id(code)] = (time.perf_counter_ns() - start, code)
-    return run
+        _costs[id(code), id(made_for)] = (time.perf_counter_ns() - start, code, made_for)
+
+    @shielded
+    def whole(*args: Any) -> None:
+        run(*args)
+    return run if made_for is None else whole

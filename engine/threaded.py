@@ -30,6 +30,7 @@ from .pool import Pool, current_task, enter, leave, this_pool
 from .run import Helpers, RunContext
 
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
+_SHORT_KERNEL = 5_000_000  # the same for kernels
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
 
 
@@ -336,8 +337,9 @@ class ThreadedEngine(Engine):
     def _help(self, var: Var, woken: LockType) -> bool:
         """While the task that var waits for is ready and known to be short, do it here; whether the wait is over.
 
-        A thread that sleeps and is woken costs more than a short function. How long one takes is measured here, by its
-        code: the first time a worker runs it, with a clock around it.
+        A thread that sleeps and is woken costs 20 to 50 us, and there would be two of them: the worker and this one. How long
+        a function takes is measured here: the first time a worker runs it, with a clock around it. Ctrl-C must end a wait
+        soon, so what takes long, or might block, is left to the worker.
         """
         pools = list(self._pools.values())
         while True:
@@ -349,7 +351,7 @@ class ThreadedEngine(Engine):
                 return False
             cost, fn = costs.of(task.fn), task.fn
             task.fn = costs.timed(fn)
-            if cost is None or cost > _SHORT:
+            if cost is None or cost > (_SHORT_KERNEL if costs.is_kernel(fn) else _SHORT):
                 pool.put(task)
                 return False
             self._execute_inline(task)

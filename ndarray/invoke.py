@@ -151,10 +151,11 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
                                      + [inputs[i]._chunk.var for i in plan.mutated]))
         skip = set(mutable)
         const = [v for v in dict.fromkeys(a._chunk.var for a in inputs) if v not in skip]
+    made_for = plan if plan.op.at_once else None  # what takes equally long, for the engine; None: it runs a user's code
     if plan.draws:
         random = resource.get_random(plan.draws, plan.ctx)
 
-        def run(rc: Any) -> None:
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
             ins, outs = _arrays(inputs), _arrays(outputs)
             if scalars:
                 kernel(rc, ins, outs, random=random, scalars=scalars)
@@ -162,11 +163,11 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
                 kernel(rc, ins, outs, random=random)
     elif scalars:
 
-        def run(rc: Any) -> None:
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
             kernel(rc, _arrays(inputs), _arrays(outputs), scalars=scalars)
     else:
 
-        def run(rc: Any) -> None:
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
             kernel(rc, _arrays(inputs), _arrays(outputs))
 
     engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)

@@ -71,7 +71,7 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
 
 def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
     """`dot(a, b, ...)` as `ordinary` computes it, sooner where both are small matrices."""
-    known: dict[tuple, Layout | None] = {}
+    known: dict[tuple, Layout] = {}
 
     def dot(*args: Any, **kwargs: Any) -> Any:
         key: Any = None
@@ -91,10 +91,10 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
                         if view is not None:
                             return fresh(view, what)
         made = ordinary(*args, **kwargs)
-        if key is not None and key not in known:
+        if key is not None and key not in known and _is_small(a._layout, b._layout, made._layout):
             if len(known) >= _KEPT:
                 known.clear()
-            known[key] = made._layout if _is_small(a._layout, b._layout, made._layout) else None
+            known[key] = made._layout
         return made
 
     return dot
@@ -102,8 +102,8 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_small(a: Layout, b: Layout, what: Layout) -> bool:
     """Whether a product is one that the operator, too, leaves to a single np.dot, whose result is tiny."""
-    return (len(a.shape) == len(b.shape) == 2 and a.dtype == b.dtype == what.dtype and what.dtype.char in "fd"
-            and what.tiny and 0 < a.size * b.size * what.size <= SMALL**2)  # (m k) (k n) (m n)
+    return (what.tiny and len(a.shape) == len(b.shape) == 2 and a.dtype == b.dtype == what.dtype and what.dtype.char in "fd"
+            and 0 < a.size * b.size * what.size <= SMALL**2)  # (m k) (k n) (m n)
 
 
 def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, Any, Any] | None:

@@ -1,10 +1,11 @@
 """Pool and waiting: workers wake one another, a waiter does short ready work itself; nothing is overlooked."""
 
+import signal
 import threading
 
 import pytest
 from tritium.context import cpu
-from tritium.engine import ThreadedEngine, costs
+from tritium.engine import ThreadedEngine, costs, interrupt
 from tritium.engine.streams import Marks
 
 
@@ -66,6 +67,43 @@ def test_how_long_a_function_takes_is_kept_by_its_code(monkeypatch):
     monkeypatch.setattr(costs, "_KEPT", 1)
     costs.timed(lambda: None)()
     assert costs.of(fn) is None and len(costs._costs) == 1
+
+
+def test_functions_of_one_code_are_told_apart_by_what_they_are_made_for():
+    def made(what):
+        def fn(run, *, made_for=what):
+            pass
+        return fn
+    this, that = object(), object()
+    costs.timed(made(this))(None)
+    assert costs.of(made(this)) > 0 and costs.of(made(that)) is None
+    assert costs.is_kernel(made(this)) and not costs.is_kernel(lambda run, made_for=this: None)
+
+
+def test_who_waits_runs_a_kernel_that_takes_longer_than_other_functions_may(engine, monkeypatch):
+    monkeypatch.setattr(costs, "of", lambda fn: 10**6)
+    v, kernels, others = engine.new_variable(), [], []
+
+    def kernel(run, *, made_for=object()):
+        kernels.append(threading.get_ident())
+    for _ in range(100):
+        engine.push_sync(kernel, cpu(), [], [v])
+        engine.wait_for_var(v)
+        engine.push_sync(lambda run: others.append(threading.get_ident()), cpu(), [], [v])
+        engine.wait_for_var(v)
+    assert kernels.count(threading.get_ident()) > 50 and threading.get_ident() not in others
+
+
+def test_ctrl_c_comes_after_the_kernel_that_the_waiter_runs():
+    def kernel(run, *, made_for="here"):
+        signal.raise_signal(signal.SIGINT)
+        ran.append(run)
+    interrupt.install()
+    ran = []
+    with pytest.raises(KeyboardInterrupt):
+        costs.timed(kernel)("first")
+        threading.Event().wait(20)
+    assert ran == ["first"]
 
 
 def test_a_failing_function_that_the_waiter_runs_fails_as_elsewhere(engine):

@@ -13,7 +13,7 @@ from tritium.kernels import op as op_module
 from tritium.kernels import property as property_module
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
-from tritium.ndarray import chunk
+from tritium.ndarray import chunk, quick
 
 module = sys.modules["tritium.ndarray.invoke"]  # its name in the package is the function
 
@@ -183,6 +183,7 @@ def test_ever_new_shapes_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(module, "_LIMIT", 8)
     monkeypatch.setattr(op_module, "KEPT", 8)
     monkeypatch.setattr(property_module, "KEPT", 8)
+    monkeypatch.setattr(quick, "_KEPT", 8)
     monkeypatch.setattr(op_module.get("slice_axis"), "_made", {})  # other tests made more, which a hit does not clear
     gc.collect()
     before = len(chunk._layouts)
