@@ -34,6 +34,7 @@ class Normalise:
     def __init__(self, dtype: np.dtype, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], scale: float,
                  mirror: bool, rand_mirror: bool, max_random_contrast: float, max_random_illumination: float,
                  mean_img: str | os.PathLike = "", divide: bool = False):
+        self._by_opencv = dtype.name in _BY_OPENCV
         self.divide, self.dtype, self.mirror, self.rand_mirror = divide, dtype, mirror, rand_mirror
         if min(std) <= 0:
             raise ParameterError(f"ImageRecordIter: a standard deviation of {min(std)} divides by nothing. Give more than 0.")
@@ -67,7 +68,7 @@ class Normalise:
             row[...] = (pixels.transpose(2, 0, 1) - image) * factor[:, None, None] + bias[:, None, None]
         else:
             for plane, out, table in zip(cv2.split(pixels), row, tables):
-                if self.dtype.name in _BY_OPENCV:
+                if self._by_opencv:
                     cv2.LUT(plane, table, out)
                 else:
                     table.take(plane, out=out, mode="clip")

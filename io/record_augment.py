@@ -7,6 +7,7 @@ bit. Random choices come from the numbers that are handed in, in a fixed order.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +73,7 @@ class RecordAugment:
     @property
     def is_random(self) -> bool:
         """Whether it takes random numbers."""
-        return (self.rand_crop or self.random_resized_crop or self._is_affine() or self.inter_method == 10
+        return (self.rand_crop or self.random_resized_crop or self._is_affine or self.inter_method == 10
                 or self.max_crop_size != -1
                 or any((self.brightness, self.contrast, self.saturation, self.pca_noise, self.random_h, self.random_s,
                         self.random_l)))
@@ -82,7 +83,7 @@ class RecordAugment:
         cv2 = opencv("ImageRecordIter")
         if self.resize > 0:
             pixels = self._shorter_edge(cv2, pixels, self.resize, self.resize, draw)
-        if self._is_affine():
+        if self._is_affine:
             pixels = self._affine(cv2, pixels, draw)
         if self.pad > 0:
             pixels = cv2.copyMakeBorder(pixels, *[self.pad] * 4, cv2.BORDER_CONSTANT, value=[self.fill_value] * 4)
@@ -119,6 +120,7 @@ class RecordAugment:
         return self._resized(cv2, pixels, w * height // h, height, draw)
 
     # ---- geometry ----
+    @functools.cached_property
     def _is_affine(self) -> bool:
         aspect = not self.random_resized_crop and (self.min_aspect_ratio is not None or self.max_aspect_ratio != 0)
         return (self.max_rotate_angle > 0 or self.max_shear_ratio > 0 or self.rotate > 0 or aspect
