@@ -25,12 +25,14 @@ from .kvstore.ray_job import RayJob
 @click.option("--restarts", type=click.IntRange(0), default=0, help="How often a worker that fails is started again.")
 @click.option("--snapshot-rounds", type=click.IntRange(0), default=10,
               help="Servers write each value to disk every so many rounds, so that a server that dies loses nothing. 0: never.")
+@click.option("--max-staleness", type=click.IntRange(0), default=None,
+              help="In dist_async: a worker waits with a pull while it has pushed so many times more often than the slowest.")
 @click.option("--address", metavar="HOST:PORT",
               help="Of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int, address: str | None,
-           command: tuple[str, ...]) -> None:
+def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
+           max_staleness: int | None, address: str | None, command: tuple[str, ...]) -> None:
     """Run COMMAND in several processes that share one `mx.kv.create("dist_sync")` (or dist_async) store.
 
     \b
@@ -40,9 +42,9 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     """
     try:
         if address is None:
-            job = Job(workers, servers, policy=policy, every=snapshot_rounds)
+            job = Job(workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
         else:
-            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds)
+            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     except MXNetError as e:

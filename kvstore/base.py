@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import MXNetError, ParameterError
-from ..ndarray import NDArray
+from ..ndarray import NDArray, RowSparseNDArray
 
 Key = int | str
 Updater = Callable[[Key, NDArray, NDArray], None]
@@ -64,7 +64,8 @@ class KVStore:
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
         """Sum a key's values (one per device), then merge the sum into the key: by the updater, else by replacing it.
 
-        value:  an array, or a list with one array per device; for a list of keys, a list of these.
+        value:  an array, or a list with one array per device; for a list of keys, a list of these. Arrays may be row-sparse
+                (`mx.nd.sparse.row_sparse_array`): rows that are not in them count as 0.
         The pushed arrays are never written, and may be changed as soon as this returns.
         """
         raise NotImplementedError
@@ -86,6 +87,7 @@ class KVStore:
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copy the rows row_ids of a key's value into out, of the value's shape; its other rows become 0.
 
+        out:      an array, dense or row-sparse, or a list of them.
         row_ids:  whole numbers, in any order, repeated or not: one array, or one for each out.
         """
         raise NotImplementedError
@@ -131,17 +133,23 @@ def pairs(what: str, key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
     return [(_check_key(what, key), _arrays(what, key, value))]
 
 
+def first_values(key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
+    """`pairs` for init: a store keeps dense values, whatever they are made from."""
+    return [(k, [a if isinstance(a, NDArray) else a.tostype("default") for a in arrays])
+            for k, arrays in pairs("KVStore.init", key, value)]
+
+
 def _check_key(what: str, key: Any) -> Key:
     if isinstance(key, bool) or not isinstance(key, (int, str)):
         raise ParameterError(f"{what}: a key is an int or a str: {key!r} is a {type(key).__name__}.")
     return key
 
 
-def _arrays(what: str, key: Any, value: Any) -> list[NDArray]:
+def _arrays(what: str, key: Any, value: Any) -> list[Any]:
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if not values:
         raise ParameterError(f"{what}: key {key!r}: no arrays were given.")
     for v in values:
-        if not isinstance(v, NDArray):
+        if not isinstance(v, (NDArray, RowSparseNDArray)):
             raise ParameterError(f"{what}: key {key!r}: {type(v).__name__} is no NDArray. Wrap it in mx.nd.array(...).")
     return values

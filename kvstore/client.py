@@ -1,4 +1,7 @@
-"""Client: a worker's connections, kept by one thread. Work is handed in from any thread, and ends by a callback.
+"""Client: a worker's connections, used by one thread at a time. Work is handed in from any thread, and ends by a callback.
+
+A thread of its own waits for answers. Whoever holds `_turn_lock` may use the sockets, so work that comes while nothing is under
+way is sent by the thread that brings it: to wake another would take longer. What comes meanwhile is left to the client's thread.
 
 `request` asks the coordinator. `submit` sends contributions (`Send`) and asks for values (`Fetch`); what is of higher priority
 goes first, large arrays in runs that others may overtake. A contribution is kept until the shard has it on disk; when a shard
@@ -7,10 +10,11 @@ comes back after a crash, all that it may have lost is sent again.
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import logging
 import os
 import secrets
+import select
 import threading
 import time
 from collections import deque
@@ -21,13 +25,14 @@ from typing import Any
 
 import zmq
 
+from ..engine.interrupt import shielded
 from ..errors import DeadWorkerError, KVStoreError
 from . import sockets
-from .frame import Op, pack, unpack
+from .control import Control
+from .frame import Op
 from .link import Link, Send, Work
 from .shared import Pool, Slot
 
-_LARGEST_CONTROL = 64 << 20  # bytes
 _CHECK_EVERY = 0.2  # seconds between looks for what takes too long
 _FREE_WITHIN = 5.0  # seconds to wait for a rank that is taken
 _log = logging.getLogger(__name__)
@@ -41,34 +46,29 @@ class Client:
     timeout:  seconds after which anything that has not ended is an error; a warning is logged after `stall`.
     """
 
-    def __init__(self, file: Path, kind: str, *, rank: int | None = None, timeout: float | None = None, stall: float = 30.0):
+    def __init__(self, file: Path, kind: str, *, rank: int | str | None = None, timeout: float | None = None,
+                 stall: float = 30.0):
         job = sockets.read_secret(file)
         self.job: str = job["job"]
         self.every: int = job["every"]
         self.timeout = float(os.environ.get("TRITIUM_KV_TIMEOUT", "600")) if timeout is None else timeout
         self.stall = stall
-        self.pid = os.getpid()
-        self._coordinator_lost = False
-        self.gone: dict[int, str] = {}
+        self.pid, self.kind = os.getpid(), kind
         self.links: list[Link] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
         self.probe: str | None = None  # what a shard finds in our shared memory, if it is on this host
-        self._ids = itertools.count(1)
-        self._asked: dict[int, Future[dict[str, Any]]] = {}
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._awake = False
-        self._closed = False
+        self._closed = self._stopping = False
+        self._turn_lock = threading.Lock()  # of the sockets
         self._check_at = 0.0
         self._context = zmq.Context(io_threads=1)
         keys = sockets.Keys.new()
         self._keys = keys
-        self._control = sockets.connect(self._context, sockets.Keys(job["public"], job["secret"]), job["server"], job["address"],
-                                        _LARGEST_CONTROL)
-        self._watch = sockets.Watch(self._control)
-        self._poller = zmq.Poller()
-        for s in (self._control, self._watch.socket, self._wake):
-            self._poller.register(s, zmq.POLLIN)
+        self._poller = select.epoll()
+        self._poller.register(self._wake, select.EPOLLIN)
+        self.control = Control(self, job)
         self._lock = threading.Lock()  # of the pool
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
         self._thread.start()
@@ -78,9 +78,10 @@ class Client:
             self.close()
             raise
 
-    def _join(self, job: dict[str, Any], kind: str, rank: int | None) -> None:
+    def _join(self, job: dict[str, Any], kind: str, rank: int | str | None) -> None:
         m = self._join_when_free(kind, rank)
-        self.rank, self.incarnation, self.num_workers, self.policy = m["rank"], m["incarnation"], m["workers"], m["policy"]
+        self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
+        self.control.joined({"rank": self.rank, "incarnation": self.incarnation, "public": self._keys.public})
         self.pool = Pool(self.job, self.rank, self.incarnation)
         slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
         if slot is not None:
@@ -91,12 +92,12 @@ class Client:
             link = Link(self, where["index"])
             self.links.append(link)
             welcomed.append(link.welcomed)
-            self._hand(lambda link=link, where=where: link.connect(where))
+            self._hand(lambda link=link, where=where: link.where(where))
         for w in welcomed:
             self._wait(w, min(self.timeout, 60.0), "a server's welcome")
         self.shared = all(link.shared for link in self.links)
 
-    def _join_when_free(self, kind: str, rank: int | None) -> dict[str, Any]:
+    def _join_when_free(self, kind: str, rank: int | str | None) -> dict[str, Any]:
         """The coordinator's answer. A rank that is taken may be that of a process whose death is about to be noticed."""
         deadline = time.monotonic() + min(self.timeout, _FREE_WITHIN)
         while True:
@@ -111,21 +112,7 @@ class Client:
     # ---- for any thread -------------------------------------------------------------------------------------------------
     def request(self, op: str, within: float | None = None, **fields: Any) -> dict[str, Any]:
         """Ask the coordinator and wait. Raises KVStoreError if it refuses, or does not answer in time."""
-        number: int = next(self._ids)
-        answer: Future[dict[str, Any]] = Future()
-
-        def send() -> None:
-            if self._coordinator_lost:
-                answer.set_exception(_no_coordinator())
-                return
-            self._asked[number] = answer
-            self._control.send(pack({"op": op, "id": number, **fields}), zmq.NOBLOCK)
-
-        self._hand(send)
-        m = self._wait(answer, self.timeout if within is None else within, f"{op}: the coordinator's answer")
-        if "error" in m:
-            raise KVStoreError(f"KVStore.{op}: {m['error']}.")
-        return m
+        return self.control.request(op, self.timeout if within is None else within, **fields)
 
     def submit(self, work: Sequence[Work], priority: int = 0) -> None:
         """Send all of work, in order of priority."""
@@ -133,7 +120,7 @@ class Client:
             for w in work:
                 self.links[w.shard].queue(w, priority)
 
-        self._hand(queue)
+        self._hand(queue, now=True)
 
     def ask(self, shard: int, op: Any, payload: bytes = b"", records: Sequence[Any] = ()) -> Future[list[Any]]:
         """A request to one shard outside the order of keys: its answer frames, as (frame, bytes of the payload)."""
@@ -167,103 +154,102 @@ class Client:
             raise KVStoreError(f"KVStore: {what} did not come within {within:.0f} s. Is the job still running? "
                                f"TRITIUM_KV_TIMEOUT sets the limit.") from None
 
-    def _hand(self, call: Callable[[], None]) -> None:
+    def _hand(self, call: Callable[[], None], now: bool = False) -> None:
+        """Have call made by who may use the sockets: by this thread at once, if now and nothing is under way."""
         if self.pid != os.getpid():
             raise KVStoreError("KVStore: a store over several processes cannot be used in a forked child. Create one there.")
         if self._closed:
             raise KVStoreError("KVStore: the store is closed.")
         self._inbox.append(call)
+        if now and not any(link.busy for link in self.links) and self._turn_lock.acquire(False):
+            try:
+                more = self._send_now()
+            finally:
+                self._turn_lock.release()
+            if not more and not self._inbox:
+                return
         if not self._awake:
             self._awake = True
             os.eventfd_write(self._wake, 1)
 
+    @shielded
+    def _send_now(self) -> bool:
+        """Send what was handed in; whether there is something to receive, of which no file descriptor may tell any more."""
+        while self._inbox:
+            self._inbox.popleft()()
+        for link in self.links:
+            link.flush()
+        return self._news()
+
+    def _news(self) -> bool:
+        return self.control.news() or any(link.news() for link in self.links)
+
+    @property
+    def alive(self) -> bool:
+        """Whether this store can still be used here: not closed, not in a forked child."""
+        return not self._closed and self.pid == os.getpid()
+
     def close(self) -> None:
         """Leave the job and end the thread."""
-        if self._closed or self.pid != os.getpid():
+        if not self.alive:
             return
         try:
             if hasattr(self, "rank"):
                 self.request("leave", within=2.0)
         except KVStoreError:
             pass  # the job is gone already
-        self._inbox.append(self._stop)
-        self._closed = True
+        self._closed = self._stopping = True
         os.eventfd_write(self._wake, 1)
         self._thread.join(5.0)
         if hasattr(self, "pool"):
             self.pool.close()
 
-    def _stop(self) -> None:
-        raise SystemExit
-
     # ---- the thread -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
+        news = False
         try:
-            while True:
-                self._turn()
-        except SystemExit:
-            pass
+            while not self._stopping:
+                if not news and not self._inbox:
+                    self._poller.poll(_CHECK_EVERY)
+                with self._turn_lock:
+                    news = self._turn()
         except Exception as e:  # ours: everybody who waits must hear of it
             _log.exception("kvstore: the connection's thread failed")
             self._fail_all(KVStoreError(f"KVStore: the connection's thread failed: {type(e).__name__}: {e}. This is a bug."))
         finally:
             self._closed = True
-            self._fail_all(KVStoreError("KVStore: the store is closed."))
-            self._watch.close()
-            for link in self.links:
-                link.close()
-            self._context.destroy(linger=0)
+            with self._turn_lock:
+                self._fail_all(KVStoreError("KVStore: the store is closed."))
+                self.control.close()
+                for link in self.links:
+                    link.close()
+                self._context.destroy(linger=0)
+            self._poller.close()
             os.close(self._wake)
 
-    def _turn(self) -> None:
-        ready = dict(self._poller.poll(int(1000 * _CHECK_EVERY)))
-        if self._wake in ready:
-            try:
+    def _turn(self) -> bool:
+        """Receive, send, look at the clock; whether there is more to receive already."""
+        if self._awake:
+            self._awake = False
+            with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
-            except BlockingIOError:
-                pass
-        self._awake = False
         while self._inbox:
             self._inbox.popleft()()
-        if self._control in ready:
-            for (frame,) in sockets.receive(self._control):
-                self._hear(unpack(frame.buffer))
-        if self._watch.socket in ready and list(self._watch.lost()):
-            self._lost_coordinator()
+        self.control.turn()
         for link in self.links:
-            link.turn(ready)
+            link.turn()
         for link in self.links:
             link.flush()
         now = time.monotonic()
         if now >= self._check_at:
             self._check_at = now + _CHECK_EVERY
+            self.control.check(now)
             for link in self.links:
                 link.check(now)
-
-    def _hear(self, m: dict[str, Any]) -> None:
-        future = self._asked.pop(m["id"], None) if m.get("id") is not None else None
-        if future is not None:
-            future.set_result(m)
-        elif m.get("op") == "gone":
-            self.gone = {int(r): why for r, why in m["gone"].items()}
-        elif m.get("op") == "shard" and m["index"] < len(self.links):
-            link = self.links[m["index"]]
-            if m.get("down"):
-                link.down()
-            elif m["incarnation"] != link.incarnation:
-                link.connect(m)
-
-    def _lost_coordinator(self) -> None:
-        """Transfers go on without it; whoever waits for it hears now."""
-        self._coordinator_lost = True
-        for future in self._asked.values():
-            future.set_exception(_no_coordinator())
-        self._asked.clear()
+        return self._news()
 
     def _fail_all(self, error: KVStoreError) -> None:
-        for future in self._asked.values():
-            future.set_exception(error)
-        self._asked.clear()
+        self.control.fail(error)
         for link in self.links:
             link.fail(error)
 
@@ -278,7 +264,3 @@ class Client:
                                    f"'shrink'.")
         return KVStoreError(f"{where}: {text}.")
 
-
-def _no_coordinator() -> KVStoreError:
-    return KVStoreError("KVStore: the job's coordinator is gone, or refuses this worker's key. Transfers under way go on; "
-                        "joining, leaving, init and barriers need a new job.")

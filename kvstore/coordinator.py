@@ -4,6 +4,12 @@ It sees no values and has no sockets, threads or clock: `receive(peer, role, mes
 pairs to be sent. Whoever calls it has authenticated the peer; `role` is "worker" or "shard". A request carries "id"; its answer
 carries the same. What shards must know before a worker may act on it is sent to them first, and the worker is answered once all
 have said "ack" (`_tell_shards`).
+
+Members change at barriers: who asked to join beyond the job's first number is let in, who asked to leave is let go, and so are
+the dead where the policy is "shrink". A death, and a replacement that takes a dead worker's rank, are known at once.
+
+`state()` is all that must outlive this process, to be written before anything is sent. A coordinator that resumes from it waits
+for its shards to come "back", then goes on; a request that is sent again because its answer was lost gives the same answer.
 """
 
 from __future__ import annotations
@@ -25,13 +31,14 @@ Then = Callable[[], Sends]
 
 @dataclass
 class _Worker:
-    """A rank: alive, died, left, or not here yet (incarnation 0)."""
+    """A rank: here, not here yet (incarnation 0), or gone: "died", "left", or "out", which is no member any more."""
 
     peer: Any = None
     incarnation: int = 0
     public: str = ""
     gone: str = ""
     optimizers: int = 0  # how often it called set_optimizer
+    barriers: int = 0  # how many it has passed
 
 
 @dataclass
@@ -61,11 +68,14 @@ class _Entry:
 class Coordinator:
     """One job of `workers` ranks and `shards` shards.
 
-    policy:  what a worker's death means: "fail", "wait" or "shrink" (rounds.py).
+    policy:     what a worker's death means: "fail", "wait" or "shrink" (rounds.py).
+    staleness:  dist_async: how many contributions to a key a worker may be ahead of the slowest when it pulls; None: any number.
+    changed:    there is a new `state()`.
     """
 
-    def __init__(self, workers: int, shards: int, policy: str = "fail"):
-        self.policy = policy
+    def __init__(self, workers: int, shards: int, policy: str = "fail", staleness: int | None = None):
+        self.policy, self.staleness = policy, staleness
+        self.changed = True
         self.kind = ""  # "sync" or "async": as the first worker says
         self._workers = {r: _Worker() for r in range(workers)}
         self._shards = [_Shard() for _ in range(shards)]
@@ -78,7 +88,10 @@ class Coordinator:
         self._generation = 0
         self._epoch = 0
         self._after: list[tuple[set[int], int, Then]] = []  # (shards that have not said ack, epoch, what to do then)
-        self._joining: list[tuple[Any, Message]] = []
+        self._away_shards: set[int] = set()  # after a restart: those that have not come back
+        self._away_workers: set[int] = set()
+        self._held: list[tuple[Any, Message]] = []  # what workers asked before all shards were there
+        self._growing: list[tuple[Any, Message]] = []  # workers that wait for a barrier to join
         self._waiting: list[tuple[int, Message]] = []  # requests that wait for other workers: (rank, message)
         self._at_barrier: dict[int, list[Message]] = {}
 
@@ -89,6 +102,9 @@ class Coordinator:
         handler = getattr(self, f"_{role}_{op}", None) if isinstance(op, str) and op.isalpha() else None
         if handler is None:
             return [(peer, {"id": message.get("id"), "error": f"there is no request {op!r} of a {role}"})]
+        if role == "worker" and (self._away_shards or not all(s.incarnation for s in self._shards)):
+            self._held.append((peer, message))
+            return []
         try:
             return handler(peer, message)
         except (MXNetError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
@@ -96,6 +112,8 @@ class Coordinator:
 
     def lost(self, peer: Any) -> Sends:
         """What to send because a peer's connection is gone."""
+        self._held = [h for h in self._held if h[0] != peer]
+        self._growing = [g for g in self._growing if g[0] != peer]
         for i, shard in enumerate(self._shards):
             if shard.peer == peer and peer is not None:
                 shard.peer = None
@@ -112,15 +130,35 @@ class Coordinator:
         shard = self._shards[index]
         out = self._drop_acks(index)
         shard.peer, shard.address, shard.public, shard.incarnation = peer, address, public, shard.incarnation + 1
-        out.append((peer, {"id": m.get("id"), "policy": self.policy, "kind": self.kind, "members": self._members(),
-                           "keys": [e.public() for e in self._keys.values() if index in {p[0] for p in e.parts}],
+        self.changed = True
+        out.append((peer, {"id": m.get("id"), "policy": self.policy, "staleness": self.staleness, **self._table(index),
                            "optimizer": self._optimizers[-1] if self._optimizers else None, "incarnation": shard.incarnation}))
         out += self._tell_workers({"op": "shard", **self._where(index)})
-        if all(s.incarnation for s in self._shards):
-            joining, self._joining = self._joining, []
-            for waiting, message in joining:
-                out += self.receive(waiting, "worker", message)
-        return out
+        return out + self._shard_is_here(index)
+
+    def _shard_back(self, peer: Any, m: Message) -> Sends:
+        """A shard whose connection was lost, by a restart of this process or otherwise. It may have missed something."""
+        index = int(m["index"])
+        shard = self._shards[index]
+        if (shard.incarnation, shard.public) != (int(m["incarnation"]), m["public"]):
+            raise FrameError(f"shard {index} has been started again meanwhile")
+        shard.peer = peer
+        self._epoch += 1
+        self._after.append(({index}, self._epoch, lambda: self._shard_is_here(index)))
+        return [(peer, {"op": "members", **self._table(index), "epoch": self._epoch}),
+                *self._tell_workers({"op": "shard", **self._where(index)})]
+
+    def _table(self, index: int) -> Message:
+        """What a shard must know, but for the optimizer: to set that again would forget its states."""
+        return {"kind": self.kind, "members": self._members(),
+                "keys": [e.public() for e in self._keys.values() if index in {p[0] for p in e.parts}]}
+
+    def _shard_is_here(self, index: int) -> Sends:
+        self._away_shards.discard(index)
+        held: list[tuple[Any, Message]] = []
+        if not self._away_shards and all(s.incarnation for s in self._shards):
+            held, self._held = self._held, []
+        return [send for waiting, message in held for send in self.receive(waiting, "worker", message)]
 
     def _shard_ack(self, peer: Any, m: Message) -> Sends:
         index = next((i for i, s in enumerate(self._shards) if s.peer == peer), None)
@@ -153,24 +191,59 @@ class Coordinator:
 
     # ---- members --------------------------------------------------------------------------------------------------------
     def _worker_join(self, peer: Any, m: Message) -> Sends:
-        if not all(s.incarnation for s in self._shards):
-            self._joining.append((peer, m))
-            return []
+        """rank: the one it wants; None: any that is free; "new": one more, from the next barrier on."""
         kind, public, wanted = str(m["kind"]), str(m["public"]), m.get("rank")
         if self.kind and kind != self.kind:
             raise FrameError(f"the job is dist_{self.kind}; this worker wants dist_{kind}")
-        free = [r for r, w in self._workers.items() if w.peer is None and (wanted is None or r == wanted)]
+        again = next((r for r, w in self._workers.items() if w.public == public and not w.gone), None)
+        if again is not None:  # it asks again: the answer was lost
+            self._workers[again].peer = peer
+            return self._tell_members(lambda: [(peer, self._joined(again, m))])
+        if wanted == "new" or (wanted in self._workers and self._workers[wanted].gone == "out"):
+            self._growing.append((peer, m))
+            return []
+        free = [r for r, w in self._workers.items() if w.peer is None and w.gone != "out" and (wanted is None or r == wanted)]
         if not free:
             who = f"all {len(self._workers)} workers are" if wanted is None else f"worker {wanted} is"
             raise FrameError(f"{who} here already")
         self.kind = kind
-        rank = free[0]
-        w = self._workers[rank]
-        w.peer, w.incarnation, w.public, w.gone, w.optimizers = peer, w.incarnation + 1, public, "", 0
+        self._let_in(free[0], peer, public)
+        return self._tell_members(lambda: [(peer, self._joined(free[0], m))]) + self._tell_gone()
+
+    def _let_in(self, rank: int, peer: Any, public: str) -> None:
+        before = self._workers[rank].incarnation if rank in self._workers else 0
+        self._workers[rank] = _Worker(peer, before + 1, public)
+        self._away_workers.discard(rank)
         self._generation += 1
-        answer = {"id": m.get("id"), "rank": rank, "incarnation": w.incarnation, "workers": len(self._workers),
-                  "policy": self.policy, "shards": [self._where(i) for i in range(len(self._shards))]}
-        return self._tell_members(lambda: [(peer, answer)]) + self._tell_gone()
+        self.changed = True
+
+    def _joined(self, rank: int, m: Message) -> Message:
+        return {"id": m.get("id"), "rank": rank, "incarnation": self._workers[rank].incarnation, "ranks": self._ranks(),
+                "policy": self.policy, "shards": [self._where(i) for i in range(len(self._shards))]}
+
+    def _worker_back(self, peer: Any, m: Message) -> Sends:
+        """A worker whose connection was lost, by a restart of this process or otherwise."""
+        rank = int(m["rank"])
+        w = self._workers[rank]
+        if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
+                w.gone != "died" or self.policy == "shrink")):
+            raise FrameError(f"worker {rank} was taken for dead, and is not waited for any more")
+        w.peer, w.gone = peer, ""
+        self._away_workers.discard(rank)
+        self._generation += 1
+        self.changed = True
+        shards = [self._where(i) for i in range(len(self._shards))]
+        return self._tell_members(lambda: [(peer, {"id": m.get("id"), "shards": shards})]) + self._tell_gone()
+
+    def give_up(self) -> Sends:
+        """What to send when shards and workers that were here before a restart have had time enough to come back."""
+        out: Sends = []
+        for rank in sorted(self._away_workers):
+            out += self._away(rank, "died")
+        for index in sorted(self._away_shards):
+            out += self._tell_workers({"op": "shard", "index": index, "down": True}) + self._shard_is_here(index)
+        self._away_workers.clear()
+        return out
 
     def _worker_leave(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
@@ -180,24 +253,32 @@ class Coordinator:
         w = self._workers[rank]
         w.peer, w.gone = None, why
         self._generation += 1
+        self.changed = True
         self._at_barrier.pop(rank, None)
         self._waiting = [(r, m) for r, m in self._waiting if r != rank]
-        return self._tell_members(list) + self._tell_gone() + self._release()
+        return self._tell_gone() + self._tell_members(list) + self._release()
 
     def _tell_members(self, then: Then) -> Sends:
         return self._tell_shards({"op": "members", "kind": self.kind, "members": self._members()}, then)
 
     def _members(self) -> Message:
         return {"generation": self._generation,
-                "ranks": {str(r): w.incarnation for r, w in self._workers.items()},
-                "gone": {str(r): w.gone for r, w in self._workers.items() if w.gone},
-                "public": {w.public: r for r, w in self._workers.items() if w.peer is not None}}
+                "ranks": {str(r): self._workers[r].incarnation for r in self._ranks()},
+                "gone": self._gone(),
+                "public": {w.public: r for r, w in self._workers.items() if w.public and not w.gone}}
 
     def _tell_workers(self, message: Message) -> Sends:
         return [(w.peer, message) for w in self._workers.values() if w.peer is not None]
 
     def _tell_gone(self) -> Sends:
-        return self._tell_workers({"op": "gone", "gone": {str(r): w.gone for r, w in self._workers.items() if w.gone}})
+        return self._tell_workers({"op": "gone", "gone": self._gone()})
+
+    def _gone(self) -> dict[str, str]:
+        return {str(r): w.gone for r, w in self._workers.items() if w.gone not in ("", "out")}
+
+    def _ranks(self) -> list[int]:
+        """The members, by number."""
+        return sorted(r for r, w in self._workers.items() if w.gone != "out")
 
     def _rank_of(self, peer: Any) -> int | None:
         return next((r for r, w in self._workers.items() if w.peer == peer and peer is not None), None)
@@ -211,7 +292,8 @@ class Coordinator:
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
-        if rank:
+        self.changed = True
+        if rank != self._ranks()[0]:
             self._note(rank, m)
             self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[str(k[0])] for k in m["keys"]]}))
             return self._release()
@@ -230,7 +312,8 @@ class Coordinator:
             if k[0] in self._keys:
                 e = self._keys[k[0]]
                 if [list(k[1]), k[2]] != [e.shape, e.dtype]:
-                    raise FrameError(f"key {k[0][2:]!r} is {e.dtype}{e.shape} for rank 0, {k[2]}{list(k[1])} for rank {rank}")
+                    raise FrameError(f"key {k[0][2:]!r} is {e.dtype}{e.shape} for rank {self._ranks()[0]}, {k[2]}{list(k[1])} "
+                                     f"for rank {rank}")
 
     def _new_key(self, key: str, shape: list[int], dtype: str, big: int) -> _Entry:
         shape = [int(n) for n in shape]
@@ -240,7 +323,7 @@ class Coordinator:
         n = number(key)
         while n in self._numbers:  # two keys of one number: the later one takes the next that is free
             n = (n + 1) & 0x7FFFFFFF
-        parts = place(size, itemsize, self._loads, big, self._whole)
+        parts = place(shape, itemsize, self._loads, big, self._whole)
         for p in parts:
             self._loads[p.shard] += (p.stop - p.start) * itemsize
         return _Entry(n, key, shape, dtype, [list(p) for p in parts])
@@ -248,6 +331,7 @@ class Coordinator:
     def _worker_filled(self, peer: Any, m: Message) -> Sends:
         """Rank 0 has given the keys their values; its request is answered when every worker has called init for them."""
         rank = self._own_rank(peer)
+        self.changed = True
         for e in [self._keys[k] for k in m["keys"]]:
             e.filled = True
         self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[k] for k in m["keys"]]}))
@@ -257,6 +341,19 @@ class Coordinator:
     def _needed(self) -> set[int]:
         """The ranks that others wait for: all but those that have left, or died where nobody waits for a replacement."""
         return {r for r, w in self._workers.items() if not w.gone or (w.gone == "died" and self.policy == "wait")}
+
+    def _worker_missing(self, peer: Any, m: Message) -> Sends:
+        """For whom a request of kind `of` waits."""
+        needed, of = self._needed(), m["of"]
+        ranks = {self._ranks()[0]} if of == "optimizer" else set[int]()
+        if of == "barrier" or of == "join":
+            ranks = needed - self._at_barrier.keys()
+        elif of in ("init", "filled"):
+            called = {(r, k[0]) for r, w in self._waiting if w["op"] == "init" for k in w["keys"]}
+            called |= {(r, e.key) for e in self._keys.values() for r in e.called}
+            mine = self._own_rank(peer)
+            ranks = {r for r in needed for rank, key in called if rank == mine and (r, key) not in called}
+        return [(peer, {"id": m.get("id"), "ranks": sorted(ranks)})]
 
     def _release(self) -> Sends:
         """Answers to everything that need not wait any longer."""
@@ -281,28 +378,61 @@ class Coordinator:
             still.append((rank, m))
         self._waiting = still
         broken = self._broken()
-        if not broken and not self._at_barrier.keys() >= needed:
-            return out
-        for rank, messages in self._at_barrier.items():
-            error = {"error": broken} if broken else {}
-            out += [(self._workers[rank].peer, {"id": m.get("id"), **error}) for m in messages]
-        self._at_barrier = {}
+        if broken:
+            out += [(self._workers[rank].peer, {"id": m.get("id"), "error": broken})
+                    for rank, messages in self._at_barrier.items() for m in messages]
+            self._at_barrier = {}
+        elif self._at_barrier and self._at_barrier.keys() >= needed:
+            out += self._pass_barrier()
         return out
+
+    def _pass_barrier(self) -> Sends:
+        """All are here: members join and leave, then everybody goes on."""
+        here, self._at_barrier = self._at_barrier, {}
+        growing, self._growing = self._growing, []
+        peers = {rank: self._workers[rank].peer for rank in here}
+        self.changed = True
+        for rank, messages in here.items():
+            self._workers[rank].barriers = max(int(m.get("n", 0)) for m in messages)
+        out = {rank for rank, messages in here.items() if any(m.get("leave") for m in messages)}
+        out |= {r for r, w in self._workers.items() if w.gone == "died"} if self.policy == "shrink" else set()
+        for rank in out:
+            self._workers[rank].peer, self._workers[rank].gone = None, "out"
+        joined: dict[int, tuple[Any, Message]] = {}
+        for peer, m in growing:
+            wanted = m.get("rank")
+            rank = wanted if isinstance(wanted, int) and self._workers[wanted].gone == "out" else max(self._workers) + 1
+            self._let_in(rank, peer, str(m["public"]))
+            joined[rank] = peer, m
+
+        def go_on() -> Sends:
+            ranks = self._ranks()
+            return [*((peers[rank], {"id": m.get("id"), "ranks": ranks}) for rank, messages in here.items() for m in messages),
+                    *((peer, self._joined(rank, m)) for rank, (peer, m) in joined.items())]
+
+        if not out and not joined:
+            return go_on()
+        self._generation += 1
+        return self._tell_members(go_on) + self._tell_gone()
 
     def _broken(self) -> str:
         dead = [r for r, w in self._workers.items() if w.gone == "died"]
         return f"barrier: worker {', '.join(map(str, dead))} died" if dead and self.policy == "fail" else ""
 
     def _worker_barrier(self, peer: Any, m: Message) -> Sends:
-        self._at_barrier.setdefault(self._own_rank(peer), []).append(m)
+        """n: its how manieth it is, so that one that is asked for again is not another one. leave: it goes when it is passed."""
+        rank = self._own_rank(peer)
+        if 0 < int(m.get("n", 0)) <= self._workers[rank].barriers:
+            return [(peer, {"id": m.get("id"), "ranks": self._ranks()})]
+        self._at_barrier.setdefault(rank, []).append(m)
         return self._release()
 
     def _worker_optimizer(self, peer: Any, m: Message) -> Sends:
         """Rank 0's optimizer goes to the shards; the others' calls wait for it. A replacement's call finds it there."""
         rank = self._own_rank(peer)
         w = self._workers[rank]
-        w.optimizers += 1
-        if rank or w.optimizers <= len(self._optimizers):
+        w.optimizers = int(m.get("n", w.optimizers + 1))
+        if rank != self._ranks()[0] or w.optimizers <= len(self._optimizers):
             self._waiting.append((rank, {"op": "optimizer", "id": m.get("id")}))
             return self._release()
         spec = m["spec"]
@@ -315,6 +445,7 @@ class Coordinator:
 
         def known() -> Sends:
             self._optimizers.append(spec)
+            self.changed = True
             return [(peer, {"id": m.get("id")}), *self._release()]
 
         return self._tell_shards({"op": "optimizer", "spec": spec}, known)
@@ -322,3 +453,24 @@ class Coordinator:
     def _worker_info(self, peer: Any, m: Message) -> Sends:
         return [(peer, {"id": m.get("id"), "members": {k: v for k, v in self._members().items() if k != "public"},
                         "shards": [self._where(i) for i in range(len(self._shards))], "keys": len(self._keys)})]
+
+    # ---- outliving this process -----------------------------------------------------------------------------------------
+    def state(self) -> Message:
+        """All that must not be lost, as JSON values."""
+        self.changed = False
+        return {"kind": self.kind, "loads": self._loads, "optimizers": self._optimizers, "whole": self._whole,
+                "generation": self._generation, "epoch": self._epoch,
+                "workers": [[r, w.incarnation, w.public, w.gone, w.optimizers, w.barriers] for r, w in self._workers.items()],
+                "shards": [[s.address, s.public, s.incarnation] for s in self._shards],
+                "keys": [{**e.public(), "filled": e.filled, "called": sorted(e.called)} for e in self._keys.values()]}
+
+    def resume(self, state: Message) -> None:
+        """Go on from `state()`: nobody is connected, and those that were here are expected back."""
+        self.kind, self._loads, self._optimizers, self._whole = (state[n] for n in ("kind", "loads", "optimizers", "whole"))
+        self._generation, self._epoch = state["generation"], state["epoch"]
+        self._workers = {r: _Worker(None, *rest) for r, *rest in state["workers"]}
+        self._shards = [_Shard(None, *rest) for rest in state["shards"]]
+        self._keys = {e["key"]: _Entry(**{**e, "called": set(e["called"])}) for e in state["keys"]}
+        self._numbers = {e.id: e.key for e in self._keys.values()}
+        self._away_shards = {i for i, s in enumerate(self._shards) if s.incarnation}
+        self._away_workers = {r for r, w in self._workers.items() if w.incarnation and not w.gone}

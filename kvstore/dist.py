@@ -9,47 +9,50 @@ the copy, which is asked for anew where it may be out of date: before the first 
 from __future__ import annotations
 
 import atexit
-import itertools
+import logging
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import zmq.utils.garbage  # noqa: F401  its end at exit is registered now, before ours, so that it comes after ours
 
 from ..context import cpu
-from ..engine import Var, storage
+from ..engine import Var, current
 from ..errors import FileError, KVStoreError, ParameterError
-from ..ndarray import NDArray, empty, zeros
-from ..ndarray.chunk import Chunk, layout
-from ..ndarray.core import wrap
+from ..ndarray import NDArray, RowSparseNDArray, empty, zeros
 from . import remote
-from .base import Key, Updater, pairs
+from .base import Key, Updater, first_values, pairs
 from .client import Client
 from .compression import TwoBit, packed_bytes, read_parameters
 from .frame import CHUNK, CODES, TWO_BITS, Op, Record
 from .job import Job
-from .link import Fetch, Send, Work
+from .link import Fetch, FetchRows, Send, SendRows, Work
 from .local import LocalKVStore, fits
 from .placement import tag
-from .shared import SMALLEST, Slot
+from .rows import add_up_rows, aligned, part_shape, row_numbers, row_size
+from .staging import Piece, Place
 from .work import add_up, add_up_each, copy, queue, queue_async
 
+_log = logging.getLogger(__name__)
 _SMALL = 256 << 10  # bytes: contributions below it travel together
 
 
 class _Key:
     """What this worker knows of a key: its number, where its parts are, and its last round.
 
+    place:   of the copy in shared memory.
     fresh:   the copy is what the servers have, or will be once what is queued is done.
     pushed:  async: variable of the pushes: where one failed, what asks for the value is skipped, and carries the error on.
     """
 
-    __slots__ = ("fresh", "id", "parts", "pushed", "residual", "round", "slot")
+    __slots__ = ("fresh", "id", "parts", "place", "pushed", "residual", "round")
 
-    def __init__(self, slot: Slot | None):
-        self.slot, self.pushed = slot, Var()
+    def __init__(self, place: Place | None):
+        self.place, self.pushed = place, Var()
         self.id, self.parts, self.round = -1, [], 0
         self.fresh = False
         self.residual: NDArray | None = None
@@ -71,10 +74,11 @@ class _Countdown:
 class DistKVStore(LocalKVStore):
     """dist_sync, dist_async, dist_device_sync.
 
-    job:  the path of the job's key file; None starts a job of one worker and one server, which ends with this store.
+    job:   the path of the job's key file; None starts a job of one worker and one server, which ends with this store.
+    rank:  which worker this is; None: the next that is not here yet; "new": one more than the job has, from its next barrier on.
     """
 
-    def __init__(self, kind: str = "dist_sync", job: str | os.PathLike | None = None, *, rank: int | None = None,
+    def __init__(self, kind: str = "dist_sync", job: str | os.PathLike | None = None, *, rank: int | str | None = None,
                  timeout: float | None = None):
         super().__init__(kind)
         self._on_device = "device" in kind
@@ -90,23 +94,31 @@ class DistKVStore(LocalKVStore):
         self._keys: dict[Key, _Key] = {}
         self._compression: TwoBit | None = None
         self._big = int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", "1000000"))
-        self._optimizer_set = False
+        self._optimizers = self._barriers = 0  # how often set, and how many reached
         _open_stores.add(self)
 
     # ---- who is here ----------------------------------------------------------------------------------------------------
     @property
     def rank(self) -> int:
-        return self._client.rank
+        """This worker's place among those that take part, from 0. Messages name workers by the number they joined with."""
+        ranks = self._client.control.ranks
+        return ranks.index(self._client.rank) if self._client.rank in ranks else self._client.rank
 
     @property
     def num_workers(self) -> int:
-        return self._client.num_workers
+        """How many take part, since the last barrier."""
+        return len(self._client.control.ranks)
 
     def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
-        """How many processes are dead. node_id adds up groups: 1 the coordinator, 2 servers, 4 workers."""
+        """How many processes are dead. node_id adds up groups: 1 the coordinator, 2 servers, 4 workers.
+
+        timeout:  as in MXNet; a death shows here within two seconds, whatever it is.
+        """
         dead = 0
+        if node_id & 1:
+            dead += self._client.control.lost is not None
         if node_id & 4:
-            dead += sum(why == "died" for why in self._client.gone.values())
+            dead += sum(why == "died" for why in self._client.control.gone.values())
         if node_id & 2:
             dead += sum(not link.ready for link in self._client.links)
         return dead
@@ -114,8 +126,17 @@ class DistKVStore(LocalKVStore):
     num_dead_node = property(lambda self: self.get_num_dead_node(7))
 
     def close(self) -> None:
-        """Leave the job. Nothing waits for the others; a worker that still needs this one is told that it has left."""
+        """End what was pushed, then leave the job. A worker that still needs this one is told that it has left.
+
+        Rounds that this worker has contributed to are waited for, until the deadline; those of the dead end at once.
+        """
         _open_stores.discard(self)
+        if self._client.alive and self._values:
+            ended = threading.Event()
+            copies = {v._chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
+            current().push_sync(lambda _: ended.set(), cpu(), (), tuple(copies), name="kvstore.close")  # runs after failures too
+            if not ended.wait(self._client.timeout):
+                _log.warning("kvstore: worker %d leaves before what it pushed has ended.", self._client.rank)
         self._client.close()
         if self._own_job is not None:
             self._own_job.close()
@@ -124,17 +145,19 @@ class DistKVStore(LocalKVStore):
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         """Make keys; returns when every worker has called it. Rank 0's values win."""
         what = "KVStore.init"
-        todo = pairs(what, key, value)
+        todo = first_values(key, value)
         for k, arrays in todo:
             self._same_type(what, k)
             if k in self._values or len(arrays) > 1:
                 raise ParameterError(f"{what}: key {k!r} exists already. Make a key once; push changes it.")
             if np.dtype(arrays[0].dtype) not in CODES:
                 raise ParameterError(f"{what}: key {k!r}: {np.dtype(arrays[0].dtype)} does not travel between processes.")
-        for k, arrays in todo:
-            stored, slot = self._memory(arrays[0].shape, arrays[0].dtype)
-            copy(arrays[0], stored)
-            self._values[k], self._keys[k] = stored, _Key(slot)
+        large = [[t] for t in todo if t[1][0].nbytes >= _SMALL]
+        for group in filter(None, [[t for t in todo if t[1][0].nbytes < _SMALL], *large]):
+            piece = Piece(self._client, [a[0] for _, a in group], apart=True)
+            for (k, arrays), stored, place in zip(group, piece.arrays, piece.places):
+                copy(arrays[0], stored)
+                self._values[k], self._keys[k] = stored, _Key(place)
         for k, _ in todo:
             self._values[k].wait_to_read()
         try:
@@ -195,17 +218,7 @@ class DistKVStore(LocalKVStore):
         known = self._keys[key]
         _, start, stop = known.parts[part]
         flat = self._values[key]._device().reshape(-1)
-        place = None if known.slot is None else (known.slot.segment, start * flat.itemsize)
-        return flat[start:stop], place
-
-    def _memory(self, shape: tuple[int, ...], dtype: Any) -> tuple[NDArray, Slot | None]:
-        """A fresh array on the host, in shared memory if it is large and the servers can see it."""
-        what = layout(tuple(shape), np.dtype(dtype), cpu())
-        if what.nbytes >= SMALLEST and self._client.shared:
-            slot = self._client.take_slot(what.nbytes)
-            if slot is not None:
-                return wrap(Chunk(storage.Block(slot.view, what.nbytes, cpu()), Var(), cpu()), 0, what), slot
-        return empty(shape, ctx=cpu(), dtype=dtype), None
+        return flat[start:stop], _further(known.place, start, flat)
 
     # ---- values ---------------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
@@ -214,9 +227,10 @@ class DistKVStore(LocalKVStore):
         for k, arrays in todo:
             for a in arrays:
                 fits(what, k, self._stored(what, k), a)
-        if self._updater is not None and not self._optimizer_set:
+        if self._updater is not None and not self._optimizers:
             raise KVStoreError(f"{what}: an updater function cannot travel to the servers. Use set_optimizer, or pull and update "
                                f"here.")
+        todo = self._push_sparse(todo, priority)
         group: list[tuple[Key, Sequence[NDArray]]] = []
         nbytes = 0
         for k, arrays in todo:
@@ -234,12 +248,8 @@ class DistKVStore(LocalKVStore):
 
     def _push_group(self, group: Sequence[tuple[Key, Sequence[NDArray]]], priority: int) -> None:
         """Add up each key's arrays into memory of its own, then send them together."""
-        slots: list[Slot | None] = [None] * len(group)
-        if len(group) == 1:
-            total, slots[0] = self._memory(group[0][1][0].shape, group[0][1][0].dtype)
-            sums = [total]
-        else:
-            sums = _together([a[0] for _, a in group])
+        piece = Piece(self._client, [a[0] for _, a in group])
+        sums = piece.arrays
         jobs = [(self._on_one_device(arrays, priority), total) for (_, arrays), total in zip(group, sums)]
         if len(jobs) == 1:
             add_up(*jobs[0], priority)
@@ -250,7 +260,9 @@ class DistKVStore(LocalKVStore):
             self._keys[k].fresh = self._sync
 
         def send(_: Any, on_complete: Any) -> None:
-            work = [w for (k, _), total, pack, slot in zip(group, sums, packed, slots) for w in self._sends(k, total, pack, slot)]
+            work = [w for (k, _), total, pack, place in zip(group, sums, packed, piece.places)
+                    for w in self._sends(k, total, pack, place, piece.release)]
+            piece.lend(len(work))
             countdown = _Countdown(len(work), on_complete)
             for w in work:
                 w.done.then = countdown
@@ -260,6 +272,32 @@ class DistKVStore(LocalKVStore):
         queue_async("kvstore.push", send, reads, [self._values[k] for k, _ in group], priority,
                     mutable=[] if self._sync else [self._keys[k].pushed for k, _ in group])
 
+    def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
+        """Add up each device's rows, then send each server those that are its own."""
+        known, shape = self._keys[key], self._values[key].shape
+        total = add_up_rows(arrays, cpu(), priority)
+        if not aligned(known.parts, shape):
+            self._push_group([(key, [total.tostype("default")])], priority)
+            return
+        known.fresh = False
+        width = row_size(shape)
+
+        def send(_: Any, on_complete: Any) -> None:
+            known.round += 1
+            flat, n = total.data._device().reshape(-1), known.round
+            work: list[Work] = []
+            countdown = _Countdown(len(known.parts), on_complete)
+            for i, (shard, start, stop) in enumerate(known.parts):
+                a, b = np.searchsorted(total.rows, (start // width, stop // width))
+                done = _Ended(known, n)
+                done.then = countdown
+                work.append(SendRows(shard, known.id, i, total.rows[a:b] - start // width, flat[a * width:b * width], width, n,
+                                     done))
+            self._client.submit(work, priority)
+
+        queue_async("kvstore.push", send, [total.data], [self._values[key]], priority,
+                    mutable=[] if self._sync else [known.pushed])
+
     def _on_one_device(self, arrays: Sequence[NDArray], priority: int) -> Sequence[NDArray]:
         if not self._on_device or len(arrays) == 1 or not arrays[0].context.is_gpu:
             return arrays
@@ -267,18 +305,11 @@ class DistKVStore(LocalKVStore):
         add_up(arrays, total, priority)
         return [total]
 
-    def _sends(self, k: Key, total: NDArray, packed: NDArray | None, slot: Slot | None) -> list[Send]:
+    def _sends(self, k: Key, total: NDArray, packed: NDArray | None, place: Place | None, release: Any) -> list[Send]:
         """The contributions of a key's parts to its next round."""
         key = self._keys[k]
         key.round += 1
         n, made = key.round, []
-        left = [len(key.parts)]
-
-        def release() -> None:
-            left[0] -= 1
-            if not left[0] and slot is not None:
-                self._client.give_slot(slot)
-
         at = 0
         for i, (shard, start, stop) in enumerate(key.parts):
             out, out_place = self._out(k, i)
@@ -290,9 +321,8 @@ class DistKVStore(LocalKVStore):
                                  code=TWO_BITS, n=stop - start, threshold=self._compression.threshold))
                 continue
             flat = total._device().reshape(-1)
-            place = None if slot is None else (slot.segment, start * flat.itemsize)
-            made.append(Send(shard, key.id, i, flat[start:stop], n, out, _Ended(key, n), place=place, out_place=out_place,
-                             release=release))
+            made.append(Send(shard, key.id, i, flat[start:stop], n, out, _Ended(key, n), place=_further(place, start, flat),
+                             out_place=out_place, release=release))
         return made
 
     def _compress(self, k: Key, total: NDArray, priority: int) -> NDArray | None:
@@ -321,10 +351,36 @@ class DistKVStore(LocalKVStore):
             self._refresh([k for k, _ in pairs("KVStore.pull", key, out)], priority)
         super().pull(key, out, priority, ignore_sparse)
 
-    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        if out is not None:
-            self._refresh([k for k, _ in pairs("KVStore.row_sparse_pull", key, out)], priority)
-        super().row_sparse_pull(key, out, priority, row_ids)
+    def _pull_rows(self, key: Key, out: Any, ids: NDArray, priority: int) -> None:
+        """Ask the servers for these rows alone, unless the copy here is up to date."""
+        known, stored = self._keys[key], self._values[key]
+        if known.fresh or not aligned(known.parts, stored.shape):
+            self._refresh([key], priority)
+            super()._pull_rows(key, out, ids, priority)
+            return
+        numbers, width = row_numbers(ids, stored.shape), row_size(stored.shape)
+        some = empty((len(numbers), *stored.shape[1:]), ctx=cpu(), dtype=stored.dtype)
+
+        def fetch(_: Any, on_complete: Any) -> None:
+            flat = some._device().reshape(-1)
+            work: list[Work] = []
+            countdown = _Countdown(0, on_complete)
+            for i, (shard, start, stop) in enumerate(known.parts):
+                a, b = np.searchsorted(numbers, (start // width, stop // width))
+                for at in range(a, b, CHUNK // 8):
+                    end = min(at + CHUNK // 8, b)
+                    work.append(FetchRows(shard, known.id, i, numbers[at:end] - start // width, flat[at * width:end * width],
+                                          countdown))
+            countdown.count = len(work)
+            self._client.submit(work, priority) if work else on_complete()
+
+        queue_async("kvstore.row_sparse_pull", fetch, [stored], [some], priority,
+                    const=[] if self._sync else [known.pushed])
+        rows = RowSparseNDArray(numbers, some.as_in_context(out.context), tuple(stored.shape))
+        if isinstance(out, RowSparseNDArray):
+            out.rows, out.data = rows.rows, rows.data
+        else:
+            copy(rows.tostype("default"), out, priority)
 
     def _refresh(self, keys: Sequence[Key], priority: int) -> None:
         """Ask the servers for the values whose copies may be out of date."""
@@ -347,8 +403,17 @@ class DistKVStore(LocalKVStore):
 
     def barrier(self) -> None:
         """Wait until this store's own operations are done, then for all workers."""
+        self._barrier_all()
+
+    def leave(self) -> None:
+        """A barrier with which this worker leaves: the others go on without it. The store is closed then."""
+        self._barrier_all(leave=True)
+        self.close()
+
+    def _barrier_all(self, **fields: Any) -> None:
         super().barrier()
-        self._client.request("barrier")
+        self._barriers += 1
+        self._client.request("barrier", n=self._barriers, **fields)
 
     # ---- updating -------------------------------------------------------------------------------------------------------
     def set_updater(self, updater: Updater | None) -> None:
@@ -359,8 +424,8 @@ class DistKVStore(LocalKVStore):
 
     def set_optimizer(self, optimizer: Any) -> None:
         """Have the servers update by rank 0's optimizer. It travels as its registered name and its numbers."""
-        self._client.request("optimizer", spec=remote.hook("describe")(optimizer))
-        self._optimizer_set = True
+        self._optimizers += 1
+        self._client.request("optimizer", spec=remote.hook("describe")(optimizer), n=self._optimizers)
 
     def set_gradient_compression(self, compression_params: Any) -> None:
         """Send float32 gradients in 2 bits each: {"type": "2bit", "threshold": 0.5}. What they leave out is sent later."""
@@ -390,8 +455,9 @@ class DistKVStore(LocalKVStore):
             data = Path(fname).read_bytes()
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
-        cut = remote.hook("cut")(data, os.fspath(fname), [(k, tuple(self._values[k].shape), [p[1:] for p in key.parts])
-                                                          for k, key in self._keys.items()])
+        cut = remote.hook("cut")(data, os.fspath(fname), [
+            (k, shape, [(*p[1:], part_shape(shape, key.parts, i)) for i, p in enumerate(key.parts)])
+            for k, key in self._keys.items() for shape in [tuple(self._values[k].shape)]])
         futures = []
         for k, key in self._keys.items():
             for i, (shard, start, _) in enumerate(key.parts):
@@ -400,8 +466,13 @@ class DistKVStore(LocalKVStore):
         self._client.wait_all(futures, "the servers' answer")
 
     def _need_optimizer(self, what: str) -> None:
-        if not self._optimizer_set:
+        if not self._optimizers:
             raise KVStoreError(f"KVStore.{what}: the store has no optimizer, so no states. Call set_optimizer first.")
+
+
+def _further(place: Place | None, start: int, flat: np.ndarray) -> Place | None:
+    """The place of the elements from start on."""
+    return None if place is None else (place[0], place[1] + start * flat.itemsize)
 
 
 class _Ended:
@@ -416,14 +487,6 @@ class _Ended:
         if error is not None and self.key.round == self.n:
             self.key.round = self.n - 1  # it was not applied: the next push is this round
         self.then(error)  # type: ignore[misc]
-
-
-def _together(arrays: Sequence[NDArray]) -> list[NDArray]:
-    """Fresh arrays like these on the host, in one chunk: one variable for all of them."""
-    layouts = [layout(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in arrays]
-    ends = list(itertools.accumulate(-(-what.nbytes // 8) * 8 for what in layouts))
-    chunk = Chunk.new(max(ends[-1], 1), cpu())
-    return [wrap(chunk, end - -(-what.nbytes // 8) * 8, what) for end, what in zip(ends, layouts)]
 
 
 _open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()

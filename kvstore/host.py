@@ -1,19 +1,21 @@
-"""The process that hosts a job on one machine: the coordinator's socket, and the shards as its children.
+"""The process that hosts a job on one machine. Its children are the coordinator and the shards; one that ends is started again.
 
     python -m tritium.kvstore.host FOLDER        (started by job.py; FOLDER/job.json says what is wanted)
 
-A shard that ends is started again. Host and shards end when the job's owner does: they hold the reading end of a pipe, to which
-nobody writes, and whose writing end the owner holds.
+All of them end when the job's owner does: they hold the reading end of a pipe, to which nobody writes, and whose writing end the
+owner holds.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,29 +25,47 @@ from .frame import pack, unpack
 from .shared import remove_segments
 
 _LARGEST = 64 << 20  # bytes of a control message
-_MOST_RESTARTS, _WITHIN = 10, 10.0  # of one shard, seconds: a shard that cannot live is not started for ever
+_MOST_RESTARTS, _WITHIN = 10, 10.0  # of one process, seconds: one that cannot live is not started for ever
+_BACK_WITHIN = "TRITIUM_KV_BACK_WITHIN"  # seconds for workers and shards to come back to a coordinator that was started again
 
 
 class Desk:
-    """The coordinator with its socket. `poll` handles what has come in."""
+    """The coordinator with its socket. `poll` handles what has come in.
 
-    def __init__(self, job: dict[str, Any]):
+    file:  where its state is kept, with the keys: one that is there is gone on with, at the same address.
+    """
+
+    def __init__(self, job: dict[str, Any], file: Path):
         import zmq
 
         from . import sockets
 
-        self.zmq, self.sockets = zmq, sockets
+        self.zmq, self.sockets, self.file = zmq, sockets, file
         self.context = zmq.Context(io_threads=1)
         self.gate = sockets.Gate(self.context)
-        self.keys = {role: sockets.Keys.new() for role in ("server", "worker", "shard")}
+        self.coordinator = Coordinator(job["workers"], job["shards"], job["policy"], job["staleness"])
+        self._wait_until = 0.0
+        former = sockets.read_secret(file) if file.exists() else {}
+        if former:
+            self.keys = {role: sockets.Keys(*pair) for role, pair in former["keys"].items()}
+            self.coordinator.resume(former["state"])
+            self._wait_until = time.monotonic() + float(os.environ.get(_BACK_WITHIN, "10"))
+        else:
+            self.keys = {role: sockets.Keys.new() for role in ("server", "worker", "shard")}
         self.gate.allowed["coordinator"] = {self.keys[r].public: r for r in ("worker", "shard")}
-        self.router, self.address = sockets.listen(self.context, self.keys["server"], "coordinator", job["interface"], _LARGEST)
+        self.router, self.address = sockets.listen(self.context, self.keys["server"], "coordinator", job["interface"], _LARGEST,
+                                                   former.get("port", 0))
         self.watch = sockets.Watch(self.router)
-        self.coordinator = Coordinator(job["workers"], job["shards"], job["policy"])
         self._peer_of: dict[int, bytes] = {}  # file descriptor of a connection -> its peer
         self.poller = zmq.Poller()
         for s in (self.gate.socket, self.router, self.watch.socket):
             self.poller.register(s, zmq.POLLIN)
+        self._keep()
+
+    def _keep(self) -> None:
+        """Write what must not be lost."""
+        state, port = self.coordinator.state(), int(self.address.rpartition(":")[2])
+        self.sockets.write_secret(self.file, {"keys": self.keys, "port": port, "state": state})
 
     def credentials(self, job: dict[str, Any], role: str) -> dict[str, Any]:
         """What a process of that role must know to join."""
@@ -55,6 +75,9 @@ class Desk:
 
     def poll(self, timeout: float) -> None:
         """Wait for up to timeout seconds, then handle all that is there."""
+        if self._wait_until and time.monotonic() > self._wait_until:
+            self._wait_until = 0.0
+            self._send(self.coordinator.give_up())
         ready = dict(self.poller.poll(int(timeout * 1000)))
         if self.gate.socket in ready:
             self.gate.answer()
@@ -78,49 +101,95 @@ class Desk:
         self._send(self.coordinator.receive(peer, role, message))
 
     def _send(self, sends: list[tuple[Any, dict[str, Any]]]) -> None:
+        if self.coordinator.changed:
+            self._keep()  # before anybody can act on it
         for peer, message in sends:
             if peer is not None:
                 self.router.send_multipart([peer, pack(message)])
 
 
 class Children:
-    """The shards, as processes of this one."""
+    """The coordinator and the shards, as processes of this one."""
 
-    def __init__(self, folder: Path, count: int):
+    def __init__(self, folder: Path, job: dict[str, Any]):
         self.folder = folder
-        self.processes = [self._start(i) for i in range(count)]
-        self._starts: list[list[float]] = [[time.monotonic()] for _ in range(count)]
+        starts: dict[str, Callable[[], int]] = {"coordinator": lambda: _fork_coordinator(folder, job)}
+        for i in range(job["shards"]):
+            starts[f"shard-{i}"] = lambda i=i: _start_shard(folder, i)
+        self._starts = starts
+        self.names = tuple(starts)
+        self._times: dict[str, list[float]] = {name: [] for name in starts}
+        self.running: dict[int, str] = {}  # process number -> name
 
-    def _start(self, index: int) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-m", f"{__package__}.shard", str(self.folder), str(index)], stdin=0)
-        pids = self.folder / f"shard-{index}.pid"
-        pids.with_suffix(".part").write_text(str(process.pid))
+    def start(self, name: str) -> None:
+        """Start one of them. Raises KVStoreError if it has been started too often of late."""
+        now = time.monotonic()
+        self._times[name] = [t for t in self._times[name] if now - t < _WITHIN]
+        if len(self._times[name]) >= _MOST_RESTARTS:
+            raise KVStoreError(f"{name} ended {_MOST_RESTARTS} times within {_WITHIN:.0f} s. Its messages are above.")
+        self._times[name].append(now)
+        pid = self._starts[name]()
+        self.running[pid] = name
+        pids = self.folder / f"{name}.pid"
+        pids.with_suffix(".part").write_text(str(pid))
         os.replace(pids.with_suffix(".part"), pids)
-        return process
 
     def revive(self) -> None:
-        """Start again every shard that has ended."""
-        for i, process in enumerate(self.processes):
-            if process.poll() is None:
-                continue
-            now = time.monotonic()
-            self._starts[i] = [t for t in self._starts[i] if now - t < _WITHIN]
-            if len(self._starts[i]) >= _MOST_RESTARTS:
-                raise KVStoreError(f"shard {i} ended {_MOST_RESTARTS} times within {_WITHIN:.0f} s, with status "
-                                   f"{process.returncode}. Its messages are above.")
-            self._starts[i].append(now)
-            self.processes[i] = self._start(i)
+        """Start again every one that has ended."""
+        while self.running:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            name = self.running.pop(pid, None)
+            if name is not None:
+                self.start(name)
 
     def stop(self) -> None:
         """End them all."""
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(2)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for pid in self.running:
+            os.kill(pid, signal.SIGTERM)
+        end = time.monotonic() + 2
+        while self.running:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            self.running.pop(pid, None)
+            if not pid:
+                time.sleep(0.01)
+                if time.monotonic() > end:
+                    for left in self.running:
+                        os.kill(left, signal.SIGKILL)
+                    end = float("inf")
+
+
+def _start_shard(folder: Path, index: int) -> int:
+    return subprocess.Popen([sys.executable, "-m", f"{__package__}.shard", str(folder), str(index)], stdin=0).pid
+
+
+def _fork_coordinator(folder: Path, job: dict[str, Any]) -> int:
+    """Returns when it listens, or has failed. A fork, since all that it needs is imported already."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.close(reading)
+            desk = Desk(job, folder / "coordinator.json")
+            for role in ("shard", "worker"):
+                desk.sockets.write_secret(folder / f"{role}.json", desk.credentials(job, role))
+            os.close(writing)
+            desk.poller.register(0, desk.zmq.POLLIN)  # the owner's pipe: it ends with the owner
+            while not dict(desk.poller.poll(0)).get(0):
+                desk.poll(1.0)
+            status = 0
+        except SystemExit:
+            status = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(status)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+    return pid
 
 
 def main() -> None:
@@ -130,15 +199,15 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(sys.argv[1])
     job = sockets.read_secret(folder / "job.json")
-    desk = Desk(job)
-    for role in ("shard", "worker"):
-        sockets.write_secret(folder / f"{role}.json", desk.credentials(job, role))
-    print("ready", flush=True)
-    children = Children(folder, job["shards"])
-    desk.poller.register(0, desk.zmq.POLLIN)  # the owner's pipe: it ends with the owner
+    children = Children(folder, job)
+    owner = select.poll()
+    owner.register(0, select.POLLIN)
     try:
-        while not dict(desk.poller.poll(0)).get(0):
-            desk.poll(0.1)
+        for name in children.names:
+            children.start(name)
+            if name == "coordinator":
+                print("ready", flush=True)
+        while not owner.poll(100):
             children.revive()
     finally:
         children.stop()

@@ -27,23 +27,29 @@ class Job:
 
     policy:     what a worker's death means for dist_sync: "fail", "wait" for a replacement, or "shrink": go on without it.
     every:      rounds of a key between two snapshots; 0 keeps none, and a server's death is the end of the job.
+    staleness:  dist_async: a worker's pull of a key waits while it has pushed more than so many times more often than the slowest
+                worker; None: it never waits.
     interface:  the address that is listened on.
     """
 
     def __init__(self, workers: int = 1, shards: int = 1, *, policy: str = "fail", every: int | None = None,
-                 interface: str | None = None):
+                 staleness: int | None = None, interface: str | None = None):
         from . import sockets
 
         if policy not in POLICIES:
             raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
         if workers < 1 or shards < 1:
             raise ParameterError(f"KVStore: {workers} workers and {shards} servers: there must be one of each at least.")
+        if staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
+            staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
+        if staleness is not None and staleness < 0:
+            raise ParameterError(f"KVStore: staleness={staleness} must be 0 or more.")
         self.id = secrets.token_hex(8)
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
         every = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10")) if every is None else every
         interface = interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1")
         sockets.write_secret(self.folder / "job.json", {"job": self.id, "workers": workers, "shards": shards, "policy": policy,
-                                                        "every": every, "interface": interface})
+                                                        "every": every, "staleness": staleness, "interface": interface})
         reading, self._alive = os.pipe()
         try:
             self.host = subprocess.Popen([sys.executable, "-m", f"{__package__}.host", str(self.folder)], stdin=reading,
@@ -60,6 +66,10 @@ class Job:
     def file(self) -> Path:
         """What a worker must be able to read."""
         return self.folder / "worker.json"
+
+    def coordinator_pid(self) -> int:
+        """The process of the coordinator."""
+        return int((self.folder / "coordinator.pid").read_text())
 
     def shard_pid(self, index: int) -> int:
         """The process of a shard."""

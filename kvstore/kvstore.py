@@ -46,4 +46,4 @@ def create(name: str = "local") -> KVStore:
         raise MXNetError(f'kv.create: {name!r} shares values between processes, and pyzmq is not installed. '
                          f'pip install "tritium[dist]".') from e
     rank = os.environ.get("TRITIUM_KV_RANK")
-    return DistKVStore(DIST[kind], os.environ.get("TRITIUM_KV_JOB"), rank=int(rank) if rank else None)
+    return DistKVStore(DIST[kind], os.environ.get("TRITIUM_KV_JOB"), rank=int(rank) if rank and rank != "new" else rank or None)

@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +19,22 @@ import zmq
 
 from ..errors import FrameError, KVStoreError
 from . import sockets
-from .frame import CHUNK, CODES, INLINE, LARGEST_MESSAGE, MOST_RECORDS, NOTHING, WANT, Op, Record, decode, encode, pack, unpack
+from .frame import (
+    CHUNK,
+    CODES,
+    INLINE,
+    LARGEST_MESSAGE,
+    MOST_RECORDS,
+    NOTHING,
+    RUN,
+    WANT,
+    Op,
+    Record,
+    decode,
+    encode,
+    pack,
+    unpack,
+)
 
 if TYPE_CHECKING:
     from .client import Client
@@ -61,6 +77,16 @@ class Fetch(Work):
     __slots__ = ()
 
 
+class FetchRows(Fetch):
+    """Rows of a value that are asked for: their numbers, int64, in the part."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, out: np.ndarray, done: Done):
+        super().__init__(shard, key, part, out, None, done)
+        self.numbers = numbers
+
+
 class Send(Work):
     """A contribution: data [n] of `round`, or n values in 2-bit form.
 
@@ -88,11 +114,11 @@ class Send(Work):
             self.left = self.n
 
     def runs(self) -> Iterable[tuple[Record, Any]]:
-        """Records of up to CHUNK bytes each, and their bytes."""
+        """Records of up to RUN bytes each, and their bytes."""
         segment, at = self.reply
         if self.code not in CODES.values():  # 2-bit form: its threshold travels as `at`
             bits = int(np.float32(self.threshold).view(np.int32))
-            per = CHUNK * 4
+            per = RUN * 4
             for start in range(0, max(self.n, 1), per):
                 n = min(per, self.n - start)
                 raw = self.data[start // 4:start // 4 + -(-n // 16) * 4]
@@ -102,11 +128,32 @@ class Send(Work):
             yield Record(self.key, self.part, self.code, self.n, self.round, 0, *self.place, segment, at), None
             return
         raw, size = self.data.view(np.uint8), self.data.itemsize
-        step = CHUNK // size * size
+        step = RUN // size * size
         for start in range(0, max(raw.nbytes, 1), step):
             run = raw[start:start + step]
             yield Record(self.key, self.part, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
                          at), run.data
+
+
+class SendRows(Send):
+    """A contribution of some rows, of `width` elements each: numbers [n] int64, ascending, in the part; data [n · width]."""
+
+    __slots__ = ("numbers", "width")
+
+    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, data: np.ndarray, width: int, round: int,
+                 done: Done):
+        super().__init__(shard, key, part, data, round, None, done)
+        self.numbers, self.width = numbers, width
+
+    def runs(self) -> Iterable[tuple[Record, Any]]:
+        """As Send's; the numbers of a run's rows follow its bytes. No rows are one run."""
+        count, size = len(self.numbers), self.width * self.data.itemsize
+        step = max(CHUNK // (size + 8), 1)
+        for start in range(0, max(count, 1), step):
+            numbers = self.numbers[start:start + step]
+            rows = self.data[start * self.width:(start + len(numbers)) * self.width]
+            yield Record(self.key, self.part, self.code, len(rows), self.round, start, INLINE, count, *self.reply), b"".join(
+                (rows.view(np.uint8).data, numbers.view(np.uint8).data))
 
 
 class Link:
@@ -123,7 +170,6 @@ class Link:
         self._queue: deque[Work] = deque()
         self._runs: list[tuple[float, int, bytes, Any]] = []  # heap: (-priority, order, head, payload) the socket has not taken
         self._order = itertools.count()
-        self._polled = zmq.POLLIN
         self.lost: KVStoreError | None = None
         self._sent: dict[tuple[int, int, int], Send] = {}  # (key, part, round) that is not answered
         self._fetching: dict[int, dict[tuple[int, int], Fetch]] = {}  # seq -> name -> what is asked for
@@ -137,16 +183,20 @@ class Link:
         self._warned = 0.0
 
     # ---- being connected --------------------------------------------------------------------------------------------------
+    def where(self, m: dict[str, Any]) -> None:
+        """What the coordinator says of the shard: it is away, or in a process to which there is no connection yet."""
+        if m.get("down"):
+            self.down()
+        elif m["incarnation"] != self.incarnation or self.socket is None:
+            self.connect(m)
+
     def connect(self, where: dict[str, Any]) -> None:
         """Connect to a shard's new process, and say hello."""
         self.down()
-        if where.get("down"):
-            return
         self.incarnation = where["incarnation"]
         c = self.client
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
-        self._polled = zmq.POLLIN
-        c._poller.register(self.socket, self._polled)
+        c._poller.register(self.socket.fd, select.EPOLLIN)
         hello = pack({"probe": c.probe})
         self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
 
@@ -155,7 +205,7 @@ class Link:
         self.ready, self._saving = False, False
         self._runs = []
         if self.socket is not None:
-            self.client._poller.unregister(self.socket)
+            self.client._poller.unregister(self.socket.fd)
             self.socket.close(0)
             self.socket = None
         for _, future in self._asked.values():
@@ -228,12 +278,15 @@ class Link:
         while self._queue:
             w = self._queue.popleft()
             if isinstance(w, Fetch):
-                fetches.append(w)
+                if type(w) is FetchRows:
+                    self._fetch([w], Op.PULL_ROWS, w.numbers.tobytes())
+                else:
+                    fetches.append(w)
                 continue
             assert isinstance(w, Send)
             self._sent[*w.name, w.round] = w
             nbytes = 0 if w.place is not None else w.data.nbytes
-            if w.fill or w.threshold or nbytes > CHUNK // 4:
+            if w.fill or w.threshold or nbytes > RUN or type(w) is SendRows:
                 self._encode([w], w.priority)
                 continue
             if nbytes > room or len(small) >= MOST_RECORDS or (small and small[0].priority > w.priority and nbytes > CHUNK // 64):
@@ -256,25 +309,22 @@ class Link:
                 self.socket.send(head, zmq.SNDMORE | zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self.socket.send(payload, copy=len(payload) < 65536)
+            self.socket.send(payload, copy=len(payload) < sockets.COPIED)
             heapq.heappop(self._runs)
-        wanted = zmq.POLLIN | (zmq.POLLOUT if self._runs else 0)
-        if wanted != self._polled:
-            self._polled = wanted
-            self.client._poller.modify(self.socket, wanted)
 
     def _push_run(self, priority: float, head: bytes, payload: Any) -> None:
         heapq.heappush(self._runs, (-priority, next(self._order), head, payload))
 
-    def _fetch(self, fetches: Sequence[Fetch]) -> None:
+    def _fetch(self, fetches: Sequence[Fetch], op: Op = Op.PULL, payload: bytes = b"") -> None:
         self._seq += 1
         self._fetching[self._seq] = {f.name: f for f in fetches}
         records = [Record(*f.name, 0, 0, 0, reply_segment=f.reply[0], reply_at=f.reply[1]) for f in fetches]
-        self._push_run(fetches[0].priority, encode(Op.PULL, records, 0, rank=self.client.rank, seq=self._seq), b"")
+        self._push_run(fetches[0].priority, encode(op, records, len(payload), rank=self.client.rank, seq=self._seq), payload)
 
     def _encode(self, sends: Sequence[Send], priority: float, want: bool = True) -> None:
         """As one frame if the records fit in one, else a frame for each run."""
         op, flags = (Op.FILL, 0) if sends[0].fill else (Op.PUSH, WANT if want else 0)
+        op = Op.PUSH_ROWS if type(sends[0]) is SendRows else op
         runs = [run for s in sends for run in s.runs()]
         if len(sends) == 1 and len(runs) > 1:
             for r, data in runs:
@@ -290,9 +340,20 @@ class Link:
         self._drain()
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
-    def turn(self, ready: dict[Any, int]) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether something was sent, or waits to be, and is not answered."""
+        return bool(self._sent or self._queue or self._runs)
+
+    def news(self) -> bool:
+        """Whether there is something to receive, or waiting runs can be sent."""
+        if self.socket is None:
+            return False
+        return sockets.readable(self.socket) or bool(self._runs and self.socket.poll(0, zmq.POLLOUT))
+
+    def turn(self) -> None:
         """Take what has come."""
-        if self.socket is None or self.socket not in ready:
+        if self.socket is None:
             return
         for parts in sockets.receive(self.socket):
             try:
@@ -402,12 +463,12 @@ class Link:
             _log.warning("kvstore: worker %d has waited %.0f s for server %d: %s%s", c.rank, now - oldest, self.index,
                          ", ".join(f"key {c.key_names.get(w.key, w.key)} round {getattr(w, 'round', 0)}" for w in pending[:5]),
                          "" if self.ready else "; the server is away")
-            self._ask_missing([w for w in pending if isinstance(w, Send)][:5])
+            self._ask_missing([w for w in pending if isinstance(w, Send) or c.kind == "async"][:5])
         if now - oldest > c.timeout:
             self.fail(KVStoreError(f"KVStore: worker {c.rank}: key {c.key_names.get(pending[0].key, pending[0].key)} was not "
                                    f"answered within {c.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit."))
 
-    def _ask_missing(self, sends: Sequence[Send]) -> None:
+    def _ask_missing(self, sends: Sequence[Work]) -> None:
         if not self.ready or not sends:
             return
         future: Future[list[Any]] = Future()

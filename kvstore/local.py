@@ -11,9 +11,12 @@ import numpy as np
 
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
-from ..ndarray import NDArray, empty
-from .base import Key, KVStore, MakesUpdater, Updater, pairs
+from ..ndarray import NDArray, RowSparseNDArray, empty
+from .base import Key, KVStore, MakesUpdater, Updater, first_values, pairs
+from .rows import add_up_rows, row_numbers
 from .work import add_up, add_up_all, copy, copy_all, copy_rows
+
+_LITTLE = 2 << 20  # bytes
 
 
 class LocalKVStore(KVStore):
@@ -28,15 +31,22 @@ class LocalKVStore(KVStore):
         self._key_type: type | None = None
         self._updater: Updater | None = None
         self._on_device = kind != "local"
+        self._nbytes = 0
+
+    @property
+    def _brief(self) -> bool:
+        """Whether all values together are so little that waking threads for them costs more than doing it all here."""
+        return self._nbytes <= _LITTLE
 
     # ---- keys ---------------------------------------------------------------------------------------------------
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        for k, arrays in pairs("KVStore.init", key, value):
+        for k, arrays in first_values(key, value):
             self._same_type("KVStore.init", k)
             if k in self._values or len(arrays) > 1:
                 raise ParameterError(f"KVStore.init: key {k!r} exists already. Make a key once; push changes it.")
             ctx = arrays[0].context if self._on_device else cpu(0)
             self._values[k] = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
+            self._nbytes += arrays[0].nbytes
             copy(arrays[0], self._values[k])
 
     def _same_type(self, what: str, key: Key) -> None:
@@ -60,12 +70,13 @@ class LocalKVStore(KVStore):
         for k, arrays in todo:  # all is checked before anything is queued
             for a in arrays:
                 fits(what, k, self._stored(what, k), a)
+        todo = self._push_sparse(todo, priority)
         for k, arrays in todo:
             stored = self._values[k]
             if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
                 stored = self._values[k] = stored.copyto(arrays[0].context)
             if self._updater is None:
-                add_up(arrays, stored, priority)
+                add_up(arrays, stored, priority, self._brief)
         if self._updater is None:
             return
         if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's: it takes all keys in one update
@@ -77,6 +88,27 @@ class LocalKVStore(KVStore):
             stored = self._values[k]
             self._updater(k, _sum(arrays, stored.context, priority), stored)
 
+    def _push_sparse(self, todo: list[tuple[Key, list[Any]]], priority: int) -> list[tuple[Key, list[Any]]]:
+        """Push what is row-sparse in todo; the rest of it."""
+        found = [t for t in todo if RowSparseNDArray in map(type, t[1])]
+        if not found:
+            return todo
+        for k, arrays in found:
+            if any(type(a) is not RowSparseNDArray for a in arrays):
+                raise ParameterError(f"KVStore.push: key {k!r}: some arrays are dense, some row-sparse. Use tostype('default').")
+        for k, arrays in found:
+            self._push_rows(k, arrays, priority)
+        rows = {k for k, _ in found}
+        return [t for t in todo if t[0] not in rows]
+
+    def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
+        stored = self._values[key]
+        total = add_up_rows(arrays, stored.context, priority)
+        if self._updater is None:
+            copy(total.tostype("default"), stored, priority)
+        else:
+            self._updater(key, total, stored)  # type: ignore[arg-type]
+
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         what = "KVStore.pull"
         if out is None:
@@ -85,7 +117,10 @@ class LocalKVStore(KVStore):
         for k, arrays in todo:
             for a in arrays:
                 fits(what, k, self._stored(what, k), a)
-        copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority)
+                if type(a) is RowSparseNDArray:
+                    raise ParameterError(f"{what}: key {k!r}: a row-sparse array takes rows: "
+                                         f"row_sparse_pull(key, out, row_ids=ids).")
+        copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority, self._brief)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         what = "KVStore.row_sparse_pull"
@@ -99,7 +134,14 @@ class LocalKVStore(KVStore):
         for k, a in outs:
             fits(what, k, self._stored(what, k), a)
         for (k, a), rows in zip(outs, ids):
-            copy_rows(self._values[k], rows, a, priority)
+            self._pull_rows(k, a, rows, priority)
+
+    def _pull_rows(self, key: Key, out: Any, ids: NDArray, priority: int) -> None:
+        if isinstance(out, RowSparseNDArray):
+            out.rows = row_numbers(ids, out.shape)
+            out.data = self._values[key][out.rows].as_in_context(out.context)
+        else:
+            copy_rows(self._values[key], ids, out, priority)
 
     def barrier(self) -> None:
         for value in self._values.values():

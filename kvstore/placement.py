@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..errors import ParameterError
 
 Key = int | str
+_MANY_ROWS = 16  # for each part: no part is then more than 1/16 longer than another
 
 
 class Part(NamedTuple):
@@ -49,13 +50,15 @@ def bounds(size: int, parts: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(ends))
 
 
-def place(size: int, itemsize: int, loads: Sequence[int], big: int, whole: bool = False) -> list[Part]:
-    """The parts of a value of `size` elements, given the bytes that are on each shard already.
+def place(shape: Sequence[int], itemsize: int, loads: Sequence[int], big: int, whole: bool = False) -> list[Part]:
+    """The parts of a value, given the bytes that are on each shard already.
 
-    big:    values of so many elements or more are split over all shards.
+    big:    values of so many elements or more are split over all shards; between rows, where there are many rows.
     whole:  never split: for optimizers that take norms of a whole value.
     """
+    size = math.prod(shape)
     if size >= big and len(loads) > 1 and not whole:
-        return [Part(i, a, b) for i, (a, b) in enumerate(bounds(size, len(loads)))]
+        row = size // shape[0] if shape[0] >= _MANY_ROWS * len(loads) else 1
+        return [Part(i, a * row, b * row) for i, (a, b) in enumerate(bounds(size // row, len(loads)))]
     least = min(range(len(loads)), key=lambda i: (loads[i], i))
     return [Part(least, 0, size)]

@@ -29,18 +29,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 class CoordinatorActor:
-    """The coordinator and its socket, in a thread."""
+    """The coordinator and its socket, in a thread. Ray starts it again when its process dies; it then goes on from file."""
 
-    def __init__(self, job: dict[str, Any]):
+    def __init__(self, job: dict[str, Any], file: str):
         from .host import Desk
 
         self.job = {**job, "interface": _interface(job)}
-        self.desk = Desk(self.job)
+        self.desk = Desk(self.job, Path(file))
         threading.Thread(target=self._run, daemon=True).start()
 
     def _run(self) -> None:
         while True:
             self.desk.poll(1.0)
+
+    def pid(self) -> int:
+        """Of the process it is in."""
+        return os.getpid()
 
     def credentials(self, role: str) -> dict[str, Any]:
         """What a server or a worker must know to join."""
@@ -88,14 +92,16 @@ class RayJob:
     """workers ranks and shards servers on the Ray cluster at address.
 
     address:    HOST:PORT of a running cluster whose token RAY_AUTH_TOKEN_PATH names.
-    interface:  the address every process listens on; default: its machine's address in the cluster.
+    interface:  the address every process listens on; default: its machine's address in the cluster. The coordinator stays on
+                this machine, at one address.
     snapshots:  a folder that every machine sees, so that a server may come back on another one (TRITIUM_KV_SNAPSHOT_DIR).
     The rest is as for `job.Job`.
     """
 
     def __init__(self, address: str, workers: int = 1, shards: int = 1, *, policy: str = "fail", every: int = 10,
-                 interface: str | None = None, snapshots: str | None = None):
+                 staleness: int | None = None, interface: str | None = None, snapshots: str | None = None):
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from . import sockets
 
@@ -112,8 +118,10 @@ class RayJob:
         base = snapshots or os.environ.get("TRITIUM_KV_SNAPSHOT_DIR") or str(self.folder)
         self._snapshots = Path(base) / f"tritium-{self.id}"
         job = {"job": self.id, "workers": workers, "shards": shards, "policy": policy, "every": every,
-               "interface": interface or os.environ.get("TRITIUM_KV_INTERFACE", "")}
-        self.coordinator = self._actor(CoordinatorActor, num_cpus=0, name="coordinator").remote(job)
+               "staleness": staleness, "interface": interface or os.environ.get("TRITIUM_KV_INTERFACE", "")}
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self.coordinator = self._actor(CoordinatorActor, num_cpus=0, name="coordinator", max_restarts=-1, max_task_retries=-1,
+                                       scheduling_strategy=here).remote(job, str(self.folder / "coordinator.json"))
         of = self._get([self.coordinator.credentials.remote(role) for role in ("shard", "worker")])
         self._credentials = of[1]
         shard = self._actor(ShardActor, num_cpus=1, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
@@ -126,6 +134,10 @@ class RayJob:
     def file(self) -> Path:
         """What a worker on this machine must be able to read."""
         return self.folder / "worker.json"
+
+    def coordinator_pid(self) -> int:
+        """The process of the coordinator, on this machine."""
+        return self._get([self.coordinator.pid.remote()])[0]
 
     def shard_pid(self, index: int) -> int:
         """The process of a server, on its machine."""

@@ -2,7 +2,7 @@
 
     describe(optimizer) -> dict of JSON values     make(dict) -> optimizer
     join([(key, shape, [(start, stop, bytes)])]) -> bytes of one state file
-    cut(bytes, source, [(key, shape, [(start, stop)])]) -> {(key, start): bytes}
+    cut(bytes, source, [(key, shape, [(start, stop, shape of the part)])]) -> {(key, start): bytes}
 """
 
 from __future__ import annotations

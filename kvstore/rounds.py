@@ -10,7 +10,7 @@ sending anything twice, or all of it again after a restart, is safe.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -71,7 +71,12 @@ class Rounds:
         """members: {rank: incarnation} of those that take part. gone: {rank: "died" or "left"} of those among them that are away.
 
         A new incarnation of a rank begins anew: what the former one contributed to rounds that are not applied is dropped.
+        Async: a rank that joins others counts as having contributed what the slowest of them has.
         """
+        if not self.sync and self._members:
+            for key in self._keys.values():
+                least = min(key.applied.get(r, 0) for r in self._members)
+                key.applied.update((r, least) for r in members if r not in self._members and r not in key.applied)
         renewed = [r for r, i in members.items() if self._members.get(r, i) != i]
         self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
         if self.policy == "shrink":
@@ -103,6 +108,10 @@ class Rounds:
         who = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
         return Refuse(rank, name, n, f"{who}; the round is not applied", dead)
 
+    def members(self) -> KeysView[int]:
+        """The ranks that take part."""
+        return self._members.keys()
+
     # ---- keys ---------------------------------------------------------------------------------------------------------
     def add(self, name: Hashable, version: int = 0, applied: Mapping[int, int] | None = None) -> None:
         """Make a key, or set it to what was read from disk."""
@@ -123,6 +132,12 @@ class Rounds:
     def applied(self, name: Hashable) -> dict[int, int]:
         """Async: the last contribution of each rank."""
         return dict(self._keys[name].applied)
+
+    def behind(self, name: Hashable, rank: int, staleness: int) -> list[int]:
+        """Async: the members that are more than staleness contributions to a key behind rank. Who is away counts no more."""
+        applied = self._keys[name].applied
+        least = applied.get(rank, 0) - staleness
+        return [r for r in sorted(self._members) if r not in self._gone and applied.get(r, 0) < least]
 
     def missing(self, name: Hashable) -> tuple[int, list[int]]:
         """The round the key waits for, and the ranks that have not contributed to it."""
@@ -148,6 +163,16 @@ class Rounds:
             return [self._refusal(name, n, rank)]
         key.waiting.setdefault(n, {})[rank] = data
         return self._advance(name, key)
+
+    def begins(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
+        """Sync: whether these are the next rounds of these keys, to which nobody has contributed, and all members are here."""
+        keys = [self._keys[name] for name in names]
+        return not self._gone and all(key.version + 1 == n and not key.waiting for key, n in zip(keys, numbers))
+
+    def make(self, names: Sequence[Hashable]) -> None:
+        """Where keys `begins`: the caller has made the round of each, from a contribution of every member."""
+        for name in names:
+            self._keys[name].version += 1
 
     def _advance(self, name: Hashable, key: _Key) -> list[Action]:
         done: list[Action] = []

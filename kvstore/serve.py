@@ -15,10 +15,28 @@ import numpy as np
 
 from ..errors import FrameError, KVStoreError, MXNetError
 from .compression import TwoBit
-from .frame import CHUNK, CODES, DTYPES, INLINE, MOST_RECORDS, NOTHING, TWO_BITS, WANT, Frame, Op, Record, encode, pack, unpack
-from .rounds import Answer, Apply, Refuse, Rounds
+from .frame import (
+    CHUNK,
+    CODES,
+    DTYPES,
+    INLINE,
+    MOST_RECORDS,
+    NOTHING,
+    RUN,
+    TWO_BITS,
+    WANT,
+    Frame,
+    Op,
+    Record,
+    encode,
+    pack,
+    unpack,
+)
+from .rounds import MOST_AHEAD, Answer, Apply, Refuse, Rounds
+from .rows import Rows, part_shape, row_size
 from .shared import Views
-from .values import Name, Values
+from .unison import Made, Unison
+from .values import Name, Value, Values
 
 Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces
 
@@ -46,23 +64,45 @@ class _Partial:
         return self.missing <= 0
 
 
+class _PartialRows:
+    """A contribution of `total` rows that comes in several runs."""
+
+    def __init__(self, total: int):
+        self.total, self.runs = total, dict[int, Rows]()
+
+    def add(self, offset: int, run: Rows) -> Rows | None:
+        """All of it, once it is complete. The same run twice counts once. Raises FrameError for runs that are not one."""
+        self.runs[offset] = run
+        if sum(len(r.numbers) for r in self.runs.values()) < self.total:
+            return None
+        runs = [self.runs[at] for at in sorted(self.runs)]
+        whole = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
+        if len(whole.numbers) != self.total or (whole.numbers[1:] <= whole.numbers[:-1]).any():
+            raise FrameError("frame: the numbers of rows do not ascend")
+        return whole
+
+
 class Shard:
     """The state of one shard.
 
-    job:     its id, which names the workers' shared memory.
-    folder:  for snapshots; None keeps none. every: rounds of a key between two of them.
+    job:        its id, which names the workers' shared memory.
+    folder:     for snapshots; None keeps none. every: rounds of a key between two of them.
+    staleness:  async: a pull waits while its worker is more contributions than that ahead of the slowest; None: it never waits.
     """
 
-    def __init__(self, job: str, policy: str, kind: str, folder: Path | None = None, every: int = 0):
-        self.job, self.every = job, every if folder is not None else 0
+    def __init__(self, job: str, policy: str, kind: str, folder: Path | None = None, every: int = 0,
+                 staleness: int | None = None):
+        self.job, self.every, self.staleness = job, every if folder is not None else 0, staleness
         self.values = Values(folder if every else None)
         self.rounds = Rounds(kind != "async", policy)
         self.members: dict[int, int] = {}
         self._gone: dict[int, str] = {}
         self._views: dict[int, Views] = {}
-        self._partial: dict[tuple[int, Name, int], _Partial] = {}
+        self._unison = Unison(self.values, self.rounds, self._views)
+        self._partial: dict[tuple[int, Name, int], _Partial | _PartialRows] = {}
         self._wants: dict[tuple[int, Name], _Want] = {}
         self._answers: dict[int, list[Answer]] = {}
+        self._held: list[tuple[int, Frame]] = []  # pulls that wait for slower workers
         self._failed: dict[tuple[Name, int], str] = {}
         self._touched: dict[Name, None] = {}
         self._out: list[Out] = []
@@ -70,6 +110,8 @@ class Shard:
     # ---- what the coordinator says --------------------------------------------------------------------------------------
     def control(self, m: Mapping[str, Any]) -> list[Out]:
         """Take over members, keys or an optimizer."""
+        self._one_by_one()
+        self._unison.forget()
         if m.get("kind"):
             self.rounds.sync = m["kind"] != "async"
         if "members" in m:
@@ -88,19 +130,24 @@ class Shard:
             del self._views[rank]
         lost = {r for r in members if members[r] != self.members.get(r)} | gone.keys()
         self._partial = {k: p for k, p in self._partial.items() if k[0] not in lost}
-        newly = gone.keys() - self._gone.keys()
+        save = bool(gone.keys() - self._gone.keys()) and len(gone) < len(members)
+        grown = bool(self.members and members.keys() - self.members.keys())
         self.members, self._gone = members, gone
         self._do(self.rounds.set_members(members, gone))
-        if newly and len(gone) < len(members):
+        self._held = [h for h in self._held if h[0] not in lost]
+        self._release()
+        if grown:  # what is on disk does not know of them
+            for _, value in self.values.items():
+                value.durable = -1
+        if save or grown:
             self.save()  # a rank that is away sends nothing again: what it contributed must not be lost with this shard
 
     def _make(self, entry: Mapping[str, Any], index: Any) -> None:
-        for part, (shard, start, stop) in enumerate(entry["parts"]):
+        for part, (shard, _, _) in enumerate(entry["parts"]):
             name = (int(entry["id"]), part)
             if shard != index or name in self.values:
                 continue
-            shape = tuple(entry["shape"]) if len(entry["parts"]) == 1 else (stop - start,)
-            self.values.make(name, entry["key"], shape, entry["dtype"])
+            self.values.make(name, entry["key"], part_shape(entry["shape"], entry["parts"], part), entry["dtype"])
             self.rounds.add(name)
 
     def restore(self) -> None:
@@ -121,17 +168,47 @@ class Shard:
     # ---- what workers say -----------------------------------------------------------------------------------------------
     def receive(self, rank: int, frame: Frame) -> list[Out]:
         """What to send because of a frame that came from rank (authenticated)."""
+        made = self._unison.hold(rank, frame) if frame.rank == rank else False
+        if made is False:
+            self._one_by_one()
+            self._handle(rank, frame)
+        elif made is not True:
+            self._answer_together(made)
+        out = self._flush()
+        if self.every:
+            self.save([n for n in self._touched if self._due(self.values[n], self.rounds.version(n))])
+        self._touched.clear()
+        return out
+
+    def _due(self, value: Value, version: int) -> bool:
+        """Whether it is to be written. Keys take turns, so that no round waits for all of them, and workers keep less."""
+        return version - value.durable >= self.every or (version + value.turn) % self.every == 0
+
+    def _one_by_one(self) -> None:
+        """Before anything else is done: deal with the frames that were held."""
+        for rank, frame in self._unison.release():
+            self._handle(rank, frame)
+
+    def _answer_together(self, made: Made) -> None:
+        self._touched.update(dict.fromkeys(made.names))
+        if not made.failed:
+            self._out += made.answers
+            return
+        for rank, frame in made.frames.items():
+            for r in frame.records:
+                name = (r.key, r.part)
+                if name in made.failed:
+                    self._failed[name, r.round] = made.failed[name]
+                self._wants[rank, name] = _Want(r.round, r.reply_segment, r.reply_at)
+                self._do([Answer(rank, name, r.round)])
+
+    def _handle(self, rank: int, frame: Frame) -> None:
         try:
             if frame.rank != rank:
                 raise FrameError(f"frame: it says it is of worker {frame.rank}; it came from worker {rank}")
             getattr(self, f"_on_{frame.op.name.lower()}", self._on_unknown)(rank, frame)
         except (MXNetError, ValueError, KeyError, TypeError, OverflowError) as e:
             self._refuse(rank, frame.records, str(e), seq=frame.seq)
-        out = self._flush()
-        due = [n for n in self._touched if self.every and self.rounds.version(n) - self.values[n].durable >= self.every]
-        self._touched.clear()
-        self.save(due)
-        return out
 
     def _on_unknown(self, rank: int, frame: Frame) -> None:
         raise FrameError(f"frame: {frame.op.name} is no request")
@@ -139,6 +216,7 @@ class Shard:
     def _on_hello(self, rank: int, frame: Frame) -> None:
         m = unpack(frame.payload)
         self._wants = {k: w for k, w in self._wants.items() if k[0] != rank}
+        self._held = [h for h in self._held if h[0] != rank]
         self._partial = {k: p for k, p in self._partial.items() if k[0] != rank}
         views = Views(self.job, rank, self.members[rank])
         shared = False
@@ -163,8 +241,8 @@ class Shard:
         self._welcome(rank, frame.seq, {})
 
     def _on_fill(self, rank: int, frame: Frame) -> None:
-        if rank:
-            raise FrameError("frame: only worker 0 gives keys their first values")
+        if rank != min(self.members):
+            raise FrameError(f"frame: only worker {min(self.members)} gives keys their first values")
         done = []
         for r, data in self._data(rank, frame):
             value = self.values[r.key, r.part]
@@ -180,8 +258,7 @@ class Shard:
         self._out.append((rank, encode(Op.ANSWER, records, seq=frame.seq), []))
 
     def _on_push(self, rank: int, frame: Frame) -> None:
-        if not self.rounds.sync and not self.values.updates:
-            raise KVStoreError("dist_async needs an optimizer on the server: call set_optimizer first")
+        self._need_optimizer()
         if frame.flags & WANT:
             for r in frame.records:
                 self._wants[rank, (r.key, r.part)] = _Want(r.round, r.reply_segment, r.reply_at)
@@ -194,21 +271,108 @@ class Shard:
                     self._do([Answer(rank, name, r.round)])
                     continue
                 partial = self._partial.get(key)
-                if partial is None:
+                if not isinstance(partial, _Partial):
+                    self._check_round(rank, name, r.round)
                     partial = self._partial[key] = _Partial(size, self.values[name].flat.dtype)
                 if not partial.add(r.offset, data):
                     continue
-                data = self._partial.pop(key).data
+                del self._partial[key]
+                data = partial.data
             self._do(self.rounds.push(name, rank, r.round, data))
+        if self._held:
+            self._release()
+
+    def _on_push_rows(self, rank: int, frame: Frame) -> None:
+        """A run of rows; one of no rows is a contribution too."""
+        self._need_optimizer()
+        (r,) = frame.records
+        name = (r.key, r.part)
+        self._check(r._replace(offset=0), empty=True)
+        value = self.values[name]
+        rows, width = value.array.shape[0], row_size(value.array.shape)
+        count = r.n // width
+        if r.segment != INLINE or r.n % width or r.dtype == TWO_BITS or r.offset + count > r.at or r.at > rows:
+            raise FrameError(f"frame: {r.n} elements are no {r.at} rows of key {value.key[2:]!r}, part {r.part}: "
+                             f"{value.array.shape}")
+        numbers = self._row_numbers(frame.payload, r.nbytes, count, rows)
+        if r.round <= self.rounds.done_by(name, rank):
+            self._do([Answer(rank, name, r.round)])
+            return
+        key = (rank, name, r.round)
+        partial = self._partial.get(key)
+        if not isinstance(partial, _PartialRows) or partial.total != r.at:
+            self._check_round(rank, name, r.round)
+            partial = self._partial[key] = _PartialRows(r.at)
+        given = np.frombuffer(frame.payload, value.flat.dtype, r.n).reshape(count, *value.array.shape[1:])
+        whole = partial.add(r.offset, Rows(numbers, given.copy()))
+        if whole is not None:
+            del self._partial[key]
+            value.sparse = True
+            self._do(self.rounds.push(name, rank, r.round, whole))
+            self._release()
+
+    def _on_pull_rows(self, rank: int, frame: Frame) -> None:
+        """Some rows of a value, one after another, in frames of up to CHUNK."""
+        (r,) = frame.records
+        if self._too_fast(rank, frame):
+            return
+        value = self.values[r.key, r.part]
+        if not value.filled:
+            raise KVStoreError(f"key {value.key[2:]!r} has no value yet")
+        numbers = self._row_numbers(frame.payload, 0, len(frame.payload) // 8, value.array.shape[0])
+        width, size = row_size(value.array.shape), value.flat.itemsize
+        step = max(CHUNK // (width * size), 1)
+        for start in range(0, len(numbers), step):
+            some = value.flat.reshape(-1, width)[numbers[start:start + step]].view(np.uint8).reshape(-1).data
+            record = Record(r.key, r.part, value.code, len(some) // size, self.rounds.done_by((r.key, r.part), rank),
+                            start * width, INLINE, max(value.durable, 0))
+            self._out.append((rank, encode(Op.ANSWER, [record], len(some), seq=frame.seq), [some]))
+
+    def _row_numbers(self, payload: memoryview, at: int, count: int, rows: int) -> np.ndarray:
+        """The count numbers of rows that end a payload, from byte `at`. Raises FrameError unless they ascend below rows."""
+        if len(payload) != at + 8 * count:
+            raise FrameError(f"frame: {len(payload)} bytes are not the numbers of {count} rows after {at} bytes")
+        numbers = np.frombuffer(payload, "<i8", count, at).copy()
+        if count and (numbers[0] < 0 or numbers[-1] >= rows or (numbers[1:] <= numbers[:-1]).any()):
+            raise FrameError(f"frame: the numbers of rows do not ascend from 0 to {rows - 1}")
+        return numbers
+
+    def _need_optimizer(self) -> None:
+        if not self.rounds.sync and not self.values.updates:
+            raise KVStoreError("dist_async needs an optimizer on the server: call set_optimizer first")
+
+    def _check_round(self, rank: int, name: Name, n: int) -> None:
+        """Nothing is kept for rounds that are far away."""
+        if n > self.rounds.done_by(name, rank) + MOST_AHEAD:
+            raise FrameError(f"round {n} is too far ahead: the key is at {self.rounds.done_by(name, rank)}")
 
     def _on_pull(self, rank: int, frame: Frame) -> None:
+        if self._too_fast(rank, frame):
+            return
         for r in frame.records:
             if not self.values[r.key, r.part].filled:
                 raise KVStoreError(f"key {self.values[r.key, r.part].key[2:]!r} has no value yet")
         self._send_values(rank, frame.records, frame.seq)
 
+    def _too_fast(self, rank: int, frame: Frame) -> bool:
+        """Whether a pull has to wait for slower workers; it is held then."""
+        if self.staleness is None or self.rounds.sync or not any(
+                self.rounds.behind((r.key, r.part), rank, self.staleness) for r in frame.records):
+            return False
+        self._held.append((rank, frame._replace(payload=memoryview(bytes(frame.payload)))))
+        return True
+
+    def _release(self) -> None:
+        """Answer the pulls that need not wait any more."""
+        held, self._held = self._held, []
+        for rank, frame in held:
+            (self._on_pull_rows if frame.op is Op.PULL_ROWS else self._on_pull)(rank, frame)
+
     def _on_missing(self, rank: int, frame: Frame) -> None:
-        text = {f"{r.key}.{r.part}": self.rounds.missing((r.key, r.part)) for r in frame.records}
+        """For whom keys wait: in sync their next rounds, in async the pulls of this worker."""
+        text = {f"{r.key}.{r.part}": self.rounds.missing((r.key, r.part)) if self.rounds.sync else
+                (self.rounds.done_by((r.key, r.part), rank), self.rounds.behind((r.key, r.part), rank, self.staleness or 0))
+                for r in frame.records}
         body = pack(text)
         self._out.append((rank, encode(Op.TEXT, [], len(body), seq=frame.seq), [body]))
 
@@ -259,12 +423,12 @@ class Shard:
                 yield r, raw.view(DTYPES[r.dtype]) if raw.ctypes.data % DTYPES[r.dtype].itemsize == 0 else np.frombuffer(
                     raw.tobytes(), DTYPES[r.dtype])
 
-    def _check(self, r: Record) -> None:
+    def _check(self, r: Record, empty: bool = False) -> None:
         if (r.key, r.part) not in self.values:
             raise FrameError(f"frame: there is no key number {r.key}, part {r.part}")
         value = self.values[r.key, r.part]
         code = np.dtype("float32") if r.dtype == TWO_BITS else DTYPES[r.dtype]
-        if code != value.flat.dtype or r.offset + r.n > len(value.flat) or (not r.n and len(value.flat)):
+        if code != value.flat.dtype or r.offset + r.n > len(value.flat) or (not r.n and len(value.flat) and not empty):
             raise FrameError(f"frame: {r.n} {code} at {r.offset} do not fit key {value.key[2:]!r}, part {r.part}: "
                              f"{len(value.flat)} {value.flat.dtype}")
 
@@ -324,7 +488,9 @@ class Shard:
 
         for r in records:
             value = self.values[r.key, r.part]
-            if r.reply_segment == INLINE and 0 < value.flat.nbytes <= room and len(batch) < MOST_RECORDS:
+            if r.reply_segment == INLINE and 0 < value.flat.nbytes <= RUN:
+                if value.flat.nbytes > room or len(batch) >= MOST_RECORDS:
+                    ship()
                 batch.append(Record(r.key, r.part, value.code, len(value.flat),
                                     r.round or self.rounds.done_by((r.key, r.part), rank), 0, INLINE, max(value.durable, 0)))
                 pieces.append(value.flat.data)
@@ -336,11 +502,10 @@ class Shard:
                 self._views[rank].bytes(r.reply_segment, r.reply_at, value.flat.nbytes)[:] = value.flat.view(np.uint8)
             elif r.reply_segment == INLINE:
                 raw = value.flat.view(np.uint8)
-                for at in range(0, max(raw.nbytes, 1), CHUNK):
-                    run = raw[at:at + CHUNK]
-                    if run.nbytes > room or len(batch) >= MOST_RECORDS:
-                        ship()
-                    size = value.flat.itemsize
+                size = value.flat.itemsize
+                for at in range(0, max(raw.nbytes, 1), RUN):
+                    run = raw[at:at + RUN]
+                    ship()
                     batch.append(done._replace(segment=INLINE, offset=at // size, n=run.nbytes // size))
                     pieces.append(run.data)
                     room -= run.nbytes

@@ -13,7 +13,7 @@ from typing import Any
 
 from .. import engine
 from ..errors import FrameError, KVStoreError
-from .frame import CHUNK, LARGEST_MESSAGE, decode, pack, unpack
+from .frame import LARGEST_MESSAGE, decode, pack, unpack
 from .serve import Out, Shard
 
 _LARGEST_CONTROL = 64 << 20  # bytes: the coordinator's table of keys
@@ -38,8 +38,8 @@ class Process:
         self.users = self.gate.allowed.setdefault("shard", {})
         keys = sockets.Keys.new()
         self.router, address = sockets.listen(self.context, keys, "shard", job["interface"], LARGEST_MESSAGE)
-        self.control = sockets.connect(self.context, sockets.Keys(job["public"], job["secret"]), job["server"], job["address"],
-                                       _LARGEST_CONTROL)
+        self.job, self.public = job, keys.public
+        self._connect()
         self.peers: dict[int, bytes] = {}
         self.control.send(pack({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public}))
         if not self.control.poll(int(_JOIN_WITHIN * 1000)):
@@ -47,9 +47,27 @@ class Process:
         m = unpack(self.control.recv())
         if "error" in m:
             raise KVStoreError(f"shard {index}: refused: {m['error']}")
-        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]))
+        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]), m["staleness"])
+        self.incarnation = m["incarnation"]
         self._control(m)
         self.shard.restore()
+
+    def _connect(self) -> None:
+        job = self.job
+        self.control = self.sockets.connect(self.context, self.sockets.Keys(job["public"], job["secret"]), job["server"],
+                                            job["address"], _LARGEST_CONTROL)
+        self.watch = self.sockets.Watch(self.control)
+
+    def _reconnect(self, poller: Any) -> None:
+        """The coordinator is gone: say that this shard is here, when it is back. Transfers go on."""
+        for s in (self.control, self.watch.socket):
+            poller.unregister(s)
+        self.watch.close()
+        self.control.close(0)
+        self._connect()
+        for s in (self.control, self.watch.socket):
+            poller.register(s, self.zmq.POLLIN)
+        self.control.send(pack({"op": "back", "index": self.index, "incarnation": self.incarnation, "public": self.public}))
 
     def _control(self, m: dict[str, Any]) -> None:
         if "members" in m:
@@ -63,7 +81,7 @@ class Process:
     def run(self, stop_fd: int | None = None) -> None:
         """Serve until stop_fd ends (its writer is gone) or a signal says so."""
         poller = self.zmq.Poller()
-        for s in (self.gate.socket, self.router, self.control):
+        for s in (self.gate.socket, self.router, self.control, self.watch.socket):
             poller.register(s, self.zmq.POLLIN)
         if stop_fd is not None:
             poller.register(stop_fd, self.zmq.POLLIN)
@@ -76,6 +94,8 @@ class Process:
             if self.control in ready:
                 for (frame,) in self.sockets.receive(self.control):
                     self._control(unpack(frame.buffer))
+            if self.watch.socket in ready and list(self.watch.lost()):
+                self._reconnect(poller)
             if self.router in ready:
                 for parts in self.sockets.receive(self.router):
                     self._receive(parts)
@@ -98,12 +118,13 @@ class Process:
             peer = self.peers.get(rank)
             if peer is None:
                 continue
-            if len(pieces) == 1 and len(pieces[0]) >= CHUNK // 4 and self.shard.rounds.sync:
-                payload, copy = pieces[0], False  # the value stays as it is until its readers have it and push again
+            if len(pieces) == 1 and self.shard.rounds.sync:
+                payload = pieces[0]  # the value stays as it is until its readers have it and push again
             else:
-                payload, copy = b"".join(pieces), True
-            self.router.send_multipart([peer, head], self.zmq.SNDMORE)
-            self.router.send(payload, copy=copy)
+                payload = b"".join(pieces)
+            self.router.send(peer, self.zmq.SNDMORE)
+            self.router.send(head, self.zmq.SNDMORE)
+            self.router.send(payload, copy=len(payload) < self.sockets.COPIED)
 
 
 def main() -> None:

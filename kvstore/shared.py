@@ -18,7 +18,8 @@ import numpy as np
 from ..errors import FrameError
 
 DIRECTORY = Path("/dev/shm")
-SMALLEST = 1 << 20  # bytes: smaller arrays travel in frames
+SMALLEST = 32 << 10  # bytes: what is smaller, with all that is sent together with it, travels in frames
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # all pages at once: one by one, as they are touched, takes several times as long
 
 
 def segment_name(job: str, rank: int, incarnation: int, segment: int) -> str:
@@ -64,7 +65,7 @@ class Pool:
             return None
         try:
             os.posix_fallocate(fd, 0, size)
-            memory = mmap.mmap(fd, size)
+            memory = mmap.mmap(fd, size, mmap.MAP_SHARED | _POPULATE)
         except OSError:
             path.unlink(missing_ok=True)
             return None
@@ -110,6 +111,6 @@ class Views:
             what = os.fstat(fd)
             if not stat.S_ISREG(what.st_mode) or what.st_uid != os.getuid() or not what.st_size:
                 raise FrameError(f"shared memory: segment {segment} is no file of this user.")
-            return np.frombuffer(mmap.mmap(fd, what.st_size), np.uint8)
+            return np.frombuffer(mmap.mmap(fd, what.st_size, mmap.MAP_SHARED | _POPULATE), np.uint8)
         finally:
             os.close(fd)

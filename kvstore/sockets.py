@@ -19,6 +19,8 @@ from ..errors import KVStoreError
 
 HEARTBEAT = 500  # ms between pings of libzmq's own thread, which needs no Python
 LOST_AFTER = 1500  # ms without an answer
+COPIED = 65536  # bytes: shorter messages are copied, which costs less than remembering whose they are
+_READABLE = int(zmq.POLLIN)
 
 
 class Keys(NamedTuple):
@@ -55,8 +57,9 @@ class Gate:
             self.socket.send_multipart([version, request, *status, (user or "").encode(), b""])
 
 
-def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, largest: int) -> tuple[zmq.Socket, str]:
-    """A ROUTER that listens on a free port of interface, and its address. largest: bytes of one message."""
+def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, largest: int, port: int = 0
+           ) -> tuple[zmq.Socket, str]:
+    """A ROUTER that listens on a port of interface (0: any that is free), and its address. largest: bytes of one message."""
     s = context.socket(zmq.ROUTER)
     s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys.public.encode(), keys.secret.encode()
     s.zap_domain = domain.encode()
@@ -65,12 +68,12 @@ def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, larges
     s.setsockopt(zmq.HANDSHAKE_IVL, 5000)
     s.setsockopt(zmq.ROUTER_HANDOVER, 0)
     try:
-        port = s.bind_to_random_port(f"tcp://{interface}")
+        s.bind(f"tcp://{interface}:{port or '*'}")
     except zmq.ZMQError as e:
         s.close(0)
         raise KVStoreError(f"KVStore: cannot listen on interface {interface!r}: {e}. Give the address of an interface of this "
                            f"machine (TRITIUM_KV_INTERFACE).") from e
-    return s, f"tcp://{interface}:{port}"
+    return s, s.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
 def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest: int) -> zmq.Socket:
@@ -102,27 +105,31 @@ class Watch:
 
     def lost(self) -> Iterator[int]:
         """The file descriptors of connections that have ended since the last call."""
-        while self.socket.poll(0):
+        while readable(self.socket):
             event = recv_monitor_message(self.socket)
             if event["event"] == zmq.EVENT_DISCONNECTED:
                 yield int(event["value"])
 
     def close(self) -> None:
         self.watched.disable_monitor()
+        self.socket.close(0)
+
+
+def readable(s: zmq.Socket) -> bool:
+    """Whether a message waits. Asking also makes its file descriptor tell of the next one."""
+    return bool(int(s.get(zmq.EVENTS)) & _READABLE)
 
 
 def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
     """The messages that wait at a socket, each a list of frames."""
-    while True:
-        try:
-            yield s.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return
+    while readable(s):  # cheaper than an exception
+        yield s.recv_multipart(zmq.NOBLOCK, copy=False)
 
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
     """Write JSON that only this user can read; whoever sees the file sees all of it."""
     part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)  # of a process that was killed while it wrote
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as f:
         json.dump(content, f)

@@ -15,12 +15,14 @@ import numpy as np
 from ..context import cpu
 from ..engine import Var, storage
 from ..errors import FileError, KVStoreError
-from ..ndarray import NDArray
+from ..ndarray import NDArray, RowSparseNDArray
 from ..ndarray.chunk import Chunk, layout
 from ..ndarray.core import allocate, wrap
 from . import remote
 from .frame import CODES
 from .placement import untag
+from .rows import Rows
+from .rows import add as add_rows
 
 Name = tuple[int, int]  # key number, part
 _LARGEST_HEADER = 1 << 20
@@ -33,7 +35,11 @@ def over(values: np.ndarray) -> NDArray:
 
 
 class Value:
-    """One part of a key. code: of its dtype in frames; durable: the version on disk, -1 for none."""
+    """One part of a key.
+
+    code:     of its dtype in frames.               turn:    its number, so that not all are written at once.
+    durable:  the version on disk, -1 for none.     sparse:  whether it was given Rows.
+    """
 
     def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype):
         self.key = key
@@ -44,12 +50,16 @@ class Value:
         self.filled = False
         self.sum: NDArray | None = None
         self.updater: Any = None
-        self.durable = -1
+        self.durable, self.turn = -1, 0
+        self.sparse = False
 
-    def update(self, contributions: Sequence[np.ndarray]) -> None:
-        """Merge contributions, added from first to last: by the updater, else they replace the value."""
+    def update(self, contributions: Sequence[Any]) -> None:
+        """Merge contributions, arrays or Rows, added from first to last: by the updater, else they replace the value."""
+        if self.sparse and any(type(c) is Rows for c in contributions):
+            self._update_rows(contributions)
+            return
         if self.updater is None:
-            _add(contributions, self.flat)
+            add_up(contributions, self.flat)
             return
         first = contributions[0]
         if len(contributions) == 1 and first.flags.aligned:
@@ -58,19 +68,33 @@ class Value:
             grad = self.sum
             if grad is None:
                 grad = self.sum = allocate(layout(self.array.shape, self.flat.dtype, cpu()))
-            _add(contributions, grad._device().reshape(-1))
+            add_up(contributions, grad._device().reshape(-1))
         self.updater(untag(self.key), grad, self.array)
         self.array.wait_to_read()
 
 
-def _add(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
+    def _update_rows(self, contributions: Sequence[Any]) -> None:
+        shape = self.array.shape
+        if not all(type(c) is Rows for c in contributions):
+            self.update([c.into(np.empty(shape, self.flat.dtype)).reshape(-1) if type(c) is Rows else c for c in contributions])
+            return
+        total = add_rows(contributions)
+        if self.updater is None:
+            total.into(self.flat.reshape(shape))
+            return
+        self.updater(untag(self.key), RowSparseNDArray(total.numbers, over(total.values), shape), self.array)
+        self.array.wait_to_read()
+
+
+def add_up(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """out = their sum, added from first to last."""
     first, *rest = contributions
+    if not rest:
+        np.copyto(out, first)
+        return
     with np.errstate(all="ignore"):
-        if rest:
-            np.add(first, rest.pop(0), out=out)
-        else:
-            np.copyto(out, first)
-        for c in rest:
+        np.add(first, rest[0], out=out)
+        for c in rest[1:]:
             np.add(out, c, out=out)
 
 
@@ -103,6 +127,7 @@ class Values:
         """A part of a key, zero until it is filled. Raises KVStoreError when there is no memory for it."""
         try:
             value = self._values[name] = Value(key, shape, np.dtype(dtype))
+            value.turn = len(self._values)
         except MemoryError as e:
             raise KVStoreError(f"key {key[2:]!r}: no memory for {math.prod(shape)} elements of {dtype}") from e
         if self._make_updater is not None:

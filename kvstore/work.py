@@ -14,6 +14,7 @@ from ..ndarray import NDArray, empty
 from ..ndarray.move import host, store_host
 
 _INLINE = 16384  # bytes written: handing less to another thread costs more than doing it
+_BLOCK = 1 << 16  # elements: of a sum of several arrays, so many are finished at a time, while they are in the cache
 
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
@@ -24,13 +25,21 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
         if same_gpu:
             dst._device()[...] = src._device()
         else:
-            store_host(dst, host(src))
+            _put(src, dst)
 
     queue("kvstore.copy", run, [src], [dst], priority)
 
 
-def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
-    """dst = arrays[0] + arrays[1] + ..., added from left to right. dst shares memory with none of them.
+def _put(src: NDArray, dst: NDArray) -> None:
+    """Inside an engine function: dst = src, of one shape and dtype, by way of the host."""
+    if dst._layout.target == "cpu":
+        np.copyto(dst._device(), host(src))
+    else:
+        store_host(dst, host(src))
+
+
+def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, brief: bool = False) -> None:
+    """dst = arrays[0] + arrays[1] + ..., added from left to right. dst shares memory with none of them. brief: as in `queue`.
 
     One pass on the host where dst is there; on a GPU the additions are operators, which run on dst's stream.
     """
@@ -40,7 +49,7 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0) -> None:
             dst += a.as_in_context(dst.context)
         return
 
-    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority)
+    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority, brief)
 
 
 def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
@@ -57,22 +66,28 @@ def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> N
     queue("kvstore.row_sparse_pull", run, [src, rows], [dst], priority)
 
 
-def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0) -> None:
-    """dst = src for every (src, dst): one engine function for each context that is written to."""
-    groups: dict[Context, list[tuple[NDArray, NDArray]]] = {}
-    for src, dst in pairs:
-        groups.setdefault(dst.context, []).append((src, dst))
+def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, brief: bool = False) -> None:
+    """dst = src for every (src, dst): an engine function for each context that is written to, or one for all if done at once.
+
+    brief:  as in `queue`.
+    """
+    groups: dict[Context | None, list[tuple[NDArray, NDArray]]] = {}
+    if _at_once([a for pair in pairs for a in pair], [dst for _, dst in pairs], brief):
+        groups[None] = list(pairs)
+    else:
+        for src, dst in pairs:
+            groups.setdefault(dst.context, []).append((src, dst))
     for group in groups.values():
-        if len(group) == 1 or group[0][1].context.is_gpu:
+        if group[0][1].context.is_gpu:
             for src, dst in group:
                 copy(src, dst, priority)
             continue
 
         def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
             for src, dst in group:
-                store_host(dst, host(src))
+                _put(src, dst)
 
-        queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority)
+        queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority, brief)
 
 
 def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> list[NDArray]:
@@ -99,10 +114,22 @@ def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int 
 
 def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
     out = total._device()
-    np.copyto(out, host(arrays[0]))
+    if len(arrays) == 1:
+        np.copyto(out, host(arrays[0]))
+        return
     with np.errstate(all="ignore"):  # an overflow shows as inf, as it does in every other addition
-        for a in arrays[1:]:
-            np.add(out, host(a), out=out)
+        first, second, *rest = [host(a) for a in arrays]
+        if not rest or out.size <= _BLOCK:
+            np.add(first, second, out=out)
+            for a in rest:
+                np.add(out, a, out=out)
+            return
+        flat = [a.reshape(-1) for a in (out, first, second, *rest)]
+        for at in range(0, out.size, _BLOCK):
+            into, first, second, *rest = [a[at:at + _BLOCK] for a in flat]
+            np.add(first, second, out=into)
+            for a in rest:
+                np.add(into, a, out=into)
 
 
 def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> None:
@@ -114,12 +141,18 @@ def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int
     queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority)
 
 
-def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int) -> None:
-    """Push run(run_context), which reads and writes these arrays. What is small and need not wait is done at once."""
+def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, brief: bool = False) -> None:
+    """Push run(run_context), which reads and writes these arrays. What is small and need not wait is done at once.
+
+    brief:  it is of little work, however large.
+    """
     const, mutable = _vars(reads, writes)
-    small = sum([a._layout.nbytes for a in writes]) <= _INLINE and not any(a.context.is_gpu for a in (*reads, *writes))
-    engine.current().push_sync(run, writes[0].context, const, mutable, prop="inline" if small else None, priority=priority,
-                               name=name)
+    prop = "inline" if _at_once((*reads, *writes), writes, brief) else None
+    engine.current().push_sync(run, writes[0].context, const, mutable, prop=prop, priority=priority, name=name)
+
+
+def _at_once(arrays: Sequence[NDArray], writes: Sequence[NDArray], brief: bool) -> bool:
+    return (brief or sum([a._layout.nbytes for a in writes]) <= _INLINE) and all(a._layout.target == "cpu" for a in arrays)
 
 
 def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, *,

@@ -17,8 +17,6 @@ from ..kvstore import remote
 from . import lr_scheduler, states
 from .optimizer_base import Optimizer, registry
 
-#: Optimizers that take norms of a whole weight, and so cannot update parts of one.
-WHOLE = ("lars", "lamb", "lbsgd", "groupadagrad")
 _NUMBERS = (int, float, bool, str)
 _MAPS = ("lr_mult", "wd_mult", "idx2name")
 _SKIPPED = ("sym_info", "param_dict", "lr_scheduler", "_index_update_count", *_MAPS)
@@ -45,7 +43,7 @@ def describe(optimizer: Any) -> dict[str, Any]:
     scheduler = None
     if optimizer.lr_scheduler is not None:
         scheduler = _describe_scheduler(optimizer.lr_scheduler)
-    return {"name": name, "settings": settings, "scheduler": scheduler, "elementwise": name not in WHOLE,
+    return {"name": name, "settings": settings, "scheduler": scheduler, "elementwise": optimizer.elementwise,
             **{m: [[k, v] for k, v in getattr(optimizer, m).items()] for m in _MAPS}}
 
 
@@ -107,7 +105,10 @@ def _glue(trees: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 def cut(data: bytes, source: str, keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[Sequence[int]]]]
         ) -> dict[tuple[int | str, int], bytes]:
-    """{(key, start): states} of each part [start, stop) of keys, from a state file. Raises FileError for a damaged one."""
+    """{(key, start): states} of each part (start, stop, its shape) of keys, from a state file.
+
+    Raises FileError for a damaged one.
+    """
     trees, extra = states.load(data, source)
     counts = dict(extra.get("counts", ()))
     made = {}
@@ -115,21 +116,21 @@ def cut(data: bytes, source: str, keys: Sequence[tuple[int | str, tuple[int, ...
         if key not in trees and key not in counts:
             continue
         own = {**extra, "counts": [[key, counts[key]]] if key in counts else [], "num_update": counts.get(key, 0)}
-        for start, stop in parts:
+        for start, stop, part in parts:
             whole = len(parts) == 1
-            made[key, start] = states.dump({key: trees[key] if whole else _cut(trees[key], shape, start, stop)}
+            made[key, start] = states.dump({key: trees[key] if whole else _cut(trees[key], shape, start, stop, part)}
                                            if key in trees else {}, own)
     return made
 
 
-def _cut(tree: Any, shape: tuple[int, ...], start: int, stop: int) -> Any:
+def _cut(tree: Any, shape: tuple[int, ...], start: int, stop: int, part: tuple[int, ...]) -> Any:
     if tree is None:
         return None
     if isinstance(tree, tuple):
-        return tuple(_cut(t, shape, start, stop) for t in tree)
+        return tuple(_cut(t, shape, start, stop, part) for t in tree)
     if tree.size != math.prod(shape):
         raise ShapeError(f"load_optimizer_states: a state of shape {tree.shape} does not belong to a weight of shape {shape}.")
-    return tree.reshape(-1)[start:stop]
+    return tree.reshape(-1)[start:stop].reshape(part)
 
 
 remote.install(describe=describe, make=make, join=join, cut=cut)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.kvstore.coordinator import Coordinator
@@ -103,7 +105,7 @@ def test_a_barrier_waits_for_all_and_not_for_who_has_left():
         desk.join(peer)
     assert desk.say("a", op="barrier", id=1) is None and desk.say("b", op="barrier", id=1) is None
     desk.say("c", op="leave")
-    assert desk.answer("a", 1) == desk.answer("b", 1) == {"id": 1}
+    assert desk.answer("a", 1) == desk.answer("b", 1) == {"id": 1, "ranks": [0, 1, 2]}
 
 
 def test_a_death_ends_the_barrier_with_an_error():
@@ -114,7 +116,7 @@ def test_a_death_ends_the_barrier_with_an_error():
     assert desk.answer("a", 1)["error"] == "barrier: worker 1 died"
     assert {"op": "gone", "gone": {"1": "died"}} in desk.sent["a"]
     assert desk.join("b2", 1)["incarnation"] == 2
-    assert desk.say("a", op="barrier", id=2) is None and desk.say("b2", op="barrier", id=2) == {"id": 2}
+    assert desk.say("a", op="barrier", id=2) is None and desk.say("b2", op="barrier", id=2) == {"id": 2, "ranks": [0, 1]}
 
 
 def test_a_replacement_finds_keys_and_optimizer():
@@ -141,9 +143,115 @@ def test_a_shard_that_comes_back_is_told_everything():
     assert desk.sent["a"][-1]["address"] == "new"
 
 
-names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public"])
-operations = st.sampled_from(["join", "init", "filled", "barrier", "optimizer", "ack", "leave"])
-values = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=2), operations)
+def test_who_wants_to_join_is_let_in_at_the_next_barrier():
+    """The shards know of it before anybody is answered."""
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    assert desk.say("c", op="join", id=1, kind="sync", public="pc", rank="new") is None
+    assert desk.say("a", op="barrier", id=1, n=1) is None
+    assert desk.say("b", op="barrier", id=1, n=1) == desk.answer("a", 1) == {"id": 1, "ranks": [0, 1, 2]}
+    assert desk.answer("c", 1)["rank"] == 2 and desk.answer("c", 1)["ranks"] == [0, 1, 2]
+    assert desk.sent["s0"][-1]["members"]["ranks"] == {"0": 1, "1": 1, "2": 1}
+
+
+def test_who_leaves_with_a_barrier_is_no_member_any_more_and_may_come_again():
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    desk.say("b", op="barrier", id=1, n=1), desk.say("c", op="barrier", id=1, n=1)
+    assert desk.say("a", op="barrier", id=1, n=1, leave=True) == desk.answer("b", 1) == {"id": 1, "ranks": [1, 2]}
+    assert desk.sent["s0"][-1]["members"]["ranks"] == {"1": 1, "2": 1} and desk.sent["s0"][-1]["members"]["gone"] == {}
+    assert desk.say("b", op="init", id=2, **KEYS)["fill"]  # the lowest member takes the place of rank 0
+    assert desk.say("a2", op="join", id=1, kind="sync", public="p", rank=0) is None
+    desk.say("b", op="barrier", id=3, n=2), desk.say("c", op="barrier", id=3, n=2)
+    assert desk.answer("a2", 1)["rank"] == 0 and desk.answer("a2", 1)["incarnation"] == 2
+    assert desk.answer("b", 3)["ranks"] == [0, 1, 2]
+
+
+def test_the_dead_are_let_go_at_a_barrier_where_the_policy_is_shrink():
+    desk = Desk(3, policy="shrink")
+    for peer in "abc":
+        desk.join(peer)
+    desk.take(desk.c.lost("b"))
+    desk.say("a", op="barrier", id=1, n=1)
+    assert desk.say("c", op="barrier", id=1, n=1)["ranks"] == [0, 2]
+
+
+def test_it_says_for_whom_a_request_waits():
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    desk.say("a", op="barrier", n=1)
+    assert desk.say("a", op="missing", of="barrier", id="m1")["ranks"] == [1, 2]
+    desk.say("b", op="init", **KEYS)
+    assert desk.say("b", op="missing", of="init", id="m2")["ranks"] == [0, 2]
+    assert desk.say("b", op="missing", of="optimizer", id="m3")["ranks"] == [0]
+
+
+def restarted(desk):
+    """Another coordinator that goes on from desk's, as its file would have it. Nobody is connected."""
+    new = Desk(1, 0)
+    new.c = Coordinator(len(desk.c._workers), len(desk.c._shards), desk.c.policy)
+    new.c.resume(json.loads(json.dumps(desk.c.state())))
+    return new
+
+
+def test_a_restart_goes_on_and_waits_for_the_shards():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("a", op="init", **KEYS), desk.say("a", op="filled", keys=["s:w"])
+    desk.say("b", op="init", **KEYS)
+    new = restarted(desk)
+    assert new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a") is None  # the shard is not there yet
+    new.say("S", "shard", op="back", index=0, incarnation=1, public="key0")
+    told = new.sent["S"][0]
+    assert told["keys"][0]["key"] == "s:w" and "optimizer" not in told and told["epoch"]
+    assert new.answer("A", 1)["shards"][0]["down"] is False
+    new.say("B", op="back", id=1, rank=1, incarnation=1, public="public of b")
+    assert new.say("A", op="barrier", id=2, n=1) is None and new.say("B", op="barrier", id=2, n=1)["ranks"] == [0, 1]
+    assert new.say("A", op="init", id=3, **KEYS)["fill"] == []
+
+
+def test_what_was_answered_before_a_restart_is_answered_again():
+    """Of a barrier only one worker heard; an optimizer is set once; a worker that asks to join again is the same one."""
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("a", op="optimizer", spec={"name": "sgd"}, n=1), desk.say("b", op="optimizer", spec={"name": "sgd"}, n=1)
+    desk.say("a", op="barrier", n=1), desk.say("b", op="barrier", n=1)
+    new = restarted(desk)
+    new.say("S", "shard", op="back", index=0, incarnation=1, public="key0")
+    new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a")
+    assert new.say("A", op="barrier", id=2, n=1)["ranks"] == [0, 1] and new.say("A", op="barrier", id=3, n=2) is None
+    sent = len(new.sent["S"])
+    assert new.say("A", op="optimizer", id=4, spec={"name": "sgd"}, n=1) == {"id": 4} and len(new.sent["S"]) == sent
+    m = new.say("B", op="join", id=5, kind="sync", public="public of b", rank=1)
+    assert (m["rank"], m["incarnation"]) == (1, 1)
+
+
+def test_who_does_not_come_back_after_a_restart_is_dead():
+    desk = Desk(2, 2)
+    desk.join("a"), desk.join("b")
+    new = restarted(desk)
+    new.say("S", "shard", op="back", index=0, incarnation=1, public="key0")
+    assert new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a") is None
+    new.take(new.c.give_up())
+    assert new.answer("A", 1)["shards"][1]["down"] is True and {"op": "gone", "gone": {"1": "died"}} in new.sent["A"]
+    assert "was taken for dead" in new.say("A", op="back", id=2, rank=1, incarnation=7, public="x")["error"]
+
+
+def test_a_worker_whose_connection_was_lost_comes_back_as_itself():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.take(desk.c.lost("b"))
+    assert "error" not in desk.say("b2", op="back", id=1, rank=1, incarnation=1, public="public of b")
+    assert desk.sent["a"][-1] == {"op": "gone", "gone": {}}
+    assert desk.sent["s0"][-1]["members"]["ranks"] == {"0": 1, "1": 1}
+
+
+names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public", "n", "of", "leave",
+                         "incarnation"])
+operations = st.sampled_from(["join", "init", "filled", "barrier", "optimizer", "ack", "leave", "back", "missing", "info"])
+values = st.one_of(st.none(), st.integers(), st.just("new"), st.text(max_size=5), st.lists(st.integers(), max_size=2), operations)
 anything = st.dictionaries(names, values, max_size=6)
 
 
@@ -154,5 +262,6 @@ def test_no_message_breaks_it(messages):
     for peer, role, m in messages:
         for _, answer in c.receive(peer, role, m):
             assert isinstance(answer, dict)
+    json.dumps(c.state())
     desk = Desk()
     assert desk.join("a")["rank"] == 0

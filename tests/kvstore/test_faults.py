@@ -134,8 +134,9 @@ def test_a_killed_worker_is_named_and_a_replacement_resumes():
         victim.kill()
         with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
             pull(kv, "w", np.zeros(3, "f"))
-        assert time.monotonic() - started < 2
-        assert kv.get_num_dead_node(4) == 1
+        while kv.get_num_dead_node(4) != 1:
+            assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 2 and kv.get_num_dead_node(7) == 1 and kv.get_num_dead_node(3) == 0
         kv.push("v", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="key 'v', round 1: worker 1 died"):
             pull(kv, "v", np.zeros(3, "f"))
@@ -230,15 +231,3 @@ def test_an_owner_that_is_killed_leaves_nothing():
         time.sleep(0.05)
     assert not os.path.exists(folder) and not any(os.path.exists(f"/proc/{p}") for p in pids)
     assert not [n for n in os.listdir("/dev/shm") if job in n]
-
-
-def test_the_coordinators_death_stops_no_transfer():
-    with workers(2, every=2) as (job, stores, each):
-        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        job.host.kill()
-        job.host.wait()
-        for step in range(3):
-            each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * n))
-            assert [(pull(s, "w", np.zeros(3, "f")) == 2 * step).all() for s in stores] == [True, True]
-        with pytest.raises(KVStoreError, match="coordinator"):
-            stores[0].barrier()

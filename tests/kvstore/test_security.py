@@ -33,7 +33,7 @@ def job():
 
 
 def processes(job):
-    return {"host": job.host.pid, "shard": job.shard_pid(0)}
+    return {"host": job.host.pid, "coordinator": job.coordinator_pid(), "shard": job.shard_pid(0)}
 
 
 def listening(pid):
@@ -62,9 +62,9 @@ def works(kv):
 
 
 def test_only_the_documented_sockets_listen(job):
-    """docs/kvstore.md: one port of the host, one of each shard, all on the named interface; a worker listens nowhere."""
-    for pid in processes(job[0]).values():
-        assert [address for address, _ in listening(pid)] == ["0100007F"]
+    """docs/kvstore.md: a port of the coordinator, one of each server, all on the named interface. Nobody else listens."""
+    found = {name: [address for address, _ in listening(pid)] for name, pid in processes(job[0]).items()}
+    assert found == {"host": [], "coordinator": ["0100007F"], "shard": ["0100007F"]}
     assert listening(os.getpid()) == []
 
 
@@ -150,6 +150,12 @@ def test_key_files_are_this_users_alone(job, tmp_path):
         Client(tmp_path / "none.json", "sync")
 
 
+def forged_rows(good, n, offset, total, numbers):
+    """A frame of rows: n elements that begin at row `offset` of `total` rows, and numbers."""
+    payload = bytes(4 * min(n, 100)) + np.array(numbers, "<i8").tobytes()
+    return encode(Op.PUSH_ROWS, [good._replace(n=n, offset=offset, at=total)], len(payload), rank=0), payload
+
+
 def test_forged_frames_of_a_worker_harm_nobody(job):
     """A member with its right key that sends nonsense: refused or ignored, and the shard goes on."""
     job, kv = job
@@ -170,6 +176,13 @@ def test_forged_frames_of_a_worker_harm_nobody(job):
         (encode(Op.PULL, [good._replace(segment=NOTHING, reply_segment=0, reply_at=1 << 50)], 0, rank=0), b""),
         (encode(Op.STATES, [good], 16, rank=0), bytes(16)), (encode(Op.HELLO, [], 4, rank=0), b"[[[["),
         (encode(Op.FILL, [good._replace(round=0)], 16, rank=0), bytes(16)),
+        *(forged_rows(good, *f) for f in (
+            (4, 1, 1, [9]), (4, 1, 1, [-1]), (2, 0, 3, [1, 0]), (4, 3, 2, [0]), (1, 0, 1 << 50, [0]), (1, 0, 2, []),
+            (3, 0, 1, [1]),
+            (1 << 39, 0, 1, [1]))),
+        (encode(Op.PULL_ROWS, [good._replace(segment=NOTHING)], 24, rank=0), np.array([0, 1, 9], "<i8").tobytes()),
+        (encode(Op.PULL_ROWS, [good._replace(segment=NOTHING)], 5, rank=0), bytes(5)),
+        (encode(Op.PULL_ROWS, [good._replace(segment=NOTHING)] * 2, 8, rank=0), bytes(8)),
     ]
     before = resident(job.shard_pid(0))
     assert works(kv)
@@ -185,11 +198,11 @@ def test_messages_beyond_the_limit_end_the_connection(job):
     with zmq.Context() as context:
         keys = sockets.Keys(credentials["public"], credentials["secret"])
         s = dealer(context, credentials["address"], credentials["server"], keys)
-        before = resident(job.host.pid)
+        before = resident(job.coordinator_pid())
         s.send(bytes(100 << 20))
         assert not s.poll(500)
         s.close(0)
-    assert resident(job.host.pid) - before < GROWTH and works(kv)
+    assert resident(job.coordinator_pid()) - before < GROWTH and works(kv)
 
 
 def test_shared_memory_is_checked(tmp_path, monkeypatch):

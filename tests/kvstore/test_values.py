@@ -57,10 +57,10 @@ def test_parts_cover_everything_once(size, parts):
 
 
 def test_placement_by_bytes():
-    assert place(100, 4, [0], 10) == [(0, 0, 100)]
-    assert place(100, 4, [5, 3, 3], 1000) == [(1, 0, 100)]
-    assert place(100, 4, [0, 0], 100) == [(0, 0, 50), (1, 50, 100)]
-    assert place(100, 4, [0, 0], 100, whole=True) == [(0, 0, 100)]
+    assert place((100,), 4, [0], 10) == [(0, 0, 100)]
+    assert place((100,), 4, [5, 3, 3], 1000) == [(1, 0, 100)]
+    assert place((100,), 4, [0, 0], 100) == [(0, 0, 50), (1, 50, 100)]
+    assert place((100,), 4, [0, 0], 100, whole=True) == [(0, 0, 100)]
 
 
 @pytest.mark.parametrize("key", [7, -3, "7", "", "s:x", 2**70])

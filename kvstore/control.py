@@ -1,0 +1,193 @@
+"""Control: one worker's connection to the coordinator. Requests and their answers, and what it tells unasked.
+
+When the connection is lost, another one is made, on which the worker says that it is back; what is not answered is asked again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import select
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import zmq
+
+from ..errors import KVStoreError
+from . import sockets
+from .frame import pack, unpack
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_LARGEST = 64 << 20  # bytes of a message
+_log = logging.getLogger(__name__)
+
+
+class _Request(NamedTuple):
+    """message: what is asked; empty for being back, which nobody waits for."""
+
+    message: dict[str, Any]
+    answer: Future[dict[str, Any]]
+
+
+class Control:
+    """job: what the job's key file says. `request` may be called by any thread, the rest by who may use the client's sockets.
+
+    lost:    since when (time.monotonic) there is no coordinator; None: it is there.
+    within:  seconds it may be away before requests are errors.
+    gone:    ranks that are away, and why.    ranks: those that take part, since the last barrier.
+    """
+
+    def __init__(self, client: Client, job: dict[str, Any]):
+        self.client, self.job = client, job
+        self.lost: float | None = None
+        self.within = 60.0
+        self.gone: dict[int, str] = {}
+        self.ranks: list[int] = []
+        self._me: dict[str, Any] | None = None  # who this is, once it has joined
+        self._ids = itertools.count(1)
+        self._asked: dict[int, _Request] = {}
+        self._connect()
+
+    def _connect(self) -> None:
+        job = self.job
+        self.socket = sockets.connect(self.client._context, sockets.Keys(job["public"], job["secret"]), job["server"],
+                                      job["address"], _LARGEST)
+        self._watch = sockets.Watch(self.socket)
+        for fd in self._fds():
+            self.client._poller.register(fd, select.EPOLLIN)
+
+    def _fds(self) -> tuple[int, int]:
+        return self.socket.fd, self._watch.socket.fd  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for fd in self._fds():
+            self.client._poller.unregister(fd)
+        self._watch.close()
+        self.socket.close(0)
+
+    # ---- asking ---------------------------------------------------------------------------------------------------------
+    def request(self, op: str, within: float, **fields: Any) -> dict[str, Any]:
+        """Ask and wait. Raises KVStoreError if it is refused, or there is no answer in time. Long waits are reported."""
+        ask = _Request({"op": op, "id": next(self._ids), **fields}, Future())
+        self.client._hand(lambda: self._ask(ask))
+        end = time.monotonic() + within
+        while not _done(ask.answer, min(self.client.stall, end - time.monotonic())):
+            if time.monotonic() >= end:
+                raise KVStoreError(f"KVStore: {op}: the coordinator's answer did not come within {within:.0f} s. Is the job "
+                                   f"still running? TRITIUM_KV_TIMEOUT sets the limit.")
+            self.client._hand(lambda: self._report(op))
+        m = ask.answer.result()
+        if "error" in m:
+            raise KVStoreError(f"KVStore.{op}: {m['error']}.")
+        if "ranks" in m:
+            self.ranks = m["ranks"]
+        return m
+
+    def joined(self, me: dict[str, Any]) -> None:
+        """From now on a lost connection is made anew. me: rank, incarnation, public."""
+        self._me = me
+
+    def _ask(self, ask: _Request) -> None:
+        if self.lost is not None and self._me is None:
+            ask.answer.set_exception(_none())
+            return
+        self._asked[ask.message["id"]] = ask
+        if self.lost is None:
+            self._send(ask.message)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self.socket.send(pack(message), zmq.NOBLOCK)
+
+    def _report(self, op: str) -> None:
+        """Say for whom a request waits."""
+        answer: Future[dict[str, Any]] = Future()
+
+        me = f"worker {self._me['rank']}" if self._me is not None else "a worker that joins"
+
+        def tell(f: Future[dict[str, Any]]) -> None:
+            if f.exception() is None and "ranks" in f.result():
+                _log.warning("kvstore: %s: %s waits for workers %s", me, op, f.result()["ranks"])
+
+        if self.lost is not None:
+            _log.warning("kvstore: %s: %s waits for the coordinator, which is away", me, op)
+            return
+        answer.add_done_callback(tell)
+        self._ask(_Request({"op": "missing", "id": next(self._ids), "of": op}, answer))
+
+    # ---- hearing ----------------------------------------------------------------------------------------------------------
+    def news(self) -> bool:
+        """Whether there is something to receive."""
+        return sockets.readable(self.socket)
+
+    def turn(self) -> None:
+        """Take what has come."""
+        for (frame,) in sockets.receive(self.socket):
+            self._hear(unpack(frame.buffer))
+        if list(self._watch.lost()):
+            self._lose()
+
+    def check(self, now: float) -> None:
+        """End what waits for a coordinator that has been away too long."""
+        if self.lost is not None and now - self.lost > self.within:
+            self.fail(_none())
+
+    def fail(self, error: KVStoreError) -> None:
+        """End all that is asked with error."""
+        asked = self._asked
+        self._asked = {n: a for n, a in asked.items() if not a.message}
+        for ask in asked.values():
+            if ask.message:
+                ask.answer.set_exception(error)
+
+    def _hear(self, m: dict[str, Any]) -> None:
+        ask = self._asked.pop(m["id"], None) if m.get("id") is not None else None
+        links = self.client.links
+        if ask is not None:
+            ask.answer.set_result(m)
+        elif m.get("op") == "gone":
+            self.gone = {int(r): why for r, why in m["gone"].items()}
+        elif m.get("op") == "shard" and m["index"] < len(links):
+            links[m["index"]].where(m)
+
+    def _lose(self) -> None:
+        """Transfers go on; whoever waits for the coordinator waits until it is back."""
+        self.lost = self.lost or time.monotonic()
+        if self._me is None:
+            self.fail(_none())
+            return
+        self.close()
+        self._connect()
+        back: Future[dict[str, Any]] = Future()
+        back.add_done_callback(self._is_back)
+        number = next(self._ids)
+        asked, self._asked = self._asked, {number: _Request({}, back)}
+        self._asked.update((n, a) for n, a in asked.items() if a.message)  # all but an earlier attempt to be back
+        self._send({"op": "back", "id": number, **self._me})
+
+    def _is_back(self, answer: Future[dict[str, Any]]) -> None:
+        m = answer.result()
+        if "error" in m:
+            self.fail(KVStoreError(f"KVStore: {m['error']}."))
+            return
+        self.lost = None
+        for where in m["shards"]:
+            self.client.links[where["index"]].where(where)
+        for ask in self._asked.values():
+            self._send(ask.message)
+
+
+def _done(future: Future[Any], within: float) -> bool:
+    try:
+        future.exception(max(within, 0))
+    except TimeoutError:
+        return False
+    return True
+
+
+def _none() -> KVStoreError:
+    return KVStoreError("KVStore: the job's coordinator is gone, or refuses this worker's key. Transfers under way go on; "
+                        "joining, leaving, init and barriers need it.")

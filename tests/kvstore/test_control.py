@@ -1,0 +1,139 @@
+"""The coordinator dies and comes back, or does not; long waits are reported. Oracle: the same calls undisturbed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tritium as mx
+from kvstore_cluster import pull, workers
+from tritium.errors import DeadWorkerError, KVStoreError
+from tritium.kvstore.dist import DistKVStore
+
+
+def kill_coordinator(job):
+    """Kill it; its process number."""
+    pid = job.coordinator_pid()
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_transfers_go_on_without_it_and_requests_wait_for_the_next_one():
+    """A worker asks for a barrier while there is no coordinator, another one before: both pass. So do joining and new keys."""
+    with workers(2, every=2) as (job, stores, each), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        each(lambda kv: kv.barrier())
+        early = pool.submit(stores[0].barrier)
+        until(lambda: stores[1]._client.request("missing", of="barrier")["ranks"] == [1])
+        pid = kill_coordinator(job)
+        until(lambda: stores[1].get_num_dead_node(1) == 1)
+        for step in range(3):
+            each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * n))
+            assert [pull(s, "w", np.zeros(3, "f")).tolist() for s in stores] == [[2 * step] * 3] * 2
+        stores[1].barrier()
+        early.result(20)
+        assert job.coordinator_pid() != pid and stores[0].get_num_dead_node(7) == 0
+        each(lambda kv: kv.init("v", mx.nd.ones(3) * 7))
+        assert pull(stores[1], "v", np.zeros(3, "f")).tolist() == [7] * 3
+        stores[1].close()
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="worker 1 left"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        other = DistKVStore("dist_sync", job.file, rank=1)
+        other.init("w", mx.nd.zeros(3))
+        assert other._keys["w"].round == 3
+        other.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_any_point_it_changes_nothing(seed):
+    """Kills at points drawn by seed: the weights are those of the undisturbed run, and nobody hears of it."""
+    at = set(np.random.default_rng(seed).choice(12, size=3, replace=False).tolist())
+
+    def run(kill):
+        with workers(2, shards=2, every=3) as (job, _, each):
+            def steps(kv):
+                kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+                for step in range(12):
+                    if kv.rank == 0 and step in kill:
+                        kill_coordinator(job)
+                    kv.init(step, mx.nd.ones(5))
+                    for key in range(step + 1):
+                        kv.push(key, mx.nd.array(np.random.default_rng([step, key, kv.rank]).normal(size=5)))
+                    if step % 3 == 2:
+                        kv.barrier()
+                return [pull(kv, key, np.zeros(5, "f")) for key in range(12)]
+
+            return each(steps)
+
+    np.testing.assert_array_equal(run(at), run(()))
+
+
+def test_without_one_for_good_requests_are_errors():
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        for s in stores:
+            s._client.control.within = 0.3
+        job.host.kill()  # nobody starts it again
+        job.host.wait()
+        kill_coordinator(job)
+        each(lambda kv: kv.push("w", mx.nd.ones(3)))
+        assert [pull(s, "w", np.zeros(3, "f")).tolist() for s in stores] == [[2] * 3] * 2
+        with pytest.raises(KVStoreError, match=r"coordinator is gone, or refuses this worker's key\. Transfers under way go on"):
+            stores[0].barrier()
+
+
+def test_a_server_that_dies_with_the_coordinator_loses_nothing():
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+        each(lambda kv: kv.push("w", mx.nd.ones(3)))
+        kill_coordinator(job)
+        os.kill(job.shard_pid(0), signal.SIGKILL)
+        each(lambda kv: [kv.push("w", mx.nd.ones(3)) for _ in range(3)])
+        assert [pull(s, "w", np.zeros(3, "f")).tolist() for s in stores] == [[-8] * 3] * 2
+
+
+def test_a_worker_that_dies_while_it_is_away_is_noticed(monkeypatch):
+    """It is given time to come back (here: little), then it is dead."""
+    monkeypatch.setenv("TRITIUM_KV_BACK_WITHIN", "1")
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        os.kill(job.host.pid, signal.SIGSTOP)
+        kill_coordinator(job)
+        stores[1]._client.control._me = None  # it does not say that it is back
+        os.kill(job.host.pid, signal.SIGCONT)
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="worker 1 died; the round is not applied"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        assert stores[0].get_num_dead_node(4) == 1
+
+
+def test_a_long_wait_for_others_says_for_whom(caplog):
+    with workers(2) as (_, stores, _), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        stores[0]._client.stall = 0.1
+        with caplog.at_level(logging.WARNING, "tritium.kvstore"):
+            waiting = pool.submit(stores[0].barrier)
+            until(lambda: "worker 0: barrier waits for workers [1]" in caplog.text)
+        stores[1].barrier()
+        waiting.result(20)
+
+
+def test_a_request_has_a_deadline():
+    with workers(2) as (_, stores, _):
+        stores[0]._client.timeout = 0.3
+        with pytest.raises(KVStoreError, match=r"barrier: the coordinator's answer did not come within 0 s\. Is the job still"):
+            stores[0].barrier()
