@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_train
 import common
 
 BATCH, SIZE = 32, 224
@@ -267,23 +268,32 @@ def memory(folder: Path) -> None:
 
 
 def overlap(folder: Path) -> None:
-    """Loading alone, training alone, both: at most 1.15 times the slower. One thread decodes, one trains."""
+    """Loading alone, training alone, both: at most 1.15 times the slower. One thread decodes, one trains.
+
+    ResNet-20 as bench_train has it, on images cut to 32 x 32; and two convolutions: long kernels, short ones.
+    """
     os.environ["TRITIUM_NUM_WORKERS"] = "1"
-    for edge, kernel, stride, batches in ((224, 7, 4, 25), (64, 3, 2, 40)):  # long kernels; short ones, between much Python
-        overlap_of(folder, edge, kernel, stride, batches)
-
-
-def overlap_of(folder: Path, edge: int, kernel: int, stride: int, batches: int, rounds: int = 5) -> None:
-    """One network: two convolutions, the first of this kernel and stride, on images of this edge."""
     import tritium as mx
 
-    parameters = {**record_parameters(folder), "data_shape": (3, edge, edge), "preprocess_threads": 1}
+    overlap_of(folder, "ResNet-20", bench_train.resnet20(mx), 32, 10)
+    overlap_of(folder, "two convolutions", two_convolutions(mx, 7, 4), 224, 25)
+    overlap_of(folder, "two convolutions", two_convolutions(mx, 3, 2), 64, 40)
+
+
+def two_convolutions(mx: Any, kernel: int, stride: int) -> Any:
+    """A network, the first layer of this kernel and stride."""
     x = mx.sym.Convolution(mx.sym.Variable("data"), num_filter=32, kernel=(kernel, kernel), stride=(stride, stride))
     x = mx.sym.Pooling(mx.sym.Activation(x, act_type="relu"), kernel=(2, 2), stride=(2, 2), pool_type="max")
     x = mx.sym.Convolution(x, num_filter=48, kernel=(3, 3))
     x = mx.sym.Pooling(mx.sym.Activation(x, act_type="relu"), kernel=(2, 2), stride=(2, 2), pool_type="max")
-    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=10), name="softmax")
-    it = mx.io.ImageRecordIter(**parameters)
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Flatten(x), num_hidden=10), name="softmax")
+
+
+def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, rounds: int = 5) -> None:
+    """One network, on images of this edge."""
+    import tritium as mx
+
+    it = mx.io.ImageRecordIter(**{**record_parameters(folder), "data_shape": (3, edge, edge), "preprocess_threads": 1})
     module = mx.mod.Module(net)
     module.bind(it.provide_data, it.provide_label)
     module.init_params(mx.init.Xavier())
@@ -322,7 +332,8 @@ def overlap_of(folder: Path, edge: int, kernel: int, stride: int, batches: int, 
                 processor[name].append(time.process_time() - used)
     ratios = [b / max(a, t) for a, t, b in zip(seconds["loading"], seconds["training"], seconds["both"])]
     best = {name: min(s) for name, s in seconds.items()}
-    common.say({"bench": "io", "edge": edge, "overlap": {k: round(statistics.median(v), 3) for k, v in seconds.items()},
+    common.say({"bench": "io", "network": network, "edge": edge,
+                "overlap": {k: round(statistics.median(v), 3) for k, v in seconds.items()},
                 "at_most": 1.15,
                 "both_by_the_slower": round(statistics.median(ratios), 3),
                 "of_best": round(best["both"] / max(best["loading"], best["training"]), 3),
