@@ -130,7 +130,7 @@ def _log_gamma(x: np.ndarray) -> np.ndarray:
         product *= np.where(near, z, 1)
         z = np.where(near, z + 1, z)
     value = (z - 0.5) * np.log(z) - z + 0.9189385332046727418 + _series(STIRLING, 1 / (z * z)) / z - np.log(product)
-    turn = np.abs(np.sin(np.pi * (x - np.floor(x))))
+    turn = np.abs(np.sin(np.pi * (x - np.floor(x + 0.5))))
     value = np.where(low, 1.1447298858494001741 - np.log(turn) - value, value)
     return np.where(pole | np.isinf(x), np.inf, value)
 
@@ -163,7 +163,7 @@ def digamma(x: np.ndarray, out: np.ndarray) -> None:
             z = np.where(near, z + 1, z)
         square = 1 / (z * z)
         value += np.log(z) - 0.5 / z - square * _series(DIGAMMA, square)
-        turn = v - np.floor(v)
+        turn = v - np.floor(v + 0.5)
         value = np.where(low, value - np.pi / np.tan(np.pi * turn), value)
         np.copyto(out, np.where(pole | np.isinf(v), np.inf, value), casting="same_kind")
 

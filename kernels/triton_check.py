@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .triton_compile import CompiledKernel
+import re
+
+from .triton_compile import CompiledKernel, Job
 
 
 def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_loads: int = 0, bits: int = 128,
@@ -50,6 +52,47 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
     if specialised and not kernel.specialised:
         wrong.append("warps are not specialised")
     return wrong
+
+
+def excuse(source: str) -> str:
+    """Why a kernel's accesses may be narrower than 128 bits: what its comment `# narrow: why` says; "" where it has none."""
+    found = re.search(r"# narrow: (.+)", source)
+    return found[1] if found else ""
+
+
+#: Kernels that spill, and why they may.
+SPILLS: dict[str, str] = {}
+#: Kernels that have more registers than MOST_REGISTERS: why, and how many they may have.
+CROWDED: dict[str, tuple[str, int]] = {}
+#: The registers a thread of a kernel without matrix products may have, so that a multiprocessor holds 16 warps.
+MOST_REGISTERS = 128
+#: A called division or root may save a register around itself: so many instructions, in so many bytes.
+_FEW, _FEW_BYTES = 8, 16
+#: What the slow path of a sine keeps in memory, the words of 2/π, is not spilled: arguments above 10⁵ alone take it.
+_SINE, _SINE_BYTES = ("tl.sin(", "tl.cos("), 64
+
+
+def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
+    """What is wrong with the machine code of any operator's kernel, whatever its shapes: it spills, has more registers than
+    MOST_REGISTERS (with a matrix product: all there are), a matrix product in half precision or TF32 without tensor cores, or
+    is elementwise and reads nothing 128 bits at once in the branch without masks.
+    """
+    product = "PRECISION" in job.constexprs
+    few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
+    sine = any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES
+    halves = any(t in ("*fp16", "*bf16") for t in list(job.signature.values())[:2])
+    wrong = gate(kernel, wide_offsets=False, spills=few or sine or kernel.name in SPILLS,
+                 max_registers=255 if product else CROWDED.get(kernel.name, ("", MOST_REGISTERS))[1],
+                 tensor_ops=product and (halves or job.constexprs["PRECISION"] == "tf32"))
+    dense = re.findall(r"tl\.load\((\w+) \+ base \+ lane\)", job.source)
+    wide = any(a.kind == "load" and a.bits >= 128 and not a.masked for a in kernel.accesses)
+    if not wide and any(_BITS[job.signature[x][1:]] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps for x in dense):
+        wrong.append("no 128-bit load in the branch without masks")
+    return wrong
+
+
+_BITS = {"i1": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "fp16": 16, "bf16": 16, "i32": 32, "u32": 32, "fp32": 32, "i64": 64,
+         "u64": 64, "fp64": 64}
 
 
 def _tally(widths: list[int]) -> str:

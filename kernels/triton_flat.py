@@ -8,14 +8,19 @@ are read at the element's own place; the place of a broadcast operand is worked 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
+import numpy as np
+
 from . import tuned
-from .expr import loads, topological
+from .expr import Expr, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
+from .primitives import PRIMITIVES
 from .triton_body import Body, Place, Step, Target, indent, kernel_text, size_parameter, store
 from .triton_launch import Flavour, cdiv
+from .triton_special import HELPERS
 from .tune_key import Key, key
 
 MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one element a thread, or registers spill
@@ -63,12 +68,36 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
     pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
     widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
-    lanes = 128 if len(body.order) > MANY_NODES else 2048 if widest.itemsize == 1 else 1024
-    blocks = {"BLOCK": flavour.block(n, lanes), "num_warps": 4}
+    blocks = {"BLOCK": flavour.block(n, lanes(body.order, widest)), "num_warps": 4}
     if not flavour.interpreted and tuned.active():
         blocks = tuned.choice(flat_key(widest.name, n, len(pointers), not index.sizes), blocks)
     return Step(name, kernel_text(name, parameters, lines, list(sizes), flavour), pointers, sizes, body.scalars(),
                 (cdiv(n, blocks["BLOCK"]),), {"BLOCK": blocks["BLOCK"]}, blocks["num_warps"])
+
+
+def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
+    """Elements of a program: 8 a thread, and as many as memory is read by at once; fewer where arithmetic takes the time, for
+    then it is registers that run out.
+
+    order: the body's nodes; widest: of its arrays.
+    """
+    if len(order) > MANY_NODES:
+        return 128
+    usual = {1: 2048, 8: 512}.get(widest.itemsize, 1024)
+    work = heavy(order)
+    return 128 if work >= 200 else 256 if work >= 100 else min(usual, 512) if work >= 40 else usual
+
+
+def heavy(order: Sequence[Expr]) -> int:
+    """What the long functions of a body cost (primitives.py), twice where they are computed in float64."""
+    total = 0
+    for x in order:
+        row = PRIMITIVES.get(x.op)
+        if row is not None and row.cost > 1:
+            inside = any("tl.float64)" in HELPERS.get(name, "") for name in re.findall(r"_\w+", row.triton))
+            cost = row.cost * (2 if inside or x.dtype == np.float64 else 1)
+            total += cost if cost >= 20 else 0
+    return total
 
 
 def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:

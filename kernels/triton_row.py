@@ -54,7 +54,9 @@ class _Rows:
         self.along = [s[-1] != 1 for s in shapes]  # per operand, whether it has the last axis
         self.wide = self.rows * self.last > INT32_ELEMENTS
         self.looped = self.last > longest
-        self.block = min(longest, WALKING_BLOCK) if self.looped else next_power_of_2(self.last)
+        dtypes = [s.dtype for s in (*(ins[i] for i in self.used), *(t.spec for t in targets))]
+        self.crowded = self.looped and (len(dtypes) > 3 or max(d.itemsize for d in dtypes) > 4)
+        self.block = min(longest, WALKING_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if flavour.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         self.sizes: dict[str, int] = {}
@@ -83,8 +85,8 @@ class _Rows:
         parameters = [f"x{i}" for i in self.used] + [f"y{k}" for k in range(len(self.targets))]
         parameters += [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
-        blocks = {"BLOCK_ROWS": self.block_rows,
-                  "num_warps": 4 if self.block * self.block_rows <= 2048 else 8 if self.block <= 8192 else 16}
+        fewest = 16 if self.crowded else 4 if self.block * self.block_rows <= 2048 else 8
+        blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": fewest if self.block <= 8192 else 16}
         if not self.flavour.interpreted and tuned.active():
             widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
             blocks = tuned.choice(key("gpu row", widest.name, "", alignment(self.last * widest.itemsize), rows=self.rows,

@@ -18,7 +18,8 @@ from ..triton_launch import cdiv, interpreting, launch
 from ..triton_tail import Tail, tail, with_tail
 from . import triton_conv_inside as inside
 from .triton_copy import turn
-from .triton_gemm import tile, wide
+from .triton_gemm import tile
+from .triton_sum import sum_into
 
 
 @triton.jit
@@ -152,21 +153,6 @@ def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
     tl.store(at, total.to(dw_out.dtype.element_ty), mask=keep)
 
 
-@triton.jit
-def _bias_gradient(dy, db, N, F, P, y_n: tl.int64, y_c: tl.int64, y_p: tl.int64, ADD: tl.constexpr,
-                   WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    f = tl.program_id(0) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, N * P, BM):
-        m = start + tl.arange(0, BM).to(tl.int64)
-        total += tl.load(dy + (m // P * y_n + m % P * y_p)[:, None] + f[None, :] * y_c,
-                         mask=(m[:, None] < N * P) & (f[None, :] < F), other=0).to(WIDE)
-    folded = tl.sum(total, axis=0)
-    if ADD:
-        folded += tl.load(db + f, mask=f < F, other=0).to(WIDE)
-    tl.store(db + f, folded.to(db.dtype.element_ty), mask=f < F)
-
-
 def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
     """One number per axis, padded in front to three axes."""
     return (fill,) * (3 - len(values)) + tuple(values)
@@ -260,10 +246,8 @@ def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any
             turn(run, result, grads[1], g.f, s.taps, s.c, add=reqs[1] == Req.ADD)
     if len(reqs) > 2 and reqs[2] != Req.NULL:
         positions = math.prod(g.out)
-        y_n, y_c, y_p = (positions * g.f, 1, g.f) if g.channels_last else (positions * g.f, positions, 1)
-        bn = tile(g.f, 16)
-        launch(_bias_gradient, (cdiv(g.f, bn),), dy, grads[2], g.n, g.f, positions, y_n, y_c, y_p, stream=run.stream,
-               ADD=reqs[2] == Req.ADD, WIDE=wide(dy), BM=tile(g.n * positions, 128, 1024), BN=bn)
+        shape, kept = ((g.n * positions, g.f), (1, g.f)) if g.channels_last else ((g.n, g.f, positions), (1, g.f, 1))
+        sum_into(run, dy, shape, kept, grads[2], add=reqs[2] == Req.ADD)
 
 
 def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:

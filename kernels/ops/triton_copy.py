@@ -19,6 +19,7 @@ def _copy(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
           s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64,
           t0: tl.int64, t1: tl.int64, t2: tl.int64, t3: tl.int64, t4: tl.int64, t5: tl.int64,
           ADD: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: for views that no tile suits, whose neighbours in one array are not neighbours in the other
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     keep = i < n
     i5 = i % d5
@@ -119,7 +120,7 @@ def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Call
     planned = tiles.plan(axes, src.offset, dst.offset) if n else None
     axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
     sizes, s, t = zip(*axes)
-    block = block_for(n)
+    block = block_for(n, 512)
 
     def copy(run: Any, source: Any, target: Any) -> None:
         wide = str(source.dtype)[6:] in ("float16", "bfloat16") or str(target.dtype)[6:] in ("float16", "bfloat16")

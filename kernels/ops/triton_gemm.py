@@ -20,6 +20,7 @@ from ..triton_launch import block_for, cdiv, interpreting, launch, multiprocesso
 from ..triton_tail import Tail, with_tail
 from ..tune_key import alignment, key
 from . import triton_gemm_kernels as kernels
+from .triton_sum import sum_into
 
 PRECISIONS = ("ieee", "tf32", "tf32x3")
 POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
@@ -187,5 +188,4 @@ def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, 
 
 def sum_rows(run: Any, a: Any, out: Any, m: int, n: int, *, add: bool = False) -> None:
     """out [n] = (or +=) the sum over rows of a [m, n], always in the same order."""
-    bn = tile(n, 32)
-    launch(kernels.sum_rows, (cdiv(n, bn),), a, out, m, n, stream=run.stream, ADD=add, WIDE=wide(out), BM=tile(m, 64), BN=bn)
+    sum_into(run, a, (m, n), (1, n), out, add=add)

@@ -186,17 +186,3 @@ def gemv(a, x, y, bias, M, K, lda: tl.int64, x_step: tl.int64, y_step: tl.int64,
     if ADD:
         folded += tl.load(y + m * y_step, mask=m < M, other=0).to(WIDE)
     tl.store(y + m * y_step, folded.to(y.dtype.element_ty), mask=m < M)
-
-
-@triton.jit
-def sum_rows(a, out, M, N, ADD: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), WIDE)
-    for start in range(0, M, BM):
-        m = start + tl.arange(0, BM)
-        total += tl.load(a + m.to(tl.int64)[:, None] * N + n[None, :], mask=(m[:, None] < M) & (n[None, :] < N),
-                         other=0).to(WIDE)
-    folded = tl.sum(total, axis=0)
-    if ADD:
-        folded += tl.load(out + n, mask=n < N, other=0).to(WIDE)
-    tl.store(out + n, folded.to(out.dtype.element_ty), mask=n < N)

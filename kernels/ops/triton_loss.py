@@ -39,7 +39,8 @@ def _difference(y, label, dx, n: tl.int64, scale, UNIT: tl.constexpr, SIGN: tl.c
 
 
 @triton.jit
-def _count_above(x, count, n, threshold, BLOCK: tl.constexpr):
+def _count_above(x, count, n, threshold, UNIT: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     total = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, n, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -48,8 +49,9 @@ def _count_above(x, count, n, threshold, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _constant(dx, count, n: tl.int64, scale, VALID: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
-              BLOCK: tl.constexpr):
+def _constant(dx, count, n: tl.int64, scale, UNIT: tl.constexpr, VALID: tl.constexpr, ADD: tl.constexpr,
+              WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     out = tl.zeros((BLOCK,), WIDE) + scale
     if VALID:
@@ -79,14 +81,16 @@ def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: 
     n, count = dx.numel(), dx
     if x is not None:
         count = run.space((1,), np.int32)
-        launch(_count_above, (1,), x, count, n, float(threshold), stream=run.stream, BLOCK=block_for(n, 4096))
-    block = block_for(n)
-    launch(_constant, (cdiv(n, block),), dx, count, n, float(scale), stream=run.stream, VALID=x is not None, ADD=add,
-           WIDE=wide(dx), BLOCK=block)
+        unit = math.gcd(n, 16)
+        launch(_count_above, (1,), x, count, n // unit, float(threshold), stream=run.stream, UNIT=unit, BLOCK=block_for(n, 4096))
+    block, unit = block_for(n), math.gcd(n, 16)
+    launch(_constant, (cdiv(n, block),), dx, count, n // unit, float(scale), stream=run.stream, UNIT=unit,
+           VALID=x is not None, ADD=add, WIDE=wide(dx), BLOCK=block)
 
 
 @triton.jit
-def _numbers(y, n, BLOCK: tl.constexpr):
+def _numbers(y, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(y + i, i, mask=i < n)
 
@@ -94,6 +98,6 @@ def _numbers(y, n, BLOCK: tl.constexpr):
 def numbers(run: Any, n: int) -> Any:
     """0, 1, … n - 1 as int32, in scratch."""
     y = run.space((n,), np.int32)
-    block = block_for(n)
-    launch(_numbers, (cdiv(n, block),), y, n, stream=run.stream, BLOCK=block)
+    block, unit = block_for(n), math.gcd(n, 16)
+    launch(_numbers, (cdiv(n, block),), y, n // unit, stream=run.stream, UNIT=unit, BLOCK=block)
     return y

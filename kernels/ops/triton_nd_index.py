@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..triton_kernel import tl, triton
@@ -12,7 +13,9 @@ AXES = 8
 
 @triton.jit
 def _flatten(index, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64,
-             d5: tl.int64, d6: tl.int64, d7: tl.int64, CLIP: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr):
+             d5: tl.int64, d6: tl.int64, d7: tl.int64, UNIT: tl.constexpr, CLIP: tl.constexpr, ADD: tl.constexpr,
+             BLOCK: tl.constexpr):
+    count = count * UNIT
     # CLIP: negative numbers count from the end, and those still outside become the nearest
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
@@ -32,7 +35,8 @@ def _flatten(index, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: 
 
 @triton.jit
 def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64,
-             d5: tl.int64, d6: tl.int64, d7: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
+             d5: tl.int64, d6: tl.int64, d7: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    count = count * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
     v = tl.load(flat + i, mask=live, other=0).to(tl.int64)
@@ -53,6 +57,7 @@ def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: t
 @triton.jit
 def _put_last(x, index, y, total: tl.int64, k, inner: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
     # y [n, inner]: each lane looks for the last slice of x that is put where it is, so no two programs write one element
+    # narrow: a lane's address in x is the number it found
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     mine = i // inner
@@ -71,15 +76,16 @@ def _padded(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 def flatten(run: Any, index: Any, out: Any, count: int, dims: tuple[int, ...], *, clip: bool, add: bool = False) -> None:
     """out [count] = (or +=) the flat place in an array of sizes dims of the numbers index [axes, count]."""
-    block = block_for(count)
-    launch(_flatten, (cdiv(count, block),), index, out, count, len(dims), *_padded(dims), stream=run.stream, CLIP=clip, ADD=add,
-           BLOCK=block)
+    block, unit = block_for(count), math.gcd(count, 16)
+    launch(_flatten, (cdiv(count, block),), index, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
+           CLIP=clip, ADD=add, BLOCK=block)
 
 
 def unravel(run: Any, flat: Any, out: Any, count: int, dims: tuple[int, ...], *, add: bool) -> None:
     """out [axes, count] = (or +=) the numbers per axis of flat places in an array of sizes dims."""
-    block = block_for(count)
-    launch(_unravel, (cdiv(count, block),), flat, out, count, len(dims), *_padded(dims), stream=run.stream, ADD=add, BLOCK=block)
+    block, unit = block_for(count), math.gcd(count, 16)
+    launch(_unravel, (cdiv(count, block),), flat, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
+           ADD=add, BLOCK=block)
 
 
 def put_last(run: Any, x: Any, index: Any, y: Any, k: int, inner: int, *, add: bool) -> None:

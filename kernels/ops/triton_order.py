@@ -6,7 +6,7 @@ from typing import Any
 
 from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
-from .triton_along import exact
+from .triton_along import columns_of, exact
 
 
 @triton.jit
@@ -24,6 +24,7 @@ def _before(a, ia, b, ib, DOWN: tl.constexpr):
 def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.constexpr, WIDE: tl.constexpr,
           BLOCK: tl.constexpr, OTHERS: tl.constexpr):
     # a lane's rank is how many elements of its line stand before it: exact for any n, and quadratic in it
+    # narrow: every element is compared with every other of its line, which takes longer than reading them
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     mine = i // inner % n
@@ -44,18 +45,25 @@ def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.con
 
 
 @triton.jit
-def _extreme(x, y, columns: tl.int64, n, inner: tl.int64, LOW: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr,
-             COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, LOW: tl.constexpr,
+             ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     # a column's elements are walked in blocks of ROWS; NaN wins, and so does the first of equals
     c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    if FLAT:
+        n = n * UNIT
+        columns = outer
+        base = c * n
+    else:
+        inner = inner * UNIT
+        columns = outer * inner
+        base = c // inner * n * inner + c % inner
     live = c < columns
-    base = c // inner * n * inner + c % inner
     best = tl.load(x + base, mask=live, other=0).to(WIDE)
     at = tl.zeros((COLUMNS,), tl.int64)
     for start in range(0, n, ROWS):
         r = start + tl.arange(0, ROWS).to(tl.int64)
         there = live[None, :] & (r[:, None] < n)
-        v = tl.load(x + base[None, :] + r[:, None] * inner, mask=there, other=0).to(WIDE)
+        v = tl.load(x + base[None, :] + (r[:, None] if FLAT else r[:, None] * inner), mask=there, other=0).to(WIDE)
         beats = (v < best[None, :]) if LOW else (v > best[None, :])
         beats = there & (beats | (v != v)) & (best[None, :] == best[None, :])
         # the best of the block: those that nothing in the block beats are found by folding with the same rule
@@ -98,8 +106,6 @@ def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *
 
 def extreme(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, low: bool, add: bool) -> None:
     """y [outer, inner] = (or +=) where the largest (or smallest) of x [outer, n, inner] first stands."""
-    outer, n, inner = lines
-    columns = outer * inner
-    block, rows = min(block_for(columns, 64), 256), min(next_power_of_2(n), 64)
-    launch(_extreme, (cdiv(columns, block),), x, y, columns, n, inner, stream=run.stream, LOW=low, ADD=add,
-           WIDE=tl.float64 if not x.dtype.is_floating_point else exact(x), COLUMNS=block, ROWS=max(rows, 2))
+    programs, sizes, fixed = columns_of(lines)
+    launch(_extreme, (programs,), x, y, *sizes, stream=run.stream, LOW=low, ADD=add,
+           WIDE=tl.float64 if not x.dtype.is_floating_point else exact(x), **fixed)

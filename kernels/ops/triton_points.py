@@ -31,6 +31,7 @@ def _at(where, i, live, size, WIDE: tl.constexpr):
 
 @triton.jit
 def _read(data, y, x, image, out, total: tl.int64, N, C, H, W, P, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane's address is its point
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     p = i % P
@@ -53,6 +54,7 @@ def _read(data, y, x, image, out, total: tl.int64, N, C, H, W, P, ADD: tl.conste
 @triton.jit
 def _slope(dy, data, y, x, image, out_y, out_x, total: tl.int64, N, C, H, W, P, DOWN: tl.constexpr, RIGHT: tl.constexpr,
            ADD_Y: tl.constexpr, ADD_X: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane's address is its point
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     p = i % P
@@ -85,6 +87,7 @@ def _slope(dy, data, y, x, image, out_y, out_x, total: tl.int64, N, C, H, W, P, 
 @triton.jit
 def _spread(dy, y, x, image, out, G, C, H, W, P: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr, BC: tl.constexpr,
             BP: tl.constexpr, BE: tl.constexpr):
+    # narrow: the products take longer than reading dy
     n = tl.program_id(0)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     e = tl.program_id(2) * BE + tl.arange(0, BE)

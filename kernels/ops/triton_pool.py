@@ -58,6 +58,7 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
              PADDED: tl.constexpr, ADD: tl.constexpr, INDEX: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr,
              WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
     # LAST: channels stand last, and UNIT divides them and every step but theirs
+    # narrow: unless LAST, windows start at any element and neighbours' overlap; graphs put channels last (graph/layout.py)
     C = C * UNIT
     i, keep, n, c, od, oh, ow = _element(n_out, C, OD, OH, OW, LAST, BM, BC)
     base = n * (x_n * UNIT) + _channel(c, x_c, LAST)
@@ -109,6 +110,7 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
               KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr,
               PADDED: tl.constexpr, ADD: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr, WIDE: tl.constexpr,
               BM: tl.constexpr, BC: tl.constexpr):
+    # narrow: unless LAST, as forward
     C = C * UNIT
     here, keep, n, c, id, ih, iw = _element(n_in, C, D, H, W, LAST, BM, BC)
     base = n * (y_n * UNIT) + _channel(c, y_c, LAST)

@@ -32,6 +32,7 @@ def _word(seed_low, seed_high, number):
 def _draw(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, a, b, low: tl.int64, span: tl.int64,
           KIND: tl.constexpr, BITS: tl.constexpr, UNIT: tl.constexpr, ADD: tl.constexpr, HELD: tl.constexpr,
           WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: the arithmetic of Philox takes longer than the one store
     if HELD:  # a captured launch: its numbers do not change, but memory does
         seed = tl.load(held)
         offset += tl.load(held + 1)
@@ -57,6 +58,7 @@ def _draw(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, a, b, low: t
 @triton.jit
 def _mask(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, threshold: tl.int64, PASSED: tl.constexpr,
           HELD: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: the arithmetic of Philox takes longer than the one store
     if HELD:
         seed = tl.load(held)
         offset += tl.load(held + 1)
@@ -76,9 +78,10 @@ def _dropped(v, m, factor):
 
 @triton.jit
 def _apply_mask(x, mask, y, n: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64, d5: tl.int64,
-                s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64, factor,
+                s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64, factor, UNIT: tl.constexpr,
                 ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # the mask is broadcast
+    n = n * UNIT
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     r = i // d5
@@ -173,5 +176,6 @@ def apply_mask(run: Any, shapes: tuple[Shape, Shape], x: Any, mask: Any, y: Any,
     assert len(axes) <= 6, shapes
     axes = [(1, 0)] * (6 - len(axes)) + axes
     sizes, strides = zip(*axes)
-    block = block_for(n)
-    launch(_apply_mask, (cdiv(n, block),), x, mask, y, n, *sizes[1:], *strides, float(factor), **how, BLOCK=block)
+    block, unit = block_for(n), math.gcd(n, 16)
+    launch(_apply_mask, (cdiv(n, block),), x, mask, y, n // unit, *sizes[1:], *strides, float(factor), **how, UNIT=unit,
+           BLOCK=block)

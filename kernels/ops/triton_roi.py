@@ -29,6 +29,7 @@ def _bin(first, last, i, bins, size):
 
 @triton.jit
 def _pool(data, rois, out, place, total: tl.int64, N, C, H, W, PH, PW, scale, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane walks the bin of its own region
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     column = i % PW
@@ -65,6 +66,7 @@ def _pool(data, rois, out, place, total: tl.int64, N, C, H, W, PH, PW, scale, AD
 
 @triton.jit
 def _unpool(dy, rois, place, dx, R, C, PLANE: tl.int64, BINS, BLOCK: tl.constexpr):
+    # narrow: a lane owns a plane, and adds where the greatest stood
     n = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     to = dx + (n.to(tl.int64) * C + c) * PLANE

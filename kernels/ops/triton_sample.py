@@ -15,6 +15,7 @@ from .triton_random import draw
 
 @triton.jit
 def _multinomial(p, u, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane walks the probabilities of its own row
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     row = p + i // S * K
@@ -35,6 +36,7 @@ def _multinomial(p, u, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOC
 
 @triton.jit
 def _log_of(p, index, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane's address is the number that was drawn
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     at = tl.load(index + i, mask=live, other=0).to(tl.int64)
@@ -47,6 +49,7 @@ def _log_of(p, index, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK
 @triton.jit
 def _ranks(word, rank, n, BLOCK: tl.constexpr, OTHERS: tl.constexpr):
     # how many words are smaller, or equal and earlier
+    # narrow: every word is compared with every other, which takes longer than reading them
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = tl.load(word + i, mask=i < n, other=0)[:, None]
     count = tl.zeros((BLOCK,), tl.int32)
@@ -60,6 +63,7 @@ def _ranks(word, rank, n, BLOCK: tl.constexpr, OTHERS: tl.constexpr):
 
 @triton.jit
 def _place(x, rank, y, total: tl.int64, inner: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: a lane's address is its row's rank
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     at = tl.load(rank + i // inner, mask=live, other=0).to(tl.int64) * inner + i % inner

@@ -22,8 +22,11 @@ def _rounded(v, HALVES: tl.constexpr):
 
 
 @triton.jit
-def _forward(x, y, length, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.constexpr, LENGTH: tl.constexpr,
-             HALVES: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def _forward(x, y, length, outer: tl.int64, N, inner: tl.int64, scale, UNIT: tl.constexpr, LOG: tl.constexpr,
+             LENGTH: tl.constexpr, HALVES: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr,
+             BC: tl.constexpr):
+    inner = inner * UNIT
+    rows = outer * inner
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     base = ((r // inner) * N * inner + r % inner)[:, None]
     live = (r < rows)[:, None]
@@ -56,8 +59,10 @@ def _forward(x, y, length, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.co
 
 
 @triton.jit
-def _backward(dy, y, dx, rows: tl.int64, N, inner: tl.int64, scale, LOG: tl.constexpr, ADD: tl.constexpr,
-              WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+def _backward(dy, y, dx, outer: tl.int64, N, inner: tl.int64, scale, UNIT: tl.constexpr, LOG: tl.constexpr,
+              ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    inner = inner * UNIT
+    rows = outer * inner
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     base = ((r // inner) * N * inner + r % inner)[:, None]
     live = (r < rows)[:, None]
@@ -124,7 +129,8 @@ def softmax_rows_gradient(dy, y, dx, rows: tl.int64, N, scale, UNIT: tl.constexp
 
 
 @triton.jit
-def _count_labels(label, count, n, ignored, BLOCK: tl.constexpr):
+def _count_labels(label, count, n, ignored, UNIT: tl.constexpr, BLOCK: tl.constexpr):
+    n = n * UNIT
     total = tl.zeros((BLOCK,), tl.int32)
     for start in range(0, n, BLOCK):
         i = start + tl.arange(0, BLOCK)
@@ -170,6 +176,15 @@ def _blocks(rows: int, n: int) -> tuple[int, int]:
     return max(1, min(next_power_of_2(rows), budget)), columns
 
 
+def _columns(outer: int, n: int, inner: int) -> tuple[int, int, int]:
+    """Lines of [outer, n, inner] in one program, elements of each at a time, and what divides inner: where lines stand side by
+    side, as many as are read at once."""
+    if inner == 1 or interpreting():
+        return *_blocks(outer * inner, n), math.gcd(inner, 16)
+    lines = max(1, min(next_power_of_2(outer * inner), 128))
+    return lines, max(2, min(next_power_of_2(n), 2048 // lines)), math.gcd(inner, 16)
+
+
 _LONGEST = 1 << 14  # columns of a row that one program holds
 
 
@@ -193,9 +208,9 @@ def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: flo
         launch(softmax_rows, (cdiv(outer, o["BR"]),), x, y, outer, n // o["UNIT"], float(scale), stream=run.stream, LOG=log,
                ADD=add, WIDE=wide(x), **o)
         return
-    br, bc = _blocks(outer * inner, n)
-    launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer * inner, n, inner,
-           float(scale), stream=run.stream, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add, WIDE=wide(x),
+    br, bc, unit = _columns(outer, n, inner)
+    launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer, n, inner // unit,
+           float(scale), stream=run.stream, UNIT=unit, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add, WIDE=wide(x),
            BR=br, BC=bc)
 
 
@@ -208,9 +223,9 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
         launch(softmax_rows_gradient, (cdiv(outer, o["BR"]),), dy, y, dx, outer, n // o["UNIT"], float(scale),
                stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), **o)
         return
-    br, bc = _blocks(outer * inner, n)
-    launch(_backward, (cdiv(outer * inner, br),), dy, y, dx, outer * inner, n, inner, float(scale),
-           stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+    br, bc, unit = _columns(outer, n, inner)
+    launch(_backward, (cdiv(outer * inner, br),), dy, y, dx, outer, n, inner // unit, float(scale),
+           stream=run.stream, UNIT=unit, LOG=log, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
 
 
 def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
@@ -222,7 +237,8 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
     count = dx
     if valid:
         count = run.space((1,), np.int32)
-        launch(_count_labels, (1,), label, count, rows, ignored, stream=run.stream,
+        unit = math.gcd(rows, 16)
+        launch(_count_labels, (1,), label, count, rows // unit, ignored, stream=run.stream, UNIT=unit,
                BLOCK=max(16, min(next_power_of_2(rows), 1 << 14)))
     br, bc = _blocks(rows, n)
     miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0

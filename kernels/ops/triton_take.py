@@ -42,8 +42,11 @@ def take_rows(x, index, y, rows: tl.int64, n: tl.int64, k: tl.int64, inner: tl.i
 
 
 @triton.jit
-def put_by_search(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int64, WRAP: tl.constexpr, ADD: tl.constexpr,
-         WIDE: tl.constexpr, BLOCK: tl.constexpr):
+def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int64, UNIT: tl.constexpr, WRAP: tl.constexpr,
+                  ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: where UNIT is 1; on a GPU numbers are sorted first, and slices added up in segments
+    inner = inner * UNIT
+    total = outers * n * inner
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     mine = (i // inner) % n
@@ -60,6 +63,7 @@ def put_by_search(dy, index, dx, total: tl.int64, n: tl.int64, k, inner: tl.int6
 @triton.jit
 def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
     # where each number stands when sorted, equal ones in their order: how many come before it
+    # narrow: every number is compared with every other, which takes longer than reading them
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = _place(tl.load(index + j, mask=j < k, other=0), n, WRAP)
     before = tl.zeros((BLOCK,), tl.int32)
@@ -73,8 +77,9 @@ def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: 
 
 
 @triton.jit
-def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, ADD: tl.constexpr, WIDE: tl.constexpr,
-                  BLOCK: tl.constexpr):
+def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr,
+                  WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    inner = inner * UNIT
     # the first of equal numbers adds up the slices of them all, in their order
     at = tl.program_id(0) % k
     outer = (tl.program_id(0) // k).to(tl.int64)
@@ -115,6 +120,7 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
     by_order: whether the numbers are sorted first, so that only slices with a number are visited; None: as is best.
     """
     outer, n, inner = rows
+    unit = math.gcd(inner, 16)
     if by_order if by_order is not None else not interpreting():
         if not add:
             fill(run, dx, 0)
@@ -123,10 +129,10 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
             block = min(1024 if interpreting() else 32, max(16, next_power_of_2(k)))
             launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
             block = min(1024, max(16, next_power_of_2(inner)))
-            launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner, stream=run.stream,
-                   ADD=add, WIDE=wide(dx), BLOCK=block)
+            launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
+                   UNIT=unit, ADD=add, WIDE=wide(dx), BLOCK=block)
         return
     total = outer * n * inner
     block = block_for(total)
-    launch(put_by_search, (cdiv(total, block),), dy, index, dx, total, n, k, inner, stream=run.stream, WRAP=wrap, ADD=add,
-           WIDE=wide(dx), BLOCK=block)
+    launch(put_by_search, (cdiv(total, block),), dy, index, dx, outer, n, k, inner // unit, stream=run.stream, UNIT=unit,
+           WRAP=wrap, ADD=add, WIDE=wide(dx), BLOCK=block)
