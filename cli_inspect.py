@@ -21,7 +21,8 @@ from .inspection import Inspection, inspect_file
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each file, and nothing else.")
 @click.option("--rows", type=click.IntRange(1), default=100, help="Rows of a table to show at most.")
-def inspect(files: tuple[Path, ...], as_json: bool, rows: int) -> None:
+@click.option("--decode", "decoding", is_flag=True, help="Decode every image of a .rec file, and name those that are damaged.")
+def inspect(files: tuple[Path, ...], as_json: bool, rows: int, decoding: bool) -> None:
     """Tell what files hold: records, arrays or a network, read to the end and checked.
 
     Nothing in a file is run, and no array is computed. The command fails if a file is damaged.
@@ -35,7 +36,7 @@ def inspect(files: tuple[Path, ...], as_json: bool, rows: int) -> None:
                     bar.total = total
                     bar.update(done - bar.n)
 
-                found = inspect_file(file, advance)
+                found = inspect_file(file, advance, decoding)
         except FileError as e:
             found = Inspection(str(file), "unknown", problems=[str(e)])
         bad += bool(found.problems)

@@ -9,22 +9,25 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .errors import FileError, MXNetError
 from .graph import json as symbol_json
 from .graph.node import split_variables, topological
-from .io.recordio import MAGIC, MXIndexedRecordIO, MXRecordIO, unpack
+from .io.decode import decode
+from .io.framing import MAGIC_BYTES, tell_damage
+from .io.record_file import RecordFile
+from .io.recordio import MXIndexedRecordIO, unpack
 from .kernels import op as ops
 from .ndarray.safetensors import is_safetensors, read_tensors
 from .ndarray.serialize import read_arrays
 from .train import states
 from .train.mxnet_states import is_pickle, read_mxnet_states
 
-_REC_MAGIC = struct.pack("<I", MAGIC)
 _PARAMS_MAGIC = struct.pack("<Q", 0x112)
-_SHOWN = 20  # rows of a table of operators or formats
+_SHOWN = 20  # rows of a table of formats, and problems of one kind
 
 
 @dataclass
@@ -45,10 +48,12 @@ class Inspection:
     problems: list[str] = field(default_factory=list)
 
 
-def inspect_file(path: str | os.PathLike, progress: Callable[[int, int], None] | None = None) -> Inspection:
+def inspect_file(path: str | os.PathLike, progress: Callable[[int, int], None] | None = None,
+                 decoding: bool = False) -> Inspection:
     """Read a file to its end and tell what it holds. Damage becomes a problem of the result, not an error.
 
     progress:  called with bytes done and bytes in all while a long file is read.
+    decoding:  decode every image of a .rec, and tell which cannot be.
     Raises FileError if the file cannot be opened, or is of no format known here.
     """
     path = os.fspath(path)
@@ -58,7 +63,7 @@ def inspect_file(path: str | os.PathLike, progress: Callable[[int, int], None] |
             size = os.fstat(f.fileno()).st_size
     except OSError as e:
         raise FileError(f"{path}: cannot be opened: {e.strerror}.") from None
-    kind, reader = _reader(path, head)
+    kind, reader = _reader(path, head, decoding)
     found = Inspection(path, kind, {"bytes": size})
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -70,9 +75,9 @@ def inspect_file(path: str | os.PathLike, progress: Callable[[int, int], None] |
     return found
 
 
-def _reader(path: str, head: bytes) -> tuple[str, Callable[[Inspection, Callable[[int, int], None]], None]]:
-    if head[:4] == _REC_MAGIC or path.endswith(".rec"):
-        return "RecordIO", _records
+def _reader(path: str, head: bytes, decoding: bool) -> tuple[str, Callable[[Inspection, Callable[[int, int], None]], None]]:
+    if head[:4] == MAGIC_BYTES or path.endswith(".rec"):
+        return "RecordIO", partial(_records, decoding=decoding)
     if path.endswith(".states"):
         return "optimizer states", _states
     if is_safetensors(head) and head[7] == 0:
@@ -85,70 +90,102 @@ def _reader(path: str, head: bytes) -> tuple[str, Callable[[Inspection, Callable
                     f"optimizer states or symbol JSON.")
 
 
-def _records(found: Inspection, progress: Callable[[int, int], None]) -> None:
+def _records(found: Inspection, progress: Callable[[int, int], None], decoding: bool) -> None:
     formats: Counter[str] = Counter()
     shapes: dict[str, list[tuple[int, int]]] = {}
     flags: Counter[int] = Counter()
     lengths: list[int] = []
     labels: list[float] = []
-    headless = 0
-    try:
-        with MXRecordIO(found.file, "r") as file:
-            size = found.facts["bytes"]
-            while (record := file.read()) is not None:
-                lengths.append(len(record))
-                try:
-                    header, data = unpack(record)
-                except FileError:
-                    headless += 1
-                    continue
-                flags[header.flag] += 1
-                labels += [header.label] if not header.flag else header.label[:1].tolist()
-                name, shape = image_format(data)
-                formats[name] += 1
-                if shape:
-                    low, high = shapes.setdefault(name, [shape, shape])
-                    shapes[name] = [(min(low[0], shape[0]), min(low[1], shape[1])),
-                                    (max(high[0], shape[0]), max(high[1], shape[1]))]
-                if len(lengths) % 256 == 0:
-                    progress(file.tell(), size)
-    finally:
-        found.facts["records"] = len(lengths)
-        if lengths:
-            found.facts["record bytes"] = f"{min(lengths):,} to {max(lengths):,}, mean {sum(lengths) / len(lengths):,.0f}"
-        if labels:
-            found.facts["labels"] = (f"{min(labels):g} to {max(labels):g}, {len(set(labels)):,} different; "
-                                     f"{', '.join(str(f or 1) for f in sorted(flags))} per record")
-        if headless:
-            found.facts["without a header"] = headless
-        found.columns = ("data", "records", "height", "width")
-        for name, count in formats.most_common(_SHOWN):
-            (h0, w0), (h1, w1) = shapes.get(name, [(0, 0), (0, 0)])
-            found.rows.append((name, count, f"{h0} to {h1}" if h1 else "", f"{w0} to {w1}" if w1 else ""))
-    index = Path(found.file).with_suffix(".idx")
-    if index.exists():
-        with MXIndexedRecordIO(index, found.file, "r") as file:
-            found.facts["index"] = f"{index}: {len(file.keys):,} keys"
-            if len(file.keys) != len(lengths):
-                found.problems.append(f"{index}: {len(file.keys):,} keys, the file has {len(lengths):,} records.")
-            for key in file.keys:
-                try:
-                    file.read_idx(key)
-                except FileError as e:
-                    found.problems.append(f"{index}: key {key!r}: {e}")
-                    break
+    headless, damaged = 0, []
+    file = RecordFile(found.file, tolerant=True)
+    for number, start in enumerate(file.offsets.tolist()):
+        record = file.read(number)
+        lengths.append(len(record))
+        if number % 256 == 0:
+            progress(start, found.facts["bytes"])
+        try:
+            header, data = unpack(record, file.where(number))
+        except FileError:
+            headless += 1
+            continue
+        flags[header.flag] += 1
+        labels += [header.label] if not header.flag else header.label[:1].tolist()
+        name, shape = image_format(data)
+        formats[name] += 1
+        if shape:
+            low, high = shapes.setdefault(name, [shape, shape])
+            shapes[name] = [(min(low[0], shape[0]), min(low[1], shape[1])), (max(high[0], shape[0]), max(high[1], shape[1]))]
+        if decoding:
+            try:
+                decode(data)
+            except FileError as e:
+                damaged.append(f"{file.where(number)} (id {header.id}): {str(e).rstrip('.')}.")
+    file.close()
+    found.facts["records"] = len(lengths)
+    if lengths:
+        found.facts["record bytes"] = f"{_span(min(lengths), max(lengths))}, mean {sum(lengths) / len(lengths):,.0f}"
+    if labels:
+        kinds = len(set(labels))
+        found.facts["labels"] = ((f"{min(labels):g} to {max(labels):g}, {kinds:,} different; " if kinds > 1 else
+                                  f"all {labels[0]:g}; ") + f"{', '.join(str(f or 1) for f in sorted(flags))} per record")
+    if headless:
+        found.facts["without a header"] = headless
+    if file.damage:
+        found.facts["bytes in no record"] = sum(lost.stop - lost.start for lost in file.damage)
+    if decoding:
+        found.facts["images decoded"] = sum(formats.values()) - len(damaged)
+    found.columns = ("data", "records", "height", "width")
+    for name, count in formats.most_common(_SHOWN):
+        (h0, w0), (h1, w1) = shapes.get(name, [(0, 0), (0, 0)])
+        found.rows.append((name, count, _span(h0, h1) if h1 else "", _span(w0, w1) if w1 else ""))
+    _tell(found, [f"{tell_damage(file.path, file.offsets, [lost])}." for lost in file.damage], "damaged places")
+    _tell(found, damaged, "images that cannot be decoded")
+    _check_index(found, file)
+
+
+def _check_index(found: Inspection, records: RecordFile) -> None:
+    """What the .idx beside a .rec says, against where records are."""
+    path = Path(found.file).with_suffix(".idx")
+    if not path.exists():
+        return
+    with MXIndexedRecordIO(path, found.file, "r") as file:
+        keys, places = file.keys, file.idx
+    found.facts["index"] = f"{path}: {len(keys):,} keys"
+    if len(keys) != len(records):
+        found.problems.append(f"{path}: {len(keys):,} keys, the file has {len(records):,} records.")
+    heads = set(records.offsets.tolist())
+    astray = [key for key in keys if places[key] not in heads]
+    _tell(found, [f"{path}: key {key!r} points at byte {places[key]:,}, where no record begins." for key in astray], "such keys")
+
+
+def _tell(found: Inspection, problems: list[str], what: str) -> None:
+    found.problems += problems[:_SHOWN]
+    if len(problems) > _SHOWN:
+        found.problems.append(f"{found.file}: {len(problems) - _SHOWN:,} more {what}.")
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def image_format(data: bytes) -> tuple[str, tuple[int, int] | None]:
     """What encoded data are, by their first bytes, and (height, width) if the format's head says them.
 
-    JPEG: ITU T.81 annex B; PNG: RFC 2083.
+    JPEG: ITU T.81 annex B; PNG: RFC 2083; GIF89a; BMP: its 40-byte head.
     """
     if data[:8] == b"\x89PNG\r\n\x1a\n":
         if len(data) < 24:
             return "PNG", None
         width, height = struct.unpack_from(">II", data, 16)
         return "PNG", (height, width)
+    if data[:4] == b"GIF8" and len(data) >= 10:
+        width, height = struct.unpack_from("<HH", data, 6)
+        return "GIF", (height, width)
+    if data[:2] == b"BM" and len(data) >= 26:
+        width, height = struct.unpack_from("<ii", data, 18)
+        return "BMP", (abs(height), abs(width))
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WebP", None
     if data[:2] != b"\xff\xd8":
         return ("NumPy" if data[:6] == b"\x93NUMPY" else "bytes"), None
     at = 2

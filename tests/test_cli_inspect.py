@@ -125,3 +125,41 @@ def test_what_is_printed(records):
     assert lines[0].endswith("a.rec: RecordIO")
     assert "  records: 5" in lines
     assert any(line.split() == ["bytes", "5"] for line in lines)
+
+
+def test_after_damage_it_reads_on_and_tells_every_place(records):
+    offsets = [0, 36, 72, 108, 144]
+    data = bytearray(records.read_bytes())
+    assert [data.find(b"\n#\xd7\xce", o) for o in offsets] == offsets
+    data[offsets[1]] ^= 1
+    data[offsets[3] + 4] = 200
+    records.write_bytes(data)
+    found = inspect_file(records)
+    assert found.facts["records"] == 3 and found.facts["bytes in no record"] == 72
+    index = records.with_suffix(".idx")
+    assert found.problems == [
+        f"{records}: record 1 at byte 36 has no magic number (bytes 36 to 72).",
+        f"{records}: record 2 at byte 108 is cut short: it takes 200 bytes, 28 are left (bytes 108 to 144).",
+        f"{index}: 5 keys, the file has 3 records.",
+        f"{index}: key 1 points at byte 36, where no record begins.",
+        f"{index}: key 3 points at byte 108, where no record begins."]
+
+
+def test_many_problems_of_one_kind_are_counted(tmp_path):
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as file:
+        for i in range(25):
+            file.write_idx(i, pack(IRHeader(0, 1.0, i, 0), b"no image"))
+    found = inspect_file(tmp_path / "a.rec", decoding=True)
+    assert found.facts["images decoded"] == 0 and len(found.problems) == 21
+    assert found.problems[20] == f"{tmp_path / 'a.rec'}: 5 more images that cannot be decoded."
+    result = run("--decode", tmp_path / "a.rec")
+    assert result.exit_code == 1
+    assert "record 3 at byte 120 (id 3): these 8 bytes are not an image that can be read" in result.stdout
+
+
+@pytest.mark.parametrize("data, want", [
+    (b"GIF89a" + struct.pack("<HH", 7, 5), ("GIF", (5, 7))), (b"RIFF\x10\0\0\0WEBPVP8 ", ("WebP", None)),
+    (b"BM" + bytes(16) + struct.pack("<ii", 7, -5), ("BMP", (5, 7))),
+])
+def test_rarer_formats_by_their_heads(data, want):
+    assert image_format(data) == want
