@@ -135,10 +135,10 @@ class MXRecordIO:
 
     def _read_ahead(self) -> None:
         """Fill the window with what comes next."""
-        if self._window is None:  # whole pages are copied fastest; private: a forked child's is its own
+        if self._window is None:  # private: a forked child's is its own
             self._window = mmap.mmap(-1, _AHEAD, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._window_at, self._window_end = self._at, 0
-        self._window_end = min(os.preadv(self._descriptor, [self._window], self._at), self._size - self._at)
+        self._window_at, self._window_end = self._at & -mmap.PAGESIZE, 0  # whole pages are copied fastest
+        self._window_end = min(os.preadv(self._descriptor, [self._window], self._window_at), self._size - self._window_at)
 
     def _joined(self) -> bytes | None:
         """The next record part by part, wherever it stands, with all that can be wrong with it; None at the end."""
