@@ -452,7 +452,8 @@ class Coordinator:
 
     def _worker_info(self, peer: Any, m: Message) -> Sends:
         return [(peer, {"id": m.get("id"), "members": {k: v for k, v in self._members().items() if k != "public"},
-                        "shards": [self._where(i) for i in range(len(self._shards))], "keys": len(self._keys)})]
+                        "shards": [self._where(i) for i in range(len(self._shards))], "keys": len(self._keys),
+                        "growing": len(self._growing)})]
 
     # ---- outliving this process -----------------------------------------------------------------------------------------
     def state(self) -> Message:

@@ -359,7 +359,7 @@ class Shard:
         if self.staleness is None or self.rounds.sync or not any(
                 self.rounds.behind((r.key, r.part), rank, self.staleness) for r in frame.records):
             return False
-        self._held.append((rank, frame._replace(payload=memoryview(bytes(frame.payload)))))
+        self._held.append((rank, frame))
         return True
 
     def _release(self) -> None:

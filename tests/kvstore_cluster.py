@@ -30,10 +30,10 @@ def workers(n, kind="dist_sync", shards=1, **settings):
                 s.close()
 
 
-def worker_process(job, rank, code, **env):
+def worker_process(job, rank, code, stderr=None):
     """A process that runs code as a worker; its stdout is a pipe."""
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={
-        **os.environ, "TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_RANK": str(rank), "TRITIUM_GPU": "off", **env})
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, text=True, env={
+        **os.environ, "TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_RANK": str(rank), "TRITIUM_GPU": "off"})
 
 
 def pull(store, key, like):

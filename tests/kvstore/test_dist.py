@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -10,8 +11,11 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import array, pull, workers
+from kvstore_cluster import array, pull, worker_process, workers
 from tritium.errors import KVStoreError, ParameterError, ShapeError
+from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore.job import Job
+from tritium.kvstore.local import LocalKVStore
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +214,105 @@ def test_async_applies_every_push_and_needs_an_optimizer():
             assert seen == sorted(seen) and all(s >= i + 1 for i, s in enumerate(seen))  # at least one's own
         each(lambda kv: kv.barrier())
         assert each(lambda kv: pull(kv, "w", np.zeros(3, "f"))[0]) == [-10, -10]
+
+
+def test_members_join_and_leave_at_barriers():
+    """Two workers, then three, then two others: each round is the sum over those that take part, who number themselves anew."""
+    with workers(2) as (job, stores, each), concurrent.futures.ThreadPoolExecutor(3) as pool:
+        def step(*members):
+            """What each reads after all have pushed 10 to the power of the number it joined with."""
+            for kv in members:
+                kv.push("w", mx.nd.ones(2) * 10.0 ** kv._client.rank)
+            return [(pull(kv, "w", np.zeros(2, "f"))[0], kv.rank, kv.num_workers) for kv in members]
+
+        def barrier(*members):
+            for done in [pool.submit(kv.barrier) for kv in members]:
+                done.result(30)
+
+        a, b = stores
+        each(lambda kv: kv.init("w", mx.nd.zeros(2)))
+        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]
+        joining = pool.submit(DistKVStore, "dist_sync", job.file, rank="new")
+        while a._client.request("info")["growing"] != 1:
+            pass
+        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]  # not before the barrier
+        barrier(a, b)
+        c = joining.result(30)
+        c.init("w", mx.nd.zeros(2))
+        assert pull(c, "w", np.zeros(2, "f"))[0] == 11  # what there is, not what it brought
+        assert step(a, b, c) == [(111, 0, 3), (111, 1, 3), (111, 2, 3)]
+        leaving = pool.submit(a.leave)
+        barrier(b, c)
+        leaving.result(30)
+        assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.alive
+        made = [pool.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
+        assert [m.result(30) for m in made] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the lowest that is left fills
+        c.close()
+
+
+def test_max_staleness_holds_who_is_too_fast():
+    """Worker 0 may be two pushes ahead of worker 1. A pull beyond that waits, is reported, and ends with the slow one's push."""
+    with workers(2, "dist_async", staleness=2) as (_, (fast, slow), each), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        for n in (1, 2):
+            fast.push("w", mx.nd.ones(3))
+            assert pull(fast, "w", np.zeros(3, "f"))[0] == -n
+        fast.push("w", mx.nd.ones(3))
+        LocalKVStore.barrier(fast)  # it has arrived
+        held = pool.submit(pull, fast, "w", np.zeros(3, "f"))
+        assert pull(slow, "w", np.zeros(3, "f"))[0] == -3 and not held.done()
+        slow.push("w", mx.nd.ones(3))
+        assert held.result(30)[0] == -4
+        fast.push("w", mx.nd.ones(3))
+        held = pool.submit(pull, fast, "w", np.zeros(3, "f"))
+        slow.close()  # nobody waits for who has left
+        assert held.result(30)[0] == -5
+
+
+PUSHES_LAST = """
+import tritium as mx
+kv = mx.kv.create("dist_sync")
+for key in "wv": kv.init(key, mx.nd.zeros((600, 600)))
+for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
+"""
+
+
+def test_what_a_script_pushes_last_arrives():
+    """It ends without waiting for anything; the store waits for it."""
+    with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script:
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        for key in "wv":
+            kv.init(key, mx.nd.zeros((600, 600)))
+        for key in "wv":
+            kv.push(key, mx.nd.ones((600, 600)))
+        assert [pull(kv, key, np.zeros((600, 600), "f"))[0, 0] for key in "wv"] == [6, 6]
+        assert script.wait(30) == 0 and script.stderr.read() == ""
+        kv.close()
+
+
+CATCHES = """
+import tritium as mx
+kv = mx.kv.create("dist_sync")
+out = mx.nd.zeros(3)
+kv.init("w", out)
+kv.push("w", out); kv.pull("w", out); out.wait_to_read()
+print("there", flush=True)
+try:
+    kv.push("w", out); kv.pull("w", out); out.wait_to_read()
+except mx.MXNetError as e:
+    print(type(e).__name__)
+"""
+
+
+def test_an_error_that_was_caught_is_not_told_again_at_exit():
+    with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script:
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        kv.init("w", mx.nd.zeros(3))
+        kv.push("w", mx.nd.ones(3))
+        assert script.stdout.readline() == "there\n"
+        kv.close()
+        assert script.stdout.read() == "DeadWorkerError\n" and script.wait(30) == 0 and script.stderr.read() == ""
 
 
 def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
