@@ -60,10 +60,8 @@ def excuse(source: str) -> str:
     return found[1] if found else ""
 
 
-#: Kernels that spill, and why they may.
-SPILLS: dict[str, str] = {}
 #: Kernels that have more registers than MOST_REGISTERS: why, and how many they may have.
-CROWDED: dict[str, tuple[str, int]] = {}
+CROWDED = {"_spread": ("a product in float32, which no tensor core does: its tile is held in registers", 255)}
 #: The registers a thread of a kernel without matrix products may have, so that a multiprocessor holds 16 warps.
 MOST_REGISTERS = 128
 #: A called division or root may save a register around itself: so many instructions, in so many bytes.
@@ -81,7 +79,7 @@ def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
     few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
     sine = any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES
     halves = any(t in ("*fp16", "*bf16") for t in list(job.signature.values())[:2])
-    wrong = gate(kernel, wide_offsets=False, spills=few or sine or kernel.name in SPILLS,
+    wrong = gate(kernel, wide_offsets=False, spills=few or sine,
                  max_registers=255 if product else CROWDED.get(kernel.name, ("", MOST_REGISTERS))[1],
                  tensor_ops=product and (halves or job.constexprs["PRECISION"] == "tf32"))
     dense = re.findall(r"tl\.load\((\w+) \+ base \+ lane\)", job.source)

@@ -35,7 +35,6 @@ class Driver:
             self.lib = ctypes.CDLL(path)
         except OSError as e:
             raise ContextError(f"gpu: the CUDA driver does not load: {e}. Install the NVIDIA driver, or use cpu(0).") from None
-        self.lib.cuLaunchKernelEx.argtypes = [ctypes.c_void_p] * 4
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
         self.call("cuInit", 0)
@@ -98,7 +97,11 @@ def driver() -> Driver:
 
 
 class Function:
-    """A loaded kernel. launch(stream, grid, *values, scratch=address): the values in the order of its parameters."""
+    """A loaded kernel.
+
+    launch(stream, grid, *values, scratch=address): the values in the order of its parameters; enqueue(stream, grid, values,
+    scratch=address): the same, of a sequence.
+    """
 
     def __init__(self, driver: Driver, handle: ctypes.c_void_p, kernel: CompiledKernel, device: int):
         self.kernel, self.device, self._driver = kernel, device, driver
@@ -113,9 +116,14 @@ class Function:
         self._count = len(codes) - 2
         self._attributes = ctypes.create_string_buffer(struct.pack("@IIiI56x", _COOPERATIVE, 0, 1, 0))
         self._config = ctypes.create_string_buffer(_CONFIG.size + 8)
-        self.launch = self._launcher(packer.pack_into, handle)
+        without = struct.Struct("@" + "".join(codes[:-2]))  # the scratch addresses stay 0
+        self.enqueue = self._launcher(packer.pack_into, without.pack_into, handle)
 
-    def _launcher(self, pack: Any, handle: ctypes.c_void_p) -> Callable[..., None]:
+    def launch(self, stream: int, grid: tuple[int, ...], *values: Any, scratch: int = 0) -> None:
+        """Enqueue one launch, as enqueue."""
+        self.enqueue(stream, grid, values, scratch)
+
+    def _launcher(self, pack_all: Any, pack: Any, handle: ctypes.c_void_p) -> Callable[..., None]:
         buffer, lock, last = self._buffer, threading.Lock(), None
         threads, shared, block, configure = 32 * self.kernel.num_warps, self.kernel.shared, self._config, _CONFIG.pack_into
         count = int(self.kernel.cooperative)
@@ -123,8 +131,8 @@ class Function:
         start: Any = self._driver.lib.cuLaunchKernelEx
         config, places = ctypes.c_void_p(ctypes.addressof(self._config)), ctypes.c_void_p(ctypes.addressof(self._places))
 
-        def launch(stream: int, grid: tuple[int, ...], *values: Any, scratch: int = 0) -> None:
-            """Enqueue one launch.
+        def enqueue(stream: int, grid: tuple[int, ...], values: Sequence[Any], scratch: int = 0) -> None:
+            """Enqueue one launch; of no programs where the grid has a zero.
 
             stream:  the driver's handle; 0 for the default stream. Pointers are addresses.
             Raises: ShapeError for a grid that is too large, ParameterError for a number its parameter cannot hold,
@@ -133,13 +141,18 @@ class Function:
             nonlocal last
             with lock:  # the buffers are shared; the driver has copied them when it returns
                 try:
-                    pack(buffer, 0, *values, scratch, 0)
+                    if scratch:
+                        pack_all(buffer, 0, *values, scratch, 0)
+                    else:
+                        pack(buffer, 0, *values)
                 except (struct.error, OverflowError, TypeError):
                     raise self._misfit(values) from None
                 if last != (stream, grid):
                     last = None
                     if len(grid) == 1 and 0 < grid[0] <= MAX_PROGRAMS:
                         configure(block, 0, grid[0], 1, 1, threads, 1, 1, shared, stream, attributes, count)
+                    elif 0 in grid:
+                        return
                     else:
                         check_grid(self.kernel.name, grid)
                         x, y, z = (*grid, 1, 1)[:3]
@@ -153,7 +166,7 @@ class Function:
                     if code:
                         raise OperatorError(f"{self.kernel.name}: the launch failed: {self._driver.words(code)}.")
 
-        return launch
+        return enqueue
 
     def _misfit(self, values: Sequence[Any]) -> Exception:
         if len(values) != self._count:

@@ -83,7 +83,8 @@ def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
     """
     if len(order) > MANY_NODES:
         return 128
-    usual = {1: 2048, 8: 512}.get(widest.itemsize, 1024)
+    some = sum(PRIMITIVES[x.op].cost for x in order if x.op in PRIMITIVES) > 16
+    usual = {1: 1024 if some else 2048, 8: 512}.get(widest.itemsize, 1024)
     work = heavy(order)
     return 128 if work >= 200 else 256 if work >= 100 else min(usual, 512) if work >= 40 else usual
 

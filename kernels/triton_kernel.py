@@ -60,6 +60,7 @@ class Kernel:
         self.name, self._text = name, text
         self.arg_names = list(parameters)
         self.arrays = -1  # how many parameters, from the first, take arrays; known when it was launched
+        self.ready: dict[tuple, Any] = {}  # what launches each specialisation (triton_launch.py)
         self.annotations = {p: a.strip("'\" ").removeprefix("tl.") for p, a in parameters.items()}
 
     @cached_property

@@ -35,7 +35,7 @@ __all__ = ["HEADER", "INTERPRET", "MAX_PROGRAMS", "Flavour", "block_for", "bound
 
 _INT32 = range(-(2**31), 2**31)
 _lock = threading.RLock()  # the interpreter keeps its grid position in one global
-_ready: dict[tuple, tuple[Callable[..., None], tuple[int, int]]] = {}
+_launched: set[Kernel] = set()  # in this process, compiled
 _recording = threading.local()
 _recorders: list[Any] = []  # those at work, in any thread
 
@@ -120,28 +120,31 @@ def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_sta
     """
     if type(fn) is Kernel and not INTERPRET and (not _recorders or getattr(_recording, "to", None) is None):
         device, handle = (0, 0) if stream is None else (stream.device_index, stream.cuda_stream)
-        addresses: list[int] = []
-        key: list[Any] = [fn, device, num_warps, num_stages, *constexprs.values()]
         arrays = fn.arrays
         if arrays < 0:
             arrays = fn.arrays = sum(hasattr(a, "data_ptr") for a in args)
+        key: list[Any] = [device, num_warps, num_stages, *constexprs.values()]
+        values: list[Any] = []
+        low = 0
         for a in args[:arrays]:
             address = a.data_ptr()
-            addresses.append(address)
-            key += (a.dtype, address & 15 == 0)
-        if 0 in grid:
-            return
-        found = _ready.get(tuple(key))
+            low |= address
+            values.append(address)
+            key.append(a.dtype)
+        if low & 15:
+            key += [address & 15 == 0 for address in values]
+        values += args[arrays:]
+        found = fn.ready.get(specialised := tuple(key))
         if found is None:
-            found = _ready[tuple(key)] = _resolve(fn, args, constexprs, num_warps, num_stages, device)
-        run, (size, alignment) = found
+            found = fn.ready[specialised] = _resolve(fn, args, constexprs, num_warps, num_stages, device)
+        enqueue, size, alignment = found
         if not size:
-            run(handle, grid, *addresses, *args[arrays:])
+            enqueue(handle, grid, values)
             return
         if space is None:
             raise ParameterError(f"{fn.name}: needs {size} bytes of scratch a program. Give launch(space=run.space).")
         memory = space((math.prod(grid) * size + alignment,), np.dtype("uint8"))
-        run(handle, grid, *addresses, *args[arrays:], scratch=cdiv(memory.data_ptr(), alignment) * alignment)
+        enqueue(handle, grid, values, cdiv(memory.data_ptr(), alignment) * alignment)
         return
     if _recorded(fn, grid, args, constexprs, num_warps, num_stages):
         return
@@ -185,8 +188,8 @@ def job_of(fn: Any, args: Sequence[Any], constexprs: dict[str, Any], num_warps: 
 
 
 def _resolve(fn: Kernel, args: Sequence[Any], constexprs: dict[str, Any], num_warps: int, num_stages: int,
-             device: int) -> tuple[Callable[..., None], tuple[int, int]]:
-    """What launches (stream handle, grid, *values), and the scratch each program needs: (bytes, alignment).
+             device: int) -> tuple[Callable[..., None], int, int]:
+    """What launches (stream handle, grid, values), and the scratch each program needs: bytes, alignment.
 
     From the store, else compiled here and now.
     """
@@ -198,7 +201,8 @@ def _resolve(fn: Kernel, args: Sequence[Any], constexprs: dict[str, Any], num_wa
 
         found = compile_here(json.loads(json.dumps(job.to_json())))
         triton_store.keep(digest, *found)
-    return driver().function(*found, device).launch, found[0].scratch
+    _launched.add(fn)
+    return driver().function(*found, device).enqueue, *found[0].scratch
 
 
 def bound(fn: Kernel, arrays: Sequence[Any], constexprs: dict[str, Any], numbers: Sequence[float] = (), *, num_warps: int = 4,
@@ -207,16 +211,16 @@ def bound(fn: Kernel, arrays: Sequence[Any], constexprs: dict[str, Any], numbers
 
     arrays: any with the dtypes and the alignment to launch with; numbers: any of their kinds.
     """
-    run, scratch = _resolve(fn, [*arrays, *numbers], constexprs, num_warps, num_stages, device)
-    assert not scratch[0], fn
-    return run
+    enqueue, scratch, _ = _resolve(fn, [*arrays, *numbers], constexprs, num_warps, num_stages, device)
+    assert not scratch, fn
+    return lambda stream, grid, *values: enqueue(stream, grid, values)
 
 
 def specialisations() -> dict[str, int]:
     """How many specialisations of each kernel this process has launched."""
     counts: dict[str, int] = {}
-    for key in _ready:
-        counts[key[0].name] = counts.get(key[0].name, 0) + 1
+    for fn in _launched:
+        counts[fn.name] = counts.get(fn.name, 0) + len(fn.ready)
     return counts
 
 

@@ -168,8 +168,8 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
 
 
 def test_a_launch_costs_little(place):
-    """Processor time of a launch, and of one that was looked up before. Both limits leave room for a busy machine, whose cores
-    are slower: 3 µs and 1.5 µs are reached on a quiet one (perf/bench_launch.py)."""
+    """Processor time of a launch, and of one that was looked up before: the least of many short runs, which a busy machine
+    hardly changes."""
     launched, known = child(place, """
         import time
         go = lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
@@ -181,4 +181,4 @@ def test_a_launch_costs_little(place):
         go()
         print(json.dumps([min(cost(run) for _ in range(300)) for run in (go, lambda: bound(0, (4,), 4096, 8192, 7, 1, 1.5))]))
     """)
-    assert launched < 5 and known < 2.5, f"{launched} and {known} µs"
+    assert launched < 3 and known < 1.5, f"{launched} and {known} µs"
