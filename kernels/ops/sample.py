@@ -16,13 +16,13 @@ import numpy as np
 
 from ...dtype import as_dtype, float32, is_float
 from ...errors import DTypeError, ParameterError
-from ..lang import cos, exp, floor, log, log1p, maximum, power, sqrt, where
+from ..lang import cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
 from ..op import Kernel, Op, Req, Shape, Spec, merge_shapes, register
 from ..params import Param, Params
 from ..row_kernel import row_kernel
 from .random import fill_uniform
 
-_GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 44, 12.0
+_GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 29, 10.0
 GAMMA_DRAWS, POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
 
 
@@ -62,12 +62,12 @@ def _poisson(u: Sequence[Any], lam: Any) -> Any:
     transformed rejection method for generating Poisson random variables", algorithm PTRS."""
     few = where(lam < _FEW, lam, _FEW)
     p = exp(-few)
-    total, small = p, where(u[0] >= p, 1.0, 0.0)
+    at_most = minimum(u[0], 1 - 2e-6)  # what all terms come to, in spite of rounding
+    total, small = p, where(at_most >= p, 1.0, 0.0)
     for k in range(1, _POISSON_TERMS):
-        p = p * few / k
+        p = p * (few * (1 / k))
         total = total + p
-        rest = where(few > k, 1.0, where(p > 1e-9, 1.0, 0.0))  # 0 where what is left is rounding
-        small = small + where(u[0] >= total, rest, 0.0)
+        small = small + where(at_most >= total, 1.0, 0.0)
     many = where(lam < _FEW, _FEW, lam)
     b = 0.931 + 2.53 * sqrt(many)
     a = -0.059 + 0.02483 * b
