@@ -199,7 +199,7 @@ class Coordinator:
         if again is not None:  # it asks again: the answer was lost
             self._workers[again].peer = peer
             return self._tell_members(lambda: [(peer, self._joined(again, m))])
-        if wanted == "new" or (wanted in self._workers and self._workers[wanted].gone == "out"):
+        if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
             self._growing.append((peer, m))
             return []
         free = [r for r, w in self._workers.items() if w.peer is None and w.gone != "out" and (wanted is None or r == wanted)]

@@ -289,10 +289,8 @@ class DistKVStore(LocalKVStore):
             countdown = _Countdown(len(known.parts), on_complete)
             for i, (shard, start, stop) in enumerate(known.parts):
                 a, b = np.searchsorted(total.rows, (start // width, stop // width))
-                done = _Ended(known, n)
-                done.then = countdown
                 work.append(SendRows(shard, known.id, i, total.rows[a:b] - start // width, flat[a * width:b * width], width, n,
-                                     done))
+                                     _Ended(known, n, countdown)))
             self._client.submit(work, priority)
 
         queue_async("kvstore.push", send, [total.data], [self._values[key]], priority,
@@ -480,8 +478,8 @@ class _Ended:
 
     __slots__ = ("key", "n", "then")
 
-    def __init__(self, key: _Key, n: int):
-        self.key, self.n, self.then = key, n, None
+    def __init__(self, key: _Key, n: int, then: Any = None):
+        self.key, self.n, self.then = key, n, then
 
     def __call__(self, error: BaseException | None = None) -> None:
         if error is not None and self.key.round == self.n:

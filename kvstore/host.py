@@ -182,8 +182,8 @@ def _fork_coordinator(folder: Path, job: dict[str, Any]) -> int:
             status = 0
         except SystemExit:
             status = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
+        except BaseException as e:
+            sys.excepthook(type(e), e, e.__traceback__)
         finally:
             os._exit(status)
     os.close(writing)
