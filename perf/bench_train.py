@@ -85,7 +85,10 @@ SHAPES = {"mlp": (1, 28, 28), "lenet": (1, 28, 28), "resnet20": (3, 32, 32), "ti
 
 
 def symbolic_step(package, net, batch, device):
-    """(step, wait): one training step through simple_bind and an updater, in a package with MXNet's names."""
+    """(step, wait): one training step through simple_bind and an updater, in a package with MXNet's names.
+
+    The updater is given all parameters at once, as both packages' Module does.
+    """
     mx = importlib.import_module(package)
     symbol, shape = NETS[net](mx), SHAPES[net]
     ctx = mx.gpu() if device == "gpu" else mx.cpu()
@@ -99,11 +102,13 @@ def symbolic_step(package, net, batch, device):
     update = mx.optimizer.get_updater(
         mx.optimizer.create("sgd", learning_rate=0.05, momentum=0.9, rescale_grad=1.0 / batch))
 
+    numbers = list(range(len(learned)))
+    gradients, weights = ([arrays[name] for name in learned] for arrays in (executor.grad_dict, executor.arg_dict))
+
     def step():
         executor.forward(is_train=True)
         executor.backward()
-        for i, name in enumerate(learned):
-            update(i, executor.grad_dict[name], executor.arg_dict[name])
+        update(numbers, gradients, weights)
 
     def wait():
         mx.nd.waitall()

@@ -11,7 +11,11 @@ import numpy as np
 from ...errors import ShapeError
 from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ..quiet import quietly
+from ..tied import Call, tieable
 from .softmax import Rows, blocks, need_float, softmax_rows
+
+_SMALL = 1 << 18  # bytes
 
 
 @register_operator("SoftmaxOutput", aliases=("Softmax",))
@@ -108,7 +112,24 @@ class SoftmaxOutput(OperatorProperty):
             x, y = inputs[0].reshape(rows), outputs[0].reshape(rows)
             blocks(run, rows, x.itemsize, lambda a, z: assign(y[a:z], req, softmax_rows(x[a:z])))
 
-        return kernel
+        if not _is_small(ins[0], outs[0], rows, req):
+            return kernel
+
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            """The same, a call of NumPy a step."""
+            x, y = (a.reshape(rows[:2]) for a in (inputs[0], outputs[0]))
+            row = np.empty((rows[0], 1), y.dtype)
+
+            def softmax() -> None:
+                np.maximum.reduce(x, 1, None, row, True)
+                np.subtract(x, row, y)
+                np.exp(y, y)
+                np.add.reduce(y, 1, None, row, True)
+                np.divide(y, row, y)
+
+            return lambda run: quietly(softmax)
+
+        return tieable(tie, kernel)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
@@ -147,4 +168,31 @@ class SoftmaxOutput(OperatorProperty):
                 d *= y
             assign(dx, req, d)
 
-        return kernel
+        plain = not (soft_label or self.smooth_alpha or self.use_ignore or self.out_grad or self.normalization == "valid")
+        if not plain or not _is_small(ins[0], outs[0], rows, req) or ins[1].size < outer:
+            return kernel
+
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            """The same, a call of NumPy a step."""
+            y, d, label = inputs[0].reshape(-1), outputs[0].reshape(-1), inputs[1].reshape(-1)[:outer]
+            first = np.arange(outer) * n
+            one, factor = dtype.type(1), dtype.type(scale)
+
+            def derive() -> None:
+                classes = label.astype(np.int64)
+                real = classes.view(np.uint64) < n  # neither negative nor too large
+                at = first + classes
+                if not real.all():
+                    at = at[real]
+                np.copyto(d, y)
+                d[at] -= one
+                np.multiply(d, factor, d)
+
+            return lambda run: quietly(derive)
+
+        return tieable(tie, kernel)
+
+
+def _is_small(x: Spec, y: Spec, rows: Rows, req: Req) -> bool:
+    """Whether calling NumPy costs more than what it computes, and each step has an array to go to."""
+    return x.dtype == y.dtype == math_dtype(y.dtype) and rows[2] == 1 and req != Req.ADD and y.nbytes <= _SMALL

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from random_graphs import networks, numpy_outputs, values
 from tritium import engine
 from tritium.graph import options
+from tritium.kernels import c_compile
 
 START = 3.0  # what gradients hold before a step
 
@@ -45,7 +46,7 @@ def close(got, want):
     np.testing.assert_allclose(got / scale, want / scale, rtol=1e-4, atol=1e-4)
 
 
-def check(network, reqs):
+def check(network, reqs, in_c=False):
     symbol, shapes = network
     args = values(shapes, 5)
     names = symbol.list_arguments()
@@ -61,6 +62,7 @@ def check(network, reqs):
         assert abs(found - first) < 2e-2 * max(1.0, abs(first), sum(np.abs(g).sum() for g in full.values()))
     groups = {"one": mx.cpu(1), "two": mx.cpu(2)}
     ways = [{}, {"fuse": False}, {"mirror": True}, {"group2ctx": groups}, {"group2ctx": groups, "fuse": False}]
+    with_c = [{}, {"group2ctx": groups}] if in_c else []
     before = engine.current()
     for naive in (False, True):
         if naive:
@@ -76,6 +78,14 @@ def check(network, reqs):
         finally:
             if naive:
                 engine.set_current(before).stop()
+    for way in with_c:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRITIUM_CPU_CODE", "c")
+            got, grads = run(symbol, args, reqs, **way)
+        for a, b in zip(got, outs):
+            close(a, b)
+        for n, g in grads.items():
+            close(g, full[n] + START if reqs[n] == "add" else full[n])
 
 
 REQUESTS = st.lists(st.sampled_from(["write", "add", "null"]), min_size=60, max_size=60)
@@ -87,8 +97,15 @@ def test_every_way_agrees(network, reqs):
     check(network, reqs)
 
 
+@pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler here")
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(networks(most=24, groups=True), REQUESTS)
+def test_every_way_agrees_with_c(network, reqs):
+    check(network, reqs, in_c=True)
+
+
 @pytest.mark.nightly
 @settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(networks(most=24, groups=True), REQUESTS)
-def test_every_way_agrees_at_length(network, reqs):
-    check(network, reqs)
+@given(networks(most=24, groups=True), REQUESTS, st.integers(0, 9))
+def test_every_way_agrees_at_length(network, reqs, digit):
+    check(network, reqs, in_c=digit == 0)

@@ -19,9 +19,10 @@ class Run:
 
 
 def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
-    op = ops.get(name)
-    d = as_dtype(dtype)
-    return compiled(op, op.parse(params), tuple(Spec(s, d) for s in shapes), tuple(Spec(s, d) for s in outs), reqs, "cpu", True)
+    op, d = ops.get(name.removeprefix("_backward_")), as_dtype(dtype)
+    p = op.parse(params)
+    op = op.gradient(p).op if name.startswith("_backward_") else op
+    return compiled(op, p, tuple(Spec(s, d) for s in shapes), tuple(Spec(s, d) for s in outs), reqs, "cpu", True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
@@ -33,6 +34,10 @@ def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
     ("FullyConnected", [(5, 2, 3), (4, 6), (4,)], (5, 4), {"num_hidden": 4}),
     ("FullyConnected", [(300, 200), (100, 200)], (300, 100), {"num_hidden": 100, "no_bias": True}),
     ("dot", [(2, 3), (3, 4)], (2, 4), {}),
+    ("SoftmaxOutput", [(5, 4), (5,)], (5, 4), {}),
+    ("_backward_SoftmaxOutput", [(5, 4), (5,)], (5, 4), {}),
+    ("_backward_SoftmaxOutput", [(5, 4), (5,)], (5, 4), {"grad_scale": 0.3, "normalization": "batch"}),
+    ("Flatten", [(5, 2, 3)], (5, 6), {}),
 ])
 def test_tied_is_called(name, shapes, out, params, req, dtype):
     kernel = kernel_of(name, shapes, [out], (req,), dtype, **params)
