@@ -20,7 +20,7 @@ from .interrupt import shielded
 from .recorder import Recorder
 from .run import RunContext
 
-#: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the pushing thread;
+#: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the thread that pushes or frees it;
 #: "copy": moves data to or from a device; "io": waits for files or the network; "priority": must not queue behind work.
 PROPS = (None, "normal", "inline", "copy", "io", "priority")
 _LANES = {None: "compute", "normal": "compute", "inline": "compute", "copy": "copy", "io": "io", "priority": "priority"}

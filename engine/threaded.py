@@ -288,7 +288,21 @@ class ThreadedEngine(Engine):
         if self._profiler is not None:
             self._profiler.completed(task)
         self._finish(task)
+        if error is None and current_task() is None:  # neither a finalizer, which tells an error, nor a function in its middle
+            self._run_short(self._turn())
         self._pump()
+
+    def _run_short(self, ready: Sequence[Task]) -> None:
+        """Run here what is inline, as when it is pushed: to wake a worker would take longer."""
+        short: list[Task] = []
+        for t in ready:
+            short.append(t) if t.inline and t.lane.stream is None else t.lane.put(t)
+        for t in short:
+            before = enter(t)
+            try:
+                self.execute(t, t.lane.run)
+            finally:
+                leave(before)
 
     def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> Pool:
         if self._stopped:

@@ -20,12 +20,18 @@ import time
 
 import common
 
+try:
+    import zmq
+except ModuleNotFoundError:  # the peer's Python
+    zmq = None
+
 #: name: (keys, float32 elements of each, calls timed in a run)
 LOADS = {"1x4KB": (1, 1024, 300), "100x4KB": (100, 1024, 40), "20x1MB": (20, 262144, 15), "4x64MB": (4, 16777216, 4)}
 LIMITS = {("sync", "1x4KB"): 1.0, ("sync", "100x4KB"): 0.45, ("sync", "20x1MB"): 0.70, ("sync", "4x64MB"): 0.50,
           ("sgd", "100x4KB"): 0.40, ("sgd", "20x1MB"): 0.75, ("sgd", "4x64MB"): 0.60,
           ("async", "100x4KB"): 0.40, ("async", "20x1MB"): 0.75, ("async", "4x64MB"): 0.60,
           ("wire", "20x1MB"): 1.2, ("wire", "4x64MB"): 1.2}
+_MESSAGE = 256 << 10  # bytes
 LOCAL_LOADS = {"4KB": (1, 1024, 300), "1MB": (1, 262144, 40), "64MB": (1, 16777216, 5)}
 LOCAL_LIMITS = {"4KB": 0.8, "1MB": 0.7, "64MB": 1.1}
 
@@ -39,8 +45,11 @@ def library(name):
     return mx
 
 
-def timed(mx, kv, loads, contexts=1, values=None):
-    """{load: [seconds of each call]} of push and pull of all keys, with one array for each of several CPU contexts."""
+def timed(mx, kv, loads, contexts=1, values=None, warm=3):
+    """{load: [seconds of each call]} of push and pull of all keys, with one array for each of several CPU contexts.
+
+    warm:  calls before those that are timed.
+    """
     found = {}
     for name, (keys, n, calls) in loads.items():
         names = [f"{name}.{i}" for i in range(keys)]
@@ -50,12 +59,12 @@ def timed(mx, kv, loads, contexts=1, values=None):
         outs = [[mx.nd.zeros((n,), ctx=c) for c in ctxs] for _ in names]
         mx.nd.waitall()
         seconds = []
-        for call in range(calls + 3):
+        for call in range(calls + warm):
             start = time.perf_counter()
             kv.push(names, grads)
             kv.pull(names, outs)
             mx.nd.waitall()
-            if call >= 3:
+            if call >= warm:
                 seconds.append(time.perf_counter() - start)
         kv._barrier()
         if values is not None:
@@ -64,14 +73,14 @@ def timed(mx, kv, loads, contexts=1, values=None):
     return found
 
 
-def worker(lib, mode, loads):
+def worker(lib, mode, loads, warm):
     """One worker of a cluster; rank 0 prints its times."""
     mx = library(lib)
     kv = mx.kv.create("dist_async" if mode == "async" else "dist_sync")
     if mode in ("sgd", "async"):
         kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1))
     values = {}
-    found = timed(mx, kv, {k: LOADS[k] for k in loads.split(",")}, values=values)
+    found = timed(mx, kv, {k: LOADS[k] for k in loads.split(",")}, values=values, warm=int(warm))
     # (MXNet's own sums grow: its pull writes into the arrays that were pushed)
     if lib == "tritium" and mode == "sync" and any(v != kv.num_workers for v in values.values()):
         raise SystemExit(f"wrong sums: {values}")
@@ -113,15 +122,54 @@ def command(python, *arguments):
     return [python, os.path.abspath(__file__), *arguments]
 
 
-def run_ours(mode, loads, workers, every=0, shared=True):
+def run_ours(mode, loads, workers, every=0, shared=True, warm=3):
     """A cluster of ours: one server, so many workers."""
     from tritium.kvstore.job import Job
 
     with Job(workers, 1, every=every) as job:
         extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_SHARED": "1" if shared else "0"}
-        arguments = command(sys.executable, "--worker", "tritium", mode, loads)
+        arguments = command(sys.executable, "--worker", "tritium", mode, loads, str(warm))
         return finish([subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True,
                                         env=environment({**extra, "TRITIUM_KV_RANK": str(r)})) for r in range(workers)])
+
+
+def run_echo(loads, curve):
+    """The bytes of loads to another process and back, in messages of 256 KB and nothing else: what no store on ZeroMQ can beat."""
+    port = 20000 + os.getpid() % 10000
+    keys = [key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair] if curve else []
+    other = subprocess.Popen(command(sys.executable, "--echo", str(port), *keys), env=environment({}))
+    context = zmq.Context()
+    s = context.socket(zmq.DEALER)
+    if curve:
+        s.curve_serverkey, s.curve_publickey, s.curve_secretkey = (keys[i].encode() for i in (0, 2, 3))
+    s.connect(f"tcp://127.0.0.1:{port}")
+    found, message = {}, bytes(_MESSAGE)
+    for load in loads.split(","):
+        count, n, calls = LOADS[load]
+        messages, seconds = count * n * 4 // _MESSAGE, []
+        for _ in range(calls + 1):
+            start, sent = time.perf_counter(), 0
+            for received in range(messages):
+                while sent < min(messages, received + 64):
+                    s.send(message, copy=False)
+                    sent += 1
+                s.recv(copy=False)
+            seconds.append(time.perf_counter() - start)
+        found[load] = seconds[1:]
+    context.destroy(linger=0)
+    other.kill()
+    other.wait()
+    return found
+
+
+def echo(port, *keys):
+    """Send back what comes."""
+    s = zmq.Context().socket(zmq.ROUTER)
+    if keys:
+        s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys[0].encode(), keys[1].encode()
+    s.bind(f"tcp://127.0.0.1:{port}")
+    while True:
+        s.send_multipart(s.recv_multipart(copy=False), copy=False)
 
 
 def run_peer(python, mode, loads, workers):
@@ -134,7 +182,7 @@ def run_peer(python, mode, loads, workers):
     helpers = [subprocess.Popen([python, "-W", "ignore", "-c", "import mxnet"], env=environment({**shared, "DMLC_ROLE": role}))
                for role in ("scheduler", "server")]
     try:
-        return finish([subprocess.Popen(command(python, "--worker", "mxnet", mode, loads), stdout=subprocess.PIPE, text=True,
+        return finish([subprocess.Popen(command(python, "--worker", "mxnet", mode, loads, "3"), stdout=subprocess.PIPE, text=True,
                                         env=environment({**shared, "DMLC_ROLE": "worker"})) for _ in range(workers)])
     finally:
         for p in helpers:
@@ -218,6 +266,9 @@ def main():
     if sys.argv[1:2] == ["--local"]:
         local(*sys.argv[2:])
         return
+    if sys.argv[1:2] == ["--echo"]:
+        echo(*sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", help="a Python with MXNet 1.9.1")
     parser.add_argument("--rounds", type=int, default=5)
@@ -234,12 +285,16 @@ def main():
                 systems["mxnet"] = lambda m=mode, lo=loads: run_peer(args.peer, m, lo, 2)
             compare(f"dist_{mode}", systems, args.rounds, {load: v for (m, load), v in LIMITS.items() if m == mode})
     if "durable" in only:
-        compare("durable", {"every_10": lambda: run_ours("sync", "20x1MB", 2, every=10),
-                            "never": lambda: run_ours("sync", "20x1MB", 2)}, args.rounds, {"20x1MB": 1.25})
+        # after the rounds in which memory is taken for what workers keep until it is on disk
+        compare("durable", {"every_10": lambda: run_ours("sync", "20x1MB", 2, every=10, warm=25),
+                            "never": lambda: run_ours("sync", "20x1MB", 2, warm=25)}, args.rounds, {"20x1MB": 1.25})
     if "wire" in only:
-        systems = {"tritium": lambda: run_ours("sync", "20x1MB,4x64MB", 1, shared=False)}
+        loads = ",".join(load for load in ("20x1MB", "4x64MB") if load in args.loads)
+        systems = {"tritium": lambda: run_ours("sync", loads, 1, shared=False)}
         if args.peer:
-            systems["mxnet"] = lambda: run_peer(args.peer, "sync", "20x1MB,4x64MB", 1)
+            systems["mxnet"] = lambda: run_peer(args.peer, "sync", loads, 1)
+        systems["curve_alone"] = lambda: run_echo(loads, True)
+        systems["zeromq_alone"] = lambda: run_echo(loads, False)
         compare("wire", systems, args.rounds, {load: v for (m, load), v in LIMITS.items() if m == "wire"})
     if "local" in only:
         for kind in ("local", "device"):

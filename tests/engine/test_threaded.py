@@ -1,7 +1,10 @@
 """ThreadedEngine: random programs leave exactly what the serial engine leaves. Oracle: NaiveEngine."""
 
+import threading
+
 import pytest
-from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium import cpu
+from tritium.engine import NaiveEngine, ThreadedEngine, Var
 
 from .programs import Foreign, random_program, run_program
 
@@ -44,3 +47,31 @@ def test_long_program(machines):
     program = random_program(0, n=5000, cells=20)
     want = run_program(program, naive, foreign)
     assert [run_program(program, e, foreign) for e in engines] == [want, want]
+
+
+@pytest.mark.parametrize("prop, there", [("inline", True), (None, False)])
+def test_what_is_short_runs_where_what_it_waits_for_completes(machines, prop, there):
+    """The copy of a value that came over a network, by the thread that received it; ordinary work goes to a worker."""
+    _, (engine, _), _ = machines
+    begun, var, ran = [], Var(), []
+    engine.push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
+    engine.push_sync(lambda _: ran.append(threading.get_ident()), cpu(), [var], [], prop=prop)
+    engine.push_sync(lambda _: ran.append(0), cpu(), [], [var], prop=prop)  # not ready at once: a worker's
+    seen = threading.Event()
+    other = threading.Thread(target=lambda: (begun.pop()(), seen.wait(30)))  # it lives on: idents are used again
+    other.start()
+    engine.wait_for_var(var)
+    seen.set()
+    assert ran[1] == 0 and (ran[0] == other.ident) is there
+    other.join()
+
+
+def test_an_error_is_told_before_what_waits_for_it_runs(machines):
+    _, (engine, _), _ = machines
+    begun, var, ran = [], Var(), []
+    engine.push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
+    engine.push_sync(lambda _: ran.append(1), cpu(), [var], [], prop="inline")
+    begun.pop()(ValueError("lost"))
+    with pytest.raises(ValueError, match="lost"):
+        engine.wait_for_var(var)
+    assert not ran
