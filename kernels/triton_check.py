@@ -70,16 +70,20 @@ _FEW, _FEW_BYTES = 8, 16
 _SINE, _SINE_BYTES = ("tl.sin(", "tl.cos("), 64
 
 
+def hardly_spills(job: Job, kernel: CompiledKernel) -> bool:
+    """Whether what a kernel keeps in slow memory is a register around a called division, or the table of a sine's slow path."""
+    few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
+    return few or (any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES)
+
+
 def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
     """What is wrong with the machine code of any operator's kernel, whatever its shapes: it spills, has more registers than
     MOST_REGISTERS (with a matrix product: all there are), a matrix product in half precision or TF32 without tensor cores, or
     is elementwise and reads nothing 128 bits at once in the branch without masks.
     """
     product = "PRECISION" in job.constexprs
-    few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
-    sine = any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES
     halves = any(t in ("*fp16", "*bf16") for t in list(job.signature.values())[:2])
-    wrong = gate(kernel, wide_offsets=False, spills=few or sine,
+    wrong = gate(kernel, wide_offsets=False, spills=hardly_spills(job, kernel),
                  max_registers=255 if product else CROWDED.get(kernel.name, ("", MOST_REGISTERS))[1],
                  tensor_ops=product and (halves or job.constexprs["PRECISION"] == "tf32"))
     dense = re.findall(r"tl\.load\((\w+) \+ base \+ lane\)", job.source)

@@ -4,6 +4,8 @@ import os
 from contextlib import contextmanager
 
 import numpy as np
+import operator_jobs
+from operator_jobs import INTS, ODD
 from tritium.dtype import bfloat16
 from tritium.kernels import lang as L
 from tritium.kernels import op as ops
@@ -123,6 +125,29 @@ def update(rule, dtype=F32):
     return work
 
 
+ROWS, STEPS, LENGTHS = (4096, 1024), (128, 32, 512), (INTS, (32,), 128)
+#: Families whose kernels operators launch: name -> (operator, input shapes, parameters), in bfloat16 for sm_90.
+OPERATORS = {
+    "flat tanh": ("tanh", [(ODD,)], {}), "flat gammaln": ("gammaln", [(ODD,)], {}), "fold rows": ("sum", [ROWS], {"axis": (1,)}),
+    "fold columns": ("sum", [ROWS], {"axis": (0,)}), "row LayerNorm": ("LayerNorm", [ROWS, ROWS[1:], ROWS[1:]], {}),
+    "copy transpose": ("transpose", [(64, 1024, 1024)], {"axes": (0, 2, 1)}),
+    "copy Concat": ("Concat", [ROWS] * 2, {"num_args": 2}),
+    "scan cumsum": ("_np_cumsum", [ROWS], {"axis": 1}), "scan columns": ("_np_cumsum", [ROWS], {"axis": 0}),
+    "extreme argmax": ("argmax", [ROWS], {"axis": 1}), "order topk": ("topk", [(64, 512)], {"k": 8}),
+    "pick SequenceReverse": ("SequenceReverse", [STEPS, LENGTHS], {"use_sequence_length": True}),
+    "resample Pad": ("Pad", [(32, 64, 56, 56)], {"mode": "edge", "pad_width": (0, 0, 0, 0, 8, 8, 8, 8)}),
+    "pool last": ("Pooling", [(32, 56, 56, 64)], {"kernel": (3, 3), "stride": (2, 2), "layout": "NHWC"}),
+    "pool first": ("Pooling", [(32, 64, 56, 56)], {"kernel": (3, 3), "stride": (2, 2)}),
+    "lrn": ("LRN", [(32, 64, 56, 56)], {"nsize": 5}), "place one_hot": ("one_hot", [(INTS, (4096,), 1000)], {"depth": 1000}),
+    "random Dropout": ("Dropout", [ROWS], {}), "random normal": ("_random_normal", [], {"shape": ROWS}),
+    "point BilinearSampler": ("BilinearSampler", [(32, 64, 56, 56), (32, 2, 56, 56)], {}),
+    "region ROIPooling": ("ROIPooling", [(2, 256, 56, 56), (64, 5)], {"pooled_size": (7, 7), "spatial_scale": 0.25}),
+    "draw multinomial": ("_sample_multinomial", [(4096, 64)], {"shape": (8,)}),
+    "loss": ("SoftmaxOutput", [ROWS, (INTS, ROWS[:1], 99)], {}),
+    "index scatter_nd": ("scatter_nd", [(4096, 512), (INTS, (1, 4096), 4096)], {"shape": (4096, 512)}),
+}
+
+
 def cases():
     """{name: (target, jobs, {kernel name, or "": arguments of gate})}"""
     found = {}
@@ -177,9 +202,12 @@ def cases():
         wide = {"loads": streams, "stores": streams - 1, "narrow_loads": 16}
         add(f"update {name}", update(f"{name}_update"), **{f"k_{name}_update_many": wide})
     add("update sgd_mom bfloat16", update("sgd_mom_update", bfloat16))
+    for name, (op, inputs, params) in OPERATORS.items():
+        found[f"{name} sm_90"] = 90, operator_jobs.jobs_of(ops.get(op), inputs, params, bfloat16, 90), {}
     return found
 
 
-#: What every change is checked against; the rest is nightly.
+#: What every change is checked against, some of every family; the rest is nightly.
 SAMPLE = ("gemm bfloat16 sm_90", "gemm bfloat16 specialised sm_90", "gemm bfloat16 split sm_90", "gemm float32 sm_90",
-          "conv 3x3 64 sm_90", "norm last sm_90", "softmax 1000 sm_90", "update adam sm_90")
+          "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "tail conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
+          "embedding sm_90", "update adam sm_90", *(f"{name} sm_90" for name in OPERATORS))
