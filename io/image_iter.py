@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..dtype import as_dtype
-from ..errors import FileError, ParameterError, UnreachableError
+from ..errors import FileError, MXNetError, ParameterError, UnreachableError
 from ..ndarray import NDArray, array
 from .augmenters import CreateAugmenter, Described
 from .files import ByteSource
@@ -245,7 +245,7 @@ class ImageIter(DataIter):
         """Label and pixels of the next image, which a process was asked for before."""
         if self.cur >= len(self.seq):
             raise StopIteration
-        if self._pool is None or self._pool.owner != os.getpid():
+        if self._pool is None or self._pool.closed or self._pool.owner != os.getpid():
             self._forget()
             self._pool = Processes(_Work(self), self.workers, type(self).__name__)
         if not self._asked or self._asked[0] != self.cur:
@@ -257,11 +257,16 @@ class ImageIter(DataIter):
             following += 1
         self._asked.popleft()
         self.cur += 1
-        return self._pool.answer()
+        try:
+            return self._pool.answer()
+        except MXNetError as e:
+            if self._pool.closed:
+                raise MXNetError(f"{e} It was at {self._where(self.seq[self.cur - 1])}.") from None
+            raise
 
     def _forget(self) -> None:
         self._asked.clear()
-        if self._pool is not None:
+        if self._pool is not None and not self._pool.closed:
             self._pool.forget()
 
     def close(self) -> None:

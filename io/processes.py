@@ -15,13 +15,16 @@ from typing import Any
 
 from ..errors import MXNetError, ParameterError
 
+_PATIENCE = 2.0  # seconds that a process is given to end by itself
+
 
 class Processes:
     """`count` spawned processes, each with a copy of `work`: what is asked is answered in order, whoever is done first.
 
     work:  a function or an object that can be called; it, what it is given and what it gives must be picklable.
     name:  what errors call the pool's owner.
-    A process ends when its pipe does: when the pool is closed or dropped, and when the process that owns it is killed.
+    A process ends when its pipe does: when the pool is closed or dropped, and when the process that owns it is killed. Where
+    one ends by itself, or a wait is interrupted, the pool is closed.
     """
 
     def __init__(self, work: Callable[[Any], Any], count: int, name: str):
@@ -76,6 +79,11 @@ class Processes:
         """Nobody waits for what was asked so far."""
         self._stale = len(self._asked)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the processes have ended."""
+        return not self._end.alive
+
     def close(self) -> None:
         """End the processes, and wait for that."""
         self._end()
@@ -86,8 +94,13 @@ class Processes:
             return self._pipes[which].recv()
         except (EOFError, OSError):
             process = self._processes[which]
-            process.join(10)
-            raise MXNetError(f"{self.name}: worker process {which} ended by itself, with exit code {process.exitcode}.") from None
+            process.join(_PATIENCE)
+            code = process.exitcode
+            self.close()
+            raise MXNetError(f"{self.name}: worker process {which} ended by itself, with exit code {code}.") from None
+        except BaseException:  # Ctrl-C: what is left of the answer would be taken for the next one
+            self.close()
+            raise
 
 
 def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
@@ -113,7 +126,10 @@ def _end(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> N
         pipe.close()
     if os.getpid() == owner:  # a forked child's copy of the pool is not a parent of them
         for process in processes:
-            process.join()
+            process.join(_PATIENCE)
+            if process.exitcode is None:
+                process.terminate()
+                process.join()
             process.close()
     pipes.clear()
     processes.clear()

@@ -1,8 +1,10 @@
 """Fashion-MNIST as its package installs it, and packed by im2rec: long, so nightly, and only where the data are."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
+import tritium as mx
 from click.testing import CliRunner
 from tritium import cli
 from tritium.examples.train_fashion_mnist import idx_iterators, record_iterators, train
@@ -10,6 +12,19 @@ from tritium.io.decode import encode
 from tritium.io.mnist_iter import read_idx
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not FOLDER.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_the_batches_are_those_of_mxnet():
+    """Two epochs of the test images in order; the digest is MXNet 1.9.1's, of the same files unpacked."""
+    it = mx.io.MNISTIter(FOLDER / "t10k-images-idx3-ubyte.gz", FOLDER / "t10k-labels-idx1-ubyte.gz", 96, shuffle=False)
+    digest = hashlib.sha256()
+    for _ in range(2):
+        for b in it:
+            digest.update(b.data[0].asnumpy().tobytes() + b.label[0].asnumpy().tobytes() + str(b.pad).encode())
+        it.reset()
+    assert digest.hexdigest() == "7ffdfffb879e42d21b21fa640ae7697ea6dd4e5393319b21a85e077c4a4df5fb"
 
 
 @pytest.mark.nightly

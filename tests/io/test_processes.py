@@ -1,12 +1,15 @@
 """Processes: order, errors, a worker that dies, an owner that is killed, a fork; nothing is left behind."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tritium.errors import FileError, MXNetError, ParameterError
+from tritium.io import processes
 from tritium.io.processes import Processes
 
 
@@ -19,20 +22,24 @@ def work(task):
         return bytes(value)
     if kind == "file":
         raise FileError(f"a.rec: record {value} is damaged")
+    if kind == "interrupt":
+        os.kill(os.getppid(), signal.SIGINT)
+        threading.Event().wait()
     if kind == "die":
         os._exit(value)
     raise KeyError(value)
 
 
-@pytest.fixture
-def pool():
-    made = Processes(work, 2, "Pool")
+@pytest.fixture(params=[1])
+def pool(request):
+    made = Processes(work, request.param, "Pool")
     yield made
     made.close()
 
 
+@pytest.mark.parametrize("pool", [2], indirect=True)
 def test_answers_come_in_order_and_errors_in_their_place(pool):
-    processes = list(pool._processes)
+    started = list(pool._processes)
     tasks = [("square", 3), ("file", 7), ("bytes", 1_000_000), ("none", "x"), ("square", 4)]
     for task in tasks:
         pool.ask(task)
@@ -49,19 +56,25 @@ def test_answers_come_in_order_and_errors_in_their_place(pool):
     assert len(pool) == 1 and pool.answer() == 25, "what was asked before is not answered"
     pool.close()
     with pytest.raises(ValueError, match="process object is closed"):
-        processes[0].is_alive()
+        started[0].is_alive()
 
 
 def test_a_worker_that_dies_is_named(pool):
     pool.ask(("square", 2))
     pool.ask(("die", 3))
     assert pool.answer() == 4
-    for _ in range(2):
-        with pytest.raises(MXNetError, match=r"^Pool: worker process 1 ended by itself, with exit code 3\.$"):
-            pool.answer()
-        pool.ask(("square", 2))
-        assert pool.answer() == 4
-        pool.ask(("square", 2))
+    with pytest.raises(MXNetError, match=r"^Pool: worker process 0 ended by itself, with exit code 3\.$"):
+        pool.answer()
+    assert pool.closed
+
+
+def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
+    """A KeyboardInterrupt in the middle of an answer would leave the rest of it in the pipe."""
+    monkeypatch.setattr(processes, "_PATIENCE", 0.01)
+    pool.ask(("interrupt", None))
+    with pytest.raises(KeyboardInterrupt):
+        pool.answer()
+    assert pool.closed, "also the worker that would have waited for ever is gone"
 
 
 def test_what_cannot_be_pickled_is_named():
