@@ -58,7 +58,9 @@ TESTED = (
     Tested("ray", "several machines", "2.50", "3", "dist"),
     Tested("pyzmq", "several machines", "27", "28", "dist"),
     Tested("simplejpeg", "images", "1.8", "2", "image"),
-    Tested("opencv-python-headless", "images", "4.10", "5", "image"),
+    Tested("opencv-python-headless", "images", "4.10", "5.1", "image"),
+    Tested("fsspec", "remote files", "2024.2", "2027", "cloud"),
+    Tested("pyarrow", "text tables", "14", "27", "rows"),
 )
 PYTHON = Tested("Python", "", "3.11", "3.14")
 

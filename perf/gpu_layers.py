@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_machine import Machine
+from tritium.kernels import lang as L
 from tritium.kernels import op as ops
+from tritium.kernels.expr import load
 from tritium.kernels.op import Req, Spec
 from tritium.kernels.ops import triton_conv, triton_norm, triton_softmax, triton_take, triton_update
 from tritium.kernels.ops.convolution_cpu import Geometry
 from tritium.kernels.ops.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
+from tritium.kernels.triton_tail import Tail
 
 #: ResNet-50's convolutions: channels, filters, size, kernel, stride.
 RESNET = [(64, 64, 56, 1, 1), (64, 64, 56, 3, 1), (256, 64, 56, 1, 1), (256, 128, 56, 1, 2), (128, 128, 56, 3, 2),
@@ -142,7 +145,7 @@ def layers(m: Machine, dtype: str = "bfloat16") -> Iterator[Case]:
     zeros = lambda v: m.torch.zeros(vocabulary, inner, device=m.device, dtype=v.dtype).index_add_(0, index.long(), v)
     yield Case("embedding gradient", embedding, {"torch": lambda: zeros(dy)}, lambda: zeros(dy.double()),
                4.0 * (2 * k + vocabulary) * inner, "byte", {}, "float32")
-    yield _adam(m)
+    yield from _updates_of_both(m)
 
 
 def _softmax_gradient(g: Any, y: Any) -> Any:
@@ -204,19 +207,70 @@ def _batch_norm(m: Machine, dtype: str) -> Iterator[Case]:
         v = x.to(kind).requires_grad_()
         return m.torch.autograd.grad(plain(v), v, g.to(kind))[0]
 
+    other, d_other = m.randn(rows[0], 64, dtype=dtype), m.empty(rows[0], 64, dtype=dtype)
+
+    def norm_sum() -> Any:
+        triton_norm.forward(m.run, rows, p, True, [x, *c[:4]], [y, *c[4:]], reqs, relu=True, other=other)
+        return y
+
+    def back_sum() -> Any:
+        triton_norm.backward(m.run, rows, p, True, [g, x, c[0], *c[4:]], gradients, reqs, y=y, d_other=d_other)
+        return dx
+
+    plain_norm = lambda v: functional.batch_norm(v, None, None, c[0].to(v.dtype), c[1].to(v.dtype), True, 0.0, 1e-3)
+    plain_sum = lambda v: (plain_norm(v).to(v.dtype) + other.to(v.dtype)).relu()
+
+    def plain_back_sum(kind: Any) -> Any:
+        v = x.to(kind).requires_grad_()
+        u = other.to(kind).requires_grad_()
+        return m.torch.autograd.grad((plain_norm(v) + u).relu(), (v, u), g.to(kind))[0]
+
     moved = x.numel() * x.element_size()
     yield Case("batch norm, relu", norm, {"torch": lambda: plain(x)}, lambda: plain(x.double()), 3.0 * moved, "byte",
                {"copy": 0.75}, dtype)
     yield Case("batch norm, relu backward", back, {"torch": lambda: plain_back(x.dtype)}, lambda: plain_back(m.torch.float64),
                7.0 * moved, "byte", {"copy": 0.75}, dtype)
+    yield Case("batch norm, sum, relu", norm_sum, {"torch": lambda: plain_sum(x)}, lambda: plain_sum(x.double()), 4.0 * moved,
+               "byte", {"copy": 0.75}, dtype)
+    yield Case("batch norm, sum, relu backward", back_sum, {"torch": lambda: plain_back_sum(x.dtype)},
+               lambda: plain_back_sum(m.torch.float64), 8.0 * moved, "byte", {"copy": 0.75}, dtype)
 
 
-def _adam(m: Machine) -> Case:
-    """Sixteen arrays in one launch; the learning rate is 0, so that the weights stay."""
-    sizes = [m.size(1 << 22)] * (3 if m.smoke else 16)
-    arrays = [[m.randn(n).abs() for n in sizes] for _ in range(4)]
-    op, of = ops.get("adam_update"), [np.dtype("float32")] * 4
-    p = op.parse({"lr": 0.0})
+def tails(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator[Case]:
+    """A product and a convolution with bias and rectifier in one kernel, against torch's in two."""
+    functional, of = m.torch.nn.functional, np.dtype(dtype)
+    tail = Tail(L.maximum(load(0, of), 0), (of,), (-1,))
+    n = m.size(4096)
+    a, b, bias, c = m.randn(n, n, dtype=dtype), m.randn(n, n, dtype=dtype), m.randn(n, dtype=dtype), m.empty(n, n, dtype=dtype)
+    view = ((1, n, n), (n * n, n, 1))
+
+    def product() -> Any:
+        gemm(m.run, a, view, b, view, c, view, bias=bias, tail=tail)
+        return c
+
+    yield Case(f"gemm, bias, relu {n}", product, {"torch": lambda: (a @ b + bias).relu()},
+               lambda: (a.double() @ b.double() + bias.double()).relu(), 2.0 * n**3, "flop", {"torch": 1.0}, dtype)
+    batch, size, k = max(2, batch // m.scale), 28 // (4 if m.smoke else 1), 128
+    g = Geometry(batch, k, k, 1, (size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1), True)
+    x, w, shift = m.randn(batch, size, size, k, dtype=dtype), m.randn(k, 3, 3, k, dtype=dtype), m.randn(k, dtype=dtype)
+    y = m.empty(batch, size, size, k, dtype=dtype)
+    px, pw = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
+
+    def convolution() -> Any:
+        triton_conv.forward(m.run, g, x, w, shift, y, add=False, tail=tail)
+        return y.permute(0, 3, 1, 2)
+
+    plain = lambda u, v, s: functional.conv2d(u, v, s, padding=1).relu()
+    yield Case(f"conv, bias, relu 3x3 {k} {size}", convolution, {"torch": lambda: plain(px, pw, shift)},
+               lambda: plain(px.double(), pw.double(), shift.double()), 2.0 * batch * size * size * k * k * 9, "flop",
+               {"torch": 0.80}, dtype)
+
+
+def _updates(m: Machine, name: str, sizes: list[int], rates: dict[str, float], peer: Callable[[list[Any]], Any]) -> Case:
+    """All arrays in one launch; the rates are 0, so that the weights stay. peer: torch's optimizer for weights."""
+    op = ops.get(name)
+    p, of = op.parse({"lr": 0.0, **rates}), [np.dtype("float32")] * len(op.input_names)
+    arrays = [[m.randn(n).abs() for n in sizes] for _ in of]
     many = triton_update.many_update(op.name, op.expression(p, of), of, None)
     host = triton_update.tables([[t.data_ptr() for t in row] for row in arrays], sizes, many.block)
     where = [m.torch.from_numpy(t).to(m.device) for t in host]
@@ -224,12 +278,21 @@ def _adam(m: Machine) -> Case:
     weights = [t.clone() for t in arrays[0]]
     for w, g in zip(weights, arrays[1]):
         w.grad = g
-    peer = m.torch.optim.Adam(weights, 1e-3, fused=m.device == "cuda")
 
     def work() -> Any:
         many.launch(m.run.stream, *where, numbers)
         return arrays[0][0]
 
     keep = arrays[0][0].double()
-    return Case(f"adam, {len(sizes)} arrays", work, {"torch": peer.step}, lambda: keep, 7.0 * 4 * sum(sizes), "byte",
-                {"copy": 0.90}, "float32")
+    return Case(f"{name}, {len(sizes)} arrays", work, {"torch": peer(weights).step}, lambda: keep,
+                (2.0 * len(of) - 1) * 4 * sum(sizes), "byte", {"copy": 0.90}, "float32")
+
+
+def _updates_of_both(m: Machine) -> Iterator[Case]:
+    fused = {"fused": True} if m.device == "cuda" else {}
+    large = [m.size(1 << 22)] * (3 if m.smoke else 16)
+    small = [s for f, units in ((64, 3), (128, 4), (256, 6), (512, 3)) for _ in range(units)  # as in ResNet-50
+             for s in (4 * f * f, 9 * f * f, 4 * f * f, f, f, f, f, 4 * f, 4 * f)]
+    yield _updates(m, "adam_update", large, {}, lambda w: m.torch.optim.Adam(w, 1e-3, **fused))
+    yield _updates(m, "sgd_mom_update", small[:9] if m.smoke else small, {"momentum": 0.0},
+                   lambda w: m.torch.optim.SGD(w, 1e-9, 0.9, **fused))

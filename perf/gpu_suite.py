@@ -71,7 +71,7 @@ def main() -> None:
         *(lambda d=d: _cases(m, gpu_generated.generated(m, m.size(given.megabytes << 20) // (4 if d == "float32" else 2), d))
           for d in ("float32", "bfloat16")),
         lambda: gpu_train.steps(m), lambda: _cases(m, gpu_layers.products(m)), lambda: _cases(m, gpu_layers.convolutions(m)),
-        lambda: _cases(m, gpu_layers.layers(m)), lambda: _sanitized(m)]
+        lambda: _cases(m, gpu_layers.tails(m)), lambda: _cases(m, gpu_layers.layers(m)), lambda: _sanitized(m)]
     for section in sections:
         section()
     m.say("specialisations", **specialisations())
@@ -116,7 +116,7 @@ def _cases(m: Machine, cases: Any) -> None:
 
 def _record(torch: Any) -> None:
     machine = Machine(torch, "cpu", 64)
-    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.layers):
+    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.tails, gpu_layers.layers):
         for case in cases(machine):
             with record(90) as recorder:
                 case.work()

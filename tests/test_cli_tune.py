@@ -73,7 +73,7 @@ def test_words_of_the_command_line():
 
 
 def test_piped_it_prints_plain_lines_keeps_results_and_ends_with_json(tmp_path):
-    text = piped(*DOT, "--budget", "20s", "--json", "--report", str(tmp_path / "r.html"), "--export", str(tmp_path / "a.jsonl"))
+    text = piped(*DOT, "--budget", "5m", "--json", "--report", str(tmp_path / "r.html"), "--export", str(tmp_path / "a.jsonl"))
     assert "\x1b" not in text and "\r" not in text
     line = next(t for t in text.splitlines() if t.startswith("{"))
     report = json.loads(line)
@@ -125,12 +125,12 @@ def test_an_interrupt_keeps_results_and_resume_goes_on():
     report = json.loads(lines[-1])
     assert report["interrupted"] and not report["finished"] and report["rows"] > 3
     assert any("Go on with: tritium tune --resume" in line for line in lines)
-    done = json.loads(piped("--resume", "--budget", "30s", "--json").splitlines()[-1])
+    done = json.loads(piped("--resume", "--budget", "5m", "--json").splitlines()[-1])
     assert done["known"] >= report["rows"] - 1 and done["tasks"] == 2
 
 
 def test_results_travel_by_export_and_import(tmp_path, monkeypatch):
-    run(*DOT, "--budget", "5s", "--export", str(tmp_path / "a.jsonl"))
+    run(*DOT, "--budget", "5m", "--export", str(tmp_path / "a.jsonl"))
     monkeypatch.setenv("TRITIUM_TUNE_STORE", str(tmp_path / "other.sqlite"))
     result = run("--import", str(tmp_path / "a.jsonl"), "--export", str(tmp_path / "b.jsonl"))
     assert re.search(r"Imported \d+ results", result.output)
@@ -139,7 +139,7 @@ def test_results_travel_by_export_and_import(tmp_path, monkeypatch):
 
 def test_in_a_terminal_it_shows_time_left_and_the_best_so_far():
     master, slave = pty.openpty()
-    process = subprocess.Popen([*TUNE, *DOT, "--budget", "10s"], stdout=slave, stderr=slave,
+    process = subprocess.Popen([*TUNE, *DOT, "--budget", "5m"], stdout=slave, stderr=slave,
                                env={**os.environ, "TERM": "xterm", "COLUMNS": "120"})
     os.close(slave)
     seen = b""

@@ -33,7 +33,8 @@ class Tables:
         from ..kernels.ops.triton_update import tables  # optional dependency
 
         self.many = many
-        self._where = [_on_device(t, ctx) for t in tables(addresses, sizes, many.block)]
+        table, lengths, chunks = tables(addresses, sizes, many.block)
+        self._where = _on_device(table, ctx), _on_device(lengths, ctx), _on_device(chunks, ctx)
         self._numbers = storage.array((len(sizes), max(1, many.columns)), np.float64, ctx)
         self._now: Any = None
 

@@ -1,7 +1,8 @@
 """Collecting: the kernels of a model's real plan, or of single operators, as tasks; those that cost most come first.
 
-The plan is the one an executor would run (lowered, differentiated, fused), but no array is allocated for it. The same
-request gives the same tasks in the same order in every process, so that a child is told a task by its number.
+The plan is the one an executor would run on that target, but no array is allocated for it. On a CPU products are collected
+apart from the elementwise work that follows them. The same request gives the same tasks in the same order in every process,
+so that a child is told a task by its number.
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import GraphError, ParameterError, nearest
 from ..graph import load as load_symbol
+from ..graph.compile import Request as Whole
+from ..graph.compile import compile_program
 from ..graph.fuse import fuse
 from ..graph.gradient import add_gradients
 from ..graph.infer import from_user
 from ..graph.node import split_variables, topological
+from ..graph.options import current
 from ..graph.program import lower, specs_of
+from ..graph.views import input_specs
 from ..kernels import op as ops
 from ..kernels.op import Op, Req, Spec
 from ..kernels.params import Params
@@ -123,12 +128,14 @@ def _model_calls(request: Request) -> list[_Call]:
     known = {n: from_user(tuple(s)) for n, s in request.shapes.items()}
     specs = specs_of(order, {n: s for n, s in known.items() if s is not None},
                      dict.fromkeys(request.shapes, as_dtype(request.dtype)))
-    program = lower(symbol._outputs, specs, request.train)[0]
-    if request.train:
-        fed = {*request.shapes, *(n for n in arguments if n.endswith("label"))}
-        program = add_gradients(program, {n: "null" if n in fed else "write" for n in arguments})
-    program = fuse(program)
-    return [(s.name, s.op, s.params, tuple(program.values[v].spec for v in s.inputs),
+    fed = {*request.shapes, *(n for n in arguments if n.endswith("label"))}
+    wanted = {n: "null" if n in fed else "write" for n in arguments}
+    if request.target == "gpu":
+        program = compile_program(Whole(symbol._outputs, specs, request.train, wanted, ("gpu",)), current())[0]
+    else:
+        program = lower(symbol._outputs, specs, request.train)[0]
+        program = fuse(add_gradients(program, wanted) if request.train else program)
+    return [(s.name, s.op, s.params, tuple(input_specs(program, s)),
              tuple(program.values[v].spec if v >= 0 else s.absent[k] for k, v in enumerate(s.outputs)), s.reqs)
             for s in program.steps]
 

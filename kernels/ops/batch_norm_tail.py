@@ -15,8 +15,7 @@ from ..fused import NormaliseOp
 from ..lang import sqrt
 from ..op import Kernel, Op, Req, Spec, get
 from ..params import Params
-from ..property import gpu_module
-from .batch_norm import BatchNorm
+from ..property import PropertyOp, gpu_module
 from .shape import check_axis
 from .softmax import Rows, rows_along
 
@@ -33,9 +32,11 @@ class NormTailOp(Op):
     _prefix = ""
 
     @staticmethod
-    def _norm(p: Params, x: Spec, train: bool) -> tuple[BatchNorm, Rows, bool]:
+    def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
         """BatchNorm's settings, data as (outer, channels, inner), and whether the statistics are the batch's."""
-        norm: BatchNorm = get("BatchNorm").property(p)  # type: ignore[attr-defined]
+        op = get("BatchNorm")
+        assert isinstance(op, PropertyOp)
+        norm: Any = op.property(p)
         return norm, rows_along(x.shape, check_axis(norm.name, norm.axis, len(x.shape))), train and not norm.use_global_stats
 
 

@@ -31,6 +31,17 @@ def test_the_kernels_of_a_plan_the_dearest_first_and_equal_ones_once(model):
     assert all(np.isclose(i.share, i.bound_s / work.step_s) for i in work.items)
 
 
+@pytest.mark.skipif(not mx.num_gpus(), reason="no GPU, not even an interpreted one")
+def test_on_a_gpu_the_kernels_are_those_an_executor_runs(model):
+    """Channels stand last, activations are part of the convolutions, and each is one task all the same."""
+    work = collect(request(model, target="gpu", train=False))
+    symbol = mx.sym.load(model)
+    executor = symbol.simple_bind(mx.gpu(0), "null", data=(4, 3, 24, 24))
+    assert work.kernels == len(executor._compile(False).program.steps)
+    (two,) = [i for i in work.items if i.task.key.template == "gpu conv forward"]
+    assert two.count == 2 and two.task.op.name == "Convolution+tail", "the first has too few channels for a template"
+
+
 def test_inference_has_no_backward_kernels(model):
     assert not any("backward" in i.task.op.name for i in collect(request(model, train=False)).items)
     assert any("backward" in i.task.op.name for i in collect(request(model)).items)

@@ -9,7 +9,7 @@ from tritium.tuning.report import measured, roof_s, write_report
 from tritium.tuning.session import Listener, Summary, plan, run_offline, run_timed, show, summarise, time_text
 
 HERE = Device("a machine", "", "", "numpy 2")
-FAST = {"piece": 1 << 23, "threads": 0}
+FAST = {"piece": 1 << 22, "threads": 0}
 
 
 class FakeRunner:
