@@ -12,7 +12,7 @@ from ...errors import DTypeError, ParameterError, ShapeError, describe
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import OperatorProperty, Shapes, gpu_module, register_operator
 from ..tied import Call, tieable
-from .matmul_gemm import cpu_product, matrix, product, sum_rows
+from .matmul_gemm import cpu_product, matrix, product, sum_rows, together, view
 
 
 @register_operator("FullyConnected")
@@ -133,11 +133,12 @@ class FullyConnected(OperatorProperty):
                     step(run, arrays)
 
             return kernel
-        multiplies = [cpu_product(*p) for p in products]
 
         def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
             arrays = [*inputs, *outputs]
-            calls = [multiply(arrays) for multiply in multiplies]
+            given = [(*(view(arrays, m) for m in p[:3]), p[3] == Req.ADD) for p in products]
+            apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
+            calls = [together(given)] if apart else [together([p]) for p in given]
             if bias:
                 dy = arrays[0].reshape(n, h)
                 calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))

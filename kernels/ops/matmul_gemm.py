@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,30 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Ca
     """
     if is_half(a.dtype) or is_half(b.dtype):
         return lambda run: gemm(upcast(a), upcast(b), out, add)(run)
+    calls, threads = _pieces(a, b, out, add)
+    if len(calls) < 2:
+        return lambda run: calls[0]()
+    return lambda run: tuned.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+
+
+def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> Call:
+    """Several products, (a, b, out, add) each, none of which reads what another writes: they meet once, at the end."""
+    made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
+    if not any(len(calls) > 1 for calls, _ in made):
+        ones = [gemm(*p) for p in products]
+
+        def in_turn(run: Any) -> None:
+            for one in ones:
+                one(run)
+
+        return in_turn
+    calls = [call for some, _ in made for call in some]
+    threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
+    return lambda run: tuned.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+
+
+def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[list[Callable[[], None]], int]:
+    """A product as calls that write apart, and how many threads may make them (0: all)."""
     direct = not add and a.dtype == b.dtype == out.dtype
 
     def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
@@ -60,7 +85,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Ca
         chosen = tuned.choice(gemm_key(out.size // max(m * n, 1), m, n, k, out.dtype), chosen)
     pieces = cut(work, chosen["piece"])
     if pieces < 2:
-        return lambda run: piece(a, b, out)
+        return [partial(piece, a, b, out)], 0
     if out.ndim > 2 and len(out) >= pieces:
         step = -(-len(out) // pieces)
         parts = [(a[i:i + step], b[i:i + step], out[i:i + step]) for i in range(0, len(out), step)]
@@ -70,7 +95,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Ca
     else:
         step = max(1, -(-n // pieces))
         parts = [(a, b[..., i:i + step], out[..., i:i + step]) for i in range(0, n, step)]
-    return lambda run: tuned.limited(run, chosen["threads"]).parallel(lambda i: piece(*parts[i]), len(parts))
+    return [partial(piece, *part) for part in parts], chosen["threads"]
 
 
 def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
@@ -101,10 +126,11 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
 
 def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], Call]:
     """The same on the CPU, in two steps: given the arrays, the function (run) that computes."""
-    return lambda arrays: gemm(_view(arrays, a), _view(arrays, b), _view(arrays, out), req == Req.ADD)
+    return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
 
 
-def _view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
+def view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
+    """The array that m is of, as m sees it."""
     array = arrays[m[0]]
     (b, rows, columns), steps = m[1], m[2][1:]
     if b == 1 and array.size == rows * columns and steps in ((columns, 1), (1, rows)):  # as it is, or transposed

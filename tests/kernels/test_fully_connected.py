@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
-from layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
+from layer_helpers import TARGETS, Run, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import DTypeError, ParameterError, ShapeError
 from tritium.kernels import op as ops
 
@@ -42,6 +42,21 @@ def test_gradient_and_requests(target, flatten, rng):
     check_gradient("FullyConnected", inputs, rng, target, num_hidden=5, flatten=flatten)
     head = rng.standard_normal((4, 5) if flatten else (4, 2, 5))
     check_requests("FullyConnected", inputs, [head], target, num_hidden=5, flatten=flatten)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_large_derivatives_are_those_of_numpy_wherever_they_lie(inplace, rng):
+    """dx may overwrite x, which the weight's derivative reads."""
+    f, forward = np.dtype("float32"), ops.get("FullyConnected")
+    p = forward.parse({"num_hidden": 300})
+    dy, x, w = (rng.standard_normal(s).astype(f) for s in ((200, 300), (200, 400), (300, 400)))
+    want = [dy @ w, dy.T @ x, dy.sum(0)]
+    outs = [x if inplace else np.empty_like(x), np.empty_like(w), np.empty(300, f)]
+    specs = [tuple(ops.Spec(a.shape, f) for a in arrays) for arrays in ((dy, x, w), outs)]
+    reqs = (ops.Req.INPLACE if inplace else ops.Req.WRITE, ops.Req.WRITE, ops.Req.WRITE)
+    ops.compiled(forward.gradient(p).op, p, *specs, reqs, "cpu", True)(Run(backwards=True), [dy, x, w], outs)
+    for got, wanted in zip(outs, want):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
 
 def test_shapes_are_inferred_both_ways():

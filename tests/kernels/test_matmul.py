@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from layer_helpers import TARGETS, Run, check_golden, check_gradient, check_requests, close, forward, golden_cases
+from tritium.dtype import as_dtype
 from tritium.errors import ShapeError
 from tritium.kernels import op as ops
 from tritium.kernels.ops import matmul_gemm
@@ -54,6 +55,25 @@ def test_larger_products_have_larger_pieces(side, pieces):
             super().parallel(fn, n)
     matmul_gemm.gemm(a, a, out)(Counting())
     assert made == ([pieces] if pieces > 1 else []) and (out == side).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_together_are_those_one_by_one(dtype, rng):
+    x, y = (rng.standard_normal(s).astype(as_dtype(dtype)) for s in ((300, 400), (400, 200)))
+    met = []
+
+    class Counting(Run):
+        def parallel(self, fn, n):
+            met.append(n)
+            super().parallel(fn, n)
+    outs = [[np.ones(s, as_dtype(dtype)) for s in ((300, 200), (200, 300), (7, 200))] for _ in range(2)]
+
+    def given(made):
+        return [(x, y, made[0], False), (y.T, x.T, made[1], True), (x[:7], y, made[2], False)]
+    matmul_gemm.together(given(outs[0]))(Counting(backwards=True))
+    for p in given(outs[1]):
+        matmul_gemm.gemm(*p)(Run())
+    assert all((a == b).all() for a, b in zip(*outs)) and met == ([2 + 2 + 1] if dtype == "float32" else [2, 2])
 
 
 def test_errors():
