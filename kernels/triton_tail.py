@@ -22,7 +22,7 @@ from .triton_launch import interpreting
 from .triton_special import helpers_for
 
 _PLACE = re.compile(r"^( *)(\w+) = tail(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
-_made: dict[tuple, Kernel] = {}
+_made: dict[tuple, tuple[Expr, Kernel]] = {}  # by the id of the expression, which is kept with it
 
 
 @triton.jit
@@ -59,8 +59,8 @@ class Tail:
         key = (kernel, id(self.root), self.dtypes, self.vectors, interpreted)
         found = _made.get(key)
         if found is None:
-            found = _made[key] = self._printed(kernel, interpreted)
-        return found
+            found = _made[key] = self.root, self._printed(kernel, interpreted)
+        return found[1]
 
     def _printed(self, kernel: Kernel, interpreted: bool) -> Kernel:
         text, n = _PLACE.subn(self._lines, kernel.source)

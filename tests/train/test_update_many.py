@@ -72,6 +72,22 @@ def test_one_launch_for_each_rule_and_dtype(launched):
     assert launched.count("k_sgd_update_many") == 2 and launched.count("k__mixed_sgd_update_many") == 1
 
 
+@pytest.mark.parametrize("kvstore", ["local", "device", None])
+def test_a_module_updates_its_parameters_in_one_launch_a_step(kvstore, launched):
+    net = mx.sym.FullyConnected(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="a"), num_hidden=4, name="b")
+    batches = mx.io.NDArrayIter(np.ones((6, 8), "float32"), np.zeros(6, "float32"), 2)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"), context=mx.gpu(0))
+    module.bind(batches.provide_data, batches.provide_label)
+    module.init_params()
+    module.init_optimizer(kvstore=kvstore, optimizer="sgd", optimizer_params={"momentum": 0.9})
+    launched.clear()
+    for batch in batches:
+        module.forward_backward(batch)
+        module.update()
+    mx.nd.waitall()
+    assert [name for name in launched if "update" in name] == ["k_sgd_mom_update_many"] * 3
+
+
 def test_a_rule_with_the_norm_of_its_array_stays_one_by_one(launched):
     made = arrays(np.random.default_rng(0), 3, sizes=[(8,), (9,)])
     apply([Step("_lars_update", w, g, (m,), flat=True, lr=0.1, momentum=0.9, eta=0.1, epsilon=1e-8)
