@@ -100,8 +100,9 @@ def test_nobody_can_tell(seed, shared):
                         frames += [(r, *push(r, done[k] + 1, [k], rng, pools[r])) for k in part]
             if kind == 2:
                 frames += [f for f in frames if f[0] == 0]  # sent again
+            turns = order.permutation(workers).tolist()
             out = []
-            for r, frame, reply in frames:
+            for r, frame, reply in sorted(frames, key=lambda f: turns.index(f[0])):
                 out += s.receive(r, decode(*frame))
                 if order.integers(4) == 0:
                     pull = [Record(int(order.integers(len(SIZES))), 0, 0, 0, 0)]
