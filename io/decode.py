@@ -100,21 +100,33 @@ def check_whole(data: bytes) -> None:
         _bound(*struct.unpack_from("<HH", data, 6))
 
 
+def decode_as_stored(data: bytes) -> np.ndarray:
+    """The pixels of an image that is no JPEG, channels and depth as stored, blue first. Raises FileError."""
+    check_whole(data)
+    return _imdecode(data, opencv("imdecode").IMREAD_UNCHANGED)
+
+
 def _opencv_pixels(data: bytes, channels: int) -> np.ndarray:
     cv2 = opencv("imdecode")
     flag = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR, 4: cv2.IMREAD_UNCHANGED}[channels]
-    try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION if channels < 4 else flag)
-    except cv2.error as e:
-        raise FileError(f"the image of {len(data):,} bytes cannot be decoded: {' '.join(str(e).split())[:160]}") from None
-    if pixels is None:
-        raise FileError(f"these {len(data):,} bytes are not an image that can be read; they begin with {bytes(data[:8])!r}")
+    pixels = _imdecode(data, flag | cv2.IMREAD_IGNORE_ORIENTATION if channels < 4 else flag)
     if channels == 4:
         if pixels.ndim != 3 or pixels.shape[2] != 4 or pixels.dtype != np.uint8:
             raise FileError(f"the image is {pixels.dtype} with {1 if pixels.ndim == 2 else pixels.shape[2]} channels, "
                             f"not uint8 with 4")
         return cv2.cvtColor(pixels, cv2.COLOR_BGRA2RGBA)
     return pixels[:, :, None] if channels == 1 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _imdecode(data: bytes, flag: int) -> np.ndarray:
+    cv2 = opencv("imdecode")
+    try:
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flag) if len(data) else None
+    except cv2.error as e:
+        raise FileError(f"the image of {len(data):,} bytes cannot be decoded: {' '.join(str(e).split())[:160]}") from None
+    if pixels is None:
+        raise FileError(f"these {len(data):,} bytes are not an image that can be read; they begin with {bytes(data[:8])!r}")
+    return pixels
 
 
 def _check_png(data: bytes) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FileError
-from .decode import check_whole, decode, opencv, stored_channels
+from .decode import decode, decode_as_stored, opencv, stored_channels
 from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
@@ -425,19 +425,12 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     """
     header, data = unpack(s)
     try:
-        if data[:2] == b"\xff\xd8":
-            img = decode(data, stored_channels(data) if iscolor < 0 else 3 if iscolor else 1)[:, :, ::-1]
-            return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
-        check_whole(data)
+        if iscolor < 0 and data[:2] != b"\xff\xd8":
+            return header, decode_as_stored(data)
+        img = decode(data, stored_channels(data) if iscolor < 0 else 3 if iscolor else 1)[:, :, ::-1]
     except FileError as e:
         raise FileError(f"unpack_img: record {header.id}: {str(e).rstrip('.')}.") from None
-    cv2 = opencv("unpack_img")
-    # a camera's rotation mark is not applied, as MXNet does not
-    flags = iscolor if iscolor < 0 else iscolor | cv2.IMREAD_IGNORE_ORIENTATION
-    img = cv2.imdecode(np.frombuffer(data, np.uint8), flags) if data else None
-    if img is None:
-        raise FileError(f"unpack_img: record {header.id}: its {len(data):,} bytes are not an image OpenCV can read.")
-    return header, img
+    return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
 
 
 def _open(path: str, mode: str):

@@ -62,6 +62,13 @@ def test_worker_processes_give_the_same(records):
     assert with_workers._pool is None
 
 
+def test_the_same_image_looks_another_way_in_every_epoch(records):
+    it = iterator(records, shuffle=False)
+    first, second = epoch(it), epoch(it)
+    assert [labels for _, labels, _ in first] == [labels for _, labels, _ in second]
+    assert all(a != b for (a, *_), (b, *_) in zip(first, second))
+
+
 def test_a_transform_that_ends_its_process_is_told(records):
     it = iterator(records, workers=1, aug_list=[Slow(fails_at=2)], shuffle=False)
     with pytest.raises(MXNetError, match=r"^ImageIter: worker process 0 ended by itself, with exit code 7\. It was at .*a\.rec: "

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FileError
 from tritium.io import framing, recordio
+from tritium.io.decode import opencv
 from tritium.io.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, find_records, pack, unpack
 
 MAGIC = bytes.fromhex("0a23d7ce")
@@ -207,10 +208,22 @@ def test_a_record_without_its_header_is_refused(record, text):
 
 def test_images_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
+    opencv.cache_clear()
     with pytest.raises(FileError, match=r'images need OpenCV\. Install it with pip install "tritium\[image\]"'):
         recordio.unpack_img(pack(IRHeader(0, 1, 0, 0), b"jpeg"))
     with pytest.raises(FileError, match="pack_img: images need OpenCV"):
         recordio.pack_img(IRHeader(0, 1, 0, 0), np.zeros((2, 2, 3), np.uint8))
+
+
+def test_a_damaged_image_is_refused_and_not_grey_below():
+    header, pixels = IRHeader(0, 1, 5, 0), np.dstack([np.add.outer(np.arange(60), np.arange(80)).astype(np.uint8)] * 3)
+    for form in (".jpg", ".png"):
+        whole = recordio.pack_img(header, pixels, 9, form)
+        for iscolor, shape in ((-1, (60, 80, 3)), (0, (60, 80)), (1, (60, 80, 3))):
+            assert recordio.unpack_img(whole, iscolor)[1].shape == shape
+            for cut in (24, 30, len(whole) // 2, len(whole) - 13):
+                with pytest.raises(FileError, match=r"^unpack_img: record 5: .*(damaged|cut short|empty|not an image)"):
+                    recordio.unpack_img(whole[:cut], iscolor)
 
 
 @pytest.mark.parametrize("text, want", [
