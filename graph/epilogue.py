@@ -83,6 +83,8 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
     if program.targets[head.ctx] == "gpu":
         if program.values[v].kind != INNER or sum(v in step.inputs for step in program.steps) > 1:
             return f"the result of {head.name} is read elsewhere too"
+        if program.values[tail.outputs[0]].spec.dtype != spec.dtype:
+            return "the dtypes differ"
         made = gpu_tail(head.op.name, head.params, body, [-1 if u == v else u for u in tail.inputs])
         if isinstance(made, str):
             return made

@@ -110,12 +110,12 @@ def gpu_tail(head: str, params: Params, body: Fused, wiring: Sequence[int]) -> T
     if any((1,) * (len(shape) - len(v)) + v != channels for i, v in zip(wiring, body.ins) if i >= 0) or n > _MOST:
         return f"on the GPU a tail reads the result of {head} and at most {_MOST} arrays of a number per channel"
     found = {x.value: x.dtype for x in topological(body.roots) if x.op == LOAD}
-    if not all(d is not None and is_float(d) for d in found.values()):
-        return "on the GPU a tail reads floats"
+    if not all(d is not None and is_float(d) for d in (*found.values(), body.roots[0].dtype)):
+        return "on the GPU a tail reads floats and gives one"
     order = iter(range(n))
     vectors = tuple(-1 if i < 0 else next(order) for i in wiring)
-    dtypes = tuple(found.get(k) or np.dtype("float32") for k in range(len(wiring)))
-    return Tail(body.roots[0], dtypes, vectors)
+    dtypes = tuple(found.get(k, float32) for k in range(len(wiring)))
+    return Tail(body.roots[0], dtypes, vectors)  # type: ignore[arg-type]
 
 
 def with_tail(kernel: Kernel, tail: Tail | None) -> Kernel:
