@@ -82,7 +82,7 @@ def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: 
     if x is not None:
         count = run.space((1,), np.int32)
         unit = math.gcd(n, 16)
-        launch(_count_above, (1,), x, count, n // unit, float(threshold), stream=run.stream, UNIT=unit, BLOCK=block_for(n, 4096))
+        launch(_count_above, (1,), x, count, n // unit, float(threshold), stream=run.stream, UNIT=unit, BLOCK=block_for(n, 1024))
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_constant, (cdiv(n, block),), dx, count, n // unit, float(scale), stream=run.stream, UNIT=unit,
            VALID=x is not None, ADD=add, WIDE=wide(dx), BLOCK=block)

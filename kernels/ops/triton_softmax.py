@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..triton_kernel import tl, triton
-from ..triton_launch import cdiv, interpreting, launch, next_power_of_2
+from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
 from .triton_gemm import wide
 
 
@@ -239,7 +239,7 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
         count = run.space((1,), np.int32)
         unit = math.gcd(rows, 16)
         launch(_count_labels, (1,), label, count, rows // unit, ignored, stream=run.stream, UNIT=unit,
-               BLOCK=max(16, min(next_power_of_2(rows), 1 << 14)))
+               BLOCK=block_for(rows, 1024))
     br, bc = _blocks(rows, n)
     miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0
     unit = math.gcd(n, 16)
