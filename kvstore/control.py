@@ -175,7 +175,7 @@ class Control:
             return
         self.lost = None
         for where in m["shards"]:
-            self.client.links[where["index"]].where(where)
+            self.client.links[where["index"]].where(where, anew=m["dead"])  # servers have dropped what they had of the dead
         for ask in self._asked.values():
             self._send(ask.message)
 

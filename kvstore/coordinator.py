@@ -222,18 +222,19 @@ class Coordinator:
                 "policy": self.policy, "shards": [self._where(i) for i in range(len(self._shards))]}
 
     def _worker_back(self, peer: Any, m: Message) -> Sends:
-        """A worker whose connection was lost, by a restart of this process or otherwise."""
+        """A worker whose connection was lost, by a restart of this process or otherwise. dead: the others were told so."""
         rank = int(m["rank"])
         w = self._workers[rank]
         if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
                 w.gone != "died" or self.policy == "shrink")):
             raise FrameError(f"worker {rank} was taken for dead, and is not waited for any more")
+        dead = bool(w.gone)
         w.peer, w.gone = peer, ""
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
         shards = [self._where(i) for i in range(len(self._shards))]
-        return self._tell_members(lambda: [(peer, {"id": m.get("id"), "shards": shards})]) + self._tell_gone()
+        return self._tell_members(lambda: [(peer, {"id": m.get("id"), "shards": shards, "dead": dead})]) + self._tell_gone()
 
     def give_up(self) -> Sends:
         """What to send when shards and workers that were here before a restart have had time enough to come back."""

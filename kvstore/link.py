@@ -162,6 +162,8 @@ class Link:
     def __init__(self, client: Client, index: int):
         self.client, self.index = client, index
         self.incarnation = -1
+        self._where: dict[str, Any] = {}
+        self._again = False  # the connection is made anew to a process that was there before
         self.shared = False
         self.welcomed: Future[None] = Future()
         self.socket: zmq.Socket | None = None
@@ -183,19 +185,24 @@ class Link:
         self._warned = 0.0
 
     # ---- being connected --------------------------------------------------------------------------------------------------
-    def where(self, m: dict[str, Any]) -> None:
-        """What the coordinator says of the shard: it is away, or in a process to which there is no connection yet."""
+    def where(self, m: dict[str, Any], anew: bool = False) -> None:
+        """What the coordinator says of the shard: it is away, or in a process to which there is no connection yet.
+
+        anew:  connect in any case, and send again what is not answered.
+        """
         if m.get("down"):
             self.down()
-        elif m["incarnation"] != self.incarnation or self.socket is None:
+        elif anew or m["incarnation"] != self.incarnation or self.socket is None:
             self.connect(m)
 
     def connect(self, where: dict[str, Any]) -> None:
-        """Connect to a shard's new process, and say hello."""
+        """Connect to a shard's process, and say hello."""
         self.down()
+        self._again, self._where = where["incarnation"] == self.incarnation, where
         self.incarnation = where["incarnation"]
         c = self.client
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
+        self._watch = sockets.Watch(self.socket)
         c._poller.register(self.socket.fd, select.EPOLLIN)
         hello = pack({"probe": c.probe})
         self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
@@ -206,14 +213,14 @@ class Link:
         self._runs = []
         if self.socket is not None:
             self.client._poller.unregister(self.socket.fd)
-            self.socket.close(0)
-            self.socket = None
+            self.close()
         for _, future in self._asked.values():
             future.set_exception(KVStoreError(f"KVStore: server {self.index} died while it was asked."))
         self._asked.clear()
 
     def close(self) -> None:
         if self.socket is not None:
+            self._watch.close()
             self.socket.close(0)
             self.socket = None
 
@@ -238,7 +245,7 @@ class Link:
         if first:
             self.welcomed.set_result(None)
             return
-        if not self.durable and (self._sent or done or self._kept):
+        if not self.durable and not self._again and (self._sent or done or self._kept):
             self.lost = KVStoreError(f"KVStore: server {self.index} died, and its values with it: the job keeps no snapshots. "
                                      f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10.")
             self.fail(self.lost)
@@ -452,7 +459,9 @@ class Link:
                 s.release()
 
     def check(self, now: float) -> None:
-        """Say who is missing when something takes long; end what takes too long."""
+        """Say who is missing when something takes long; end what takes too long. A lost connection is made anew."""
+        if self.socket is not None and list(self._watch.lost()):
+            self.connect(self._where)
         if not (self._sent or self._fetching or self._queue):
             return
         c = self.client

@@ -11,9 +11,10 @@ import time
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import pull, workers
+from kvstore_cluster import pull, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError
 from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore.job import Job
 
 
 def kill_coordinator(job):
@@ -122,7 +123,50 @@ def test_a_worker_that_dies_while_it_is_away_is_noticed(monkeypatch):
         assert stores[0].get_num_dead_node(4) == 1
 
 
-def test_a_long_wait_for_others_says_for_whom(caplog):
+STOPS = """
+import os, signal, time, numpy as np, tritium as mx
+kv = mx.kv.create("dist_sync")
+for key in "wv":
+    kv.init(key, mx.nd.zeros(3))
+kv.push("v", mx.nd.ones(3) * 2)
+kv._client.rounds([0])  # what was pushed has arrived
+print("there", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+out = mx.nd.zeros(3)
+while True:
+    try:
+        kv.push("w", mx.nd.ones(3)); kv.pull("w", out)
+        print(out.asnumpy()[0], flush=True)
+        break
+    except mx.MXNetError:
+        time.sleep(0.05)  # it is not let in again yet
+kv.pull("v", out)
+print(out.asnumpy()[0], flush=True)
+"""
+
+
+def test_a_worker_that_was_only_silent_comes_back_as_itself():
+    """SIGSTOP: taken for dead after 1.5 s, which ends the others' round. SIGCONT: it goes on, and so do they.
+
+    What it had pushed before, and was dropped then, it sends again.
+    """
+    with Job(2) as job, worker_process(job, 1, STOPS) as stopped:
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        for key in "wv":
+            kv.init(key, mx.nd.zeros(3))
+        assert stopped.stdout.readline() == "there\n"
+        kv.push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died; the round is not applied"):
+            pull(kv, "w", np.zeros(3, "f"))
+        os.kill(stopped.pid, signal.SIGCONT)
+        until(lambda: kv.get_num_dead_node(4) == 0)
+        kv.push("w", mx.nd.ones(3) * 4)
+        kv.push("v", mx.nd.ones(3))
+        assert [pull(kv, key, np.zeros(3, "f"))[0] for key in "wv"] == [5, 3] and stopped.stdout.read() == "5.0\n3.0\n"
+        kv.close()
+
+
+def test_a_long_wait_for_others_says_for_whom_and_ends_at_the_deadline(caplog):
     with workers(2) as (_, stores, _), concurrent.futures.ThreadPoolExecutor(1) as pool:
         stores[0]._client.stall = 0.1
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
@@ -130,10 +174,6 @@ def test_a_long_wait_for_others_says_for_whom(caplog):
             until(lambda: "worker 0: barrier waits for workers [1]" in caplog.text)
         stores[1].barrier()
         waiting.result(20)
-
-
-def test_a_request_has_a_deadline():
-    with workers(2) as (_, stores, _):
         stores[0]._client.timeout = 0.3
         with pytest.raises(KVStoreError, match=r"barrier: the coordinator's answer did not come within 0 s\. Is the job still"):
             stores[0].barrier()
