@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 #: NumPy's arithmetic to the bit: whole numbers wrap, no product and sum becomes one, no sum is taken in another order.
 FLAGS = ("-O3", "-shared", "-fPIC", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math",
-         "-ffp-contract=off", "-mprefer-vector-width=512")
+         "-ffp-contract=off")
+_OF_MACHINE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
 MODES = ("auto", "c", "numpy")
 SECONDS = 60.0  # a compiler may take
 _CHECK = hashlib.sha256().digest_size
@@ -62,6 +63,16 @@ _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _told: set[str] = set()
 
 
+def _after_fork() -> None:
+    """In a child the thread that may have held the lock does not run."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def mode() -> str:
     """$TRITIUM_CPU_CODE: "auto" (C where it pays), "c" (wherever it can be) or "numpy". Raises ParameterError."""
     given = os.environ.get("TRITIUM_CPU_CODE", "auto").lower() or "auto"
@@ -82,8 +93,7 @@ def compiler() -> Compiler | None:
                                   stdin=subprocess.DEVNULL).stdout
         except (OSError, subprocess.SubprocessError):
             continue
-        native = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
-        return Compiler(tuple(command), said.splitlines()[0] if said else "", (*FLAGS, native))
+        return Compiler(tuple(command), said.splitlines()[0] if said else "", (*FLAGS, *_OF_MACHINE.get(platform.machine(), ())))
     return None
 
 

@@ -21,7 +21,7 @@ from .params import Params
 from .tied import Call, tieable, tied
 from .triton_tail import Tail, gpu_tail
 
-_CACHE = 1 << 18  # bytes of the head's result in one block
+_CACHE = 1 << 20  # bytes of the head's result in one block; in smaller ones threads wait for the GIL more than they save
 _SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself
 _ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
 
@@ -172,8 +172,8 @@ class EpilogueOp(Op):
             self.head, self.head_params,
             tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
             (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
-        op, *seen = self._tail(n, ins, outs)
-        return head, op.kernel(Params({}), *seen, reqs[n_head:], target, train)
+        op, tail_ins, tail_outs = self._tail(n, ins, outs)
+        return head, op.kernel(Params({}), tail_ins, tail_outs, reqs[n_head:], target, train)
 
     def _tail(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
         """The tail for n samples as an operator, its inputs and outputs."""
@@ -185,8 +185,8 @@ class EpilogueOp(Op):
 
     def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
         """The C function that computes the tail on the CPU, of whole blocks, or why NumPy does: a phrase."""
-        op, *seen = self._tail(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
-        return op.c_code(Params({}), *seen, reqs[self.wiring.n_outputs:])
+        op, tail_ins, tail_outs = self._tail(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
+        return op.c_code(Params({}), tail_ins, tail_outs, reqs[self.wiring.n_outputs:])
 
 
 def _block(head: str, out: Spec) -> int:

@@ -106,7 +106,7 @@ HARDLY = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
 @needs_compiler
-@settings(max_examples=40, **HARDLY)
+@settings(max_examples=25, **HARDLY)
 @given(graphs(), st.sampled_from([Req.WRITE, Req.ADD]), st.sampled_from([1, 3]))
 def test_arithmetic_is_numpys_to_the_bit(graph, req, pieces):
     check(graph, req, pieces)
@@ -114,7 +114,7 @@ def test_arithmetic_is_numpys_to_the_bit(graph, req, pieces):
 
 @needs_compiler
 @pytest.mark.nightly
-@settings(max_examples=1500, **HARDLY)
+@settings(max_examples=1000, **HARDLY)
 @given(graphs(most=30), st.sampled_from([Req.WRITE, Req.ADD]), st.sampled_from([1, 3]))
 def test_arithmetic_is_numpys_to_the_bit_at_length(graph, req, pieces):
     check(graph, req, pieces)
