@@ -17,7 +17,7 @@ from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, mat
 from .shape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; the row goes along n
-_CACHE = 1 << 19  # bytes at a time
+_CACHE = 1 << 20  # bytes at a time
 
 
 def need_float(name: str, data: Spec) -> None:
