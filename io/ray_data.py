@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,17 +31,16 @@ class RayDataIter(DataIter):
         self._dataset = dataset
         self._data = [data] if isinstance(data, str) else list(data)
         self._label = [label] if isinstance(label, str) else list(label or ())
-        self._first: dict[str, np.ndarray] | None = None  # the epoch's first batch, to fill up its last
         self._batches = self._epoch()
-        self._next = next(self._batches, None)  # one batch is taken at once, to know the shapes
-        if self._next is None:
+        self._taken = next(self._batches, None)  # one batch is taken at once, to know the shapes
+        if self._taken is None:
             raise ShapeError("RayDataIter: the dataset has no rows.")
-        columns = self._next[0]
+        columns = self._taken[0]
         self.provide_data, self.provide_label = (
             [DataDesc(name, (batch_size, *columns[name].shape[1:]), columns[name].dtype.type) for name in names]
             for names in (self._data, self._label))
 
-    def _epoch(self) -> Iterator[tuple[dict[str, np.ndarray], int]]:
+    def _epoch(self) -> Generator[tuple[dict[str, np.ndarray], int], None, None]:
         first: dict[str, np.ndarray] = {}
         for batch in self._dataset.iter_batches(batch_size=self.batch_size, batch_format="numpy", drop_last=False):
             columns = {name: _numbers(name, batch) for name in (*self._data, *self._label)}
@@ -51,15 +50,12 @@ class RayDataIter(DataIter):
             yield {name: np.concatenate([c, first[name][fill]]) for name, c in columns.items()}, len(fill)
 
     def reset(self) -> None:
-        """Begin a new epoch."""
-        self._batches = self._epoch()
-        self._next = next(self._batches, None)
+        """Begin a new epoch. Ray is asked for it with its first batch, so that nothing runs behind the last one."""
+        self._batches.close()
+        self._batches, self._taken = self._epoch(), None
 
     def next(self) -> DataBatch:
-        if self._next is None:
-            raise StopIteration
-        columns, pad = self._next
-        self._next = next(self._batches, None)
+        (columns, pad), self._taken = self._taken or next(self._batches), None
         return DataBatch(_arrays(columns, self._data), _arrays(columns, self._label), pad,
                          provide_data=self.provide_data, provide_label=self.provide_label)
 

@@ -45,6 +45,13 @@ def test_other_forms(form):
             decode(data[:cut])
 
 
+@pytest.mark.parametrize("options", [{}, {"save_all": True, "append_images": [Image.fromarray(PIXELS[::-1])]}],
+                         ids=["one", "several"])
+def test_a_gif_gives_its_first_picture(options):
+    data = by_pillow(Image.fromarray(PIXELS), "GIF", **options)
+    assert np.array_equal(decode(data), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+
+
 def test_jpeg_of_every_kind():
     close = lambda a, b: np.abs(a.astype(int) - b).mean() < 4
     grey = Image.fromarray(PIXELS[:, :, 0])

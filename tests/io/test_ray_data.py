@@ -46,6 +46,25 @@ def test_fewer_rows_than_a_batch_and_columns_of_objects():
     assert data[1].tolist() == [1.5, 2.5, 1.5, 2.5, 1.5]
 
 
+def test_ray_is_asked_for_an_epoch_when_its_first_batch_is():
+    asked = []
+
+    class Counted(Dataset):
+        def iter_batches(self, **how):
+            asked.append("begun")
+            try:
+                yield from super().iter_batches(**how)
+            finally:
+                asked.append("ended")
+
+    it = RayDataIter(Counted(data=np.arange(6.0), label=np.arange(6)), 2)
+    next(it)
+    it.reset()
+    assert asked == ["begun", "ended"], "left in the middle: what it began is ended, and nothing else begun"
+    assert len(epoch(it)) == 3 and asked == ["begun", "ended"] * 2
+    assert list(it)[-1].pad == 0 and not list(it)
+
+
 def test_refusals():
     ragged = np.empty(2, object)
     ragged[:] = [np.ones(2), np.ones(3)]
