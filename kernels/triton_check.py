@@ -79,18 +79,27 @@ def hardly_spills(job: Job, kernel: CompiledKernel) -> bool:
 def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
     """What is wrong with the machine code of any operator's kernel, whatever its shapes: it spills, has more registers than
     MOST_REGISTERS (with a matrix product: all there are), a matrix product in half precision or TF32 without tensor cores, or
-    is elementwise and reads nothing 128 bits at once in the branch without masks.
+    is elementwise and reads, or writes, nothing 128 bits at once in the branch without masks.
     """
     product = "PRECISION" in job.constexprs
     halves = any(t in ("*fp16", "*bf16") for t in list(job.signature.values())[:2])
     wrong = gate(kernel, wide_offsets=False, spills=hardly_spills(job, kernel),
                  max_registers=255 if product else CROWDED.get(kernel.name, ("", MOST_REGISTERS))[1],
                  tensor_ops=product and (halves or job.constexprs["PRECISION"] == "tf32"))
-    dense = re.findall(r"tl\.load\((\w+) \+ base \+ lane\)", job.source)
-    wide = any(a.kind == "load" and a.bits >= 128 and not a.masked for a in kernel.accesses)
-    if not wide and any(_BITS[job.signature[x][1:]] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps for x in dense):
-        wrong.append("no 128-bit load in the branch without masks")
+    for kind in ("load", "store"):
+        arrays = re.findall(rf"tl\.{kind}\((\w+) \+ base \+ lane", job.source)
+        widths = [a.bits for a in kernel.accesses if a.kind == kind and not a.masked]
+        if any(_could_be_wide(job, x, kind) for x in arrays) and max(widths, default=0) < 128:
+            wrong.append(f"no 128-bit {kind} in the branch without masks")
     return wrong
+
+
+def _could_be_wide(job: Job, array: str, kind: str) -> bool:
+    """Whether a thread's elements of an array make 128 bits. Loads of whole numbers may be left out: 0 · x is 0, as none is NaN."""
+    aligned = job.signature if job.align16 is None else job.align16
+    dtype = job.signature[array][1:]
+    enough = _BITS[dtype] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps
+    return array in aligned and enough and (kind == "store" or "f" in dtype)
 
 
 _BITS = {"i1": 8, "i8": 8, "u8": 8, "i16": 16, "u16": 16, "fp16": 16, "bf16": 16, "i32": 32, "u32": 32, "fp32": 32, "i64": 64,

@@ -77,14 +77,19 @@ def test_all(dtype, target):
 
 
 def test_what_is_wrong_with_a_kernel():
-    flat = "if base + BLOCK <= n:\n    t = tl.load(x0 + base + lane)"
-    job = Job(flat, "k", {"x0": "*fp16"}, {"BLOCK": 1024})
+    flat = "if base + BLOCK <= n:\n    t = tl.load(x0 + base + lane)\n    tl.store(y0 + base + lane, t)"
+    job = Job(flat, "k", {"x0": "*fp16", "y0": "*i8"}, {"BLOCK": 1024})
     wide, narrow = Access("load", 128, False), Access("load", 16, True)
     good = CompiledKernel("k", 90, 40, 0, 0, 0, 0, 4, (wide, narrow), True, 0, 0)
     product = replace(job, source="tl.dot(a, b)", constexprs={"PRECISION": "ieee"})
     assert wrong_with(job, good) == []
-    assert wrong_with(job, replace(good, accesses=(narrow,))) == ["no 128-bit load in the branch without masks"]
-    assert wrong_with(replace(job, constexprs={"BLOCK": 256}), replace(good, accesses=(narrow,))) == []  # two a thread
+    scalar = replace(good, accesses=(replace(narrow, masked=False),))
+    assert wrong_with(job, scalar) == ["no 128-bit load in the branch without masks"]
+    assert wrong_with(replace(job, constexprs={"BLOCK": 256}), scalar) == []  # two a thread
+    assert wrong_with(replace(job, align16=()), scalar) == []  # a slice that begins anywhere
+    numbers = replace(job, signature={"x0": "*i16", "y0": "*i16"})
+    assert wrong_with(numbers, scalar) == ["no 128-bit store in the branch without masks"]
+    assert wrong_with(numbers, replace(good, accesses=(replace(wide, kind="store"),))) == []  # isnan reads nothing
     assert wrong_with(job, replace(good, stack=64, spills=30)) == ["30 spill instructions, stack 64 bytes, local 0 bytes"]
     assert wrong_with(replace(job, source=flat + "tl.sin(t)"), replace(good, stack=48, spills=30)) == []
     assert wrong_with(job, replace(good, stack=8, spills=2)) == []
