@@ -95,7 +95,7 @@ def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
 
 
 def _could_be_wide(job: Job, array: str, kind: str) -> bool:
-    """Whether a thread's elements of an array make 128 bits. Loads of whole numbers may be left out: 0 · x is 0, as none is NaN."""
+    """Whether a thread's elements of an array make 128 bits. Whole numbers need not be loaded where 0 · x is 0: none is NaN."""
     aligned = job.signature if job.align16 is None else job.align16
     dtype = job.signature[array][1:]
     enough = _BITS[dtype] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps
