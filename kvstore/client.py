@@ -10,7 +10,6 @@ comes back after a crash, all that it may have lost is sent again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
@@ -168,6 +167,8 @@ class Client:
                 self._turn_lock.release()
             if not more and not self._inbox:
                 return
+        elif self._turn_lock.locked():
+            return  # who holds it looks at what was handed in afterwards
         if not self._awake:
             self._awake = True
             os.eventfd_write(self._wake, 1)
@@ -209,8 +210,8 @@ class Client:
         news = False
         try:
             while not self._stopping:
-                if not news and not self._inbox:
-                    self._poller.poll(_CHECK_EVERY)
+                if not news and not self._inbox and any(fd == self._wake for fd, _ in self._poller.poll(_CHECK_EVERY)):
+                    os.eventfd_read(self._wake)
                 with self._turn_lock:
                     news = self._turn()
         except Exception as e:  # ours: everybody who waits must hear of it
@@ -229,10 +230,7 @@ class Client:
 
     def _turn(self) -> bool:
         """Receive, send, look at the clock; whether there is more to receive already."""
-        if self._awake:
-            self._awake = False
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
+        self._awake = False
         while self._inbox:
             self._inbox.popleft()()
         self.control.turn()
