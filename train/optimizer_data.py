@@ -103,7 +103,7 @@ def _glue(trees: Sequence[Any], shape: tuple[int, ...]) -> Any:
     return np.concatenate([t.reshape(-1) for t in trees]).reshape(shape)
 
 
-def cut(data: bytes, source: str, keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[Sequence[int]]]]
+def cut(data: bytes, source: str, keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[int, int, tuple[int, ...]]]]]
         ) -> dict[tuple[int | str, int], bytes]:
     """{(key, start): states} of each part (start, stop, its shape) of keys, from a state file.
 
