@@ -136,7 +136,7 @@ class FullyConnected(OperatorProperty):
 
         def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
             arrays = [*inputs, *outputs]
-            given = [(*(view(arrays, m) for m in p[:3]), p[3] == Req.ADD) for p in products]
+            given = [(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD) for a, b, out, req in products]
             apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
             calls = [together(given)] if apart else [together([p]) for p in given]
             if bias:
