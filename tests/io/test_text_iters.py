@@ -78,6 +78,9 @@ def test_a_url_is_read_through_fsspec():
     ("1,2\n3,4,5\n", r"a\.csv: line 2: it has 3 numbers; shape \(2,\) takes 2"),
     ("1,2\n3\n", r"a\.csv: line 2: it has 1 numbers"),
     ("1,2,3\n4,5,6\n", r"a\.csv: line 1: it has 3 numbers"),
+    ("1\n2,3,4\n", r"a\.csv: line 1: it has 1 numbers"),
+    ("1,2\n3,\n", r"a\.csv: line 2: it is not 2 .*: b'' is no number"),
+    ("1,2\n3,nan(4)\n", r"a\.csv: line 2: it is not 2 .*: b'nan\(4\)' is no number"),
     ("1,2\n#3,4\n", r"a\.csv: line 2: it is not 2"),
     ("1,2\n" + "3" * 2000 + ",4", r"a\.csv: line 2 has 2,002 bytes; what it should hold takes at most 1,024"),
     ("", "has no rows"),
@@ -202,6 +205,11 @@ def test_libsvm_labels_from_a_second_file(tmp_path):
     ("1 2 0:1", "it is not 1 label and pairs index:value"),
     ("1 0:1_0", "b'1_0' is no number"),
     ("1 0:1 # note", "it is not 1 label and pairs"),
+    ("1:2 3", "it is not 1 label and pairs"),
+    ("1 0: 5", "it is not 1 label and pairs"),
+    ("1 0 :5", "it is not 1 label and pairs"),
+    ("1 0:5:", "it is not 1 label and pairs"),
+    ("1 0:1\0", "it is not 1 label and pairs"),
 ])
 def test_damaged_libsvm_is_refused_by_line(tmp_path, line, message):
     file = write(tmp_path / "a.libsvm", f"1 0:1\n\n0\n{line}\n1 3:1\n")
