@@ -293,7 +293,6 @@ class Coordinator:
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
-        self.changed = True
         if rank != self._ranks()[0]:
             self._note(rank, m)
             self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[str(k[0])] for k in m["keys"]]}))
@@ -301,6 +300,7 @@ class Coordinator:
         fresh = [self._new_key(k[0], k[1], k[2], int(m["big"])) for k in m["keys"] if k[0] not in self._keys]
         for e in fresh:
             self._keys[e.key], self._numbers[e.id] = e, e.key
+            self.changed = True
         self._note(rank, m)
         empty = [e.public() for k in m["keys"] if not (e := self._keys[k[0]]).filled]
         answer = {"id": m.get("id"), "fill": empty, "keys": [self._keys[k[0]].public() for k in m["keys"]]}
@@ -332,7 +332,6 @@ class Coordinator:
     def _worker_filled(self, peer: Any, m: Message) -> Sends:
         """Rank 0 has given the keys their values; its request is answered when every worker has called init for them."""
         rank = self._own_rank(peer)
-        self.changed = True
         for e in [self._keys[k] for k in m["keys"]]:
             e.filled = True
         self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[k] for k in m["keys"]]}))
@@ -371,6 +370,7 @@ class Coordinator:
             if m["op"] == "init":
                 entries = [self._keys.get(k[0]) for k in m["keys"]]
                 if all(e is not None and e.filled and e.called >= needed for e in entries):
+                    self.changed = True  # until now all would ask again
                     out.append((peer, {"id": m.get("id"), "fill": [], "keys": [e.public() for e in entries if e is not None]}))
                     continue
             elif self._workers[rank].optimizers <= len(self._optimizers):

@@ -97,6 +97,7 @@ def test_without_one_for_good_requests_are_errors():
             stores[0].barrier()
 
 
+@pytest.mark.nightly
 def test_a_server_that_dies_with_the_coordinator_loses_nothing():
     with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
@@ -108,6 +109,7 @@ def test_a_server_that_dies_with_the_coordinator_loses_nothing():
         assert [pull(s, "w", np.zeros(3, "f")).tolist() for s in stores] == [[-8] * 3] * 2
 
 
+@pytest.mark.nightly
 def test_a_worker_that_dies_while_it_is_away_is_noticed(monkeypatch):
     """It is given time to come back (here: little), then it is dead."""
     monkeypatch.setenv("TRITIUM_KV_BACK_WITHIN", "1")

@@ -78,7 +78,7 @@ def script(code, address, env, timeout=120):
 
 
 @pytest.mark.nightly
-def test_a_server_on_ray_is_restarted_and_loses_nothing(cluster):
+def test_servers_and_the_coordinator_on_ray_are_restarted_and_lose_nothing(cluster):
     code = """
 import os, signal, sys
 import tritium as mx
@@ -92,6 +92,10 @@ with RayJob(sys.argv[1], 1, 2, every=3, interface="127.0.0.1") as job:
     local.set_optimizer(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5))
     local.init("w", out)
     for step in range(8):
+        if step == 2:
+            os.kill(job.coordinator_pid(), signal.SIGKILL)
+        if step == 3:
+            kv.barrier()
         if step == 5:
             for i in range(2):
                 os.kill(job.shard_pid(i), signal.SIGKILL)

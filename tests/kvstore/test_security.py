@@ -238,17 +238,21 @@ PACKAGE = pathlib.Path(mx.__file__).parent
 
 
 def test_no_pickle_and_no_eval_in_the_package():
-    """No module imports a pickle or marshal; where data is received there is no eval, exec or compile either."""
+    """No module imports a pickle or marshal; where data is received there is no eval, exec or compile either.
+
+    multiprocessing's connections unpickle what they receive: a store has none.
+    """
     found = []
     for file in PACKAGE.rglob("*.py"):
         where = file.relative_to(PACKAGE)
         if where.parts[0] in ("tests", "perf", "build") or any(p.startswith(".") for p in where.parts):
             continue
         for node in ast.walk(ast.parse(file.read_text())):
+            forbidden = FORBIDDEN | ({"multiprocessing"} if where.parts[0] == "kvstore" else set())
             if isinstance(node, ast.Import):
-                found += [(str(where), a.name) for a in node.names if a.name.split(".")[0] in FORBIDDEN]
+                found += [(str(where), a.name) for a in node.names if a.name.split(".")[0] in forbidden]
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found += [(str(where), node.module)] * (node.module.split(".")[0] in FORBIDDEN)
+                found += [(str(where), node.module)] * (node.module.split(".")[0] in forbidden)
             elif isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
                 received = where.parts[0] in ("kvstore", "io") or where.name in ("serialize.py", "states.py", "mxnet_states.py",
