@@ -82,6 +82,51 @@ def test_two_kills_in_one_run(tmp_path):
     assert states == wanted_states
 
 
+def twice_and_late(link, rng):
+    """Send every frame of a link two or three times, some of them long after the first."""
+    send, late = link._push_run, []
+
+    def disturbed(priority, head, payload):
+        payload = bytes(payload)  # what is sent late must be what was sent first
+        send(priority, head, payload)
+        late.extend([(priority, head, payload)] * int(rng.integers(1, 3)))
+        while late and rng.random() < 0.6:
+            send(*late.pop(int(rng.integers(len(late)))))
+
+    link._push_run = disturbed
+
+
+def test_frames_that_come_again_and_late_count_once(monkeypatch):
+    """Contributions of every kind: small, large, in shared memory and not, rows; and values that are asked for."""
+    monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
+    shapes = {"a": (5, 3), "b": (40, 50), "c": (1200, 900), "rows": (30, 4)}
+
+    def run(disturb):
+        with workers(2, shards=2, every=2) as (_, stores, each):
+            for kv in stores if disturb else ():
+                for link in kv._client.links:
+                    twice_and_late(link, np.random.default_rng([kv.rank, link.index]))
+
+            def steps(kv):
+                kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+                kv.init(list(shapes), [array(np.ones(s)) for s in shapes.values()])
+                for step in range(4):
+                    data = {k: np.random.default_rng([step, kv.rank]).normal(size=s) for k, s in shapes.items()}
+                    kv.push(["a", "b"], [array(data["a"]), array(data["b"])])
+                    kv.push("c", array(data["c"]))
+                    numbers = np.arange(step, 30, 3 + kv.rank)
+                    kv.push("rows", mx.nd.sparse.row_sparse_array((array(data["rows"][numbers]), numbers), shape=(30, 4)))
+                    rows = mx.nd.zeros((30, 4))
+                    kv.row_sparse_pull("rows", out=rows, row_ids=array([1, 29], "int64"))
+                return [pull(kv, k, np.zeros(s, "f")) for k, s in shapes.items()] + [rows.asnumpy()]
+
+            return each(steps)
+
+    for disturbed, plain in zip(run(True), run(False)):
+        for a, b in zip(disturbed, plain):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.nightly
 def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
     with workers(1, every=0) as (job, (kv,), _):
