@@ -8,6 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 from tritium import cli, cli_doctor
+from tritium.kernels import c_compile
 from tritium.selftest import CHECKS
 
 
@@ -49,6 +50,22 @@ def test_caches_have_sizes(tmp_path):
     text = run("--no-test").output
     assert f"kernel source           1     2.0 KiB  {folder}" in text
     assert "compiled kernels        1   100 bytes" in text
+
+
+def test_the_c_compiler_is_named_and_one_that_fails_is_noted(tmp_path, monkeypatch):
+    script = tmp_path / "cc.sh"
+    script.write_text('#!/bin/sh\n[ "$1" = --version ] && echo fake 7 && exit 0\necho out of order >&2; exit 1\n')
+    script.chmod(0o755)
+    for command, said in ((str(script), f"C compiler: {script}: fake 7"),
+                          ("no-such-compiler", "C compiler: none, so fused operators are computed with NumPy")):
+        monkeypatch.setenv("TRITIUM_CC", command)
+        c_compile.compiler.cache_clear()
+        text = run("--no-test").output
+        assert said in text and "C libraries" in text
+        noted = "The C compiler fails, so fused operators are computed with NumPy: out of order" in text
+        assert noted == (command == str(script))
+    monkeypatch.undo()
+    c_compile.compiler.cache_clear()
 
 
 def test_a_damaged_store_is_a_problem(tmp_path):

@@ -87,16 +87,17 @@ def test_pieces_are_cut_by_size_alone(rng):
 
 @needs_compiler
 def test_memory_that_overlaps_otherwise_and_strided_views_are_left_to_numpy(rng):
+    n = 1500  # several blocks
     for arrays, out in (
-            (lambda m: [m[:50]], lambda m: m[10:60]),  # shifted
-            (lambda m: [m[:50]], lambda m: m.view("float64")[:50]),  # wider elements
-            (lambda m: [m[:100:2]], lambda m: m[100:150]),  # not dense
+            (lambda m: [m[:n]], lambda m: m[10:n + 10]),  # shifted
+            (lambda m: [m[:n]], lambda m: m.view("float64")[:n]),  # wider elements
+            (lambda m: [m[:2 * n:2]], lambda m: m[2 * n:3 * n]),  # not dense
     ):
-        memory = rng.normal(size=200).astype(F32)
+        memory = rng.normal(size=4 * n).astype(F32)
         want = arrays(memory)[0].copy() * np.float32(2)
         ins, target = arrays(memory), out(memory)
         e = Expression((X * 2,))
-        call = tied(cpu_kernel(e, [Spec((50,), F32)], [Spec((50,), target.dtype)], [Req.WRITE], "k"), ins, [target])
+        call = tied(cpu_kernel(e, [Spec((n,), F32)], [Spec((n,), target.dtype)], [Req.WRITE], "k"), ins, [target])
         call(None)
         np.testing.assert_array_equal(target, want.astype(target.dtype))
 
