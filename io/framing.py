@@ -86,6 +86,7 @@ def _search(source: ByteSource, start: int, stop: int) -> tuple[np.ndarray, list
         found, rest = _search(source, int(most[0]), lost.stop)
         if most[0] < lost.start:
             records = records[records != before]
+            damage = [d for d in damage if d.start < before]  # what lay behind it is searched with the others
             lost = Damage(before, lost.stop, "is cut short: another one begins inside it")
         records = np.concatenate([records, found])
         left += rest

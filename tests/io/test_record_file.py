@@ -98,6 +98,24 @@ def test_between_two_shifts_the_records_are_found_too(tmp_path):
     assert [records.read(i) for i in range(len(records))] == [p for i, p in enumerate(payloads) if i != 5]
 
 
+def test_damage_that_turns_out_to_be_records_is_none(tmp_path):
+    """Bytes too many, then too few, and in a record behind what looks like the head of a long one."""
+    path = tmp_path / "a.rec"
+    payloads = [bytes([i]) * 40 for i in range(8)]
+    payloads[5] = b"abc" + MAGIC + struct.pack("<I", 130) + bytes(81)  # after the shift, this magic stands at a multiple of 4
+    framed = [framing.frame(p) for p in payloads]
+    framed[1] = bytes(4) + framed[1][:-3]
+    path.write_bytes(b"".join(framed))
+    records = RecordFile(path, tolerant=True)
+    given = []
+    for i in range(len(records)):
+        try:
+            given.append(records.read(i))
+        except FileError:
+            pass
+    assert [p for p in payloads[2:] if p not in given] == []
+
+
 def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(tmp_path):
     path = tmp_path / "a.rec"
     payloads = [b"x" * n for n in (5, 0, 12, 7)]
