@@ -100,7 +100,8 @@ def check(seed, folder, form):
             assert all(row.tobytes() in pixels for row in rows), f"{seed}: pixels that nobody wrote"
             kept = [pixels[row.tobytes()] for row in rows]
             for i in set(whole):
-                assert kept.count(i) >= whole.count(i), f"{seed}: record {i} is whole and was not given: {kept}"
+                assert kept.count(i) >= whole.count(i), f"{seed}: {type(it).__name__}: record {i} is whole and was not given: " \
+                                                        f"{kept}, left out {it.skipped}"
         return rows
 
     shape = {"data_shape": (3, HEIGHT, WIDTH), "batch_size": 4, "path_imgrec": path}

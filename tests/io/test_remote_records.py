@@ -87,6 +87,18 @@ def test_an_outage_is_no_bad_record_and_can_be_resumed(local, remote, server):
             assert got + digests(it) == [want[0], *want[3:]] and it.skipped == {}
 
 
+def test_where_a_record_s_rest_cannot_be_had_the_record_is_not_bad(remote, monkeypatch):
+    """Of a long record the first bytes are fetched ahead; an outage while the rest is read does not count it as damaged."""
+    with iterator(remote, on_error="skip") as it:
+        def read(number, fetched):
+            raise UnreachableError("a.rec: cannot be read")
+
+        monkeypatch.setattr(it._file, "read", read)
+        with pytest.raises(UnreachableError, match=r"^a\.rec: cannot be read$"):
+            next(it)
+        assert it._loader.known_bad == {} and it.skipped == {}
+
+
 def test_a_bad_record_is_named_by_its_url(server, tmp_path):
     write_records(tmp_path / "b.rec", [b"no image"] * 3)
     url = server("/b.rec", (tmp_path / "b.rec").read_bytes())
