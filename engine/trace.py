@@ -34,8 +34,9 @@ def document(recorder: Recorder, made: Sequence[Operation], began: int, api: boo
                                  {"index": o.index}))
         for h, _ in o.holders[:_ARROWS]:
             arrow = {"name": "waits for", "cat": ARROW, "id": len(events), "pid": os.getpid()}
-            # an arrow starts inside a slice: at the end of the holder's, not after it
-            events.append({**arrow, "ph": "s", "tid": threads.of(h.thread), "ts": (max(h.end - 1, h.start) - began) / 1000})
+            # an arrow starts inside a slice: at the end of the holder's, or where its on_complete set this one free before that
+            freed = min(max(h.end - 1, h.start), o.start)
+            events.append({**arrow, "ph": "s", "tid": threads.of(h.thread), "ts": (freed - began) / 1000})
             events.append({**arrow, "ph": "f", "bp": "e", "tid": threads.of(o.thread), "ts": (o.start - began) / 1000})
     if api:
         for thread, start, end, var in list(recorder.waits):
