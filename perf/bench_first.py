@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a forked child starts BLAS's threads anew, and they spin: no fresh process has that
+
 import common
 import numpy as np
 
