@@ -203,7 +203,7 @@ class Link:
         c = self.client
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
         self._watch = sockets.Watch(self.socket)
-        c._poller.register(self.socket.fd, select.EPOLLIN)
+        c._poller.register(sockets.descriptor(self.socket), select.EPOLLIN)
         hello = pack({"probe": c.probe})
         self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
 
@@ -212,7 +212,7 @@ class Link:
         self.ready, self._saving = False, False
         self._runs = []
         if self.socket is not None:
-            self.client._poller.unregister(self.socket.fd)
+            self.client._poller.unregister(sockets.descriptor(self.socket))
             self.close()
         for _, future in self._asked.values():
             future.set_exception(KVStoreError(f"KVStore: server {self.index} died while it was asked."))

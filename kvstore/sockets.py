@@ -115,6 +115,11 @@ class Watch:
         self.socket.close(0)
 
 
+def descriptor(s: zmq.Socket) -> int:
+    """What becomes readable when something has happened to s; then ask `readable`."""
+    return int(s.get(zmq.FD))  # type: ignore[arg-type]
+
+
 def readable(s: zmq.Socket) -> bool:
     """Whether a message waits. Asking also makes its file descriptor tell of the next one."""
     return bool(int(s.get(zmq.EVENTS)) & _READABLE)

@@ -20,11 +20,6 @@ import time
 
 import common
 
-try:
-    import zmq
-except ModuleNotFoundError:  # the peer's Python
-    zmq = None
-
 #: name: (keys, float32 elements of each, calls timed in a run)
 LOADS = {"1x4KB": (1, 1024, 300), "100x4KB": (100, 1024, 40), "20x1MB": (20, 262144, 15), "4x64MB": (4, 16777216, 4)}
 LIMITS = {("sync", "1x4KB"): 1.0, ("sync", "100x4KB"): 0.45, ("sync", "20x1MB"): 0.70, ("sync", "4x64MB"): 0.50,
@@ -134,7 +129,9 @@ def run_ours(mode, loads, workers, every=0, shared=True, warm=3):
 
 
 def run_echo(loads, curve):
-    """The bytes of loads to another process and back, in messages of 256 KB and nothing else: what no store on ZeroMQ can beat."""
+    """The bytes of loads to another process and back, in messages of 256 KB: what no store on ZeroMQ can beat."""
+    import zmq  # the peer's Python has none
+
     port = 20000 + os.getpid() % 10000
     keys = [key.decode() for pair in (zmq.curve_keypair(), zmq.curve_keypair()) for key in pair] if curve else []
     other = subprocess.Popen(command(sys.executable, "--echo", str(port), *keys), env=environment({}))
@@ -164,6 +161,8 @@ def run_echo(loads, curve):
 
 def echo(port, *keys):
     """Send back what comes."""
+    import zmq
+
     s = zmq.Context().socket(zmq.ROUTER)
     if keys:
         s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys[0].encode(), keys[1].encode()
