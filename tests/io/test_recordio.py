@@ -298,15 +298,17 @@ def test_reading_ahead_by_any_size_gives_the_same_records(tmp_path_factory, reco
         recordio._AHEAD, recordio._SMALL, recordio._mapped = before
 
 
-def test_a_forked_child_reads_from_its_own_place(tmp_path):
-    write(tmp_path / "a.rec", [b"one", b"two", b"three"])
+def test_a_forked_child_reads_from_its_own_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(recordio, "_AHEAD", 4096)  # filled several times, in either process
+    records = [bytes([i]) * 248 for i in range(100)]  # 256 with its head: at the same places of every page
+    write(tmp_path / "a.rec", records)
     with MXRecordIO(tmp_path / "a.rec", "r") as file:
-        file.read()
+        assert [file.read(), file.read()] == records[:2]
         pid = os.fork()
         if not pid:
-            os._exit(0 if file.read() == b"two" and file.read() == b"three" and file.read() is None else 1)
+            os._exit(0 if list(iter(file.read, None)) == records[2:] else 1)
         assert os.waitpid(pid, 0)[1] == 0
-        assert file.read() == b"two"
+        assert list(iter(file.read, None)) == records[2:]
 
 
 def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path, monkeypatch):
@@ -321,3 +323,6 @@ def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path, monkeypa
             file.read()
         with pytest.raises(FileError, match=r"record with key 40 at byte 360,320 is gone"):
             keyed.read_idx(40)
+        assert len(keyed.read_idx(0)) == 9000
+        with pytest.raises(FileError, match=r"record \d+ at byte 9,008 is gone"):  # not the one with key 40
+            keyed.read()
