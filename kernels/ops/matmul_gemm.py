@@ -102,6 +102,9 @@ def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
     """out [n] = (or +=) the sum over rows of a [m, n]."""
     if req == Req.NULL:
         return
+    if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
+        np.add.reduce(a, 0, None, out)
+        return
     total = upcast(a).sum(axis=0)
     if req == Req.ADD:
         np.add(out, total, out=out, casting="unsafe")
