@@ -57,48 +57,57 @@ def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
     return beta * where(few, drawn * power(1 - u[3 * _GAMMA_TRIES], 1 / alpha), drawn)
 
 
-def _poisson(u: Sequence[Any], lam: Any) -> Any:
-    """By the sums of the probabilities while lam is small, else by rejection. Source of the latter: Hörmann 1993, "The
-    transformed rejection method for generating Poisson random variables", algorithm PTRS."""
+def _attempt(lam: Any, u: Any, v: Any) -> Any:
+    """A Poisson number drawn by rejection, for lam that is not small, or -1. Source: Hörmann 1993, "The transformed rejection
+    method for generating Poisson random variables", algorithm PTRS."""
+    many = where(lam < _FEW, _FEW, lam)
+    b = 0.931 + 2.53 * sqrt(many)
+    a = -0.059 + 0.02483 * b
+    bound, inverse = 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4)
+    x, v = u - 0.5, 1 - v
+    edge = maximum(0.5 - abs(x), 1e-7)
+    k = floor((2 * a / edge + b) * x + many + 0.43)
+    at = maximum(k, 1)
+    r = (at - many) / many
+    log_p = where(k < 1, -many, many * (r - (1 + r) * log1p(r)) - 0.5 * log(2 * math.pi * at) - 1 / (12 * at))
+    fits = log(v * inverse / (a / (edge * edge) + b)) <= log_p
+    fits = ((edge >= 0.07) & (v <= bound)) | ((k >= 0) & ((edge >= 0.013) | (v <= edge)) & fits)
+    return where(fits, k, -1.0)
+
+
+def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
+    """By the sums of the probabilities while lam is small, else the first attempt that is none in vain."""
     few = where(lam < _FEW, lam, _FEW)
     p = exp(-few)
-    at_most = minimum(u[0], 1 - 2e-6)  # what all terms come to, in spite of rounding
+    at_most = minimum(u, 1 - 2e-6)  # what all terms come to, in spite of rounding
     total, small = p, where(at_most >= p, 1.0, 0.0)
     for k in range(1, _POISSON_TERMS):
         p = p * (few * (1 / k))
         total = total + p
         small = small + where(at_most >= total, 1.0, 0.0)
-    many = where(lam < _FEW, _FEW, lam)
-    b = 0.931 + 2.53 * sqrt(many)
-    a = -0.059 + 0.02483 * b
-    bound, inverse = 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4)
-    large = floor(many)
-    for i in reversed(range(_POISSON_TRIES)):
-        x, v = u[2 * i + 1] - 0.5, 1 - u[2 * i + 2]
-        edge = maximum(0.5 - abs(x), 1e-7)
-        k = floor((2 * a / edge + b) * x + many + 0.43)
-        at = maximum(k, 1)
-        r = (at - many) / many
-        log_p = where(k < 1, -many, many * (r - (1 + r) * log1p(r)) - 0.5 * log(2 * math.pi * at) - 1 / (12 * at))
-        fits = log(v * inverse / (a / (edge * edge) + b)) <= log_p
-        fits = ((edge >= 0.07) & (v <= bound)) | ((k >= 0) & ((edge >= 0.013) | (v <= edge)) & fits)
-        large = where(fits, k, large)
+    large = floor(lam)
+    for k in reversed(attempts):  # the first that is accepted is written last
+        large = where(k >= 0, k, large)
     return where(lam < _FEW, small, large)
 
 
+def _rate(u: Sequence[Any], lam: Any) -> Any:
+    return lam
+
+
 def _negative_binomial(u: Sequence[Any], k: Any, p: Any) -> Any:
-    return _poisson(u[GAMMA_DRAWS:], _gamma(u, k, (1 - p) / p))
+    return _gamma(u, k, (1 - p) / p)
 
 
 def _generalized_negative_binomial(u: Sequence[Any], mu: Any, alpha: Any) -> Any:
     spread = where(alpha == 0, 1.0, alpha)
-    return _poisson(u[GAMMA_DRAWS:], where(alpha == 0, mu, _gamma(u, 1 / spread, spread * mu)))
+    return where(alpha == 0, mu, _gamma(u, 1 / spread, spread * mu))
 
 
 @dataclass(frozen=True)
 class Distribution:
     """names: of the parameters; defaults of _random_*; draws: uniform numbers an element takes; body(u, *parameters);
-    allowed: what the parameters must be, and how that is said."""
+    allowed: what the parameters must be, and how that is said; counts: body gives the mean of a Poisson number, the draw."""
 
     name: str
     names: tuple[str, ...]
@@ -108,6 +117,7 @@ class Distribution:
     text: str
     allowed: Callable[..., bool] = lambda *_: True
     told: str = ""
+    counts: bool = False
 
 
 DISTRIBUTIONS = (
@@ -119,14 +129,14 @@ DISTRIBUTIONS = (
                  lambda a: a > 0, "lam must be positive"),
     Distribution("gamma", ("alpha", "beta"), (1.0, 1.0), GAMMA_DRAWS, _gamma, "Gamma with shape alpha and scale beta.",
                  lambda a, b: a > 0 and b > 0, "alpha and beta must be positive"),
-    Distribution("poisson", ("lam",), (1.0,), POISSON_DRAWS, _poisson, "Poisson with mean lam.",
-                 lambda a: a >= 0, "lam must not be negative"),
-    Distribution("negative_binomial", ("k", "p"), (1, 1.0), GAMMA_DRAWS + POISSON_DRAWS, _negative_binomial,
+    Distribution("poisson", ("lam",), (1.0,), 0, _rate, "Poisson with mean lam.",
+                 lambda a: a >= 0, "lam must not be negative", counts=True),
+    Distribution("negative_binomial", ("k", "p"), (1, 1.0), GAMMA_DRAWS, _negative_binomial,
                  "Failures before the k-th success, each trial a success with probability p.",
-                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]"),
-    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), GAMMA_DRAWS + POISSON_DRAWS,
+                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]", counts=True),
+    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), GAMMA_DRAWS,
                  _generalized_negative_binomial, "Negative binomial with mean mu and dispersion alpha.",
-                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative"),
+                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative", counts=True),
 )
 _SHAPE = Param("shape", "shape", (), doc="sizes")
 _DTYPE = Param("dtype", "dtype", None, doc="element type; float32 when None")
@@ -178,7 +188,7 @@ class SampleOp(Op):
         return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
 
     def draws(self, p: Params, outs: Sequence[Spec]) -> int:
-        return outs[0].size * self.d.draws
+        return outs[0].size * (self.d.draws + self.d.counts * POISSON_DRAWS)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
@@ -190,19 +200,44 @@ class SampleOp(Op):
         full, n = (rows, size // rows), len(self.d.names)
         numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
         given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
+        mean = [Spec(full, wide)]
         inner = row_kernel(lambda *a: body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
-                           [*given, *[Spec(full, wide)] * count], outs, reqs, target, self.name)
+                           [*given, *mean * count], *((mean, [Req.WRITE]) if self.d.counts else (outs, reqs)), target, self.name)
+        finish = _counting(size, wide, outs, reqs, target, self.name) if self.d.counts else None
+        total = count + self.d.counts * POISSON_DRAWS
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            drawn = run.space((count, size), wide)
+            drawn = run.space((total, size), wide)
             fill_uniform(run, target, drawn, random)
             parameters = list(inputs) if not numbers else []
             for value in numbers:  # through memory, so that a new value needs no new kernel
                 parameters.append(run.space((1,), wide))
                 fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
-            inner(run, [*parameters, *(drawn[i] for i in range(count))], outputs)
+            results = outputs if finish is None else [run.space(full, wide)]
+            inner(run, [*parameters, *(drawn[i] for i in range(count))], results)
+            if finish is not None:
+                finish(run, results[0], drawn[count:], outputs)
 
         return kernel
+
+
+def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+              name: str) -> Callable[..., None]:
+    """(run, mean [size], uniform numbers [POISSON_DRAWS, size], outputs): a Poisson number of each mean. All attempts at it
+    are one kernel, so that its formula stands there once."""
+    row, tries = (1, size), (_POISSON_TRIES, size)
+    wanted = [Spec(s, wide) for s in (row, tries)]
+    attempt = row_kernel(_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
+                         [Req.WRITE], target, f"{name}_attempts")
+    choose = row_kernel(_poisson, [row] * (2 + _POISSON_TRIES), [row], row, [wanted[0]] * (2 + _POISSON_TRIES), outs, reqs,
+                        target, name)
+
+    def finish(run: Any, mean: Any, drawn: Any, outputs: Sequence[Any]) -> None:
+        found = run.space(tries, wide)
+        attempt(run, [mean, drawn[1:_POISSON_TRIES + 1], drawn[_POISSON_TRIES + 1:]], [found])
+        choose(run, [mean, drawn[0], *(found[i] for i in range(_POISSON_TRIES))], outputs)
+
+    return finish
 
 
 for _d in DISTRIBUTIONS:
