@@ -84,7 +84,7 @@ def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT
 
 def _sizes(total: int, n: int) -> tuple[int, int]:
     block = block_for(total, 128)
-    others = min(next_power_of_2(n), 64 if interpreting() else 32)
+    others = min(next_power_of_2(n), 64 if interpreting() else 16)
     return (min(block, 1024), max(others, 2)) if interpreting() else (block, max(others, 2))
 
 
