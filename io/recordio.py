@@ -163,14 +163,14 @@ class MXRecordIO:
 
     def _whole_at(self, start: int) -> bytes | None:
         """The record at a byte of the map, if it is one whole part."""
-        data = self._map
+        data, size = self._map, self._size
         # the map of a file that became shorter must not be touched, so its size is asked for every time
-        if data is None or start + 8 > self._size or _seek(self._descriptor, 0, _END) < self._size:
+        if data is None or start + 8 > size or _seek(self._descriptor, 0, _END) < size:
             return None
         magic, word = _unpack_from(data, start)
         stop = start + 8 + word
         end = stop + (-word & 3)
-        if magic != MAGIC or word > MAX_PART or end > self._size:
+        if magic != MAGIC or word > MAX_PART or end > size:
             return None
         self._at = end
         return data[start + 8 : stop]
@@ -340,7 +340,8 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def read_idx(self, idx: Any) -> bytes:
         """The record with key idx."""
-        start = self._offset(idx)
+        rows = self._rows
+        start = rows[idx] if idx.__class__ is int and 0 <= idx < len(rows) else self._offset(idx)  # without a call, mostly
         record = None if start is None else self._whole_at(start)
         if record is not None:
             return record
