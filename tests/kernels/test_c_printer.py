@@ -61,9 +61,10 @@ def graphs(draw, names=tuple(EXACT), dtypes=tuple(DTYPES), most=12):
                 for _ in range(row.arity)]
         if all(isinstance(a, (int, float)) for a in args):
             args[0] = pool[0]
-        pool.append(prim(row.name, *args))
-    made = [x for x in pool if x.op != "const" and x.dtype is not None]
-    roots = draw(st.lists(st.sampled_from(made), min_size=1, max_size=3))
+        made = prim(row.name, *args)
+        if made.op != "const" and made.dtype is not None:  # a number is no root, and infinity not whole
+            pool.append(made)
+    roots = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
     outs = [r.dtype if draw(st.integers(0, 4)) else draw(st.sampled_from(dtypes)) for r in roots]
     return roots, ins, shapes, outs
 
