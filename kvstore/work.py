@@ -14,7 +14,7 @@ from ..ndarray import NDArray, empty
 from ..ndarray.move import host, store_host
 
 _INLINE = 16384  # bytes written: handing less to another thread costs more than doing it
-_BLOCK = 1 << 16  # elements: of a sum of several arrays, so many are finished at a time, while they are in the cache
+_BLOCK = 1 << 18  # elements: of a sum of several arrays, so many are finished at a time, while they are in the cache
 
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
