@@ -1,5 +1,6 @@
 """ImageIter with a seed: resuming and worker processes; what it does after an error. (Its batches: test_image.)"""
 
+import gc
 import os
 import random
 
@@ -75,7 +76,11 @@ def test_a_transform_that_ends_its_process_is_told(records):
                                          r"record 2 at byte [\d,]+\.$"):
         next(it)
     assert next(it).label[0].asnumpy().tolist() == [0, 1, 3, 5], "a new one goes on behind it"
-    it.close()
+    number = it._pool._processes[0].pid
+    del it
+    gc.collect()
+    with pytest.raises(ProcessLookupError):  # dropped, it has ended its process and waited for that
+        os.kill(number, 0)
 
 
 @pytest.mark.parametrize("how", ["pad", "discard", "roll_over"])
