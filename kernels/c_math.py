@@ -30,9 +30,7 @@ PREAMBLE = """\
 #define FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* n elements of at most `block`, which is a constant: mostly all of them, and then no call */
-#define COPY(to, from, n, block) \\
-    do { if (n == block) memcpy(to, from, block * sizeof *(to)); else memcpy(to, from, n * sizeof *(to)); } while (0)
+#define COPY(to, from, n) memcpy(to, from, n * sizeof *(to))
 #define CLEAR(a, n, block) do { if (n < block) memset(a + n, 0, (block - n) * sizeof *a); } while (0)
 
 static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }

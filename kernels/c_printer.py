@@ -180,18 +180,17 @@ class _Printer:
         places, arrays = self._places()
         sizes = {_c(d): d.itemsize for d in map(np.dtype, TYPES)}
         block = min(512, max(64, 1 << (STACK // sum(sizes[kind] for kind in arrays)).bit_length() - 1))
-        copy = f"COPY({{}}, {{}}, n, {block});"
         inner = [f"{kind} a{i}[{block}];" for i, kind in enumerate(arrays)]
         for i in self.read:
             inner += _fetch(i, self.layout, block)
         for loop in self.loops:
             for k in loop.adds:
-                inner += [copy.format(f"w{k}", f"o{k} + i"), f"CLEAR(w{k}, n, {block});"]
+                inner += [f"COPY(w{k}, o{k} + i, n);", f"CLEAR(w{k}, n, {block});"]
             if loop.is_call:
                 inner.append(f"{loop.lines[0]}, {block});")
             elif loop.lines:
                 inner += [f"for (int j = 0; j < {block}; j++) {{", *(f"    {t}" for t in loop.lines), "}"]
-            inner += [copy.format(f"o{k} + i", f"w{k}") for k in loop.ends]
+            inner += [f"COPY(o{k} + i, w{k}, n);" for k in loop.ends]
         inner = [re.sub(r"\b[vkw]\d+\b", lambda m: f"a{places[m[0]]}", t) for t in inner]
         lines = [f"const {_c(d)} *const x{i} = arrays[{i}];" for i, d in self.read.items()]
         lines += [f"{_c(d)} *const o{k} = arrays[{self.n_in + k}];" for k, d in enumerate(self.stored)]
@@ -291,7 +290,7 @@ def _fetch(i: int, layout: Layout, block: int) -> list[str]:
     """The lines that fill block v{i} of input i, from element i of the full shape on; what is beyond the end is 0."""
     dims, present = layout.dims, layout.present[i]
     if all(present):
-        return [f"COPY(v{i}, x{i} + i, n, {block});", f"CLEAR(v{i}, n, {block});"]
+        return [f"COPY(v{i}, x{i} + i, n);", f"CLEAR(v{i}, n, {block});"]
     last, terms = dims[-1], []
     step, after = 1, 1  # strides of this input, and of the full shape
     for axis in range(len(dims) - 1, -1, -1):

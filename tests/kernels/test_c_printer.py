@@ -151,14 +151,14 @@ def test_text_of_a_small_kernel():
         "        const int64_t n = end - i < 512 ? end - i : 512;",
         "        float a0[512];",
         "        float a1[512];",
-        "        COPY(a0, x0 + i, n, 512);",
+        "        COPY(a0, x0 + i, n);",
         "        CLEAR(a0, n, 512);",
         "        for (int j = 0; j < 512; j++) {",
         "            const float t0 = a0[j] * 0x1.0000000000000p+1f;",
         "            const float t1 = t0 + 0x1.0000000000000p+0f;",
         "            a1[j] = t1;",
         "        }",
-        "        COPY(o0 + i, a1, n, 512);",
+        "        COPY(o0 + i, a1, n);",
         "    }", "}"]
     assert not f.uses and (f.nodes, f.cost) == (2, 2)
 
