@@ -261,7 +261,9 @@ class Shard:
         self._need_optimizer()
         if frame.flags & WANT:
             for r in frame.records:
-                self._wants[rank, (r.key, r.part)] = _Want(r.round, r.reply_segment, r.reply_at)
+                want = self._wants.get((rank, (r.key, r.part)))
+                if want is None or want.round <= r.round:  # an earlier frame that comes again wants nothing any more
+                    self._wants[rank, (r.key, r.part)] = _Want(r.round, r.reply_segment, r.reply_at)
         for r, data in self._data(rank, frame, keep=True):
             name = (r.key, r.part)
             size = len(self.values[name].flat)
@@ -454,7 +456,8 @@ class Shard:
 
     def _refuse(self, rank: int, records: Iterable[Record], text: str, dead: tuple[int, ...] = (), seq: int = 0) -> None:
         body = pack({"text": text, "dead": dead})
-        self._out.append((rank, encode(Op.REFUSED, list(records), len(body), seq=seq), [body]))
+        refused = [r._replace(segment=NOTHING, at=0) for r in records]  # the payload is no value
+        self._out.append((rank, encode(Op.REFUSED, refused, len(body), seq=seq), [body]))
 
     def _flush(self) -> list[Out]:
         """Everything that is to be sent now."""

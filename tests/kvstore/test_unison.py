@@ -147,6 +147,26 @@ def test_an_update_that_fails_is_told_for_its_key_alone(rng, monkeypatch):
     assert [a for a in answers if a[1] == "refused" and b"the update failed: ValueError: no" in a[2]]
 
 
+def test_a_frame_that_comes_again_takes_no_value_from_a_later_one(rng):
+    """One key: round 1 comes again while its worker waits for round 2."""
+    s, frames = shard(2, True), {(r, n): push(r, n, [0], rng)[0] for r in range(2) for n in (1, 2)}
+    for r in range(2):
+        s.receive(r, decode(*frames[r, 1]))
+    assert s.receive(0, decode(*frames[0, 2])) == []
+    s.receive(0, decode(*frames[0, 1]))
+    answers = said(s.receive(1, decode(*frames[1, 2])))
+    assert [(a[0], a[2], len(a[5])) for a in answers] == [(0, 2, 20), (1, 2, 20)]
+
+
+def test_a_refusal_can_be_read(rng):
+    """Its records said where their bytes were; its payload says what is wrong."""
+    (refusal,) = said(shard(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
+    assert refusal[1] == "refused" and b"round 9999 is too far ahead" in refusal[2]
+    wrong = encode(Op.FILL, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
+    ((_, head, (payload,)),) = shard(1, True).receive(0, decode(*wrong))
+    assert decode(head, payload).op is Op.REFUSED and b"do not fit" in payload
+
+
 def test_keys_take_turns_on_disk(tmp_path, rng):
     """Every four rounds each, and never all of them at once."""
     s, keys = shard(1, True, folder=tmp_path, every=4), list(range(len(SIZES)))
