@@ -233,6 +233,7 @@ class Executor:
                     z += 1
                 made.append(part(program.steps[a:z], arrays, program, chunks[step.ctx].var, self._contexts[step.ctx],
                                  f"{name} {what} {a - first}-{z - first - 1}"))
+                made[-1].own = not self._contexts[step.ctx].is_gpu and all(capturable(s.op, s.params) for s in program.steps[a:z])
                 a = z
             return made
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter_ns
 from typing import Any
 
 from .. import engine
@@ -18,6 +20,11 @@ from ..ndarray.move import host, store_host
 from .plan import Plan
 from .program import Program, Step
 from .views import input_specs
+
+
+#: Nanoseconds a segment may take in the thread that pushes it. Waking a worker, and taking turns with it at Python's lock,
+#: costs some 40 us a segment: on a graph of tiny arrays a quarter of the time.
+SHORT = 300_000
 
 
 class Pool:
@@ -64,9 +71,12 @@ class Crossing:
 
 
 class Segment:
-    """Consecutive steps that are one engine operation."""
+    """Consecutive steps that are one engine operation.
 
-    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "produced", "random", "read", "ready")
+    own: whether every step is Tritium's own kernel on the CPU, so that it computes and ends; a user's code may block.
+    """
+
+    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "own", "produced", "random", "read", "ready", "took")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
@@ -77,7 +87,8 @@ class Segment:
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx = name, ctx
-        self.failed = False
+        self.failed = self.own = False
+        self.took: float = math.inf  # nanoseconds of the shortest run so far
         mutable: dict[Any, None] = {arena: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
@@ -106,10 +117,11 @@ class Segment:
             ready = self.ready = self._tied()
         if draws is not None:
             self.draws.update(draws)
-        at = 0
+        at, start = 0, perf_counter_ns()
         try:
             for at, call in enumerate(ready):  # noqa: B007
                 call(rc)
+            self.took = min(self.took, perf_counter_ns() - start)
         except MXNetError as failure:
             self.failed = True
             raise type(failure)(f"{self.calls[at][3]}: {failure}") from failure
@@ -136,12 +148,18 @@ class Segment:
         return on.new_operator(run, self.const, self.mutable, name=self.name)
 
     def push(self, on: Any, opr: Any) -> None:
-        """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone."""
+        """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone.
+
+        One of own kernels that was short before runs here, if nothing it needs is still under way.
+        """
+        short = self.own and self.took <= SHORT
         if not self.random:
+            opr.inline = short
             on.push(opr, self.ctx)
             return
         draws = {at: resource.get_random(n, self.ctx) for at, n in self.random}
-        on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, name=self.name)
+        on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, prop="inline" if short else None,
+                     name=self.name)
 
 
 def _shaped(array: NDArray, spec: Spec | None) -> NDArray:

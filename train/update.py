@@ -20,7 +20,7 @@ from ..kernels.params import REQUIRED, Params
 from ..ndarray import NDArray
 from .update_many import made_together, rule_of
 
-_INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
+_INLINE = 1 << 17  # bytes: CPU updates that touch fewer take less time than waking another thread and its turns at Python's lock
 
 
 class Step:
