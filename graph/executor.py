@@ -231,9 +231,10 @@ class Executor:
                     continue
                 while z < last and kinds[z - first] == kinds[a - first] and (part is CapturedSegment or not bulk or z - a < bulk):
                     z += 1
-                made.append(part(program.steps[a:z], arrays, program, chunks[step.ctx].var, self._contexts[step.ctx],
-                                 f"{name} {what} {a - first}-{z - first - 1}"))
-                made[-1].own = not self._contexts[step.ctx].is_gpu and all(capturable(s.op, s.params) for s in program.steps[a:z])
+                steps, ctx = program.steps[a:z], self._contexts[step.ctx]
+                segment = part(steps, arrays, program, chunks[step.ctx].var, ctx, f"{name} {what} {a - first}-{z - first - 1}")
+                segment.own = not ctx.is_gpu and all(capturable(s.op, s.params) for s in steps)
+                made.append(segment)
                 a = z
             return made
 

@@ -21,7 +21,6 @@ from .plan import Plan
 from .program import Program, Step
 from .views import input_specs
 
-
 #: Nanoseconds a segment may take in the thread that pushes it. Waking a worker, and taking turns with it at Python's lock,
 #: costs some 40 us a segment: on a graph of tiny arrays a quarter of the time.
 SHORT = 300_000
@@ -76,7 +75,8 @@ class Segment:
     own: whether every step is Tritium's own kernel on the CPU, so that it computes and ends; a user's code may block.
     """
 
-    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "own", "produced", "random", "read", "ready", "took")
+    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "own", "produced", "random", "read", "ready",
+                 "took")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
