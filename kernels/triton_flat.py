@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from . import tuned
-from .expr import Expr, loads, topological
+from .expr import LOAD, Expr, loads, topological
 from .layout import Layout, merge
 from .op import Expression, Shape, Spec
 from .primitives import PRIMITIVES
@@ -76,14 +76,14 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
 
 
 def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
-    """Elements of a program: 8 a thread, and as many as memory is read by at once; fewer where arithmetic takes the time, for
-    then it is registers that run out.
+    """Elements of a program: 8 a thread, and as many as memory is read by at once; fewer where arithmetic takes the time or
+    operands are many, for then it is registers that run out.
 
     order: the body's nodes; widest: of its arrays.
     """
     if len(order) > MANY_NODES:
         return 128
-    some = sum(PRIMITIVES[x.op].cost for x in order if x.op in PRIMITIVES) > 16
+    some = sum(PRIMITIVES[x.op].cost for x in order if x.op in PRIMITIVES) > 16 or sum(x.op == LOAD for x in order) > 3
     usual = {1: 1024 if some else 2048, 8: 512}.get(widest.itemsize, 1024)
     work = heavy(order)
     return 128 if work >= 200 else 256 if work >= 100 else min(usual, 512) if work >= 40 else usual
