@@ -55,7 +55,7 @@ class _Rows:
         self.wide = self.rows * self.last > INT32_ELEMENTS
         self.looped = self.last > longest
         dtypes = [s.dtype for s in (*(ins[i] for i in self.used), *(t.spec for t in targets))]
-        self.crowded = self.looped * ((len(dtypes) > 3) + (max(d.itemsize for d in dtypes) > 4))  # times its block is halved
+        self.crowded = self.looped * ((len(dtypes) > 3) + any(d.itemsize > 4 for d in dtypes))  # times its block is halved
         self.block = min(longest, WALKING_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if flavour.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
