@@ -143,8 +143,9 @@ import signal, random
 random.seed(1)
 ran, caught, pushed = [], 0, 0
 main = threading.get_ident()
-over = threading.Event()
+over, begun = threading.Event(), threading.Event()
 def disturb():
+    begun.wait()  # not while start() below still waits for this thread
     while not over.wait(random.random() * 0.002):
         signal.pthread_kill(main, signal.SIGINT)
 t = threading.Thread(target=disturb)
@@ -152,6 +153,7 @@ vs = [engine.new_variable() for _ in range(5)]
 t.start()
 while caught < 300:
     try:
+        begun.set()
         for k in range(100):
             engine.push_sync(lambda run: ran.append(1), cpu(), [vs[k % 5]], [vs[(k + 1) % 5]],
                              prop='inline' if k % 3 == 0 else None)
