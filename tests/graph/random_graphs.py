@@ -115,13 +115,13 @@ ORACLE = {
 }  # fmt: skip
 
 
-def numpy_outputs(symbol, arrays):
-    """The outputs in training, node by node in float64: slow and obvious."""
+def numpy_outputs(symbol, arrays, dtype="float64"):
+    """The outputs in training, node by node, each rounded to dtype: slow and obvious."""
     found = {}
     for node in topological(n for n, _ in symbol._outputs):
         if node.op is None:
-            found[id(node)] = [np.asarray(arrays[node.name], "float64") if node.name in arrays else None]
+            found[id(node)] = [np.asarray(arrays[node.name], dtype) if node.name in arrays else None]
         else:
             made = ORACLE[node.op.name](node.params, *(found[id(n)][i] for n, i in node.inputs))
-            found[id(node)] = made if isinstance(made, list) else [made]
+            found[id(node)] = [np.asarray(m, dtype) for m in (made if isinstance(made, list) else [made])]
     return [found[id(n)][i] for n, i in symbol._outputs]

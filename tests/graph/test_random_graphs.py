@@ -4,7 +4,7 @@ with every gradient request. All agree, and agree with NumPy. Every plan made he
 import numpy as np
 import pytest
 import tritium as mx
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_graphs import networks, numpy_outputs, values
 from tritium import engine
@@ -52,7 +52,9 @@ def check(network, reqs, in_c=False):
     names = symbol.list_arguments()
     reqs = dict(zip(names, reqs))
     outs, full = run(symbol, args, "write", fuse=False, plan=False, recompute=False)
-    for got, want in zip(outs, numpy_outputs(symbol, args)):
+    wanted, rounded = numpy_outputs(symbol, args), numpy_outputs(symbol, args, "float32")
+    assume(all(np.allclose(w, r, 1e-4, 1e-4) for w, r in zip(wanted, rounded)))  # else rounding decides: a > (a + b) - b
+    for got, want in zip(outs, wanted):
         close(got, want)
     rng = np.random.default_rng(2)
     direction = {n: rng.normal(size=s) for n, s in shapes.items()}
