@@ -121,7 +121,7 @@ def caller() -> str:
 
 def node(op: str, args: tuple[Expr, ...], value: Any, dtype: np.dtype | None) -> Expr:
     """The one node with these parts."""
-    mark = None if value is None else (type(value).__name__, value.hex() if isinstance(value, float) else value)
+    mark = (type(value).__name__, value.hex() if isinstance(value, float) else value)
     key = (op, tuple(map(id, args)), mark, dtype)
     found = _interned.get(key)
     if found is None:
@@ -283,17 +283,17 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
     seen: set[int] = set()
     order: list[Expr] = []
     for root in roots:
-        stack = [root]
+        stack: list[tuple[Expr, int]] = [(root, 0)]
         while stack:
-            x = stack[-1]
-            if id(x) not in seen:
-                before = [a for a in x.args if id(a) not in seen]
-                if before:
-                    stack += reversed(before)
-                    continue
+            x, i = stack.pop()
+            if id(x) in seen:
+                continue
+            if i < len(x.args):
+                stack.append((x, i + 1))
+                stack.append((x.args[i], 0))
+            else:
                 seen.add(id(x))
                 order.append(x)
-            stack.pop()
     return order
 
 
