@@ -23,7 +23,7 @@ from ..row_kernel import row_kernel
 from .random import fill_uniform
 
 _GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 29, 10.0
-GAMMA_DRAWS, POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
+_GAMMA_DRAWS, _POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
 
 
 def _normal(u: Any, v: Any) -> Any:
@@ -42,22 +42,30 @@ def _exponential(u: Sequence[Any], lam: Any) -> Any:
     return -log1p(-u[0]) / lam
 
 
+def _gamma_attempt(alpha: Any, u: Any, v: Any, w: Any) -> Any:
+    """A gamma number drawn by rejection, for alpha + 1 where alpha < 1, or -1. Source: Marsaglia, Tsang 2000, "A simple
+    method for generating gamma variables"."""
+    d = _middle(alpha)
+    x = _normal(u, v)
+    t = 1 + x / sqrt(9 * d)
+    t = t * t * t
+    fits = (t > 0) & (log(1 - w) < 0.5 * x * x + d * (1 - t + log(maximum(t, 1e-30))))
+    return where(fits, d * t, -1.0)
+
+
+def _middle(alpha: Any) -> Any:
+    return where(alpha < 1, alpha + 1, alpha) - 1 / 3
+
+
 def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
-    """Scale beta. Source: Marsaglia, Tsang 2000, "A simple method for generating gamma variables"."""
-    few = alpha < 1
-    d = where(few, alpha + 1, alpha) - 1 / 3
-    c = 1 / sqrt(9 * d)
-    drawn = d
-    for i in reversed(range(_GAMMA_TRIES)):  # the first that is accepted is written last
-        x = _normal(u[3 * i], u[3 * i + 1])
-        v = 1 + c * x
-        v = v * v * v
-        fits = (v > 0) & (log(1 - u[3 * i + 2]) < 0.5 * x * x + d * (1 - v + log(maximum(v, 1e-30))))
-        drawn = where(fits, d * v, drawn)
-    return beta * where(few, drawn * power(1 - u[3 * _GAMMA_TRIES], 1 / alpha), drawn)
+    """Scale beta. u: a uniform number, then the attempts, of which the first that is none in vain counts."""
+    drawn = _middle(alpha)
+    for attempt in reversed(u[1:]):  # the first that is accepted is written last
+        drawn = where(attempt >= 0, attempt, drawn)
+    return beta * where(alpha < 1, drawn * power(1 - u[0], 1 / alpha), drawn)
 
 
-def _attempt(lam: Any, u: Any, v: Any) -> Any:
+def _poisson_attempt(lam: Any, u: Any, v: Any) -> Any:
     """A Poisson number drawn by rejection, for lam that is not small, or -1. Source: Hörmann 1993, "The transformed rejection
     method for generating Poisson random variables", algorithm PTRS."""
     many = where(lam < _FEW, _FEW, lam)
@@ -99,15 +107,19 @@ def _negative_binomial(u: Sequence[Any], k: Any, p: Any) -> Any:
     return _gamma(u, k, (1 - p) / p)
 
 
+def _spread(mu: Any, alpha: Any) -> Any:
+    return 1 / where(alpha == 0, 1.0, alpha)
+
+
 def _generalized_negative_binomial(u: Sequence[Any], mu: Any, alpha: Any) -> Any:
-    spread = where(alpha == 0, 1.0, alpha)
-    return where(alpha == 0, mu, _gamma(u, 1 / spread, spread * mu))
+    return where(alpha == 0, mu, _gamma(u, _spread(mu, alpha), alpha * mu))
 
 
 @dataclass(frozen=True)
 class Distribution:
     """names: of the parameters; defaults of _random_*; draws: uniform numbers an element takes; body(u, *parameters);
-    allowed: what the parameters must be, and how that is said; counts: body gives the mean of a Poisson number, the draw."""
+    allowed: what the parameters must be, and how that is said; gamma: u is what `_gamma` takes, and this gives the alpha of
+    its attempts; counts: body gives the mean of a Poisson number, the draw."""
 
     name: str
     names: tuple[str, ...]
@@ -118,6 +130,7 @@ class Distribution:
     allowed: Callable[..., bool] = lambda *_: True
     told: str = ""
     counts: bool = False
+    gamma: Callable[..., Any] | None = None
 
 
 DISTRIBUTIONS = (
@@ -127,16 +140,18 @@ DISTRIBUTIONS = (
                  lambda a, b: b >= 0, "sigma must not be negative"),
     Distribution("exponential", ("lam",), (1.0,), 1, _exponential, "Exponential with rate lam: mean 1 / lam.",
                  lambda a: a > 0, "lam must be positive"),
-    Distribution("gamma", ("alpha", "beta"), (1.0, 1.0), GAMMA_DRAWS, _gamma, "Gamma with shape alpha and scale beta.",
-                 lambda a, b: a > 0 and b > 0, "alpha and beta must be positive"),
+    Distribution("gamma", ("alpha", "beta"), (1.0, 1.0), _GAMMA_DRAWS, _gamma, "Gamma with shape alpha and scale beta.",
+                 lambda a, b: a > 0 and b > 0, "alpha and beta must be positive", gamma=lambda alpha, beta: alpha),
     Distribution("poisson", ("lam",), (1.0,), 0, _rate, "Poisson with mean lam.",
                  lambda a: a >= 0, "lam must not be negative", counts=True),
-    Distribution("negative_binomial", ("k", "p"), (1, 1.0), GAMMA_DRAWS, _negative_binomial,
+    Distribution("negative_binomial", ("k", "p"), (1, 1.0), _GAMMA_DRAWS, _negative_binomial,
                  "Failures before the k-th success, each trial a success with probability p.",
-                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]", counts=True),
-    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), GAMMA_DRAWS,
+                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]", counts=True,
+                 gamma=lambda k, p: k),
+    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), _GAMMA_DRAWS,
                  _generalized_negative_binomial, "Negative binomial with mean mu and dispersion alpha.",
-                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative", counts=True),
+                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative", counts=True,
+                 gamma=_spread),
 )
 _SHAPE = Param("shape", "shape", (), doc="sizes")
 _DTYPE = Param("dtype", "dtype", None, doc="element type; float32 when None")
@@ -188,23 +203,24 @@ class SampleOp(Op):
         return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
 
     def draws(self, p: Params, outs: Sequence[Spec]) -> int:
-        return outs[0].size * (self.d.draws + self.d.counts * POISSON_DRAWS)
+        return outs[0].size * (self.d.draws + self.d.counts * _POISSON_DRAWS)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        size, count, body = outs[0].size, self.d.draws, self.d.body
+        d, size = self.d, outs[0].size
         if reqs[0] == Req.NULL or not size:
             return lambda run, inputs, outputs, random: None
         rows = ins[0].size if self.form == "sample" else 1
         wide = np.dtype(np.float64 if outs[0].dtype == np.float64 else np.float32)
-        full, n = (rows, size // rows), len(self.d.names)
+        full, n = (rows, size // rows), len(d.names)
         numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
         given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
-        mean = [Spec(full, wide)]
-        inner = row_kernel(lambda *a: body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
-                           [*given, *mean * count], *((mean, [Req.WRITE]) if self.d.counts else (outs, reqs)), target, self.name)
-        finish = _counting(size, wide, outs, reqs, target, self.name) if self.d.counts else None
-        total = count + self.d.counts * POISSON_DRAWS
+        mean, count = [Spec(full, wide)], 1 + _GAMMA_TRIES if d.gamma else d.draws
+        inner = row_kernel(lambda *a: d.body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
+                           [*given, *mean * count], *((mean, [Req.WRITE]) if d.counts else (outs, reqs)), target, self.name)
+        attempts = _gamma_attempts(d.gamma, given, full, wide, target, self.name) if d.gamma else None
+        finish = _counting(size, wide, outs, reqs, target, self.name) if d.counts else None
+        total = self.draws(p, outs) // size
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
             drawn = run.space((total, size), wide)
@@ -213,21 +229,38 @@ class SampleOp(Op):
             for value in numbers:  # through memory, so that a new value needs no new kernel
                 parameters.append(run.space((1,), wide))
                 fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
+            uniform = [drawn[i] for i in range(d.draws)] if attempts is None else attempts(run, parameters, drawn)
             results = outputs if finish is None else [run.space(full, wide)]
-            inner(run, [*parameters, *(drawn[i] for i in range(count))], results)
+            inner(run, [*parameters, *uniform], results)
             if finish is not None:
-                finish(run, results[0], drawn[count:], outputs)
+                finish(run, results[0], drawn[d.draws:], outputs)
 
         return kernel
 
 
+def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shape, wide: np.dtype, target: str,
+                    name: str) -> Callable[..., list[Any]]:
+    """(run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]): what `_gamma` takes. All attempts at all numbers are
+    one kernel, so that the formula stands there once."""
+    tries, n = (_GAMMA_TRIES, *full), len(given)
+    attempt = row_kernel(lambda *a: _gamma_attempt(alpha(*a[:n]), *a[n:]), [(1, s.size, 1) for s in given] + [tries] * 3, [tries],
+                         tries, [*given, *[Spec(tries, wide)] * 3], [Spec(tries, wide)], [Req.WRITE], target, f"{name}_attempts")
+
+    def draw(run: Any, parameters: Sequence[Any], drawn: Any) -> list[Any]:
+        found = run.space(tries, wide)
+        attempt(run, [*parameters, *(drawn[1 + i * _GAMMA_TRIES:1 + (i + 1) * _GAMMA_TRIES] for i in range(3))], [found])
+        return [drawn[0], *(found[i] for i in range(_GAMMA_TRIES))]
+
+    return draw
+
+
 def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Req], target: str,
               name: str) -> Callable[..., None]:
-    """(run, mean [size], uniform numbers [POISSON_DRAWS, size], outputs): a Poisson number of each mean. All attempts at it
+    """(run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs): a Poisson number of each mean. All attempts at it
     are one kernel, so that its formula stands there once."""
     row, tries = (1, size), (_POISSON_TRIES, size)
     wanted = [Spec(s, wide) for s in (row, tries)]
-    attempt = row_kernel(_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
+    attempt = row_kernel(_poisson_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
                          [Req.WRITE], target, f"{name}_attempts")
     choose = row_kernel(_poisson, [row] * (2 + _POISSON_TRIES), [row], row, [wanted[0]] * (2 + _POISSON_TRIES), outs, reqs,
                         target, name)

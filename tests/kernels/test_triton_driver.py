@@ -14,6 +14,7 @@ import pytest
 
 pytestmark = [pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler for the stub driver"),
               pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")]
+PLAIN = 0.5  # µs of a plain Python call with as many arguments, on the machine where the bounds were set
 STUB = Path(__file__).with_name("stub_cuda.c")
 
 PRELUDE = """
@@ -168,17 +169,24 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
 
 
 def test_a_launch_costs_little(place):
-    """Processor time of a launch, and of one that was looked up before: the least of many short runs, which a busy machine
-    hardly changes."""
-    launched, known = child(place, """
+    """Processor time of a launch, and of one that was looked up before: the least of many short runs, tried for up to 20 s of
+    it while the machine is too busy to show one. On a slower machine, which takes longer for plain Python, by so much more."""
+    plain, launched, known = child(place, """
         import time
-        go = lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)
-        bound = launching.bound(mixed, [x, y], {"BLOCK": 256}, [7, 1, 1.5], num_warps=8)
+        def plain(a, *rest, **names):
+            return (a, rest, *[names[n] for n in names])
+        looked_up = launching.bound(mixed, [x, y], {"BLOCK": 256}, [7, 1, 1.5], num_warps=8)
+        runs = [lambda: plain(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8),
+                lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8),
+                lambda: looked_up(0, (4,), 4096, 8192, 7, 1, 1.5)]
         def cost(run):
             start = time.process_time()
             for _ in range(200): run()
             return (time.process_time() - start) / 200 * 1e6
-        go()
-        print(json.dumps([min(cost(run) for _ in range(300)) for run in (go, lambda: bound(0, (4,), 4096, 8192, 7, 1, 1.5))]))
+        least = [1e9] * 3
+        while time.process_time() < 20 and not (least[1] < 2.8 and least[2] < 1.3):
+            least = [min(a, cost(run)) for a, run in zip(least, runs)]
+        print(json.dumps(least))
     """)
-    assert launched < 3 and known < 1.5, f"{launched} and {known} µs"
+    slower = max(1, plain / PLAIN)
+    assert launched < 3 * slower and known < 1.5 * slower, f"{launched} and {known} µs, a plain call {plain}"
