@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import float32, float64, is_float, is_half
+from ..dtype import float32, float64, is_float, is_half, whole
 from ..errors import TraceError
 from .primitives import PRIMITIVES
 
@@ -146,7 +146,7 @@ def param(name: str) -> Expr:
 def const(value: Any, dtype: np.dtype | None = None) -> Expr:
     """A number; weak unless dtype is given."""
     if dtype is not None:
-        value = bool(value) if dtype == BOOL else float(value) if is_float(dtype) else int(value)
+        value = bool(value) if dtype == BOOL else float(value) if is_float(dtype) else whole(value, dtype)
     elif isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
     return node(CONST, (), value, dtype)
@@ -181,6 +181,8 @@ def retype(x: Expr, dtype: np.dtype) -> Expr:
         return const(x.value, dtype)
     if x.op == PARAM:
         return node(PARAM, (), x.value, dtype)
+    if x.op == "where":
+        return prim("where", x.args[0], *(retype(a, dtype) for a in x.args[1:]))
     return prim(x.op, *(retype(a, dtype) for a in x.args))
 
 

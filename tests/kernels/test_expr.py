@@ -52,6 +52,12 @@ def test_a_runtime_scalar_takes_the_dtype_it_meets():
     assert (lr * 2 * load(0, F64)).dtype == F64
 
 
+def test_a_condition_stays_one_where_its_numbers_take_a_dtype():
+    x = load(0, F32)
+    chosen = x + lang.where(x > 0, 1.0, 0.0)
+    assert chosen.dtype == F32 and CAST not in [n.op for n in topological([chosen])]
+
+
 def test_folding_is_exact_only():
     x = load(0, F32)
     assert x * 1 is x and x / 1 is x and x - 0 is x
