@@ -60,6 +60,13 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype == bfloat16
 
 
+def whole(value: float, dtype: np.dtype) -> int:
+    """value cut to a whole number and wrapped around into the range of dtype, as C does: -1 is 255 in uint8."""
+    n, bits = int(value), 8 * dtype.itemsize
+    low = 0 if dtype.kind == "u" else -(1 << (bits - 1))
+    return (n - low) % (1 << bits) + low
+
+
 def is_half(dtype: np.dtype) -> bool:
     """Whether dtype is a 16-bit float: arithmetic on it is done in float32 and rounded once."""
     return dtype in (float16, bfloat16)
