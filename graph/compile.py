@@ -18,6 +18,7 @@ from .norms import join_norms
 from .options import Options
 from .place import place
 from .plan import Plan, apply_inplace, peak_bytes, plan_memory
+from .predict import leave_out_idle
 from .program import Program, lower, naive_bytes
 from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
 from .views import read_through
@@ -32,6 +33,7 @@ class Request:
     places:    the context of each node by name, as a number; 0 where none is given.
     targets:   "cpu" or "gpu", by context.
     budget:    bytes the plan may take; None: no limit.
+    room:      bytes that the memory of each output has; None where it is still to be made.
     seen:      True to keep every node's outputs apart, for a monitor.
     """
 
@@ -43,6 +45,7 @@ class Request:
     places: Mapping[str, int] | None = None
     budget: int | None = None
     seen: bool = False
+    room: Sequence[int] | None = None
 
 
 def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
@@ -67,6 +70,8 @@ def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
     program = lower(request.heads, request.specs, request.train, request.places, request.targets)[0]
     if how.layout and not request.seen:
         program = turn_channels(program)
+    if not request.train and not request.seen:
+        program = leave_out_idle(program)
     if request.train:
         program = add_gradients(program, request.grad_req)
     program = place(program)
@@ -86,7 +91,7 @@ def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
     if request.train and not request.seen:
         program = _recomputed(program, request, how, weigh)
     program = merge(program)
-    plan = plan_memory(program, share=how.plan and not request.seen, naive=naive)
+    plan = plan_memory(program, share=how.plan and not request.seen, naive=naive, room=request.room)
     apply_inplace(program, plan)
     if request.budget is not None and plan.planned_bytes > request.budget:
         raise GraphError(_too_large(program, plan, request.budget))

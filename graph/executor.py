@@ -61,13 +61,9 @@ class Executor:
         targets = ["gpu" if c.is_gpu else "cpu" for c in self._contexts]
         for step in plain.steps:
             step.op.check_use(step.params, [plain.values[v].spec for v in step.inputs], targets[step.ctx])
-        made: dict[int, NDArray] = {}
-        self.outputs: list[NDArray] = []
-        for v, value in zip(plain.heads, self._head_values):
-            if v not in made:
-                given = args if value.kind == ARG else auxes
-                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, self._contexts[value.ctx])
-            self.outputs.append(made[v])
+        self._heads_at = plain.heads
+        self._outputs: list[NDArray] | None = None
+        self._room: list[int] | None = None  # bytes of each output, once they are made
 
     # ---- arrays ---------------------------------------------------------------------------------------------------
     @property
@@ -84,6 +80,22 @@ class Executor:
     def aux_arrays(self) -> list[NDArray]:
         """Auxiliary states, in the symbol's order."""
         return list(self.aux_dict.values())
+
+    @property
+    def outputs(self) -> list[NDArray]:
+        """The arrays that forward writes."""
+        return self._outputs if self._outputs is not None else self._make_outputs([v.spec.nbytes for v in self._head_values])
+
+    def _make_outputs(self, room: Sequence[int]) -> list[NDArray]:
+        """Allocate the outputs, once. room: bytes of each."""
+        made: dict[int, NDArray] = {}
+        self._room = list(room)
+        for v, value, nbytes in zip(self._heads_at, self._head_values, room):
+            if v not in made:
+                given = self.arg_dict if value.kind == ARG else self.aux_dict
+                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, self._contexts[value.ctx], nbytes)
+        self._outputs = [made[v] for v in self._heads_at]
+        return self._outputs
 
     @property
     def output_dict(self) -> dict[str, NDArray]:
@@ -203,8 +215,10 @@ class Executor:
         how = self._options
         targets = tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts)
         request = Request(self._heads, self._specs, train, self._grad_req, targets, self._places, self._budget if train else None,
-                          monitored)
+                          monitored, self._room)
         program, plan = compile_program(request, how)
+        if self._outputs is None:
+            self._make_outputs([plan.room.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in on_plan:
             check(program, plan)
         chunks = [self.pool.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
@@ -270,7 +284,7 @@ class Executor:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
             elif v in plan.hosted:
                 host = arrays[plan.hosted[v]]
-                arrays[v] = NDArray._from_chunk(host._chunk, host._offset, value.spec.shape, value.spec.dtype)
+                arrays[v] = NDArray._from_chunk(host._chunk, plan.offsets[v], value.spec.shape, value.spec.dtype)
             elif value.kind == INNER and plan.offsets[v] >= 0:
                 arrays[v] = NDArray._from_chunk(chunks[value.ctx], plan.offsets[v], value.spec.shape, value.spec.dtype)
             else:
@@ -278,8 +292,8 @@ class Executor:
         return arrays
 
 
-def _array(spec: Spec, ctx: Context) -> NDArray:
-    return NDArray._from_chunk(Chunk.new(max(spec.nbytes, 1), ctx), 0, spec.shape, spec.dtype)
+def _array(spec: Spec, ctx: Context, nbytes: int = 0) -> NDArray:
+    return NDArray._from_chunk(Chunk.new(max(spec.nbytes, nbytes, 1), ctx), 0, spec.shape, spec.dtype)
 
 
 def _assign(own: NDArray, given: Any, what: str) -> None:

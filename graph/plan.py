@@ -6,29 +6,24 @@ allows its output to take the place of an input that nobody reads later.
 
 from __future__ import annotations
 
-import bisect
-import heapq
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..kernels.op import Req
+from .hosts import MANY, Hosts, hands_through, larger_rooms, outputs_of
+from .packing import Piece, one_after_the_other, pack_best, peak
 from .picture import draw_plan
-from .program import INNER, OUTPUT, ZERO, Program, Step, naive_bytes
+from .program import INNER, ZERO, Program, naive_bytes
 
 ALIGNMENT = 256  # bytes
-_TRY_ALL = 300_000  # pairs of values alive together up to which several packing orders are tried
-_SHAKES = 60  # at most
-_IDLE = 20_000  # pieces of memory up to which idle outputs are looked at
-_TRY_ONE = 3_000_000  # up to which one is
 
 
 @dataclass(slots=True)
 class Plan:
     """Where every inner value lies.
 
-    offsets:            [values] bytes into the arena of the value's context; -1 for values that are not in it.
+    offsets:            [values] bytes into the arena of the value's context, or into its host; -1 for values in neither.
     arenas:             the length of each context's arena; arena_bytes: of all.
     output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
     planned_bytes:      arena and outputs.
@@ -37,7 +32,8 @@ class Plan:
     naive_bytes:        with memory of its own for every value.
     live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
     inplace:            {output value: input value whose bytes it takes}.
-    hosted:             {value: executor's output in whose memory it lies, because that will take its place}.
+    hosted:             {value: executor's output in whose memory it lies, at its offset there, until that is written}.
+    room:               {executor's output: bytes of its memory}; more than it needs where others lie in it first.
     """
 
     offsets: list[int]
@@ -51,6 +47,7 @@ class Plan:
     sizes: list[int] = field(default_factory=list)
     arenas: list[int] = field(default_factory=list)
     hosted: dict[int, int] = field(default_factory=dict)
+    room: dict[int, int] = field(default_factory=dict)
 
     @property
     def planned_bytes(self) -> int:
@@ -80,60 +77,86 @@ class Plan:
         return "\n".join([head, f"{'offset':>14} {'bytes':>14}  {'steps':<13} value", *rows])
 
 
-def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None) -> Plan:
+def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None,
+                room: Sequence[int] | None = None) -> Plan:
     """Give every inner value of program its place. Steps whose output takes an input's place get the request INPLACE.
 
     share:  False gives every value bytes of its own.
     naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
+    room:   bytes that the memory of each head has. None: what it needs; at inference more, where that takes less in all.
     """
     values = program.values
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in values]
+    outputs = outputs_of(program, sizes)
+    outputs |= {v: n for v, n in zip(program.heads, room or ()) if v in outputs}
     inplace = _take_places(program, live, sizes) if share else {}
-    best = _place_all(program, live, sizes, inplace, share, alignment)
-    if share and sum(best.arenas) > best.bound and len(best.at) <= _IDLE:
+    tried = [_Places(program, live, sizes, inplace, outputs, share, alignment)]
+    if share and len(live) <= MANY:
         apart = _set_apart(program, live, sizes, inplace, alignment)
-        if len(apart) < len(inplace):
-            other = _place_all(program, live, sizes, apart, share, alignment)
-            best = min(best, other, key=lambda p: sum(p.arenas))
-    hosted = {v: best.hosts[best.group[v]] for v, span in enumerate(live) if span is not None and best.group[v] in best.hosts}
+        rooms = [outputs, *(larger_rooms(program, tried[0].spans, sizes, outputs) if room is None and not program.train else ())]
+        tried += [_Places(program, live, sizes, pairs, sized, share, alignment)
+                  for sized in rooms for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
+    best = _pack_one(tried, share)
+    inside = {v: best.hosts.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.hosts.at}
+    hosted = {v: o for v, (o, _) in inside.items()}
     live = [None if v in hosted else span for v, span in enumerate(live)]
-    offsets = [best.at[best.group[v]] if span is not None else -1 for v, span in enumerate(live)]
-    outputs = sum(sizes[v] for v, value in enumerate(values) if value.kind in (OUTPUT, ZERO))
-    return Plan(offsets, sum(best.arenas), outputs, best.bound + outputs, naive_bytes(program) if naive is None else naive,
-                live, best.inplace, [v.name for v in values], sizes, best.arenas, hosted)
+    offsets = [best.at[g] if live[v] is not None else inside[v][1] if v in inside else -1 for v, g in enumerate(best.group)]
+    kept = best.room_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
+    return Plan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
+                live, best.inplace, [v.name for v in values], sizes, best.arenas, hosted, best.hosts.room)
 
 
-@dataclass(slots=True)
 class _Places:
-    """Where the pieces of memory lie. group: [values] the piece of each; hosts: {piece: output}; at: {piece: offset}."""
+    """One way to lay out memory: which values take each other's place, and which lie in outputs.
 
-    inplace: dict[int, int]
-    group: list[int]
-    hosts: dict[int, int]
-    at: dict[int, int]
-    arenas: list[int]
-    bound: int
+    group:       [values] the piece of memory of each. spans: {piece: (first step, last step)}.
+    pieces:      by context, those in the arena; bounds: their largest sum of live bytes.
+    at, arenas:  filled by pack(): {piece: offset}, and lengths by context.
+    """
+
+    def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
+                 outputs: dict[int, int], share: bool, alignment: int):
+        self.inplace, self.hosts = dict(taken), Hosts(dict(outputs))
+        self.group, self.spans = _groups(live, self.inplace), _spans_of(live, self.inplace)
+        if share:
+            self.hosts.take_in(program, live, sizes, self.group, self.inplace)
+            self.hosts.use_idle(program, self.spans, sizes, alignment)
+        self.pieces: list[list[Piece]] = [[] for _ in program.targets]
+        for g, (first, last) in self.spans.items():
+            if g not in self.hosts.at:
+                self.pieces[program.values[g].ctx].append((_aligned(sizes[g], alignment), first, last, g))
+        self.bounds = [peak(own, len(program.steps))[0] for own in self.pieces]
+        self.at: dict[int, int] = {}
+        self.arenas: list[int] = []
+
+    @property
+    def room_bytes(self) -> int:
+        """What the outputs take."""
+        return sum(self.hosts.room.values())
+
+    @property
+    def bound(self) -> int:
+        """What this way takes at least."""
+        return sum(self.bounds) + self.room_bytes
+
+    def pack(self, share: bool) -> int:
+        """Give the pieces their offsets; what this way takes."""
+        for own, bound in zip(self.pieces, self.bounds):
+            placed, length = pack_best(own, bound) if share else one_after_the_other(own)
+            self.at |= placed
+            self.arenas.append(length)
+        return sum(self.arenas) + self.room_bytes
 
 
-def _place_all(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
-               share: bool, alignment: int) -> _Places:
-    inplace, steps = dict(taken), len(program.steps)
-    group, spans = _groups(live, inplace), _spans_of(live, inplace)
-    hosts = _take_in(program, live, sizes, group, inplace) if share else {}
-    if share:
-        _use_idle_outputs(program, spans, sizes, hosts)
-    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items() if g not in hosts]
-    at: dict[int, int] = {}
-    arenas, bound = [], 0
-    for ctx in range(len(program.targets)):
-        own = [t for t in items if program.values[t[3]].ctx == ctx]
-        peak = _peak(own, steps)
-        placed, length = _pack_best(own, peak) if share else _one_after_the_other(own)
-        at |= placed
-        arenas.append(length)
-        bound += peak
-    return _Places(inplace, group, hosts, at, arenas, bound)
+def _pack_one(tried: list[_Places], share: bool) -> _Places:
+    """The way that takes the fewest bytes, packed: the most promising first, others while they promise less than was found."""
+    tried = sorted(tried, key=lambda way: way.bound)
+    best, found = tried[0], tried[0].pack(share)
+    for way in tried[1:]:
+        if way.bound < found and (taken := way.pack(share)) < found:
+            best, found = way, taken
+    return best
 
 
 def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
@@ -154,91 +177,12 @@ def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: 
     return kept
 
 
-def _take_in(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
-             inplace: dict[int, int]) -> dict[int, int]:
-    """{piece of memory: output}: pieces that end where an output of the executor may take their place, and so lie in it from
-    the start. Adds to inplace."""
-    members: dict[int, list[int]] = {}
-    for v, span in enumerate(live):
-        if span is not None:
-            members.setdefault(group[v], []).append(v)
-    hosts: dict[int, int] = {}
-    for i, step in enumerate(program.steps):
-        if not any(o >= 0 and program.values[o].kind == OUTPUT for o in step.outputs) or _hands_through(program, step):
-            continue
-        for at_in, at_out in step.op.inplace(step.params):
-            if at_in >= len(step.inputs) or at_out >= len(step.outputs):
-                continue
-            v, o = step.inputs[at_in], step.outputs[at_out]
-            if o < 0 or program.values[o].kind != OUTPUT or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
-                continue
-            g = group[v]
-            ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
-            same = all(sizes[m] == sizes[o] and program.values[m].ctx == program.values[o].ctx for m in members[g])
-            free = g not in hosts and not any(w == v for w in inplace.values())
-            if ends and same and free and step.inputs.count(v) == 1:
-                hosts[g], inplace[o] = o, v
-    return hosts
-
-
-def _use_idle_outputs(program: Program, spans: dict[int, tuple[int, int]], sizes: Sequence[int], hosts: dict[int, int]) -> None:
-    """Add to hosts what lowers the peak and lives only while an executor's output is not yet written: it may lie in there."""
-    first: dict[int, int] = {}
-    for i, step in enumerate(program.steps):
-        for o in step.outputs:
-            if o >= 0 and program.values[o].kind == OUTPUT:
-                first.setdefault(o, i)
-    if not first or len(spans) > _IDLE:
-        return
-    taken: dict[int, list[tuple[int, int]]] = {}
-    for g, o in hosts.items():
-        taken.setdefault(o, []).append(spans[g])
-    for _ in range(_SHAKES):
-        rest = [(sizes[g], a, z, g) for g, (a, z) in spans.items() if g not in hosts]
-        at = _peak_at(rest, len(program.steps))
-        for size, a, z, g in sorted((t for t in rest if t[1] <= at <= t[2]), reverse=True):
-            fits = [o for o, i in first.items() if z < i and size <= sizes[o] and program.values[o].ctx == program.values[g].ctx
-                    and all(z < b or e < a for b, e in taken.get(o, ()))]
-            if fits:
-                hosts[g] = o = min(fits, key=lambda o: sizes[o])
-                taken.setdefault(o, []).append((a, z))
-                break
-        else:
-            return
-
-
-def _peak_at(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
-    change = [0] * (steps + 2)
-    for size, first, last, _ in items:
-        change[first] += size
-        change[last + 1] -= size
-    best = now = at = 0
-    for i, c in enumerate(change):
-        now += c
-        if now > best:
-            best, at = now, i
-    return at
-
-
-def _one_after_the_other(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-    at, total = {}, 0
-    for size, _, _, g in items:
-        at[g] = total
-        total += size
-    return at, total
-
-
 def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
     """The lower bound of plan_memory, without placing anything: what the program's plan will take, or nearly."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
-    inplace = _take_places(program, live, sizes)
-    group, spans = _groups(live, inplace), _spans_of(live, inplace)
-    hosts = _take_in(program, live, sizes, group, inplace)
-    _use_idle_outputs(program, spans, sizes, hosts)
-    items = [(_aligned(sizes[g], alignment), first, last, g) for g, (first, last) in spans.items() if g not in hosts]
-    return _peak(items, len(program.steps)) + sum(sizes[v] for v, value in enumerate(program.values)
-                                                  if value.kind in (OUTPUT, ZERO))
+    way = _Places(program, live, sizes, _take_places(program, live, sizes), outputs_of(program, sizes), True, alignment)
+    return way.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
 
 
 def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> dict[int, tuple[int, int]]:
@@ -286,7 +230,7 @@ def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes
     taken: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         used: set[int] = set()
-        if _hands_through(program, step):
+        if hands_through(program, step):
             continue
         for at_in, at_out in step.op.inplace(step.params):
             if at_in >= len(step.inputs) or at_out >= len(step.outputs):
@@ -302,154 +246,5 @@ def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes
     return taken
 
 
-def _hands_through(program: Program, step: Step) -> bool:
-    """Whether one of several outputs is an input as it is: it is copied last, so no other output may overwrite it."""
-    if len(step.outputs) < 2 or not step.inputs:
-        return False
-    body = step.op.expression(step.params, [program.values[v].spec.dtype for v in step.inputs])
-    return body is not None and any(root.op == "load" for root in body.outputs)
-
-
 def _aligned(n: int, alignment: int) -> int:
     return -(-n // alignment) * alignment
-
-
-def _peak(items: Sequence[tuple[int, int, int, int]], steps: int) -> int:
-    change = [0] * (steps + 2)
-    for size, first, last, _ in items:
-        change[first] += size
-        change[last + 1] -= size
-    peak = now = 0
-    for c in change:
-        now += c
-        peak = max(peak, now)
-    return peak
-
-
-def _pack_best(items: Sequence[tuple[int, int, int, int]], bound: int) -> tuple[dict[int, int], int]:
-    """Pack in several ways, keep the smallest result. Ways that compare all pairs are for graphs with few of them.
-
-    bound: bytes; what reaches it is the best there is. What stays above is tried again with the sizes shaken a little.
-    """
-    best = _sweep(items)
-    pairs = _overlaps(items)
-    orders = [lambda t: (-t[0], t[1], t[3])]
-    if pairs <= _TRY_ALL:
-        orders += [lambda t: (-(t[2] - t[1] + 1) * t[0], t[1], t[3]), lambda t: (-(t[2] - t[1]), -t[0], t[3])]
-    for key in orders if pairs <= _TRY_ONE else ():
-        if best[1] > bound and (found := _pack(sorted(items, key=key)))[1] < best[1]:
-            best = found
-    shake = random.Random(0)
-    for _ in range(min(_SHAKES, _TRY_ALL // (pairs + 1))):
-        if best[1] <= bound:
-            break
-        order = sorted(((t[0] * shake.uniform(0.4, 1.0), n) for n, t in enumerate(items)), reverse=True)
-        found = _pack([items[n] for _, n in order])
-        if found[1] < best[1]:
-            best = found
-    return best
-
-
-def _overlaps(items: Sequence[tuple[int, int, int, int]]) -> int:
-    """How many pairs of items are alive together."""
-    starts, ends = sorted(t[1] for t in items), sorted(t[2] for t in items)
-    ended, pairs = 0, 0
-    for started, first in enumerate(starts):
-        while ends[ended] < first:
-            ended += 1
-        pairs += started - ended
-    return pairs
-
-
-def _sweep(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-    """Walk through time: allocate at the first step, in the tightest free block; free after the last."""
-    at: dict[int, int] = {}
-    free: list[tuple[int, int]] = []  # (size, offset), sorted
-    size_of_start: dict[int, int] = {}
-    start_of_end: dict[int, int] = {}
-    running: list[tuple[int, int, int]] = []  # (last step, offset, size)
-    total = 0
-
-    def put(offset: int, size: int) -> None:
-        bisect.insort(free, (size, offset))
-        size_of_start[offset], start_of_end[offset + size] = size, offset
-
-    def take(offset: int) -> int:
-        size = size_of_start.pop(offset)
-        del start_of_end[offset + size]
-        free.pop(bisect.bisect_left(free, (size, offset)))
-        return size
-
-    for size, first, last, g in sorted(items, key=lambda t: (t[1], -t[0], t[3])):
-        while running and running[0][0] < first:
-            _, offset, length = heapq.heappop(running)
-            if offset + length in size_of_start:
-                length += take(offset + length)
-            if offset in start_of_end:
-                before = start_of_end[offset]
-                length += take(before)
-                offset = before
-            put(offset, length)
-        if size == 0:
-            at[g] = 0
-            continue
-        found = bisect.bisect_left(free, (size, 0))
-        if found < len(free):
-            offset = free[found][1]
-            rest = take(offset) - size
-            if rest:
-                put(offset + size, rest)
-        else:
-            offset = total
-            if total in start_of_end:  # grow the free block at the end
-                offset = start_of_end[total]
-                take(offset)
-            total = offset + size
-        at[g] = offset
-        heapq.heappush(running, (last, offset, size))
-    return at, total
-
-
-class _Spans:
-    """Placed intervals of steps, found by overlap: kept by length class, then by start."""
-
-    def __init__(self):
-        self.classes: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {}
-
-    def add(self, first: int, last: int, low: int, high: int) -> None:
-        k = (last - first + 1).bit_length()
-        self.classes.setdefault(k, {}).setdefault(first >> k, []).append((first, last, low, high))
-
-    def overlapping(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Byte ranges of the intervals that share a step with first..last."""
-        found: list[tuple[int, int]] = []
-        for k, cells in self.classes.items():
-            low, high = (first - (1 << k)) >> k, last >> k
-            keys = range(low, high + 1) if high - low < len(cells) else [c for c in cells if low <= c <= high]
-            for c in keys:
-                for f, l, a, b in cells.get(c, ()):
-                    if f <= last and l >= first:
-                        found.append((a, b))
-        return found
-
-
-def _pack(items: Sequence[tuple[int, int, int, int]]) -> tuple[dict[int, int], int]:
-    """Put each item (size, first, last, id), in the given order, into the tightest gap that is free all its life."""
-    spans, at, total = _Spans(), {}, 0
-    for size, first, last, g in items:
-        if size == 0:
-            at[g] = 0
-            continue
-        place, tightest, end = -1, -1, 0
-        for low, high in sorted(spans.overlapping(first, last)):
-            gap = low - end
-            if gap >= size and (tightest < 0 or gap < tightest):
-                place, tightest = end, gap
-            end = max(end, high)
-        if place < 0:
-            place = end
-        at[g] = place
-        spans.add(first, last, place, place + size)
-        total = max(total, place + size)
-    return at, total
-

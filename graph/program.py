@@ -145,7 +145,8 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
             program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i], places.get(node.name, 0))
             for i, spec in enumerate(known)
         ]
-        shown = node.n_visible() if node.subgraphs and not train else len(outs)  # what a loop keeps is for backward alone
+        forgets = not train and (node.subgraphs or node.op.forgets)  # what is kept is for backward alone
+        shown = node.n_visible() if forgets else len(outs)
         program.steps.append(Step(
             node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs),
             (*outs[:shown], *[-1] * (len(outs) - shown)), (*[Req.WRITE] * shown, *[Req.NULL] * (len(outs) - shown)),

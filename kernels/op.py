@@ -114,6 +114,7 @@ class Op:
     input_names: tuple[str, ...] = ()
     at_once = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     same_bytes = False  # True if the one output is the first input's bytes under another shape
+    forgets = False  # True if outside training the hidden outputs may be left out (request NULL)
     hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
 
     # ---- parameters -------------------------------------------------------------------------------------------
@@ -167,6 +168,10 @@ class Op:
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         """(input, output) pairs that may share memory."""
         return ()
+
+    def idle(self, p: Params) -> bool:
+        """Whether outside training the first output is the first input as it is."""
+        return False
 
     def draws(self, p: Params, outs: Sequence[Spec]) -> int:
         """How many random numbers one run takes; 0 for most. If > 0, kernels get `random=(seed, offset)`."""

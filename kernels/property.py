@@ -169,6 +169,7 @@ class OperatorProperty:
 
     name: ClassVar[str] = ""
     same_bytes: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
+    forgets: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -208,6 +209,10 @@ class OperatorProperty:
     def draws(self, outs: Sequence[Spec]) -> int:
         """Random numbers one forward takes. Default: one per output element, if forward_resource names RANDOM."""
         return sum(s.size for s in outs) if RANDOM in self.forward_resource() else 0
+
+    def idle(self) -> bool:
+        """Whether outside training output 0 is input 0 as it is."""
+        return False
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         """Which of these backward needs, as a selection of the given numbers. Default: all."""
@@ -340,7 +345,7 @@ class PropertyOp(Op):
 
     def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
-        self.same_bytes = cls.same_bytes
+        self.same_bytes, self.forgets = cls.same_bytes, cls.forgets
         self.at_once = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
@@ -425,6 +430,9 @@ class PropertyOp(Op):
         prop = self.property(p)
         n, m = len(prop.list_arguments()), len(prop.list_outputs())
         return tuple(prop.forward_inplace_option(list(range(n)), list(range(m))))
+
+    def idle(self, p: Params) -> bool:
+        return self.property(p).idle()
 
     def draws(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.property(p).draws(outs)

@@ -28,14 +28,18 @@ def may_take_place(program, early, late, i):
 
 def check_hosted(program, plan, spans, v, o):
     """A value in an output's memory: it ends before the output is written, or is read by the step that writes it in place;
-    and it meets no other value there but where one takes the other's place."""
+    and it shares bytes there with no other value alive but where one takes the other's place."""
     written = min(i for i, s in enumerate(program.steps) if o in s.outputs)
-    assert program.values[o].kind == "output" and program.values[v].spec.nbytes <= program.values[o].spec.nbytes
+    low, high = plan.offsets[v], plan.offsets[v] + program.values[v].spec.nbytes
+    assert program.values[o].kind == "output" and low >= 0 and low % 256 == 0 and high <= plan.room[o]
+    assert plan.room[o] >= program.values[o].spec.nbytes
     assert program.values[v].ctx == program.values[o].ctx
     last = spans[v][1]
-    assert last < written or (last == written and may_take_place(program, v, o, written)), f"{v} is alive when {o} is written"
+    ends = last < written or (last == written and low == 0 and may_take_place(program, v, o, written))
+    assert ends, f"{v} is alive when {o} is written"
     for w in plan.hosted:
-        if w != v and plan.hosted[w] == o and spans[v][0] <= spans[w][0]:
+        apart = plan.offsets[w] >= high or plan.offsets[w] + program.values[w].spec.nbytes <= low
+        if w != v and plan.hosted[w] == o and spans[v][0] <= spans[w][0] and not apart:
             meet = spans[w][0]
             assert spans[v][1] < meet or (spans[v][1] == meet and may_take_place(program, v, w, meet)), f"{v} and {w} in {o}"
 

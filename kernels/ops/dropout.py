@@ -42,6 +42,9 @@ class Dropout(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
+    def idle(self) -> bool:
+        return self.mode == "training" or self.p == 0
+
     def draws(self, outs: Sequence[Spec]) -> int:
         return outs[1].size if self.p > 0 else 0
 

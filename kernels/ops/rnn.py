@@ -30,6 +30,8 @@ class RNN(OperatorProperty):
     Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
     """
 
+    forgets = True
+
     state_size: int
     num_layers: int
     mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"]
@@ -201,14 +203,16 @@ class RNN(OperatorProperty):
         copy_state = copy(step)
         inner, joins = [join(d, Req.WRITE) for d in range(dirs)], [join(d, reqs[0]) for d in range(dirs)]
         ends = [copy(step, r) for r in reqs[1:visible]]
-        dropout = self._dropout(x, dtype, target).forward(train) if self._drops else None
+        keeps = reqs[visible] != Req.NULL  # outside training two layers' parts are enough
+        one, joined = self._places(x)[0][0][-1], self.bidirectional or (self._drops and keeps)
+        dropout = self._dropout(x, dtype, target).forward(train) if self._drops and keeps else None
         forwards = [layer.forward() for layer in layers]
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
-            kept, below = outputs[visible], inputs[0].reshape(-1)
+            kept, below, above = outputs[visible], inputs[0].reshape(-1), None
             for k, (layer, forward) in enumerate(zip(layers, forwards)):
                 level, d = divmod(k, dirs)
-                _gates, hidden, cells = now = parts(kept, k)
+                _gates, hidden, cells = now = parts(kept, k) if keeps else parts(run.space((one,), dtype), 0)
                 for given, states in zip(inputs[2:], (hidden, cells)):
                     copy_state(run, given.reshape(-1)[k * step:(k + 1) * step], layer.edge(states, False))
                 forward(run, below, weights(inputs[1], k), *now)
@@ -217,8 +221,11 @@ class RNN(OperatorProperty):
                 if level == self.num_layers - 1:
                     joins[d](run, layer.after(hidden), outputs[0])
                     continue
-                above = entering(kept, level + 1)
-                if self._drops or self.bidirectional:
+                if keeps:
+                    above = entering(kept, level + 1)
+                elif d == 0:
+                    above = run.space((x[0] * step * dirs,), dtype) if dirs > 1 else layer.after(hidden)
+                if joined:
                     inner[d](run, layer.after(hidden), above)
                 if d == dirs - 1:
                     if dropout is not None:

@@ -205,3 +205,21 @@ def test_inference():
 def test_wrong_parameters(wrong, message):
     with pytest.raises(ParameterError, match=message):
         mx.sym.RNN(mx.sym.Variable("data"), **{**settings("lstm", False), **wrong})
+
+
+@pytest.mark.parametrize("mode,both", CASES)
+def test_inference_in_a_graph_keeps_nothing_for_backward(mode, both):
+    """The same outputs as in training, from two layers' scratch; what backward would need takes no planned memory."""
+    v = mx.sym.Variable
+    given = [wave(s, k).astype("f") for k, s in enumerate(shapes(mode, both, 3))]
+    names = ["data", "parameters", "state", "state_cell"][:len(given)]
+    y = mx.sym.RNN(*map(v, names), state_size=H, num_layers=3, mode=mode, bidirectional=both, p=0.0, state_outputs=True)
+    ex = mx.sym.Group(list(y)).bind(mx.cpu(), dict(zip(names, map(mx.nd.array, given))), grad_req="null")
+    inferred = [a.asnumpy() for a in ex.forward(is_train=False)]
+    trained = [a.asnumpy() for a in ex.forward(is_train=True)]
+    for a, b in zip(inferred, trained):
+        np.testing.assert_array_equal(a, b)
+    assert ex.memory_plan().planned_bytes == sum(a.nbytes for a in inferred)
+    dropped = mx.sym.RNN(*map(v, names), state_size=H, num_layers=3, mode=mode, bidirectional=both, p=0.5)
+    ex = dropped.bind(mx.cpu(), dict(zip(names, map(mx.nd.array, given))), grad_req="null")
+    np.testing.assert_array_equal(ex.forward(is_train=False)[0].asnumpy(), inferred[0])
