@@ -92,7 +92,7 @@ def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
     for k in range(1, _POISSON_TERMS):
         p = p * (few * (1 / k))
         total = total + p
-        small = small + where(at_most >= total, 1.0, 0.0)
+        small = where(at_most >= total, k + 1.0, small)
     large = floor(lam)
     for k in reversed(attempts):  # the first that is accepted is written last
         large = where(k >= 0, k, large)
