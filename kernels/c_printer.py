@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dtype import float32, is_float
+from ..dtype import float32, float64, is_float
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
-from .expr import BOOL, CAST, CONST, LOAD, Expr, retype, topological, typed
+from .expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, retype, topological, typed
 from .layout import Layout, merge
 from .op import Expression, Req, Spec
 from .primitives import PRIMITIVES
@@ -34,10 +34,11 @@ class CFunction:
     """One kernel as C.
 
     name:     of the C function: void name(void *const *arrays, int64_t begin, int64_t end) computes the elements from begin
-              to end; arrays are the inputs, then the outputs that are wanted.
+              to end; arrays are the inputs, then the outputs that are wanted, then the run-time scalars as doubles, if any.
     text:     its definition, without `uses`.
     uses:     the functions of `c_math.py` it calls.
-    layout:   of the arrays. targets: numbers of the outputs that are wanted.
+    layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output that is no array: its input}.
+    scalars:  how many run-time scalars it takes.
     nodes, cost: how many primitives it computes, and their cost per element in additions.
     """
 
@@ -46,8 +47,15 @@ class CFunction:
     uses: frozenset[str]
     layout: Layout
     targets: tuple[int, ...]
+    states: dict[int, int]
+    scalars: int
     nodes: int
     cost: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether the results are NumPy's to the bit: it calls no exponential or the like."""
+        return not any(name.partition("_")[0] in BLOCKWISE for name in self.uses)
 
 
 class _NoSpelling(Exception):
@@ -62,19 +70,23 @@ def program(functions: Sequence[CFunction]) -> str:
 
 def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
     """The kernel as C, or why it has none: a phrase."""
-    if e.kind == "row" or e.states or e.scalars:
-        return "it sums rows, keeps a state or takes numbers at run time"
-    targets = tuple(i for i, r in enumerate(reqs) if r != Req.NULL)
-    specs = [*ins, *(outs[t] for t in targets)]
+    if e.kind == "row":
+        return "it sums rows"
+    states = dict(e.states)
+    wanted = dict(enumerate(reqs)) | dict.fromkeys(states, Req.WRITE)
+    targets = tuple(t for t in range(len(e.outputs)) if wanted[t] != Req.NULL)
+    stored = [ins[states[t]] if t in states else outs[t] for t in targets]
+    specs = [*ins, *stored]
     for s in specs:
         if s.dtype.name not in TYPES:
             return f"{s.dtype} is not computed in C"
     layout = merge([s.shape for s in specs])
     if any(layout.shape(len(ins) + k) != layout.dims for k in range(len(targets))) or not targets or not layout.size:
         return "an output is summed, or nothing is computed"
-    roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], outs[t].dtype) for t in targets]
+    roots = [retype(e.outputs[t], s.dtype) if e.outputs[t].dtype is None else e.outputs[t] for t, s in zip(targets, stored)]
+    adds = [wanted[t] == Req.ADD for t in targets]
     try:
-        return _Printer(roots, specs, len(ins), layout, [reqs[t] == Req.ADD for t in targets]).function(targets)
+        return _Printer(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)
     except _NoSpelling as reason:
         return str(reason)
 
@@ -97,17 +109,30 @@ class _Printer:
     """Turns typed roots into the text of one function.
 
     Values are called v0 (input 0), k3 (a node that another loop reads) and w1 (what output 1 gets), blocks on the stack, and
-    t7 (node 7, inside one loop). At the end blocks whose lives do not meet share an array.
+    t7 (node 7, inside one loop). At the end blocks whose lives do not meet share an array. What depends on run-time scalars
+    alone, s2, is computed once, in double precision, as Python does.
     """
 
-    def __init__(self, roots: Sequence[Expr], specs: Sequence[Spec], n_in: int, layout: Layout, adds: Sequence[bool]):
-        self.roots, self.adds, self.layout, self.n_in = roots, adds, layout, n_in
+    def __init__(self, roots: Sequence[Expr], specs: Sequence[Spec], n_in: int, layout: Layout, adds: Sequence[bool],
+                 scalars: Sequence[str] = ()):
+        self.roots, self.adds, self.layout, self.n_in, self.scalars = roots, adds, layout, n_in, scalars
         self.stored = [s.dtype for s in specs[n_in:]]
         order = topological(roots)
-        self.nodes = [x for x in order if x.op not in (LOAD, CONST)]
-        self.number = {id(x): i for i, x in enumerate(self.nodes)}
         self.read = {i: specs[i].dtype for i in sorted({x.value for x in order if x.op == LOAD})}
         self.uses: set[str] = set()
+        self.once: dict[int, str] = {}  # id(node) -> the name of what is computed once
+        self.prologue: list[str] = []
+        self.nodes: list[Expr] = []
+        varies: set[int] = set()
+        for x in order:
+            if x.op == LOAD or any(id(a) in varies for a in x.args):
+                varies.add(id(x))
+            elif x.op != CONST:
+                self.once[id(x)] = f"s{len(self.once)}"
+                self.prologue.append(f"const double {self.once[id(x)]} = {self._once(x)};")
+            if x.op not in (LOAD, CONST) and id(x) not in self.once:
+                self.nodes.append(x)
+        self.number = {id(x): i for i, x in enumerate(self.nodes)}
         self.loop_of: dict[int, int] = {}  # id(node) -> the loop that computes it, or the call
         cost = at = 0
         for x in self.nodes:
@@ -142,10 +167,21 @@ class _Printer:
         """An argument, or a root, as a loop reads it."""
         if a.op == CONST:
             return constant(a.value, typed(a))
+        if id(a) in self.once:
+            return converted(self.once[id(a)], float64, typed(a))
         if self.loop_of.get(id(a)) == loop and not _is_call(a):
             return f"t{self.number[id(a)]}"
         block = f"v{a.value}" if a.op == LOAD else self.homes[id(a)]
         return self._use(block, self.read[a.value] if a.op == LOAD else typed(a), loop) + "[j]"
+
+    def _once(self, x: Expr) -> str:
+        """What depends on run-time scalars alone, in C."""
+        if not is_float(typed(x)):
+            raise _NoSpelling(f"{x.op} of numbers given at run time is no fraction")
+        if x.op == PARAM:
+            return f"numbers[{self.scalars.index(x.value)}]"
+        args = [constant(a.value, float64) if a.op == CONST else self.once[id(a)] for a in x.args]
+        return args[0] if x.op == CAST else self._spelled(x, args, float64)
 
     def _fill(self) -> None:
         """Write the statements of every loop."""
@@ -154,13 +190,11 @@ class _Printer:
             loop, home = self.loops[at], self.homes.get(id(x), "")
             args = [self._value(a, at) for a in x.args]
             if _is_call(x):
-                if x.args[0].op == CONST:
-                    raise _NoSpelling(f"{x.op} of a number")
-                name = self._spelled(x, args).partition("(")[0]
+                name = self._spelled(x, args, typed(x)).partition("(")[0]
                 loop.is_call = True
                 loop.lines.append(f"all_{name}({args[0].removesuffix('[j]')}, {self._use(home, typed(x), at)}")
             else:
-                loop.lines.append(f"const {_c(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args)};")
+                loop.lines.append(f"const {_c(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args, typed(x))};")
                 if home.startswith("k"):
                     loop.lines.append(f"{self._use(home, typed(x), at)}[j] = t{self.number[id(x)]};")
         for k, root in enumerate(self.roots):
@@ -176,7 +210,7 @@ class _Printer:
             if self.adds[k]:
                 self.loops[at].adds.append(k)
 
-    def function(self, targets: tuple[int, ...]) -> CFunction:
+    def function(self, targets: tuple[int, ...], states: dict[int, int]) -> CFunction:
         places, arrays = self._places()
         sizes = {_c(d): d.itemsize for d in map(np.dtype, TYPES)}
         block = min(512, max(64, 1 << (STACK // sum(sizes[kind] for kind in arrays)).bit_length() - 1))
@@ -194,12 +228,15 @@ class _Printer:
         inner = [re.sub(r"\b[vkw]\d+\b", lambda m: f"a{places[m[0]]}", t) for t in inner]
         lines = [f"const {_c(d)} *const x{i} = arrays[{i}];" for i, d in self.read.items()]
         lines += [f"{_c(d)} *const o{k} = arrays[{self.n_in + k}];" for k, d in enumerate(self.stored)]
+        if self.scalars:
+            lines.append(f"const double *const numbers = arrays[{self.n_in + len(self.stored)}];")
+        lines += self.prologue
         lines += [f"for (int64_t i = begin; i < end; i += {block}) {{",
                   f"    const int64_t n = end - i < {block} ? end - i : {block};", *(f"    {t}" for t in inner), "}"]
         body = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in lines), "}", ""])
         name = f"kernel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
-        return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, len(self.nodes),
-                         sum(map(_cost, self.nodes)))
+        return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, states, len(self.scalars),
+                         len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)))
 
     def _places(self) -> tuple[dict[str, int], list[str]]:
         """Which array each block is, and the arrays' C types."""
@@ -225,10 +262,10 @@ class _Printer:
         wide = np.promote_types(have, want)
         return converted(f"({_c(wide)})w{k}[j] + ({_c(wide)}){value}", wide, want)
 
-    def _spelled(self, x: Expr, args: list[str]) -> str:
+    def _spelled(self, x: Expr, args: list[str], dtype: np.dtype) -> str:
         if x.op == CAST:
-            return converted(args[0], typed(x.args[0]), typed(x))
-        row, dtype = PRIMITIVES.get(x.op), typed(x)
+            return converted(args[0], typed(x.args[0]), dtype)
+        row = PRIMITIVES.get(x.op)
         if row is None or not row.c or (row.rule == "float" and not is_float(dtype)) or (row.rule == "same" and dtype == BOOL):
             raise _NoSpelling(f"{x.op} has no C spelling for {dtype}")
 

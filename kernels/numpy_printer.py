@@ -25,7 +25,7 @@ from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
 from .quiet import quietly
 from .special import mask_dtype
-from .tied import tieable
+from .tied import Call, tieable
 from .tune_key import key
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
@@ -84,15 +84,15 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
             quietly(tile, *inputs, *outputs, *scalars)
 
-        def tie(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Callable[[Any], None]:
+        def tie(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
             seen = [ins[0].shape] * len(shapes) if same else shapes
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
             stores = [(store, arrays[n_in + t]) for store, t in zip(single_fold, folds)]
             if not make_registers and not stores:
-                return lambda run: quietly(tile, *arrays)
+                return lambda run, scalars=(): quietly(tile, *arrays, *scalars)
 
-            def call(run: Any) -> None:
-                folded = quietly(tile, *arrays, *_registers(run, make_registers))
+            def call(run: Any, scalars: Sequence[float] = ()) -> None:
+                folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
                 for (store, out), part in zip(stores, folded or ()):
                     quietly(store, out, part)
 

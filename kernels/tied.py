@@ -8,7 +8,7 @@ from typing import Any
 from .op import Kernel
 
 Run = Any
-Call = Callable[[Run], None]
+Call = Callable[..., None]  # call(run), or call(run, scalars) of a kernel that takes run-time scalars
 Tie = Callable[[Sequence[Any], Sequence[Any]], Call]
 
 
@@ -31,4 +31,11 @@ def tied(kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
     tie = getattr(kernel, "tie", None)
     if tie is not None:
         return tie(inputs, outputs)
-    return lambda run: kernel(run, inputs, outputs)
+
+    def call(run: Run, scalars: Sequence[float] = ()) -> None:
+        if scalars:
+            kernel(run, inputs, outputs, scalars=scalars)
+        else:
+            kernel(run, inputs, outputs)
+
+    return call

@@ -182,6 +182,8 @@ class Optimizer:
         return {n: float(attrs[n][key]) for n in names if key in attrs.get(n, {})}
 
     def _mult(self, index: Index, given: Mapping[Any, float], field: str) -> float:
+        if not given and not self.param_dict:
+            return 1.0
         if index in self.param_dict:
             return getattr(self.param_dict[index], field)
         if index in given:
@@ -196,9 +198,10 @@ class Optimizer:
 
     def _update_count(self, index: Index) -> int:
         """Count one more update of a parameter; returns which one it is, from 1."""
-        count = self._index_update_count.get(index, self.begin_num_update) + 1
-        self._index_update_count[index] = count
-        self.num_update = max(self.num_update, count)
+        counts = self._index_update_count
+        counts[index] = count = counts.get(index, self.begin_num_update) + 1
+        if count > self.num_update:
+            self.num_update = count
         return count
 
     def _common(self, index: Index) -> dict[str, Any]:
@@ -236,8 +239,10 @@ class Updater:
             for i, g, w in zip(index, grad, weight):
                 opt.update_multi_precision(i, w, g, self._state(i, w))
             return
-        steps = [opt.step_multi_precision(i, w, g, self._state(i, w)) for i, g, w in zip(index, grad, weight)]
-        steps = [s for s in steps if s is not None]
+        states = self.states
+        made = [opt.step_multi_precision(i, w, g, states[i] if i in states else self._state(i, w))
+                for i, g, w in zip(index, grad, weight)]
+        steps = [s for s in made if s is not None]
         size = opt.aggregate_num if 0 < opt.aggregate_num < math.inf else len(steps)
         for at in range(0, len(steps), max(size, 1)):
             apply(steps[at:at + size])

@@ -7,9 +7,9 @@ import tritium as mx
 from helpers import assert_close
 from tritium.errors import OperatorError, ParameterError
 from tritium.kernels import c_compile, c_kernel, lang
-from tritium.kernels.c_kernel import PIECE, chosen, cpu_kernel
-from tritium.kernels.c_printer import CFunction
-from tritium.kernels.expr import load
+from tritium.kernels.c_kernel import PIECE, chosen, cpu_kernel, pay, tied_in_c
+from tritium.kernels.c_printer import CFunction, c_function
+from tritium.kernels.expr import load, param
 from tritium.kernels.numpy_printer import numpy_kernel
 from tritium.kernels.op import Expression, Req, Spec, get
 from tritium.kernels.tied import tied
@@ -118,6 +118,40 @@ def test_c_is_for_groups_that_pay(monkeypatch):
     assert decided(60, 10) == "there is no C compiler"
     monkeypatch.setenv("TRITIUM_CPU_CODE", "numpy")
     assert decided(60, 10) == "TRITIUM_CPU_CODE is numpy"
+
+
+def test_functions_that_run_together_pay_together(monkeypatch):
+    spec, wanted = Spec((10,), F32), []
+    root = X
+    for _ in range(8):
+        root = root * 1.5
+    f = c_function(Expression((root,)), [spec], [spec], [Req.WRITE])
+    monkeypatch.setattr(c_compile, "available", lambda: True)
+    monkeypatch.setattr(c_compile, "want", wanted.append)
+    for mode, few, many in (("auto", False, True), ("c", True, True), ("numpy", False, False)):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+        assert (pay([f] * 3), pay([f] * 4), pay([])) == (few, many, False)
+    assert len(wanted) == 4 + 3 + 4
+    monkeypatch.setattr(c_compile, "available", lambda: False)
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
+    assert not pay([f] * 4) and len(wanted) == 11
+
+
+@needs_compiler
+@pytest.mark.parametrize("n", [5, 3 * PIECE + 7])
+def test_states_lie_where_their_inputs_lie_and_numbers_change_from_run_to_run(n, rng):
+    e = Expression((X - param("lr") * Y, param("m") * Y + X), states=((1, 1),), scalars=("lr", "m"))
+    ins = [Spec((n,), F32)] * 2
+    plain, in_c = ([a.copy() for a in pair] for pair in [[rng.normal(size=n).astype(F32) for _ in range(2)]] * 2)
+    f = c_function(e, ins, ins[:1], [Req.INPLACE])
+    call, run = tied_in_c(f, in_c, in_c[:1]), Threads()
+    tied_plain = tied(numpy_kernel(e, ins, ins[:1], [Req.INPLACE]), plain, plain[:1])
+    for scalars in ((0.1, 0.9), (0.05, 0.9)):
+        call(run, scalars)
+        tied_plain(None, scalars)
+        for a, b in zip(in_c, plain):
+            np.testing.assert_array_equal(a, b)
+    assert run.parts == (0 if n < PIECE else 8)
 
 
 def test_without_a_compiler_numpy_computes(monkeypatch, rng):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tritium.kernels import c_compile
 from tritium.kernels.c_math import BLOCKWISE
 from tritium.kernels.c_printer import c_function, constant, program
-from tritium.kernels.expr import cast, load, prim, topological
+from tritium.kernels.expr import Expr, cast, load, param, prim, topological
 from tritium.kernels.fused import fused_op
 from tritium.kernels.numpy_printer import numpy_kernel
 from tritium.kernels.op import Expression, Req, Spec
@@ -130,6 +130,46 @@ def test_functions_are_within_the_table_of_tolerances(graph, req):
         check(graph, req, 1, close=True)
 
 
+def with_numbers(seed):
+    """(expression, input dtypes): a random formula of arrays and numbers given at run time; results go where inputs lie."""
+    rng = np.random.default_rng(seed)
+    dtypes = [DTYPES[rng.integers(0, 2)] for _ in range(rng.integers(1, 4))]
+    pool = [load(i, d) for i, d in enumerate(dtypes)] + [param("a"), param("b"), param("c")]
+    names = [n for n in EXACT if PRIMITIVES[n].rule in ("same", "float") and n != "mod"]
+    for _ in range(rng.integers(3, 15)):
+        row = PRIMITIVES[names[rng.integers(len(names))]]
+        args = [pool[rng.integers(len(pool))] if rng.random() < 0.8 else float(rng.normal()) for _ in range(row.arity)]
+        if any(isinstance(x, Expr) for x in args):
+            pool.append(prim(row.name, *args))
+    roots = [x for x in pool[::-1] if x.dtype is not None][:rng.integers(1, len(dtypes) + 1)]
+    return Expression(tuple(roots), states=tuple((k, k) for k in range(1, len(roots))), scalars=("a", "b", "c")), dtypes
+
+
+@needs_compiler
+def test_states_and_numbers_given_at_run_time_are_numpys_to_the_bit():
+    made = []
+    for seed in range(60):
+        e, dtypes = with_numbers(seed)
+        ins = [Spec((700,), d) for d in dtypes]
+        reqs = [[Req.WRITE, Req.INPLACE, Req.ADD][seed % 3]]
+        f = c_function(e, ins, ins[:1], reqs)
+        if not isinstance(f, str):
+            assert f.exact and f.scalars == 3
+            c_compile.want(f)  # all by one call of the compiler
+            made.append((seed, e, ins, reqs, f))
+    assert len(made) > 40
+    for seed, e, ins, reqs, f in made:
+        plain, in_c = ([np.array(sample(s.dtype, s.shape, i)) for i, s in enumerate([*ins, ins[0]])] for _ in range(2))
+        for scalars in ((0.1, -3.7, 1e-3), (1e60, 2.0, float("nan")), (0.0, -0.0, 1 / 3)):
+            numbers = np.array(scalars)
+            out = 0 if reqs[0] == Req.INPLACE else -1
+            numpy_kernel(e, ins, ins[:1], reqs)(None, plain[:-1], [plain[out]], scalars=scalars)
+            results = [in_c[f.states[t]] if t in f.states else in_c[out] for t in f.targets]
+            run_c(f, [*in_c[:-1], *results, numbers], 3)
+            for a, b in zip(plain, in_c):
+                np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}, {scalars}")
+
+
 # ---- the text -----------------------------------------------------------------------------------------------------------
 X, Y = load(0, F32), load(1, F32)
 
@@ -196,6 +236,17 @@ HALF = np.dtype("float16")
 ])
 def test_reasons_why_there_is_none(roots, outs, reason):
     assert printed(roots, outs=outs) == reason
+
+
+def test_what_depends_on_numbers_alone_is_computed_once_in_double_precision():
+    e = Expression(((param("b") * param("a") + 1) * X,), scalars=("a", "b"))
+    f = c_function(e, [Spec((8,), F32)], [Spec((8,), F32)], [Req.WRITE])
+    assert f.scalars == 2 and f.nodes == 3 and f.cost == 1
+    lines = [t.strip() for t in f.text.splitlines()]
+    assert lines[4:9] == ["const double *const numbers = arrays[2];", "const double s0 = numbers[1];",
+                          "const double s1 = numbers[0];", "const double s2 = s0 * s1;",
+                          "const double s3 = s2 + 0x1.0000000000000p+0;"]
+    assert "const float t0 = (float)(s3) * a0[j];" in lines
 
 
 def test_names_never_reach_the_text():
