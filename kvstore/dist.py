@@ -112,7 +112,8 @@ class DistKVStore(LocalKVStore):
     def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
         """How many processes are dead. node_id adds up groups: 1 the coordinator, 2 servers, 4 workers.
 
-        timeout:  as in MXNet; a death shows here within two seconds, whatever it is.
+        timeout:  as in MXNet; whatever it is, a process's death shows here at once, that of a machine or a network after
+                  TRITIUM_KV_LOST_AFTER seconds (10).
         """
         dead = 0
         if node_id & 1:

@@ -22,7 +22,7 @@ from ..errors import FrameError
 
 MAGIC = 0x4B565354  # "KVST"
 CHUNK = 4 << 20  # bytes: the longest payload of one record, and of many small ones together
-RUN = 256 << 10  # bytes: longer arrays travel in runs; one is in the cache while it is encrypted, and others are under way
+RUN = 512 << 10  # bytes: longer arrays travel in runs; one is in the cache while it is encrypted, and others are under way
 LARGEST_MESSAGE = CHUNK + (1 << 20)  # bytes: what a socket accepts as one message
 MOST_RECORDS = 8192
 INLINE, NOTHING = -1, -2  # as `segment`: in the payload; no bytes at all

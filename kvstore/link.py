@@ -18,7 +18,7 @@ import numpy as np
 import zmq
 
 from ..errors import FrameError, KVStoreError
-from . import sockets
+from . import lane, sockets
 from .frame import (
     CHUNK,
     CODES,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FIRST = float("inf")  # priority of what must not wait
+_MOST_BROKEN = 3  # lanes that may end on their own before no more are asked for
 Done = Callable[[BaseException | None], None]
 
 
@@ -167,6 +168,8 @@ class Link:
         self.shared = False
         self.welcomed: Future[None] = Future()
         self.socket: zmq.Socket | None = None
+        self._lane: lane.Lane | None = None
+        self._broken = 0  # lanes that have ended on their own
         self.ready = False
         self.durable = False
         self._queue: deque[Work] = deque()
@@ -204,7 +207,7 @@ class Link:
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
         self._watch = sockets.Watch(self.socket)
         c._poller.register(sockets.descriptor(self.socket), select.EPOLLIN)
-        hello = pack({"probe": c.probe})
+        hello = pack({"probe": c.probe, "lane": self._broken < _MOST_BROKEN and lane.available()})
         self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
 
     def down(self) -> None:
@@ -223,6 +226,53 @@ class Link:
             self._watch.close()
             self.socket.close(0)
             self.socket = None
+        self._close_lane()
+
+    def _close_lane(self) -> None:
+        if self._lane is not None:
+            self.client._poller.unregister(self._lane.fileno())
+            self._lane.close()
+            self._lane = None
+
+    def _join_lane(self, offer: Sequence[Any]) -> None:
+        host = self._where["address"].removeprefix("tcp://").rpartition(":")[0]
+        try:
+            self._lane = lane.join(host, lane.Offer(*offer))
+        except OSError as e:
+            _log.warning("kvstore: worker %d has no lane to server %d: %s. What is large goes the slower way.", self.client.rank,
+                         self.index, e)
+            return
+        self.client._poller.register(self._lane.fileno(), select.EPOLLIN)
+
+    def _put_on_lane(self, head: bytes, payload: Any) -> None:
+        assert self._lane is not None
+        try:
+            self._lane.put(head, payload)
+            if self._lane.full:
+                self.client._poller.modify(self._lane.fileno(), select.EPOLLIN | select.EPOLLOUT)
+        except OSError as e:
+            self._lane_ended(e)
+
+    def _turn_lane(self) -> None:
+        try:
+            for _ in range(lane.READS):
+                if self._lane is not None and self._lane.full:
+                    self._lane.flush()
+                    if not self._lane.full:
+                        self.client._poller.modify(self._lane.fileno(), select.EPOLLIN)
+                self._drain()
+                if self._lane is None or not self._lane.read():
+                    return
+                for head, payload in self._lane.messages():
+                    self._hear(head, payload)
+        except OSError as e:
+            self._lane_ended(e)
+
+    def _lane_ended(self, why: OSError) -> None:
+        """Connect anew, and send again what is not answered."""
+        _log.info("kvstore: worker %d, server %d: %s", self.client.rank, self.index, why)
+        self._broken += 1
+        self.connect(self._where)
 
     def _welcome(self, frame: Any) -> None:
         """The shard says how far each key is: what it may not have is sent again, in order."""
@@ -241,6 +291,8 @@ class Link:
                 self._asked.pop(frame.seq)[1].set_result([(frame, b"")])
             return
         first = not self.welcomed.done()
+        if text.get("lane"):
+            self._join_lane(text["lane"])
         self.shared, self.durable, self.ready = bool(text["shared"]), bool(text["durable"]), True
         if first:
             self.welcomed.set_result(None)
@@ -312,6 +364,12 @@ class Link:
         assert self.socket is not None
         while self._runs:
             _, _, head, payload = self._runs[0]
+            if self._lane is not None and len(payload) >= lane.LEAST:
+                if self._lane.full:
+                    break
+                heapq.heappop(self._runs)
+                self._put_on_lane(head, payload)
+                continue
             try:
                 self.socket.send(head, zmq.SNDMORE | zmq.NOBLOCK)
             except zmq.Again:
@@ -363,12 +421,18 @@ class Link:
         if self.socket is None:
             return
         for parts in sockets.receive(self.socket):
-            try:
-                frame = decode(parts[0].buffer, parts[1].buffer)
-            except (FrameError, IndexError) as e:
-                _log.warning("kvstore: server %d sent no frame: %s", self.index, e)
-                continue
-            self._take(frame)
+            if len(parts) == 2:
+                self._hear(parts[0].buffer, parts[1].buffer)
+        if self._lane is not None:
+            self._turn_lane()
+
+    def _hear(self, head: Any, payload: Any) -> None:
+        try:
+            frame = decode(head, payload)
+        except FrameError as e:
+            _log.warning("kvstore: server %d sent no frame: %s", self.index, e)
+            return
+        self._take(frame)
 
     def _take(self, frame: Any) -> None:
         if frame.op is Op.WELCOME:

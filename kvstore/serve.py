@@ -7,7 +7,7 @@ memory is touched. What is wrong with one frame is answered with REFUSED and har
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ from .frame import (
     pack,
     unpack,
 )
+from .lane import Offer
 from .rounds import MOST_AHEAD, Answer, Apply, Refuse, Rounds
 from .rows import Rows, part_shape, row_size
 from .shared import Views
@@ -88,11 +89,13 @@ class Shard:
     job:        its id, which names the workers' shared memory.
     folder:     for snapshots; None keeps none. every: rounds of a key between two of them.
     staleness:  async: a pull waits while its worker is more contributions than that ahead of the slowest; None: it never waits.
+    offer:      a new lane (lane.py) for a rank that has connected, if it wants one.
     """
 
     def __init__(self, job: str, policy: str, kind: str, folder: Path | None = None, every: int = 0,
-                 staleness: int | None = None):
+                 staleness: int | None = None, offer: Callable[[int, bool], Offer | None] = lambda rank, wanted: None):
         self.job, self.every, self.staleness = job, every if folder is not None else 0, staleness
+        self._offer = offer
         self.values = Values(folder if every else None)
         self.rounds = Rounds(kind != "async", policy)
         self.members: dict[int, int] = {}
@@ -180,6 +183,13 @@ class Shard:
         self._touched.clear()
         return out
 
+    def keeps(self, frame: Frame) -> bool:
+        """Whether `receive` may hold on to the frame's payload. Runs of a value are copied to where the others are."""
+        if frame.op is not Op.PUSH or len(frame.table) != 1:
+            return True
+        (r,) = frame.records
+        return (r.key, r.part) not in self.values or r.n == len(self.values[r.key, r.part].flat)
+
     def _due(self, value: Value, version: int) -> bool:
         """Whether it is to be written. Keys take turns, so that no round waits for all of them, and workers keep less."""
         return version - value.durable >= self.every or (version + value.turn) % self.every == 0
@@ -227,7 +237,8 @@ class Shard:
                 shared = False
         if shared:
             self._views[rank] = views
-        self._welcome(rank, frame.seq, {"shared": shared, "durable": bool(self.every)})
+        lane = self._offer(rank, not shared and m.get("lane") is True)
+        self._welcome(rank, frame.seq, {"shared": shared, "durable": bool(self.every), "lane": lane})
 
     def _welcome(self, rank: int, seq: int, text: dict[str, Any]) -> None:
         records = [Record(*name, CODES[v.flat.dtype], len(v.flat), self.rounds.done_by(name, rank), at=max(v.durable, 0))

@@ -14,6 +14,7 @@ from typing import Any
 from .. import engine
 from ..errors import FrameError, KVStoreError
 from .frame import LARGEST_MESSAGE, decode, pack, unpack
+from .lane import LEAST, Lanes
 from .serve import Out, Shard
 
 _LARGEST_CONTROL = 64 << 20  # bytes: the coordinator's table of keys
@@ -39,6 +40,7 @@ class Process:
         keys = sockets.Keys.new()
         self.router, address = sockets.listen(self.context, keys, "shard", job["interface"], LARGEST_MESSAGE)
         self.job, self.public = job, keys.public
+        self.lanes = Lanes(job["interface"])
         self._connect()
         self.peers: dict[int, bytes] = {}
         self.control.send(pack({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public}))
@@ -47,7 +49,8 @@ class Process:
         m = unpack(self.control.recv())
         if "error" in m:
             raise KVStoreError(f"shard {index}: refused: {m['error']}")
-        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]), m["staleness"])
+        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]), m["staleness"],
+                           self.lanes.offer)
         self.incarnation = m["incarnation"]
         self._control(m)
         self.shard.restore()
@@ -74,14 +77,18 @@ class Process:
             self.users.clear()
             ranks = m["members"]["ranks"]
             self.users.update({public: f"{rank}.{ranks[str(rank)]}" for public, rank in m["members"]["public"].items()})
+        before = self.shard.members
         self._send(self.shard.control({**m, "index": self.index}))
+        for rank in before:
+            if self.shard.members.get(rank) != before[rank]:
+                self.lanes.drop(rank)
         if "epoch" in m:
             self.control.send(pack({"op": "ack", "epoch": m["epoch"]}))
 
     def run(self, stop_fd: int | None = None) -> None:
         """Serve until stop_fd ends (its writer is gone) or a signal says so."""
         poller = self.zmq.Poller()
-        for s in (self.gate.socket, self.router, self.control, self.watch.socket):
+        for s in (self.gate.socket, self.router, self.control, self.watch.socket, self.lanes.fileno()):
             poller.register(s, self.zmq.POLLIN)
         if stop_fd is not None:
             poller.register(stop_fd, self.zmq.POLLIN)
@@ -99,18 +106,31 @@ class Process:
             if self.router in ready:
                 for parts in self.sockets.receive(self.router):
                     self._receive(parts)
+            if self.lanes.fileno() in ready:
+                for rank, head, payload in self.lanes.turn():
+                    self._take(rank, head, payload, lent=True)
 
     def _receive(self, parts: list[Any]) -> None:
         if len(parts) != 3:
             return
         try:
             rank, incarnation = map(int, parts[1].get("User-Id").split("."))
-            frame = decode(parts[1].buffer, parts[2].buffer)
-        except (FrameError, ValueError, LookupError, TypeError):
-            return  # not from one of our workers: an answer would say more than it is due
+        except (ValueError, LookupError, TypeError):
+            return
         if self.shard.members.get(rank) != incarnation:
             return  # an earlier process of this rank
-        self.peers[rank] = parts[0].bytes
+        self._take(rank, parts[1].buffer, parts[2].buffer, parts[0].bytes)
+
+    def _take(self, rank: int, head: Any, payload: Any, peer: bytes | None = None, lent: bool = False) -> None:
+        """lent: the payload is there for this call alone."""
+        try:
+            frame = decode(head, payload)
+        except FrameError:
+            return  # not from one of our workers: an answer would say more than it is due
+        if peer is not None:
+            self.peers[rank] = peer
+        if lent and self.shard.keeps(frame):
+            frame.payload = memoryview(bytes(payload))
         self._send(self.shard.receive(rank, frame))
 
     def _send(self, out: list[Out]) -> None:
@@ -122,6 +142,8 @@ class Process:
                 payload = pieces[0]  # the value stays as it is until its readers have it and push again
             else:
                 payload = b"".join(pieces)
+            if len(payload) >= LEAST and self.lanes.put(rank, head, payload):
+                continue
             self.router.send(peer, self.zmq.SNDMORE)
             self.router.send(head, self.zmq.SNDMORE)
             self.router.send(payload, copy=len(payload) < self.sockets.COPIED)

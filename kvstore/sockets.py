@@ -17,8 +17,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from ..errors import KVStoreError
 
-HEARTBEAT = 500  # ms between pings of libzmq's own thread, which needs no Python
-LOST_AFTER = 1500  # ms without an answer
+# A process that dies is noticed at once, by the end of its connections. Pings, of libzmq's own thread, are for a machine or a
+# network that goes silent; on a busy machine a living process can be silent for seconds, too, and must not be taken for dead.
+_HEARTBEATS = 5  # in the time after which a silent connection is lost
+_LOST_AFTER = "TRITIUM_KV_LOST_AFTER"  # seconds
 COPIED = 65536  # bytes: shorter messages are copied, which costs less than remembering whose they are
 _READABLE = int(zmq.POLLIN)
 
@@ -92,8 +94,9 @@ def _limit(s: zmq.Socket, largest: int) -> None:
     s.linger = 0
     s.sndhwm = s.rcvhwm = 0
     s.setsockopt(zmq.MAXMSGSIZE, largest)
-    s.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT)
-    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, LOST_AFTER)
+    silent = int(1000 * float(os.environ.get(_LOST_AFTER, "10")))
+    s.setsockopt(zmq.HEARTBEAT_IVL, silent // _HEARTBEATS)
+    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, silent)
 
 
 class Watch:

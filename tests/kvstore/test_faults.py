@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -127,6 +128,38 @@ def test_frames_that_come_again_and_late_count_once(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
+def test_lanes_that_break_lose_nothing(monkeypatch):
+    """The connection for large values is cut in the middle of a run, until the worker asks for no other."""
+    monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
+
+    def run(cuts):
+        def steps(kv):
+            (link,) = kv._client.links
+            assert link._lane is not None
+            kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
+            kv.init(list("abc"), [array(np.ones(s)) for s in [(5, 3), (150, 150), (900, 600)]])
+            for step in range(8):
+                kv.push(list("abc"), [array(np.random.default_rng([step, kv.rank]).normal(size=s))
+                                      for s in [(5, 3), (150, 150), (900, 600)]])
+                if kv.rank == 0 and step in cuts:
+                    link._lane._socket.shutdown(socket.SHUT_RDWR)
+                values = [pull(kv, "abc"[i], np.zeros(s, "f")) for i, s in enumerate([(5, 3), (150, 150), (900, 600)])]
+                deadline = time.monotonic() + 20
+                while kv.rank == 0 and link._broken != sum(c <= step for c in cuts) and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                while not link.ready and time.monotonic() < deadline:
+                    time.sleep(0.01)
+            assert (link._lane is None) == (kv.rank == 0 and len(cuts) == 3)
+            return values
+
+        with workers(2, every=3) as (_, _, each):
+            return each(steps)
+
+    for cut, plain in zip(run([1, 4, 5]), run([])):
+        for a, b in zip(cut, plain):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.nightly
 def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
     with workers(1, every=0) as (job, (kv,), _):
@@ -172,16 +205,30 @@ def survivor_and_victim(policy, rounds):
             kv.close()
 
 
-def test_a_killed_worker_is_named_and_a_replacement_resumes():
+@pytest.mark.nightly
+@pytest.mark.parametrize("rounds", range(5))
+def test_a_killed_worker_is_noticed_within_two_seconds(rounds):
+    with survivor_and_victim("fail", rounds) as (_, kv, victim):
+        kv.push("w", mx.nd.ones(3))
+        started = time.monotonic()
+        victim.kill()
+        with pytest.raises(DeadWorkerError, match=rf"worker 0, key 'w', round {rounds + 1}: worker 1 died"):
+            pull(kv, "w", np.zeros(3, "f"))
+        assert time.monotonic() - started < 2
+
+
+def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
+    """By the end of its connections, not by its silence: pings would take longer than the test may."""
+    monkeypatch.setenv("TRITIUM_KV_LOST_AFTER", "600")
     with survivor_and_victim("fail", 2) as (job, kv, victim):
         kv.push("w", mx.nd.ones(3))  # round 3, which the victim never joins
-        started = time.monotonic()
         victim.kill()
         with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
             pull(kv, "w", np.zeros(3, "f"))
-        while kv.get_num_dead_node(4) != 1:
-            assert time.monotonic() - started < 2
-        assert time.monotonic() - started < 2 and kv.get_num_dead_node(7) == 1 and kv.get_num_dead_node(3) == 0
+        deadline = time.monotonic() + 20
+        while kv.get_num_dead_node(4) != 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert kv.get_num_dead_node(7) == 1 and kv.get_num_dead_node(3) == 0
         kv.push("v", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="key 'v', round 1: worker 1 died"):
             pull(kv, "v", np.zeros(3, "f"))
@@ -224,9 +271,8 @@ def test_shrinking():
 def test_a_worker_that_leaves_does_not_wait_and_is_named():
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        started = time.monotonic()
+        stores[1]._client.timeout = 600.0  # more than the test may take
         stores[1].close()
-        assert time.monotonic() - started < 5
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):
             pull(stores[0], "w", np.zeros(3, "f"))

@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import socket
-import time
 
 import numpy as np
 import pytest
@@ -96,6 +95,39 @@ def test_strange_bytes_on_every_port_change_nothing(job, attack):
         assert resident(pid) - before[name] < GROWTH
 
 
+@pytest.fixture(scope="module")
+def apart():
+    """A job whose worker might be on another machine: what is large takes a lane."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITIUM_KV_SHARED", "0")
+        with workers(1) as (job, (kv,), _):
+            kv.init("w", mx.nd.zeros(4))
+            kv.init("large", mx.nd.zeros(200_000))
+            yield job, kv
+
+
+def large_works(kv):
+    lane = kv._client.links[0]._lane
+    kv.push("large", mx.nd.ones(200_000) * 3)
+    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and lane is not None and kv._client.links[0]._lane is lane
+
+
+def test_a_lanes_port_is_the_only_other_one_and_strange_bytes_on_it_change_nothing(apart):
+    job, kv = apart
+    found = {name: [address for address, _ in listening(pid)] for name, pid in processes(job).items()}
+    assert found == {"host": [], "coordinator": ["0100007F"], "shard": ["0100007F"] * 2}
+    before = resident(job.shard_pid(0))
+    for attack in (*ATTACKS.values(), b"", os.urandom(32), os.urandom(31)):
+        for _, port in listening(job.shard_pid(0)):
+            for _ in range(20):
+                with socket.create_connection(("127.0.0.1", port), 5) as s, contextlib.suppress(OSError):
+                    s.settimeout(0.02)
+                    s.sendall(attack)
+                    s.recv(1000)
+        assert large_works(kv)
+    assert resident(job.shard_pid(0)) - before < GROWTH
+
+
 def dealer(context, address, server, keys):
     s = context.socket(zmq.DEALER)
     s.linger = 0
@@ -131,10 +163,9 @@ def test_a_worker_with_another_jobs_keys_is_refused(job, tmp_path):
     credentials = json.loads((job[0].folder / "worker.json").read_text())
     other = sockets.Keys.new()
     sockets.write_secret(tmp_path / "foreign.json", {**credentials, "public": other.public, "secret": other.secret})
-    started = time.monotonic()
     with pytest.raises(KVStoreError, match=r"gone, or refuses this worker's key|did not come within"):
         Client(tmp_path / "foreign.json", "sync", timeout=2)
-    assert time.monotonic() - started < 10 and works(job[1])
+    assert works(job[1])
 
 
 def test_key_files_are_this_users_alone(job, tmp_path):
@@ -189,6 +220,22 @@ def test_forged_frames_of_a_worker_harm_nobody(job):
     for head, payload in frames * 20:
         kv._client._hand(lambda h=head, p=payload: link._put(h, p))
     assert works(kv) and resident(job.shard_pid(0)) - before < GROWTH
+
+
+def test_forged_frames_on_a_lane_harm_nobody(apart):
+    """A member with its own lane that sends nonsense on it, also what asks for memory that is not there."""
+    job, kv = apart
+    link, key = kv._client.links[0], kv._keys["large"].id
+    good = Record(key, 0, 0, 100_000, 10**6, 0, INLINE)
+    payload = bytes(400_000)
+    before = resident(job.shard_pid(0))
+    for head in (b"", b"x" * 64, os.urandom(144), encode(Op.PUSH, [good], len(payload), rank=5),
+                 encode(Op.PUSH, [good._replace(key=9)], len(payload), rank=0), encode(Op.PUSH, [good], 1 << 40, rank=0),
+                 encode(Op.PUSH, [good._replace(n=1 << 39)], len(payload), rank=0),
+                 encode(Op.PUSH, [good._replace(offset=150_000)], len(payload), rank=0),
+                 encode(Op.HELLO, [], len(payload), rank=0), encode(Op.STATES, [good], len(payload), rank=0)) * 10:
+        kv._client._hand(lambda h=head: link._put_on_lane(h, payload))
+    assert large_works(kv) and resident(job.shard_pid(0)) - before < GROWTH
 
 
 def test_messages_beyond_the_limit_end_the_connection(job):
