@@ -97,12 +97,12 @@ class _Backward:
                 program.zero_grads.append(name)
 
     def _labels(self) -> set[int]:
-        """Values used as labels alone: their gradient is never written, as in MXNet."""
+        """Values used as labels or lengths alone: their gradient is never written, as in MXNet."""
         uses: dict[int, bool] = {}
         for s in self.program.steps[: self.program.n_forward]:
             names = s.op.arguments(s.params)
             for i, v in enumerate(s.inputs):
-                uses[v] = uses.get(v, True) and i < len(names) and names[i] == "label"
+                uses[v] = uses.get(v, True) and i < len(names) and names[i] in ("label", "sequence_length")
         return {v for v, only in uses.items() if only}
 
     def _wanted(self) -> set[int]:

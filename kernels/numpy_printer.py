@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import is_float, is_half
+from ..dtype import is_float, is_half, whole
 from . import tuned
 from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
 from .layout import Layout, merge
@@ -229,7 +229,7 @@ class _Printer:
         return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
 
     def compile(self) -> Callable[..., Any]:
-        scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan}
+        scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole}
         scope |= {f"p_{n}": p.numpy for n, p in PRIMITIVES.items()}
         scope |= {f"d_{d.name}": d for d, _ in self.registers} | {f"d_{s.dtype.name}": s.dtype for s in self.specs}
         scope |= {f"d_{r.dtype.name}": r.dtype for r in self.roots if r.dtype is not None}
@@ -374,7 +374,7 @@ class _Printer:
             return f"x{x.value}"
         if x.op == PARAM:
             if x.dtype is not None and x.dtype.kind in "iu":
-                return f"int(s_{x.value})"
+                return f"whole(s_{x.value}, np.dtype('{x.dtype.name}'))"
             return f"s_{x.value}"
         return repr(x.value)
 

@@ -203,6 +203,8 @@ class ReductionOp(SimpleOp):
             if not -rank <= a < rank:
                 raise ShapeError(f"{self.name}: axis {a} does not exist in an array of {rank} axes.")
             out.add(a % rank)
+        if len(out) != len(p.axis):
+            raise ShapeError(f"{self.name}: axis={tuple(p.axis)} names an axis of {rank} twice.")
         return tuple(a for a in range(rank) if (a in out) != p.exclude)
 
     def kept(self, p: Params, shape: Shape) -> Shape:

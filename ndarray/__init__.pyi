@@ -692,7 +692,8 @@ def MakeLoss(
 ) -> NDArray:
     """The data, as a loss: its derivative is grad_scale, whatever comes from above.
 
-    normalization: "batch" divides by the batch, "valid" by how many elements are above valid_thresh (at least 1).
+    normalization: "batch" divides by the batch (all axes but the last), "valid" by how many elements are above
+        valid_thresh (at least 1).
 
     Arrays: data.
     grad_scale: float, default 1.0.
@@ -866,7 +867,7 @@ def SVMOutput(
 
     margin:      how far the label's score must be above, and the others' below, zero.
     use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
-    data: [n, c], label: [n]. Source: Tang 2013, arXiv:1306.0239.
+    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
 
     Arrays: data, label.
     margin: float, default 1.0.
@@ -986,11 +987,12 @@ def SoftmaxOutput(
     """p = softmax(data); the derivative is grad_scale · (p - onehot(label)), whatever comes from above.
 
     data:  [n, c], label [n] of class numbers, or [n, c] of probabilities.
-           multi_output: data [n, c, ...], label [n, ...]; softmax over axis 1.
+           multi_output: data [n, c, ...], label [n, ...], or probabilities [n, c, ...]; softmax over axis 1.
            preserve_shape: data [..., c], label [...]; softmax over the last axis.
     use_ignore:     rows whose label is ignore_label get no derivative.
-    normalization:  "batch" divides by the number of rows, "valid" by how many labels are not ignore_label.
-    smooth_alpha:   this much of the label's weight is spread over the other classes.
+    normalization:  "batch" divides by the number of labels (multi_output: by n), "valid" by how many labels are not
+        ignore_label.
+    smooth_alpha:   this much of the label's weight is spread over the other classes; not with multi_output.
     out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
 
     Arrays: data, label.
@@ -1157,7 +1159,7 @@ def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name
     """
 
 def amp_cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data as dtype, if it holds floats; else as it is.
+    """data as dtype, if it holds floats of at most 32 bits; else as it is.
 
     Arrays: data.
     dtype: dtype, required.
@@ -1682,7 +1684,7 @@ def diag(
 ) -> NDArray:
     """The diagonal k of each matrix that axis1 and axis2 span, as the last axis. One axis: the square matrix with it there.
 
-    k above 0: above the main diagonal. A diagonal that does not exist is an error.
+    k above 0: above the main diagonal. One that begins at the matrix's edge is empty, one further out an error.
 
     Arrays: data.
     k: int, default 0.
@@ -2168,18 +2170,24 @@ def linalg_maketrian(
     Returns: an array.
     """
 
-def linalg_potrf(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The lower triangular L with A = L Lᵀ (Cholesky). A: [..., n, n], symmetric and positive definite.
+def linalg_potrf(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
+
+    A: [..., n, n], symmetric and positive definite; only that triangle of it is read.
 
     Arrays: A.
+    lower: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
 
-def linalg_potri(A: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """(A Aᵀ)⁻¹ for a lower triangular A: what potrf gave, so the inverse of what that was given. A: [..., n, n].
+def linalg_potri(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
+    """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
+
+    A: [..., n, n]: what potrf gave, so this is the inverse of what that was given.
 
     Arrays: A.
+    lower: bool, default True.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

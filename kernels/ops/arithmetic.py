@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import lang
 from .. import op as registry
+from ..expr import Expr
 from ..simple_op import Array, Scalar, SimpleOp
 
 
@@ -40,7 +41,7 @@ def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[s
 
 
 _declare(lambda a, b: a + b, "lhs + rhs",
-         elemwise=("elemwise_add", "_plus", "_add"), broadcast=("broadcast_add", "broadcast_plus"),
+         elemwise=("elemwise_add", "_plus", "_add", "_grad_add"), broadcast=("broadcast_add", "broadcast_plus"),
          scalar=("_plus_scalar", "_PlusScalar"))
 _declare(lambda a, b: a - b, "lhs - rhs",
          elemwise=("elemwise_sub", "_minus", "_sub"), broadcast=("broadcast_sub", "broadcast_minus"),
@@ -63,6 +64,12 @@ _declare(lang.minimum, "the smaller of lhs and rhs; of equal ones the derivative
 _declare(lang.hypot, "√(lhs² + rhs²)",
          elemwise=("_hypot",), broadcast=("broadcast_hypot",), scalar=("_hypot_scalar",))
 
+
+def _beside(number: Any, a: Any) -> Any:
+    """Of a number beside whole numbers its whole part counts: 0.5 is false."""
+    return lang.cast_like(number, a) if isinstance(a, Expr) and a.dtype is not None and a.dtype.kind in "iu" else number
+
+
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "equal": (lambda a, b: a == b, "lhs = rhs"),
     "not_equal": (lambda a, b: a != b, "lhs ≠ rhs"),
@@ -70,9 +77,9 @@ _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "greater_equal": (lambda a, b: a >= b, "lhs ≥ rhs"),
     "lesser": (lambda a, b: a < b, "lhs < rhs"),
     "lesser_equal": (lambda a, b: a <= b, "lhs ≤ rhs"),
-    "logical_and": (lambda a, b: (a != 0) & (b != 0), "lhs ≠ 0 and rhs ≠ 0"),
-    "logical_or": (lambda a, b: (a != 0) | (b != 0), "lhs ≠ 0 or rhs ≠ 0"),
-    "logical_xor": (lambda a, b: (a != 0) ^ (b != 0), "one of lhs and rhs is 0, the other not"),
+    "logical_and": (lambda a, b: (a != 0) & (_beside(b, a) != 0), "lhs ≠ 0 and rhs ≠ 0"),
+    "logical_or": (lambda a, b: (a != 0) | (_beside(b, a) != 0), "lhs ≠ 0 or rhs ≠ 0"),
+    "logical_xor": (lambda a, b: (a != 0) ^ (_beside(b, a) != 0), "one of lhs and rhs is 0, the other not"),
 }
 for _name, (_formula, _text) in _COMPARISONS.items():
     _declare(_formula, f"1 where {_text}, else 0, in the dtype of the inputs",

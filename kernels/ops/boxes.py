@@ -115,7 +115,7 @@ class BoxNms(OnHost):
     out_format: Format = "corner"
 
     def list_outputs(self) -> list[str]:
-        return ["output", "index"]
+        return ["output0", "output1"]
 
     def num_visible_outputs(self) -> int:
         return 1

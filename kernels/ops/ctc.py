@@ -91,7 +91,7 @@ class CTCLoss(OnHost):
                 *(["label_lengths"] if self.use_label_lengths else [])]
 
     def list_outputs(self) -> list[str]:
-        return ["output", "grad"]
+        return ["output0", "output1"]
 
     def num_visible_outputs(self) -> int:
         return 1

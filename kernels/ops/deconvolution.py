@@ -71,6 +71,10 @@ class Deconvolution(OperatorProperty):
                                      f"data {spatial} reaches. Use a larger stride or kernel.")
                 if e >= 0:
                     pad[i] = (e - wanted + 1) // 2
+                    if (e - wanted) % 2 >= stride[i]:
+                        raise ShapeError(f"{self.name}: target_shape={self.target_shape} is an odd number of positions less "
+                                         f"than the {tuple(extent)} that data {spatial} reaches, which stride={stride} cannot "
+                                         f"make up. Change it by one, or use a stride of 2.")
             return tuple(pad), tuple(self.target_shape)
         for e, p, a in zip(extent, pad, self._axes("adj", 0)):
             if 0 <= e < 2 * p - a:

@@ -28,7 +28,7 @@ def diagonal(a: np.ndarray, k: int, axis1: int, axis2: int) -> np.ndarray:
 class Diag(MoveProperty):
     """The diagonal k of each matrix that axis1 and axis2 span, as the last axis. One axis: the square matrix with it there.
 
-    k above 0: above the main diagonal. A diagonal that does not exist is an error.
+    k above 0: above the main diagonal. One that begins at the matrix's edge is empty, one further out an error.
     """
 
     covers: ClassVar[bool] = False
@@ -46,7 +46,7 @@ class Diag(MoveProperty):
             return [x], [(n, n)], []
         a, b = self._axes(x)
         n = min(x[a] + min(self.k, 0), x[b] - max(self.k, 0))
-        if n <= 0:
+        if n < 0:
             raise ShapeError(f"{self.name}: diagonal k={self.k} does not exist in axes {a} and {b} of data {x}.")
         return [x], [(*(d for i, d in enumerate(x) if i not in (a, b)), n)], []
 

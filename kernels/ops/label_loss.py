@@ -35,7 +35,7 @@ class LabelLoss(OperatorProperty):
             return label
         if len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
-        return merge_shapes(self.name, "label", label, x[:1])
+        return merge_shapes(self.name, "label", label, x[:-1])
 
     def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
                      outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
@@ -58,7 +58,7 @@ class SVMOutput(LabelLoss):
 
     margin:      how far the label's score must be above, and the others' below, zero.
     use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
-    data: [n, c], label: [n]. Source: Tang 2013, arXiv:1306.0239.
+    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
     """
 
     margin: float = 1.0
@@ -81,7 +81,7 @@ class SVMOutput(LabelLoss):
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
-        n, c = outs[0].shape[0], math.prod(outs[0].shape[1:])
+        n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
         margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
 
         def body(label: Any, y: Any, k: Any) -> Any:

@@ -68,31 +68,48 @@ class Factor(OnHost):
             raise OperatorError(f"{self.name}: {str(e).rstrip('.').lower()}: A {arrays[0].shape}.") from None
 
 
+class Triangular(Factor):
+    """Of a triangle of A: the lower one, else the upper one."""
+
+    lower: bool = True
+
+    def turned(self, x: np.ndarray) -> np.ndarray:
+        """x with that triangle below."""
+        return x if self.lower else _t(x)
+
+
 @register_operator("_linalg_potrf", aliases=("linalg_potrf",))
-class Potrf(Factor):
-    """The lower triangular L with A = L Lᵀ (Cholesky). A: [..., n, n], symmetric and positive definite."""
+class Potrf(Triangular):
+    """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
+
+    A: [..., n, n], symmetric and positive definite; only that triangle of it is read.
+    """
 
     def compute(self, *arrays: np.ndarray) -> Any:
-        return self.lapack(np.linalg.cholesky, arrays[0])
+        return self.turned(self.lapack(np.linalg.cholesky, self.turned(arrays[0])))
 
     def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
-        inverse = np.linalg.inv(y[0])
-        return 0.5 * _t(inverse) @ _symmetric(_t(y[0]) @ dy[0]) @ inverse
+        low, slope = self.turned(y[0]), self.turned(dy[0])
+        inverse = np.linalg.inv(low)
+        return 0.5 * _t(inverse) @ _symmetric(_t(low) @ slope) @ inverse
 
 
 @register_operator("_linalg_potri", aliases=("linalg_potri",))
-class Potri(Factor):
-    """(A Aᵀ)⁻¹ for a lower triangular A: what potrf gave, so the inverse of what that was given. A: [..., n, n]."""
+class Potri(Triangular):
+    """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
+
+    A: [..., n, n]: what potrf gave, so this is the inverse of what that was given.
+    """
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [*out_grad, *in_data, *out_data]
 
     def compute(self, *arrays: np.ndarray) -> Any:
-        inverse = self.lapack(np.linalg.inv, np.tril(arrays[0]))
+        inverse = self.lapack(np.linalg.inv, np.tril(self.turned(arrays[0])))
         return _t(inverse) @ inverse
 
     def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
-        return -np.tril(y[0] @ (dy[0] + _t(dy[0])) @ _t(np.linalg.inv(np.tril(x[0]))))
+        return -self.turned(np.tril(y[0] @ (dy[0] + _t(dy[0])) @ _t(np.linalg.inv(np.tril(self.turned(x[0]))))))
 
 
 @register_operator("_linalg_trsm", aliases=("linalg_trsm",))
@@ -223,6 +240,9 @@ class Determined(Factor):
 @register_operator("_linalg_det", aliases=("linalg_det",))
 class Det(Determined):
     """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix."""
+
+    def list_outputs(self) -> list[str]:
+        return ["output0"]
 
     def shapes(self, *x: Shape) -> Shapes:
         return [self.one(x[0])]

@@ -253,6 +253,10 @@ class Moments(OperatorProperty):
     axes: tuple | None = None
     keepdims: bool = False
 
+    def validate(self) -> None:
+        if self.axes == ():
+            raise ParameterError(f"{self.name}: axes=() names no axis. Leave axes out for the moments of all elements.")
+
     def list_outputs(self) -> list[str]:
         return ["output0", "output1"]
 

@@ -55,8 +55,7 @@ class Ordered(OperatorProperty):
         return np.dtype(np.float32)
 
     def list_outputs(self) -> list[str]:
-        return ["output0", "output1"] if self.what() == "both" else \
-            ["output", "indices"] if self.what() == "value" else ["output"]
+        return ["output0", "output1"] if self.what() in ("value", "both") else ["output"]
 
     def num_visible_outputs(self) -> int:
         return 2 if self.what() == "both" else 1

@@ -1,7 +1,7 @@
 """random_pdf_*: densities of samples under distributions whose parameters are arrays. sample: [*parameters, m], or [*parameters].
 
-The parameters of the first axes spread over the rest. is_log: the logarithm of the density. All differentiate, by samples and
-parameters.
+The parameters of the first axes spread over the rest. is_log: the logarithm of the density. All differentiate by parameters,
+and by samples where these are no whole numbers.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ def _spread(name: str, sample: Part, parameter: Part) -> Part:
     return parameter.reshape((*shape, *(1,) * (sample.ndim - len(shape)))) if sample.ndim > len(shape) else parameter
 
 
-def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any]) -> None:
-    """Declare random_pdf_<name> and the broadcasting logarithm it is made of."""
+def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any], whole: bool = False
+             ) -> None:
+    """Declare random_pdf_<name> and the broadcasting logarithm it is made of. whole: samples are whole numbers."""
     inner = f"_log_pdf_{name}"
     made = simple_op(body, name=inner, broadcast=True, doc=f"The logarithm of {says}")
     assert made.input_names == ("x", *names)
@@ -39,7 +40,8 @@ def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., A
 
     pdf.__doc__ = f"{says[0].upper()}{says[1:]}\n\nis_log: its logarithm instead. Returns: the shape of sample."
     arguments = ("sample", *names)
-    composite(f"_random_pdf_{name}", aliases=(f"random_pdf_{name}",), arguments=lambda p: arguments, params=(IS_LOG,))(pdf)
+    composite(f"_random_pdf_{name}", aliases=(f"random_pdf_{name}",), arguments=lambda p: arguments, params=(IS_LOG,),
+              gives=names if whole else None)(pdf)
 
 
 def _uniform(x: Float, low: Float, high: Float) -> Float:
@@ -76,11 +78,11 @@ _density("uniform", ("low", "high"), "the density of sample, uniform between low
 _density("normal", ("mu", "sigma"), "the density of sample, normal with mean mu and standard deviation sigma.", _normal)
 _density("gamma", ("alpha", "beta"), "the density of sample, gamma with shape alpha and rate beta.", _gamma)
 _density("exponential", ("lam",), "the density of sample, exponential with rate lam.", _exponential)
-_density("poisson", ("lam",), "the probability of sample, Poisson with mean lam.", _poisson)
+_density("poisson", ("lam",), "the probability of sample, Poisson with mean lam.", _poisson, whole=True)
 _density("negative_binomial", ("k", "p"), "the probability of sample failures before the k-th success of probability p.",
-         _negative_binomial)
+         _negative_binomial, whole=True)
 _density("generalized_negative_binomial", ("mu", "alpha"),
-         "the probability of sample, negative binomial with mean mu and dispersion alpha.", _generalized)
+         "the probability of sample, negative binomial with mean mu and dispersion alpha.", _generalized, whole=True)
 
 
 @composite("_random_pdf_dirichlet", aliases=("random_pdf_dirichlet",))

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ...errors import ShapeError
-from ..op import Kernel, Req, Spec, merge_shapes
+from ..op import Kernel, Req, Spec, is_known, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from .shape_move import Move, move_kernel, whole
 
 
 class RegressionOutput(OperatorProperty):
-    """An output and a label of the same shape; the derivative from above is ignored."""
+    """An output and a label of as many numbers, in the same batch; the derivative from above is ignored."""
 
     grad_scale: float = 1.0
     kind: ClassVar[str] = "linear"
@@ -33,12 +33,11 @@ class RegressionOutput(OperatorProperty):
             return [x, label], [x], []
         if label is None:
             label = x[:1] if len(x) == 2 and x[1] == 1 else x
-        elif not (len(x) == 2 and x[1] == 1 and len(label) == 1 and label[0] in (-1, x[0])):
-            try:
-                label = merge_shapes(self.name, "data and label", x, label)
-            except ShapeError:
-                raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the shape of "
-                                 f"the data; with one output a sample it may be ({x[0]},).") from None
+        elif len(label) == len(x):
+            label = merge_shapes(self.name, "data and label", x, label)
+        elif is_known(x) and is_known(label) and (math.prod(x) != math.prod(label) or x[:1] != label[:1]):
+            raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the batch of the data "
+                             f"and as many numbers.")
         return [x, label], [x], []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -133,7 +132,7 @@ class Loss(OperatorProperty):
         (scale, normalization, threshold), req = self.constant(), reqs[0]
         valid = normalization == "valid"
         if normalization == "batch" and outs[0].shape:
-            scale /= max(1, outs[0].shape[0])
+            scale /= max(1, math.prod(outs[0].shape[:-1]))
         if req == Req.NULL:
             return lambda run, inputs, outputs: None
         if target == "gpu":
@@ -152,7 +151,8 @@ class Loss(OperatorProperty):
 class MakeLoss(Loss):
     """The data, as a loss: its derivative is grad_scale, whatever comes from above.
 
-    normalization: "batch" divides by the batch, "valid" by how many elements are above valid_thresh (at least 1).
+    normalization: "batch" divides by the batch (all axes but the last), "valid" by how many elements are above
+        valid_thresh (at least 1).
     """
 
     grad_scale: float = 1.0
@@ -166,3 +166,6 @@ class MakeLoss(Loss):
 @register_operator("make_loss")
 class MakeLossOfOnes(Loss):
     """The data, as a loss: its derivative is one, whatever comes from above."""
+
+    def list_outputs(self) -> list[str]:
+        return ["loss"]

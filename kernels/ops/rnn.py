@@ -77,7 +77,7 @@ class RNN(OperatorProperty):
         return ["output", *self._state_names(), "kept", *(["mask"] if self._drops else [])]
 
     def _state_names(self) -> list[str]:
-        return ["state", *(["state_cell"] if self._lstm else [])] if self.state_outputs else []
+        return ["state_output", *(["statecell_output"] if self._lstm else [])] if self.state_outputs else []
 
     def num_visible_outputs(self) -> int:
         return 1 + len(self._state_names())

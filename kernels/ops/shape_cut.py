@@ -111,7 +111,7 @@ class SliceChannel(MoveProperty):
         return ["data"]
 
     def list_outputs(self) -> list[str]:
-        return [f"output{i}" for i in range(self.num_outputs)] if self.num_outputs > 1 else ["output"]
+        return [f"output{i}" for i in range(self.num_outputs)]
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, n, y = in_shape[0], self.num_outputs, None

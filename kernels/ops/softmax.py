@@ -244,9 +244,9 @@ class SoftmaxActivation(SoftmaxLike):
     mode: Literal["instance", "channel"] = "instance"
 
     def axis_of(self, shape: Shape) -> Rows:
-        if len(shape) < 2:
-            raise ShapeError(f"{self.name}: data {shape} needs a batch and at least one more axis.")
+        if len(shape) < 3 and self.mode == "channel":
+            raise ShapeError(f"{self.name}: data {shape} has no axis behind the channels. Use mode='instance'.")
         return rows_along(shape, 1 if self.mode == "channel" else len(shape) - 1)
 
     def backward_axis_of(self, shape: Shape) -> Rows:
-        return rows_along(shape, 1)
+        return rows_along(shape, min(1, len(shape) - 1))

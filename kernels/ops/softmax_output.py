@@ -23,11 +23,11 @@ class SoftmaxOutput(OperatorProperty):
     """p = softmax(data); the derivative is grad_scale · (p - onehot(label)), whatever comes from above.
 
     data:  [n, c], label [n] of class numbers, or [n, c] of probabilities.
-           multi_output: data [n, c, ...], label [n, ...]; softmax over axis 1.
+           multi_output: data [n, c, ...], label [n, ...], or probabilities [n, c, ...]; softmax over axis 1.
            preserve_shape: data [..., c], label [...]; softmax over the last axis.
     use_ignore:     rows whose label is ignore_label get no derivative.
-    normalization:  "batch" divides by the number of rows, "valid" by how many labels are not ignore_label.
-    smooth_alpha:   this much of the label's weight is spread over the other classes.
+    normalization:  "batch" divides by the number of labels (multi_output: by n), "valid" by how many labels are not ignore_label.
+    smooth_alpha:   this much of the label's weight is spread over the other classes; not with multi_output.
     out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
     """
 
@@ -55,7 +55,7 @@ class SoftmaxOutput(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
         if self.multi_output:
             rest = math.prod(x[2:]) if is_known(x) else -1
-            allowed = [(x[0], rest), (x[0], *x[2:]), (x[0], 1, *x[2:])]
+            allowed = [(x[0], rest), (x[0], *x[2:]), (x[0], 1, *x[2:]), x]
         else:
             allowed = [tuple(x[:-1]), x]
         if label is None:
@@ -91,12 +91,17 @@ class SoftmaxOutput(OperatorProperty):
             return math.prod(x[:-1]), x[-1], 1
         return x[0], math.prod(x[1:]), 1
 
-    def scale(self, rows: Rows) -> float:
-        """What p - onehot is multiplied by, before the division of "valid"."""
-        outer, _, inner = rows
+    @property
+    def smoothing(self) -> float:
+        """How much of the label's weight the other classes get."""
+        return 0.0 if self.multi_output else self.smooth_alpha
+
+    def scale(self, rows: Rows, labels: int) -> float:
+        """What p - onehot is multiplied by, before the division of "valid". labels: how many there are."""
         if self.normalization == "valid":
             return self.grad_scale
-        return self.grad_scale / max(1, inner * (outer if self.normalization == "batch" else 1))
+        batch = (rows[0] if self.multi_output else labels) if self.normalization == "batch" else 1
+        return self.grad_scale / max(1, rows[2] * batch)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> Kernel:
@@ -135,7 +140,7 @@ class SoftmaxOutput(OperatorProperty):
                         train: bool) -> Kernel:
         rows, req = self.rows(outs[0].shape), reqs[0]
         soft_label = ins[1].shape == outs[0].shape
-        scale = self.grad_scale if soft_label else self.scale(rows)
+        scale = self.grad_scale if soft_label else self.scale(rows, math.prod(ins[1].shape))
         if req == Req.NULL or not math.prod(outs[0].shape):
             return lambda run, inputs, outputs: None
         if target == "gpu":
@@ -151,16 +156,17 @@ class SoftmaxOutput(OperatorProperty):
                 d -= inputs[1].reshape(rows)
                 d *= dtype.type(scale)
             else:
-                label = inputs[1].reshape(-1)[:outer * inner].astype(np.int64).reshape(outer, 1, inner)
-                factor = scale
-                ignored = label == int(self.ignore_label)
+                every = inputs[1].reshape(-1).astype(np.int64)
+                label = every[:outer * inner].reshape(outer, 1, inner)
+                factor, ignored = scale, label == int(self.ignore_label)
                 if self.normalization == "valid":
-                    factor /= max(1, label.size - int(ignored.sum()))
-                spread = self.smooth_alpha / max(1, n - 1) if self.smooth_alpha else 0.0
+                    factor /= max(1, int((every != int(self.ignore_label)).sum()))
+                smooth = self.smoothing
+                spread = smooth / max(1, n - 1)
                 if spread:
                     d -= dtype.type(spread)
                 o, _, i = np.nonzero((label >= 0) & (label < n))
-                d[o, label[o, 0, i], i] -= dtype.type(1 - self.smooth_alpha - spread)
+                d[o, label[o, 0, i], i] -= dtype.type(1 - smooth - spread)
                 d *= dtype.type(factor)
                 if self.use_ignore:
                     d *= ~ignored

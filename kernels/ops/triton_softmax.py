@@ -237,12 +237,13 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
     count = dx
     if valid:
         count = run.space((1,), np.int32)
-        unit = math.gcd(rows, 16)
-        launch(_count_labels, (1,), label, count, rows // unit, ignored, stream=run.stream, UNIT=unit,
-               BLOCK=block_for(rows, 1024))
+        labels = math.prod(label.shape)
+        unit = math.gcd(labels, 16)
+        launch(_count_labels, (1,), label, count, labels // unit, ignored, stream=run.stream, UNIT=unit,
+               BLOCK=block_for(labels, 1024))
     br, bc = _blocks(rows, n)
-    miss = p.smooth_alpha / max(1, n - 1) if p.smooth_alpha else 0.0
+    miss = p.smoothing / max(1, n - 1)
     unit = math.gcd(n, 16)
     launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, count, dx, rows, n // unit, inner, float(scale), ignored,
-           float(1 - p.smooth_alpha), float(miss), stream=run.stream, UNIT=unit, FLAT=inner == 1, SOFT=soft,
+           float(1 - p.smoothing), float(miss), stream=run.stream, UNIT=unit, FLAT=inner == 1, SOFT=soft,
            IGNORE=p.use_ignore, VALID=valid, TIMES=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
