@@ -20,6 +20,7 @@ MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused b
 _PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
 _INFLATION = 1032  # deflate makes at most so many bytes of one
 _SMALL = 1 << 24  # pixels that are decoded whatever the file's length
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers SOF0 to SOF15; the three are others
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -64,20 +65,38 @@ def decode(data: bytes, channels: int = 3) -> np.ndarray:
 def _jpeg(data: bytes, channels: int) -> np.ndarray:
     jpeg = _simplejpeg()
     try:
-        height, width, space, _ = jpeg.decode_jpeg_header(data)
+        height, width, colours = _jpeg_frame(data)
         _bound(width, height)
         if height * width > max(_SMALL, _PIXELS_PER_BYTE * len(data)):
             raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of JPEG cannot hold")
-        if space in ("CMYK", "YCCK"):
+        if colours == 4:
             jpeg.decode_jpeg(data, "CMYK")  # finds damage; the colours are OpenCV's, as MXNet's
             return _opencv_pixels(data, channels)
         if channels == 4:
-            raise FileError(f"the image has {1 if space == 'Gray' else 3} channels, not 4")
+            raise FileError(f"the image has {colours} channels, not 4")
         return jpeg.decode_jpeg(data, "GRAY" if channels == 1 else "RGB")
     except ValueError as e:
         if isinstance(e, FileError):
             raise
         raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
+
+
+def _jpeg_frame(data: bytes) -> tuple[int, int, int]:
+    """Height, width and colours (4: CMYK) that a JPEG's frame header says: ITU-T T.81, B.1 and B.2.
+
+    Read here, because the library gives up Python's lock for it, and to take that again costs more than to read.
+    """
+    at = 2
+    while at + 10 <= len(data) and data[at] == 0xFF:
+        kind = data[at + 1]
+        if kind in _JPEG_FRAMES:
+            height, width, colours = struct.unpack_from(">HHB", data, at + 5)
+            if colours in (1, 3, 4):
+                return height, width, colours
+            break
+        at += 1 if kind == 0xFF else 2 + int.from_bytes(data[at + 2:at + 4], "big")
+    height, width, space, _ = _simplejpeg().decode_jpeg_header(data)  # it is odd: the library finds its frame, or says why not
+    return height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3)
 
 
 def check_whole(data: bytes) -> None:
@@ -177,7 +196,7 @@ def stored_channels(data: bytes) -> int:
     """How many channels an encoded image has: 1, 3, or 4 where a PNG has colour and alpha."""
     if data[:2] == b"\xff\xd8":
         try:
-            return 1 if _simplejpeg().decode_jpeg_header(data)[2] == "Gray" else 3
+            return 1 if _jpeg_frame(data)[2] == 1 else 3
         except ValueError:
             return 3  # `decode` says what is wrong with it
     return {0: 1, 4: 1, 6: 4}.get(data[25], 3) if data[:8] == _PNG and len(data) > 25 else 3

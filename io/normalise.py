@@ -57,21 +57,37 @@ class Normalise:
             contrast = np.float32(1 + between(draw, -self._contrast, self._contrast))
             illumination = np.float32(between(draw, -self._illumination, self._illumination))
             tables = self._make_tables(contrast, illumination)
-        cv2 = opencv("ImageRecordIter")
-        if mirrored:
-            pixels = cv2.flip(pixels, 1).reshape(pixels.shape)
+        planes = self._planes(pixels, mirrored, row if self.dtype == np.uint8 else None)
         if self.dtype == np.uint8:
-            row[...] = pixels.transpose(2, 0, 1)
-        elif self._image is not None:
+            return
+        if self._image is not None:
             image = self._image[:, :, ::-1] if mirrored else self._image
             factor, bias = self._factors(contrast, illumination)
-            row[...] = (pixels.transpose(2, 0, 1) - image) * factor[:, None, None] + bias[:, None, None]
-        else:
-            for plane, out, table in zip(cv2.split(pixels), row, tables):
-                if self._by_opencv:
-                    cv2.LUT(plane, table, out)
-                else:
-                    table.take(plane, out=out, mode="clip")
+            row[...] = (planes - image) * factor[:, None, None] + bias[:, None, None]
+            return
+        cv2 = opencv("ImageRecordIter")
+        for plane, out, table in zip(planes, row, tables):
+            if self._by_opencv:
+                cv2.LUT(plane, table, out)
+            else:
+                table.take(plane, out=out, mode="clip")
+
+    def _planes(self, pixels: np.ndarray, mirrored: bool, out: np.ndarray | None) -> np.ndarray:
+        """The channels of pixels side by side, uint8[channels, height, width], written to out if that is given.
+
+        OpenCV writes to memory that it is handed: for memory of its own it takes Python's lock once more for every array.
+        """
+        height, width, channels = pixels.shape
+        shape = channels, height, width
+        assert out is None or out.shape == shape, f"{pixels.shape} does not fit into {shape}"
+        cv2 = opencv("ImageRecordIter")
+        split = out if out is not None and not mirrored else np.empty(shape, np.uint8)
+        cv2.split(pixels, list(split))
+        if not mirrored:
+            return split
+        turned = np.empty(shape, np.uint8) if out is None else out
+        cv2.flip(split.reshape(-1, width), 1, turned.reshape(-1, width))
+        return turned
 
     def _factors(self, contrast: np.float32, illumination: np.float32) -> tuple[np.ndarray, np.ndarray]:
         return contrast * self._scale / self._std, illumination * self._scale / self._std

@@ -110,7 +110,8 @@ class RecordAugment:
 
     def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw) -> np.ndarray:
         method = self._method(pixels.shape[:2], (height, width), draw)
-        return cv2.resize(pixels, (width, height), interpolation=method)
+        out = np.empty((height, width, *pixels.shape[2:]), np.uint8)  # OpenCV would take Python's lock to make it
+        return cv2.resize(pixels, (width, height), out, interpolation=method)
 
     def _shorter_edge(self, cv2: Any, pixels: np.ndarray, height: int, width: int, draw: Draw) -> np.ndarray:
         """Resized, the aspect kept, so that both edges fill (height, width) and one of them exactly."""

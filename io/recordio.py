@@ -20,7 +20,7 @@ from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
 
-_AHEAD = 1 << 19  # bytes that are read ahead, where records are small
+_AHEAD = 1 << 20  # bytes that are read ahead, where records are small
 _SMALL = 1 << 15  # a record of more bytes is read alone
 
 
@@ -69,6 +69,7 @@ class MXRecordIO:
         self._map = None if self.writable else _mapped(self._file)
         self._window: Any = None  # bytes of the file that were read ahead: where they stand in it, how many they are
         self._window_at = self._window_end = 0
+        self._small = False  # whether the record before the next is: then many more are near
         self.pid = os.getpid()
         self.is_open = True
 
@@ -77,7 +78,7 @@ class MXRecordIO:
         if self.is_open:
             self.is_open = False
             self._window = self._map = None
-            self._window_end = 0
+            self._window_end, self._small = 0, False
             self._file.close()
 
     def reset(self) -> None:
@@ -125,12 +126,20 @@ class MXRecordIO:
                 self._at += after - head
                 self._count += 1
                 return self._window[head + 8 : stop]
-        record = self._whole_at(self._at)
-        if record is None:
-            return self._joined()
-        self._count += 1
-        if len(record) <= _SMALL:  # many more are near
+        return self._read_beyond()
+
+    def _read_beyond(self) -> bytes | None:
+        """The next record, where the window does not hold it whole."""
+        if self._small:
+            self._small = False
             self._read_ahead()
+            record = self.read()
+        else:
+            record = self._whole_at(self._at)
+            if record is None:
+                return self._joined()
+            self._count += 1
+        self._small = record is not None and len(record) <= _SMALL
         return record
 
     def _read_ahead(self) -> None:
@@ -336,6 +345,7 @@ class MXIndexedRecordIO(MXRecordIO):
         if offset is None:
             raise FileError(f"{self.uri}: no record has key {idx!r}. The index holds {len(self.idx):,} keys.")
         self._at = offset
+        self._small = False  # those behind it need not be wanted
         self._sought = idx, offset
 
     def read_idx(self, idx: Any) -> bytes:

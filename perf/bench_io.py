@@ -340,6 +340,9 @@ def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, ro
                 "processor": {k: round(statistics.median(v), 3) for k, v in processor.items()}})
 
 
+MEASURES = {"memory": memory, "overlap": overlap}  # each in a process of its own: how many threads compute is settled once
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mxnet", metavar="PYTHON", help="an interpreter that has MXNet")
@@ -348,10 +351,14 @@ def main() -> None:
     parser.add_argument("--bursts", type=int, default=5, help="turns of every reader")
     parser.add_argument("--only", choices=["images", "memory", "overlap"], action="append")
     parser.add_argument("--reader", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where the photographs are, or will be kept; otherwise a temporary folder")
     given = parser.parse_args()
     if given.reader:
         serve(given.reader[0], Path(given.reader[1]))
+        return
+    if given.measure:
+        MEASURES[given.measure](given.folder)
         return
     common.say({"bench": "io", **common.machine(), "load": round(os.getloadavg()[0], 1)})
     with tempfile.TemporaryDirectory() as temporary:
@@ -362,9 +369,9 @@ def main() -> None:
         only = given.only or ["images", "memory", "overlap"]
         if "images" in only:
             images(folder, {"mxnet": given.mxnet, "torch": given.torch}, given.bursts)
-        for name, measure in (("memory", memory), ("overlap", overlap)):
+        for name in MEASURES:
             if name in only:
-                measure(folder)
+                common.run_peer(sys.executable, __file__, "--measure", name, "--folder", str(folder))
 
 
 if __name__ == "__main__":
