@@ -138,6 +138,8 @@ OPERATORS = {
     "resample Pad": ("Pad", [(32, 64, 56, 56)], {"mode": "edge", "pad_width": (0, 0, 0, 0, 8, 8, 8, 8)}),
     "pool last": ("Pooling", [(32, 56, 56, 64)], {"kernel": (3, 3), "stride": (2, 2), "layout": "NHWC"}),
     "pool first": ("Pooling", [(32, 64, 56, 56)], {"kernel": (3, 3), "stride": (2, 2)}),
+    "pool whole": ("Pooling", [(32, 64, 56, 56)], {"global_pool": True}),
+    "copy UpSampling": ("UpSampling", [(32, 64, 56, 56)], {"scale": 2, "sample_type": "nearest", "num_args": 1}),
     "lrn": ("LRN", [(32, 64, 56, 56)], {"nsize": 5}), "place one_hot": ("one_hot", [(INTS, (4096,), 1000)], {"depth": 1000}),
     "random Dropout": ("Dropout", [ROWS], {}), "random normal": ("_random_normal", [], {"shape": ROWS}),
     "point BilinearSampler": ("BilinearSampler", [(32, 64, 56, 56), (32, 2, 56, 56)], {}),

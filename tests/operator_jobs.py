@@ -84,18 +84,18 @@ def on_host(op, p):
     return of is not None and any(c.__name__ == "OnHost" for c in type(of(p)).__mro__)
 
 
-def jobs_of(op, inputs, params, dtype, target, *, backward=True):
-    """The jobs of one use: forward written, and its derivative added. Raises an MXNetError where the dtype does not go."""
+def jobs_of(op, inputs, params, dtype, target, *, backward=True, gradient=Req.ADD):
+    """The jobs of one use: forward written, its derivative as `gradient` says. Raises MXNetError where the dtype does not go."""
     p = op.parse(params)
     ins, outs = specs_of(op, p, inputs, dtype)
     if on_host(op, p):
         return []
     with record(target) as recorder:
         _launch(op, p, ins, outs, Req.WRITE)
-        gradient = op.gradient(p) if backward else None
-        if gradient is not None:
+        derivative = op.gradient(p) if backward else None
+        if derivative is not None:
             groups = {"dy": outs, "x": ins, "y": outs}
-            needs = tuple(groups[kind][i] for kind, i in gradient.needs)
-            _launch(gradient.op, p, needs, tuple(ins[i] for i in gradient.gives),
-                    Req.WRITE if op.name == "slice" else Req.ADD)
+            needs = tuple(groups[kind][i] for kind, i in derivative.needs)
+            _launch(derivative.op, p, needs, tuple(ins[i] for i in derivative.gives),
+                    Req.WRITE if op.name == "slice" else gradient)
     return recorder.jobs

@@ -67,6 +67,16 @@ def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int6
     tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
 
 
+@triton.jit
+def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS: tl.constexpr):
+    # this program's columns of [outer, n, inner], how many there are, n, what is between rows, and where each column begins
+    c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    if FLAT:
+        return c, outer, n * UNIT, 1, c * (n * UNIT)
+    else:
+        return c, outer * (inner * UNIT), n, inner * UNIT, c // (inner * UNIT) * n * (inner * UNIT) + c % (inner * UNIT)
+
+
 def exact(tensor: Any) -> Any:
     """The dtype elements are added in: float64 and whole numbers in their own width."""
     return wide(tensor) if tensor.dtype.is_floating_point else tl.int64

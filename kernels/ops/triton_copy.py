@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from ..triton_kernel import tl, triton
-from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ..triton_launch import Flavour, block_for, here, interpreting, launch
 from . import triton_tiles as tiles
+from .shape_move import Strided
+from .triton_tiles import converted, put_tile
 
 _AXES = 6  # after neighbouring axes that step alike are merged
 
@@ -34,38 +37,7 @@ def _copy(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
     i0 = r // d1
     x = tl.load(src + src_base + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3 + i4 * s4 + i5 * s5, mask=keep)
     at = dst + dst_base + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3 + i4 * t4 + i5 * t5
-    if WIDE:
-        x = x.to(tl.float32)
-    if CUT:
-        x = x.to(tl.int64)
-    if ADD:
-        old = tl.load(at, mask=keep)
-        if WIDE:
-            old = old.to(tl.float32)
-        x = x.to(old.dtype) + old
-    tl.store(at, x.to(dst.dtype.element_ty), mask=keep)
-
-
-@triton.jit
-def turn_tiles(src, dst, rows, columns, UNIT_R: tl.constexpr, UNIT_C: tl.constexpr, ADD: tl.constexpr,
-               WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # a tile is read along its rows and written along its columns: both sides are wide
-    rows = rows * UNIT_R
-    columns = columns * UNIT_C
-    tiles_r = tl.cdiv(rows, BR)
-    tiles_c = tl.cdiv(columns, BC)
-    tile = tl.program_id(0)
-    start = (tile // tiles_c // tiles_r).to(tl.int64) * rows * columns
-    r = (tile // tiles_c % tiles_r) * BR + tl.arange(0, BR)
-    c = (tile % tiles_c) * BC + tl.arange(0, BC)
-    inside = (r < rows)[:, None] & (c < columns)[None, :]
-    x = tl.load(src + start + r.to(tl.int64)[:, None] * columns + c[None, :], mask=inside)
-    at = dst + start + c.to(tl.int64)[:, None] * rows + r[None, :]
-    x = x.T
-    keep = (c < columns)[:, None] & (r < rows)[None, :]
-    if ADD:
-        x = (x.to(WIDE) + tl.load(at, mask=keep, other=0).to(WIDE)).to(x.dtype)
-    tl.store(at, x, mask=keep)
+    put_tile(converted(x, CUT, WIDE), at, keep, ADD, WIDE)
 
 
 @triton.jit
@@ -86,15 +58,6 @@ def fill(run: Any, array: Any, value: float) -> None:
     launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
 
 
-def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
-    """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged; one dtype."""
-    br, bc = (min(64, max(16, next_power_of_2(n))) for n in (rows, columns))
-    ur, uc = (1 if n % 8 else 8 for n in (rows, columns))
-    wide = tl.float64 if str(src.dtype) == "torch.float64" else tl.float32
-    launch(turn_tiles, (batch * cdiv(rows, br) * cdiv(columns, bc),), src, dst, rows // ur, columns // uc, UNIT_R=ur,
-           UNIT_C=uc, ADD=add, WIDE=wide, BR=br, BC=bc, stream=run.stream)
-
-
 def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Fewest axes (size, stride, stride ...) that walk all the strided views alike, outermost first."""
     axes: list[tuple[int, ...]] = []
@@ -108,8 +71,8 @@ def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, 
     return axes
 
 
-def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Callable[[Any, Any, Any], None]:
-    """A function (run, source tensor, target tensor) that copies view src (shape_move.Strided) to view dst.
+def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None) -> Callable[[Any, Any, Any], None]:
+    """A function (run, source tensor, target tensor) that copies view src to view dst.
 
     by_tiles: whether tiles are used where they suit; None: unless interpreted, where every program costs.
     """
@@ -123,11 +86,10 @@ def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Call
     block = block_for(n, 512)
 
     def copy(run: Any, source: Any, target: Any) -> None:
-        wide = str(source.dtype)[6:] in ("float16", "bfloat16") or str(target.dtype)[6:] in ("float16", "bfloat16")
-        wide = wide and source.dtype.is_floating_point
+        names = [str(array.dtype)[6:] for array in (source, target)]
+        moved = names[0] == names[1] and not add  # as they are
+        wide = not moved and any(n in ("float16", "bfloat16") for n in names) and names[0] in ("float16", "bfloat16", "float32")
         cut = source.dtype.is_floating_point and not target.dtype.is_floating_point
-        if str(source.dtype) == "torch.float64":
-            wide = False
         if planned and (by_tiles if by_tiles is not None else not interpreting()):
             tiles.copy(run, planned, source, target, add=add, cut=cut, wide=wide)
             return
@@ -135,3 +97,15 @@ def plan(src: Any, dst: Any, add: bool, *, by_tiles: bool | None = None) -> Call
                stream=run.stream, ADD=add, CUT=cut, WIDE=wide, BLOCK=block)
 
     return copy
+
+
+def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
+    """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged."""
+    _turning(batch, rows, columns, add, here())(run, src, dst)
+
+
+@functools.lru_cache(1024)
+def _turning(batch: int, rows: int, columns: int, add: bool, flavour: Flavour) -> Callable[[Any, Any, Any], None]:
+    """What turn runs; flavour: here(), on which plans depend."""
+    shape, n = (batch, columns, rows), rows * columns
+    return plan(Strided(0, shape, (n, 1, columns)), Strided(0, shape, (n, rows, 1)), add)

@@ -6,28 +6,20 @@ from typing import Any
 
 from ..triton_kernel import tl, triton
 from ..triton_launch import launch
-from .triton_along import columns_of, exact
+from .triton_along import columns_of, exact, own_columns
 
 
 @triton.jit
 def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, BACK: tl.constexpr,
             ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     # columns of [outer, n, inner]; ROWS elements of each at a time, and what came before is carried on
-    c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
-    if FLAT:
-        n = n * UNIT
-        columns = outer
-        base = c * n
-    else:
-        inner = inner * UNIT
-        columns = outer * inner
-        base = c // inner * n * inner + c % inner
+    c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
     carry = tl.zeros((COLUMNS,), WIDE)
     for start in range(0, n, ROWS):
         first = (n - 1) // ROWS * ROWS - start if BACK else start
         r = first + tl.arange(0, ROWS).to(tl.int64)
         live = (c[None, :] < columns) & (r[:, None] < n)
-        at = base[None, :] + (r[:, None] if FLAT else r[:, None] * inner)
+        at = base[None, :] + r[:, None] * step
         v = tl.load(x + at, mask=live, other=0).to(WIDE)
         total = tl.cumsum(v, axis=0, reverse=BACK) + carry[None, :]
         carry += tl.sum(v, axis=0)

@@ -19,16 +19,18 @@ from .triton_gemm import tile, wide
 
 
 @triton.jit
-def _terms(v, g, y, shift, r, inside, BACK: tl.constexpr, RELU: tl.constexpr):
-    # the two numbers summed per element: (v - shift) and its square, or dy and dy times the normalised v
-    d = v - shift
+def _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr):
+    # two sums with the elements at `at`: of (v - shift) and its square, or BACK of dy and dy times the normalised v
+    d = tl.load(x + at, mask=inside, other=0).to(WIDE) - shift
     if BACK:
+        g = tl.load(dy + at, mask=inside, other=0).to(WIDE)
         if RELU:
-            g = tl.where(y > 0, g, y * 0)  # y is 0 or NaN there
-        return tl.where(inside, g, 0), tl.where(inside, d * r * g, 0)
+            out = tl.load(y + at, mask=inside, other=0).to(WIDE)
+            g = tl.where(out > 0, g, out * 0)  # y is 0 or NaN there
+        return one + tl.where(inside, g, 0), two + tl.where(inside, d * r * g, 0)
     else:
         d = tl.where(inside, d, 0)
-        return d, d * d
+        return one + d, two + d * d
 
 
 @triton.jit
@@ -49,16 +51,7 @@ def norm_sums_last(x, dy, y, mean, inverse, first, second, M: tl.int64, N, per_s
         m = begin + start + tl.arange(0, BM)
         inside = ((m < M) & (start + tl.arange(0, BM) < per_split))[:, None] & live[None, :]
         at = m[:, None] * N + c[None, :]
-        v = tl.load(x + at, mask=inside, other=0).to(WIDE)
-        g = v
-        out = v
-        if BACK:
-            g = tl.load(dy + at, mask=inside, other=0).to(WIDE)
-            if RELU:
-                out = tl.load(y + at, mask=inside, other=0).to(WIDE)
-        a, b = _terms(v, g, out, shift, r, inside, BACK, RELU)
-        one += a
-        two += b
+        one, two = _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK, RELU, WIDE)
     to = tl.program_id(0) * N + c
     tl.store(first + to, tl.sum(one, axis=0), mask=live)
     tl.store(second + to, tl.sum(two, axis=0), mask=live)
@@ -85,16 +78,7 @@ def norm_sums_first(x, dy, y, mean, inverse, first, second, outer: tl.int64, N, 
             i = left + tl.arange(0, BN)
             inside = rows[:, None] & (i < inner)[None, :]
             at = ((o * N + c) * inner)[:, None] + i[None, :]
-            v = tl.load(x + at, mask=inside, other=0).to(WIDE)
-            g = v
-            out = v
-            if BACK:
-                g = tl.load(dy + at, mask=inside, other=0).to(WIDE)
-                if RELU:
-                    out = tl.load(y + at, mask=inside, other=0).to(WIDE)
-            a, b = _terms(v, g, out, shift, r, inside, BACK, RELU)
-            one += a
-            two += b
+            one, two = _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK, RELU, WIDE)
     to = split * N + c
     tl.store(first + to, tl.sum(tl.sum(one, axis=1), axis=0))
     tl.store(second + to, tl.sum(tl.sum(two, axis=1), axis=0))

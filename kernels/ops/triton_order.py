@@ -6,7 +6,7 @@ from typing import Any
 
 from ..triton_kernel import tl, triton
 from ..triton_launch import block_for, cdiv, interpreting, launch, next_power_of_2
-from .triton_along import columns_of, exact
+from .triton_along import columns_of, exact, own_columns
 
 
 @triton.jit
@@ -48,22 +48,14 @@ def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.con
 def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, LOW: tl.constexpr,
              ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     # a column's elements are walked in blocks of ROWS; NaN wins, and so does the first of equals
-    c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
-    if FLAT:
-        n = n * UNIT
-        columns = outer
-        base = c * n
-    else:
-        inner = inner * UNIT
-        columns = outer * inner
-        base = c // inner * n * inner + c % inner
+    c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
     live = c < columns
     best = tl.load(x + base, mask=live, other=0).to(WIDE)
     at = tl.zeros((COLUMNS,), tl.int64)
     for start in range(0, n, ROWS):
         r = start + tl.arange(0, ROWS).to(tl.int64)
         there = live[None, :] & (r[:, None] < n)
-        v = tl.load(x + base[None, :] + (r[:, None] if FLAT else r[:, None] * inner), mask=there, other=0).to(WIDE)
+        v = tl.load(x + base[None, :] + r[:, None] * step, mask=there, other=0).to(WIDE)
         beats = (v < best[None, :]) if LOW else (v > best[None, :])
         beats = there & (beats | (v != v)) & (best[None, :] == best[None, :])
         # the best of the block: those that nothing in the block beats are found by folding with the same rule

@@ -13,19 +13,14 @@ from ..expr import load
 from ..numpy_printer import numpy_kernel
 from ..op import Expression, Kernel, Op, Req, Shape, Spec, is_known
 from ..params import Params
-from ..property import Shapes, register_operator
+from ..property import Shapes, gpu_module, register_operator
 from .shape_cut import Variadic, window
 from .shape_move import Move, move_kernel, whole
 
 
-def _total(ins: Spec, out: Spec, req: Req, target: str) -> Kernel:
-    """kernel of a -> the sums of a over the axes where out has size 1."""
-    body = Expression((load(0, ins.dtype),), combine="add")
-    if target == "gpu":
-        from ..triton_printer import triton_kernel as make  # optional dependency
-    else:
-        make = numpy_kernel
-    return make(body, [ins], [out], [req], name="backward_UpSampling")
+def _total(ins: Spec, out: Spec, req: Req) -> Kernel:
+    """CPU: kernel of a -> the sums of a over the axes where out has size 1."""
+    return numpy_kernel(Expression((load(0, ins.dtype),), combine="add"), [ins], [out], [req], name="backward_UpSampling")
 
 
 @register_operator("UpSampling")
@@ -123,6 +118,8 @@ class UpSampling(Variadic):
             assert gradient is not None
             return gradient.op.kernel(p, ins, outs, reqs, target, train)
         dy, steps = ins[0], []
+        if target == "gpu":
+            return self._backward_gpu(dy.shape, outs, reqs)
         for (begin, end, blocks), dx, req in zip(self._split([s.shape for s in outs], dy.shape), outs, reqs):
             n, c, h, w = dx.shape
             part = Spec((n, c, *dy.shape[2:]), dy.dtype)
@@ -130,7 +127,7 @@ class UpSampling(Variadic):
             if (begin, end) != (0, dy.shape[1]):
                 cut = move_kernel([Move(0, window(1, begin, end), 0, whole)], ins, [part], [Req.WRITE], target)
             full, small = (n, c, *blocks), (n, c, h, 1, w, 1)
-            steps.append((cut, part, full, small, _total(Spec(full, dy.dtype), Spec(small, dx.dtype), req, target)))
+            steps.append((cut, part, full, small, _total(Spec(full, dy.dtype), Spec(small, dx.dtype), req)))
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             for (cut, part, full, small, total), dx, req in zip(steps, outputs, reqs):
@@ -141,5 +138,19 @@ class UpSampling(Variadic):
                     piece = run.space(part.shape, part.dtype)
                     cut(run, inputs, [piece])
                 total(run, [piece.reshape(full)], [dx.reshape(small)])
+
+        return kernel
+
+    def _backward_gpu(self, y: Shape, outs: Sequence[Spec], reqs: Sequence[Req]) -> Kernel:
+        sums = gpu_module("blocks").total
+        calls = []
+        for i, ((begin, _, blocks), dx, req) in enumerate(zip(self._split([s.shape for s in outs], y), outs, reqs)):
+            n, c, h, w = dx.shape
+            if req != Req.NULL:
+                calls.append((i, (n, c * h, w), (blocks[1], blocks[3]), begin * y[2], req == Req.ADD))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            for i, sizes, factors, begin, add in calls:
+                sums(run, sizes, factors, inputs[0], outputs[i], step=y[1] * y[2], begin=begin, add=add)
 
         return kernel

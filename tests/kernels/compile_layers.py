@@ -19,6 +19,9 @@ CASES = [
     ("Pooling", [(2, 3, 8, 8)], {"kernel": (2, 2), "stride": (2, 2)}),
     ("Pooling", [(2, 3, 8, 8)], {"kernel": (3, 3), "pool_type": "avg", "count_include_pad": False}),
     ("Pooling", [(2, 3, 8, 8)], {"kernel": (3, 3), "pool_type": "lp", "p_value": 3}),
+    ("Pooling", [(2, 3, 8, 8)], {"global_pool": True, "pool_type": "max"}),
+    ("UpSampling", [(2, 3, 8, 8)], {"scale": 2, "sample_type": "nearest", "num_args": 1}),
+    ("UpSampling", [(2, 3, 8, 8)], {"scale": 3, "sample_type": "nearest", "num_args": 1}),
     ("softmax", [(40, 50)], {"axis": 0}), ("log_softmax", [(40, 50)], {}),
     ("SoftmaxOutput", [(40, 10), (40,)], {"normalization": "valid", "use_ignore": True}),
     ("LogisticRegressionOutput", [(4, 5), (4, 5)], {}), ("MAERegressionOutput", [(4, 5), (4, 5)], {}),
@@ -72,7 +75,7 @@ def main(dtypes):
         for name, shapes, params in CASES:
             for dtype in dtypes if shapes else ["float32"]:
                 visit(name, shapes, params, dtype)
-    assert len(props._gpu_modules) == 11, sorted(props._gpu_modules)
+    assert len(props._gpu_modules) == 12, sorted(props._gpu_modules)
     modules = {k.source: module.__name__.rsplit(".", 1)[-1] for module in list(sys.modules.values())
                if module.__name__.startswith("tritium.kernels.ops.triton_")
                for k in vars(module).values() if isinstance(k, Kernel) and k.fn.__module__ == module.__name__}

@@ -13,8 +13,8 @@ import pytest
 HERE = Path(__file__).parent
 OPS = HERE.parents[1] / "kernels" / "ops"
 # called by kernels, compiled with them
-HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_terms", "_walk", "_dropped", "_element",
-           "_channel", "_unravel", "_tile"}
+HELPERS = {"_window_size", "_place", "_word", "_rounded", "_scale", "_finish", "_add_terms", "_walk", "_dropped", "_element",
+           "_channel", "_unravel", "_tile", "_take"}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")

@@ -138,6 +138,9 @@ WIDE = [
     ("LogisticRegressionOutput", [ROWS] * 2, {}, {}), ("MakeLoss", [ROWS], {}, {}),
     ("MakeLoss", [ROWS], {"normalization": "valid"}, {"_constant": 1}), ("SVMOutput", [ROWS, CLASSES], {}, {"k_SVMOutput": MANY}),
     ("Pooling", [LAST], {"kernel": (3, 3), "stride": (2, 2), "pad": (1, 1), "layout": "NHWC"}, {}),
+    ("Pooling", [IMAGES], {"global_pool": True, "pool_type": "max"}, {}),
+    ("UpSampling", [IMAGES], {"scale": 2, "sample_type": "nearest", "num_args": 1}, {}),
+    ("UpSampling", [IMAGES, IMAGES], {"scale": 4, "sample_type": "nearest", "num_args": 2}, {}),
     ("LRN", [IMAGES], {"nsize": 5}, {}), ("L2Normalization", [ROWS], {}, {}), ("LeakyReLU", [IMAGES], {"act_type": "leaky"}, {}),
     ("LayerNorm", [ROWS, ROWS[1:], ROWS[1:]], {}, {"k_LayerNorm": 8, "k_LayerNorm_backward": 8}),
     ("InstanceNorm", [IMAGES, *CHANNELS[:2]], {}, {"k_InstanceNorm": 16, "k_InstanceNorm_backward": 8}),
@@ -159,7 +162,7 @@ WIDE = [
 #: What a kernel of a few numbers per channel does is not bound by memory; parts of folds are few, and lie by columns.
 SMALL = ("norm_shift", "norm_statistics", "norm_channels", "norm_add")
 #: What gives one number a row or column stores that: narrow, and little.
-FOLDS = ("_fold", "_parts", "norm_sums", "_extreme", "_count_", "gemv", "depthwise_weight")
+FOLDS = ("_fold", "_parts", "norm_sums", "_extreme", "_count_", "gemv", "depthwise_weight", "_forward_whole")
 
 
 def wide_jobs(rows, dtype, target):
@@ -192,7 +195,8 @@ def check_wide(rows, dtype, target):
 
 
 def test_a_sample_is_wide():
-    names = ("transpose", "Concat", "softmax", "Pooling", "LayerNorm", "Embedding", "one_hot", "_np_cumsum", "SequenceLast")
+    names = ("transpose", "Concat", "softmax", "Pooling", "UpSampling", "LayerNorm", "Embedding", "one_hot", "_np_cumsum",
+             "SequenceLast")
     check_wide([row for row in WIDE if row[0] in names], "bfloat16", 90)
 
 
@@ -206,11 +210,10 @@ def test_all_are_wide(dtype, target):
 def test_every_kernel_is_wide_or_says_why_not():
     """Written ones; those printed from formulas are checked one by one in wrong_with."""
     seen = {job.source for _, job, _ in wide_jobs(WIDE, "bfloat16", 90)}
-    missing = []
-    for path in Path(ops.__path__[0]).glob("triton_*.py"):
-        module = importlib.import_module(f"tritium.kernels.ops.{path.stem}")
-        mine = {n: k for n, k in vars(module).items() if isinstance(k, Kernel) and k.fn.__module__ == module.__name__}
-        called = {n for k in mine.values() for n in k.fn.__code__.co_names}
-        missing += [f"{path.stem}.{n}" for n, k in mine.items() if n not in called and n not in SMALL and not excuse(k.source)
-                    and "PRECISION" not in k.arg_names and k.source not in seen]
+    modules = [importlib.import_module(f"tritium.kernels.ops.{path.stem}") for path in Path(ops.__path__[0]).glob("triton_*.py")]
+    kernels = {f"{m.__name__}.{n}": k for m in modules for n, k in vars(m).items()
+               if isinstance(k, Kernel) and k.fn.__module__ == m.__name__}
+    called = {n for k in kernels.values() for n in k.fn.__code__.co_names}  # compiled with those that call them
+    missing = [where for where, k in kernels.items() if k.name not in called and k.name not in SMALL and not excuse(k.source)
+               and "PRECISION" not in k.arg_names and k.source not in seen]
     assert missing == []

@@ -50,6 +50,28 @@ def test_loops_gradient_requests(kind, counted, target, rng):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["max", "avg", "sum", "lp"])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 4), (1, 2, 40, 35), (3, 1, 1, 1), (2, 2, 5), (2, 2, 3, 2, 4)], ids=str)
+def test_global(kind, shape, target, rng):
+    x, params = rng.standard_normal(shape), {"global_pool": True, "pool_type": kind, "p_value": 3}
+    planes, kept = x.reshape(*shape[:2], -1), (*shape[:2], *(1,) * (len(shape) - 2))
+    want = {"max": planes.max(-1), "sum": planes.sum(-1), "avg": planes.mean(-1), "lp": (np.abs(planes) ** 3).sum(-1) ** (1 / 3)}
+    close(forward("Pooling", [x], target, **params)[0], want[kind].reshape(kept))
+    check_gradient("Pooling", [x], rng, target, **params)
+    check_requests("Pooling", [x], [rng.standard_normal(kept)], target, **params)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_global_edges(target):
+    """Of equal greatest elements the first gets the derivative; NaN is the greatest; all may be minus infinity."""
+    x = np.array([[3, 7, 1, 7, 7], [1, np.nan, 9, 2, 3], [-np.inf] * 5], "f")[None]
+    params = {"global_pool": True, "pool_type": "max"}
+    np.testing.assert_array_equal(forward("Pooling", [x], target, **params)[0][0, :, 0], [7, np.nan, -np.inf])
+    dx = backward("Pooling", [x], [np.ones((1, 3, 1), "f")], target, **params)[0][0]
+    assert dx[0].tolist() == [0, 1, 0, 0, 0] and dx[2].tolist() == [1, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_of_equal_greatest_the_first_gets_the_derivative(target):
     x = np.zeros((1, 1, 3, 3), "f")
     dx = backward("Pooling", [x], [np.ones((1, 1, 2, 2), "f")], target, kernel=(2, 2))[0]

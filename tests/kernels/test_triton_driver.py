@@ -168,9 +168,11 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
     assert found[3] and found[4] == 1 and found[5] == 256
 
 
-def test_a_launch_costs_little(place):
-    """Processor time of a launch, and of one that was looked up before: the least of many short runs, tried for up to 20 s of
-    it while the machine is too busy to show one. On a slower machine, which takes longer for plain Python, by so much more."""
+@pytest.mark.parametrize("times", [10, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_launch_costs_little(place, times):
+    """At most 3 µs, `times` over. Processor time of a launch, and of one that was looked up before: the least of many short runs,
+    tried for up to 20 s of it while the machine is too busy to show one. On a slower machine, which takes longer for plain
+    Python, by so much more."""
     plain, launched, known = child(place, """
         import time
         def plain(a, *rest, **names):
@@ -184,9 +186,9 @@ def test_a_launch_costs_little(place):
             for _ in range(200): run()
             return (time.process_time() - start) / 200 * 1e6
         least = [1e9] * 3
-        while time.process_time() < 20 and not (least[1] < 2.8 and least[2] < 1.3):
+        while time.process_time() < 20 and not (least[1] < 2.8 * TIMES and least[2] < 1.3 * TIMES):
             least = [min(a, cost(run)) for a, run in zip(least, runs)]
         print(json.dumps(least))
-    """)
-    slower = max(1, plain / PLAIN)
+    """.replace("TIMES", str(times)))
+    slower = times * max(1, plain / PLAIN)
     assert launched < 3 * slower and known < 1.5 * slower, f"{launched} and {known} µs, a plain call {plain}"

@@ -26,6 +26,10 @@ CASES = {
     "every second": ((40, 80), lambda a: a[:, ::2], (40, 40), WHOLE, "apart"),
     "one value": ((1,), lambda a: np.broadcast_to(a, (40, 40)), (40, 40), WHOLE, "apart"),
     "repeated rows": ((1, 40), lambda a: np.broadcast_to(a, (30, 40)), (30, 40), WHOLE, "along"),
+    "each twice": ((30, 40), lambda a: np.broadcast_to(a[:, :, None], (30, 40, 2)), (30, 40, 2), WHOLE, "along"),
+    "planes doubled": ((5, 7, 24), lambda a: np.broadcast_to(a[:, :, None, :, None], (5, 7, 2, 24, 4)), (5, 7, 2, 24, 4), WHOLE,
+                       "along"),
+    "each three times": ((30, 40), lambda a: np.broadcast_to(a[:, :, None], (30, 40, 3)), (30, 40, 3), WHOLE, "turned"),
     "into every second": ((40, 40), WHOLE, (40, 80), lambda a: a[:, ::2], None),
     "short runs": ((300, 2, 3, 5), lambda a: a.transpose(0, 2, 1, 3), (300, 3, 2, 5), WHOLE, "along"),
 }
@@ -62,6 +66,13 @@ def test_sizes_and_starts_that_divide_are_said():
     _, numbers, fixed = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
     assert (fixed["UNIT_S"], fixed["UNIT_T"], fixed["UNIT_R"], fixed["UNIT_C"]) == (16, 16, 8, 16)
     assert numbers[:4] == [1, 0, 5, 3]
+
+
+def test_what_is_repeated_is_read_once():
+    src = layout((5, 7, 24), lambda a: np.broadcast_to(a[:, :, None, :, None], (5, 7, 2, 24, 4)))
+    axes = triton_copy.merge(src.shape, src.strides, layout((5, 7, 2, 24, 4), WHOLE).strides)
+    programs, _, fixed = triton_tiles.plan(axes, 0, 0)
+    assert (programs, fixed["REPEAT"], fixed["AGAIN"], fixed["BR"], fixed["BC"]) == (2, 4, 2, 32, 32)
 
 
 @pytest.mark.parametrize("n", [1, 2047, 2048, 5000])

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import tritium as mx
-from layer_helpers import TARGETS, check_golden, check_gradient, check_requests, close, forward, golden_cases
+from guard_pages import dies_of, guarded
+from layer_helpers import TARGETS, Run, check_golden, check_gradient, check_requests, close, forward, golden_cases
 from tritium.errors import ParameterError, ShapeError
 from tritium.kernels import op as ops
 
@@ -28,6 +29,27 @@ def test_nearest(how, target, rng):
     close(forward("UpSampling", xs, target, **params)[0], want)
     check_gradient("UpSampling", xs, rng, target, **params)
     check_requests("UpSampling", xs, [rng.standard_normal(want.shape)], target, **params)
+
+
+@pytest.mark.skipif("gpu" not in TARGETS, reason="needs TRITIUM_GPU=interpret")
+@pytest.mark.parametrize("factors", [(2, 2), (1, 4), (3, 3), (2, 1), (1, 32)], ids=str)
+@pytest.mark.parametrize("columns", [5, 48])
+def test_sums_of_blocks_stay_inside_their_arrays(factors, columns):
+    torch = pytest.importorskip("torch")
+    from tritium.kernels.ops import triton_blocks
+
+    kh, kw = factors
+    dy = np.random.default_rng(0).standard_normal((2, 6, columns * kw)).astype("f4")  # rows 2 and on of six are looked at
+
+    def total():
+        x, y = guarded(dy), guarded(np.ones((2, 4 // kh, columns), "f4"))
+        triton_blocks.total(Run(), (2, 4 // kh, columns), factors, torch.from_numpy(x), torch.from_numpy(y), step=6, begin=2,
+                            add=True)
+        return y
+
+    assert dies_of(total) == 0
+    blocks = dy[:, 2:2 + 4 // kh * kh].astype("f8").reshape(2, 4 // kh, kh, columns, kw)
+    close(total(), (1 + blocks.sum((2, 4))).astype("f4"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
