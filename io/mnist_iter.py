@@ -57,7 +57,8 @@ class MNISTIter(RowIter):
     shuffle:       a new order every epoch, decided by seed and epoch alone. (MXNet shuffles once.)
     flat:          data of shape (batch_size, rows * columns), and not (batch_size, 1, rows, columns).
     num_parts, part_index:  one part of the images.
-    A rest smaller than a batch is left out, as in MXNet, after shuffling: other images every epoch.
+    A rest smaller than a batch is left out, as in MXNet, after shuffling: other images every epoch. A part smaller than a
+    batch is one batch, filled up, and `pad` says by how many. (MXNet cannot make such an iterator.)
     silent, prefetch_buffer, ctx:  MXNet's; accepted, and without effect.
     """
 
@@ -78,13 +79,11 @@ class MNISTIter(RowIter):
         plan = Plan(n, batch_size, num_parts=num_parts, part_index=part_index, round_batch=False, shuffle=shuffle, seed=seed,
                     name="MNISTIter", source=os.fspath(image))
         super().__init__(os.fspath(image), plan, DataDesc(data_name, (batch_size, *shape)), DataDesc(label_name, (batch_size,)))
-        if n // num_parts < batch_size:
-            raise ParameterError(f"MNISTIter: batch_size={batch_size} is more than the {n // num_parts:,} images of a part.")
 
     @property
     def num_batches(self) -> int:
         """Batches of an epoch; the same for every part."""
-        return self.plan.rows // self.plan.num_parts // self.batch_size
+        return max(1, self.plan.rows // self.plan.num_parts // self.batch_size)
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         data = np.multiply(self._images[numbers], np.float32(1 / 256), dtype=np.float32)

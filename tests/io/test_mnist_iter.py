@@ -62,6 +62,16 @@ def test_parts_are_disjoint_and_keep_step(files):
     assert len({v for p in labels for v in p}) == 9
 
 
+@pytest.mark.parametrize("parts, batch_size", [(1, 20), (3, 4), (4, 3), (12, 1), (12, 3)])
+def test_a_part_smaller_than_a_batch_is_one_batch_filled_up(files, parts, batch_size):
+    iterators = [MNISTIter(**files, batch_size=batch_size, num_parts=parts, part_index=i) for i in range(parts)]
+    for _ in range(2):
+        epochs = [epoch(it) for it in iterators]
+        assert [len(batches) for batches in epochs] == [1] * parts, "parts keep step"
+        seen = [int(v) for (_, label, pad), in epochs for v in label[:batch_size - pad]]
+        assert sorted(seen) == list(range(10))
+
+
 @pytest.mark.parametrize("bytes_, message", [
     (b"", "no idx file of bytes begins so"),
     (b"PNG!", "begins with 50 4e 47 21: no idx file"),
@@ -81,7 +91,5 @@ def test_damaged_idx_files_are_refused(tmp_path, bytes_, message):
 def test_other_refusals(files):
     with pytest.raises(FileError, match=r"Images are \[n, rows, columns\], labels \[n\]"):
         MNISTIter(files["label"], files["image"], batch_size=1)
-    with pytest.raises(ParameterError, match="batch_size=20 is more than the 10 images of a part"):
-        MNISTIter(**files, batch_size=20)
     with pytest.raises(ParameterError, match="it gives float32 only"):
         MNISTIter(**files, batch_size=2, dtype="uint8")
