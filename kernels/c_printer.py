@@ -181,7 +181,7 @@ class _Printer:
         if x.op == PARAM:
             return f"numbers[{self.scalars.index(x.value)}]"
         args = [constant(a.value, float64) if a.op == CONST else self.once[id(a)] for a in x.args]
-        return args[0] if x.op == CAST else self._spelled(x, args, float64)
+        return self._spelled(x, args, float64)
 
     def _fill(self) -> None:
         """Write the statements of every loop."""

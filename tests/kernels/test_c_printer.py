@@ -96,9 +96,11 @@ def check(graph, req, pieces, close=False):
         raise AssertionError("C computes what NumPy refuses") from None
     run_c(f, [*arrays, *got], pieces)
     for g, w in zip(got, want):
-        if close:
+        if close:  # digits are lost where the result nearly cancels what it is added to
+            added = np.abs(sample(g.dtype, g.shape, 9)) if req == Req.ADD else 0
             with np.errstate(all="ignore"):
-                assert_close(g, w)
+                assert_close(np.where(g == w, 0, np.abs(g - w)) + added + np.abs(w), added + np.abs(w))
+            assert (np.isnan(g) == np.isnan(w)).all()
         else:
             np.testing.assert_array_equal(g, w)
 
@@ -125,8 +127,10 @@ def test_arithmetic_is_numpys_to_the_bit_at_length(graph, req, pieces):
 @settings(max_examples=15, **HARDLY)
 @given(graphs(names=("add", "mul", "sub", "where", *BLOCKWISE), dtypes=(F32,)), st.sampled_from([Req.WRITE, Req.ADD]))
 def test_functions_are_within_the_table_of_tolerances(graph, req):
-    """Each by itself: in a chain, a small difference grows (exp of 80, tanh of a difference)."""
-    if all(sum(x.op in BLOCKWISE for x in topological([r])) <= 1 for r in graph[0]):
+    """Each by itself: in a chain, and in a sum that cancels, a small difference grows (exp of 80, tanh of a difference)."""
+    below = {id(x): sum(y.op in BLOCKWISE for y in topological([x])) for r in graph[0] for x in topological([r])}
+    sums = [x for r in graph[0] for x in topological([r]) if x.op in ("add", "sub")]
+    if max(below.values()) <= 1 and not any(below[id(x)] for x in sums):
         check(graph, req, 1, close=True)
 
 
@@ -209,7 +213,7 @@ def test_the_text_of_a_dense_kernel_does_not_know_its_size():
 
 def test_a_function_is_called_for_a_block_and_defined_once():
     f = printed([prim("tanh", prim("tanh", X) + Y)], [(8,), (8,)])
-    assert f.text.count("all_tanh_float32(") == 2 and f.uses == {"tanh_float32"}
+    assert f.text.count("all_tanh_float32(") == 2 and f.uses == {"tanh_float32"} and not f.exact
     text = program([f, printed([prim("log1p", X)])])
     assert text.count("static inline float tanh_float32") == 1
     assert text.index("float log_float32(") < text.index("float log1p_float32(")

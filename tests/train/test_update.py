@@ -124,11 +124,12 @@ def test_a_plan_is_made_once_and_tied_when_it_comes_again(monkeypatch):
     assert step(lr=0.25) == (1, 1)  # another number is the same plan
     assert step(lr=0.25, clip_gradient=0.5) == (2, 1)  # another formula is not
     assert step(lr=0.25, clip_gradient=0.5) == (2, 2)
-    assert step(lr=0.25, op="signsgd_update") == (3, 2)
+    assert step(lr=0.25, clip_gradient=0.5, op="signsgd_update") == (3, 2)
+    assert step(lr=0.5) == (4, 2)
     other = arrays(3)
-    assert step(other, lr=0.5) == (4, 2)  # nor are other arrays
-    assert step(other[:3], grads[:3], lr=0.5) == (5, 2)
-    assert step([w.reshape((-1,)) for w in other], [g.reshape((-1,)) for g in grads], lr=0.5) == (6, 2)
+    assert step(other, lr=0.5) == (5, 2)  # nor are other arrays
+    assert step(other[:3], grads[:3], lr=0.5) == (6, 2)
+    assert step([w.reshape((-1,)) for w in other], [g.reshape((-1,)) for g in grads], lr=0.5) == (7, 2)
 
 
 def test_executors_that_share_weights_have_plans_of_their_own(functions):
