@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ..op import Shape, is_known, merge_shapes
-from ..property import Dtypes, Shapes, register_operator
+from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ..property import Dtypes, Shapes, gpu_module, register_operator
 from .shape import check_axis
-from .shape_move import Move, MoveProperty, View, shaped, whole
+from .shape_move import Move, MoveProperty, View, move_kernel, shaped, whole
 
 
 def window(axis: int, begin: int, end: int) -> View:
@@ -304,10 +305,33 @@ class Repeat(MoveProperty):
         axis = check_axis(self.name, self.axis, len(x))
         return [x], [(*x[:axis], x[axis] * self.repeats if x[axis] >= 0 else -1, *x[axis + 1:])], []
 
+    def _lines(self, x: Shape) -> tuple[int, int, int]:
+        """x as [outer, what is repeated, rest]."""
+        if self.axis is None:
+            return 1, math.prod(x), 1
+        axis = self.axis % len(x)
+        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
+
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        x = ins[0]
-        flat = (int(np.prod(x, dtype=np.int64)),) if self.axis is None else x
-        axis = 0 if self.axis is None else self.axis % len(x)
-        split = (*flat[:axis + 1], self.repeats, *flat[axis + 1:])
-        before = (slice(None),) * (axis + 1)
-        return [Move(0, shaped(flat), 0, lambda a, r=r: a.reshape(split)[(*before, r)]) for r in range(self.repeats)]
+        outer, n, rest = lines = self._lines(ins[0])
+        split = (outer, n, self.repeats, rest)
+        return [Move(0, shaped(lines), 0, lambda a, r=r: a.reshape(split)[:, :, r]) for r in range(self.repeats)]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        if target != "gpu":  # NumPy copies elements far apart faster than runs of a few
+            return super().forward_kernel(ins, outs, reqs, target, train)
+        outer, n, rest = self._lines(ins[0].shape)
+        split = (outer, n, self.repeats, rest)
+        each = Move(0, lambda a: np.broadcast_to(a.reshape(outer, n, 1, rest), split), 0, shaped(split))
+        return move_kernel([each], ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        if target != "gpu" or reqs[0] == Req.NULL:
+            return super().backward_kernel(ins, outs, reqs, target, train)
+        outer, n, rest = self._lines(outs[0].shape)
+        sums, add = gpu_module("blocks").total, reqs[0] == Req.ADD
+        sizes, factors = ((outer, n, rest), (self.repeats, 1)) if rest > 1 else ((1, outer, n), (1, self.repeats))
+        step = sizes[1] * factors[0]
+        return lambda run, inputs, outputs: sums(run, sizes, factors, inputs[0], outputs[0], step=step, begin=0, add=add)

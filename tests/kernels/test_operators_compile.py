@@ -117,6 +117,7 @@ WIDE = [
     ("slice_axis", [ROWS], {"axis": 1, "begin": 64, "end": 512}, {}), ("Flatten", [IMAGES], {}, {}),
     ("tile", [ROWS], {"reps": (2, 2)}, {}), ("stack", [ROWS] * 2, {"num_args": 2, "axis": 1}, {}),
     ("reverse", [ROWS], {"axis": (0,)}, {}), ("repeat", [ROWS], {"repeats": 2, "axis": 0}, {}),
+    ("repeat", [ROWS], {"repeats": 4, "axis": 1}, {}),
     ("add_n", [ROWS] * 4, {"num_args": 4}, {}), ("where", [ROWS] * 3, {}, {}),
     ("Crop", [IMAGES], {"h_w": (48, 48), "num_args": 1}, {}),
     ("relu", [ROWS], {}, {}), ("Cast", [ROWS], {"dtype": "float32"}, {}), ("smooth_l1", [ROWS], {"scalar": 1}, {}),

@@ -39,6 +39,7 @@ def test_golden(m, z, target):
     ("slice_axis", [(4, 5)], {"axis": 1, "begin": 1, "end": 3}),
     ("slice_like", [(4, 5), (2, 3)], {}), ("reverse", [(2, 3, 4)], {"axis": (0, 2)}), ("tile", [(2, 3)], {"reps": (2, 1, 2)}),
     ("repeat", [(2, 3)], {"repeats": 3, "axis": 0}), ("repeat", [(2, 3)], {"repeats": 2}),
+    ("repeat", [(2, 3)], {"repeats": 4, "axis": -1}), ("repeat", [(3, 20, 2)], {"repeats": 2, "axis": 1}),
     ("depth_to_space", [(1, 8, 2, 3)], {"block_size": 2}),
     ("space_to_depth", [(1, 2, 4, 6)], {"block_size": 2}), ("squeeze", [(2, 1, 3)], {"axis": (1,)}),
     ("SliceChannel", [(2, 3)], {"num_outputs": 3, "squeeze_axis": True})])

@@ -39,16 +39,16 @@ def test_sums_of_blocks_stay_inside_their_arrays(factors, columns):
     from tritium.kernels.ops import triton_blocks
 
     kh, kw = factors
-    dy = np.random.default_rng(0).standard_normal((2, 6, columns * kw)).astype("f4")  # rows 2 and on of six are looked at
+    dy = np.random.default_rng(0).standard_normal((3, 6, columns * kw)).astype("f4")  # rows 2 and on of six are looked at
 
     def total():
-        x, y = guarded(dy), guarded(np.ones((2, 4 // kh, columns), "f4"))
-        triton_blocks.total(Run(), (2, 4 // kh, columns), factors, torch.from_numpy(x), torch.from_numpy(y), step=6, begin=2,
+        x, y = guarded(dy), guarded(np.ones((3, 4 // kh, columns), "f4"))
+        triton_blocks.total(Run(), (3, 4 // kh, columns), factors, torch.from_numpy(x), torch.from_numpy(y), step=6, begin=2,
                             add=True)
         return y
 
     assert dies_of(total) == 0
-    blocks = dy[:, 2:2 + 4 // kh * kh].astype("f8").reshape(2, 4 // kh, kh, columns, kw)
+    blocks = dy[:, 2:2 + 4 // kh * kh].astype("f8").reshape(3, 4 // kh, kh, columns, kw)
     close(total(), (1 + blocks.sum((2, 4))).astype("f4"))
 
 
