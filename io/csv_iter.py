@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dtype import as_dtype
 from ..errors import FileError
+from .from_text import from_text
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
@@ -33,6 +34,7 @@ class CSVIter(RowIter):
     Errors name file and line. Lines are found at once, and read when their batch is asked for.
     """
 
+    @from_text
     def __init__(self, data_csv: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  label_csv: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
                  num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",

@@ -13,9 +13,11 @@ from ..errors import FileError, ParameterError
 from .counter_random import drawer
 from .decode import decode
 from .det_augment import DetAugment, split_label
+from .from_text import from_text
 from .image_list import read_lines
 from .image_record_iter import IGNORED, image_shape, unknown_parameters
 from .iterator import DataDesc
+from .mean_image import mean_image
 from .normalise import Normalise
 from .plan import Plan
 from .record_file import RecordFile
@@ -40,6 +42,7 @@ class ImageDetRecordIter(RecordIter):
     Other parameters: DetAugment's, and ImageRecordIter's.
     """
 
+    @from_text
     def __init__(self, path_imgrec: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  path_imgidx: str | os.PathLike | None = None, path_imglist: str | os.PathLike | None = None,
                  label_width: int = -1, label_pad_width: int = 0, label_pad_value: float = -1.0, shuffle: bool = False,
@@ -54,7 +57,8 @@ class ImageDetRecordIter(RecordIter):
         augment = DetAugment(shape, **{k: v for k, v in more.items() if k in _AUGMENT})
         mean = [float(more.get(f"mean_{c}", 0)) for c in "rgba"[:shape[0]]]
         std = [float(more.get(f"std_{c}", 0)) or 1.0 for c in "rgba"[:shape[0]]]
-        normalise = Normalise(kind, shape, mean, std, scale, False, False, 0, 0, mean_img, divide=True)
+        normalise = Normalise(kind, shape, mean, std, scale, False, False, 0, 0,
+                              mean_image(mean_img, shape) if os.fspath(mean_img) else None, divide=True)
         file = RecordFile(path_imgrec, path_imgidx or None, tolerant=on_error != "raise")
         labels = {line.id: line.label for line in read_lines(path_imglist)} if path_imglist else None
         most = max((len(v) for v in labels.values()), default=0) if labels is not None else most_labels(file)

@@ -10,9 +10,11 @@ import numpy as np
 
 from ..dtype import as_dtype
 from ..errors import ParameterError, nearest
+from .from_text import from_text
 from .image_list import read_image_list
 from .image_reader import ImageReader
 from .iterator import DataDesc
+from .mean_image import mean_image
 from .normalise import Normalise
 from .plan import Plan
 from .record_augment import DRAWS, RecordAugment
@@ -41,9 +43,13 @@ class ImageRecordIter(RecordIter):
     Augmentation:  RecordAugment's parameters; mean_r ... std_a, scale, mirror, rand_mirror, mean_img,
                    max_random_contrast and max_random_illumination: Normalise. What is random depends on (seed, epoch,
                    record) alone, so neither the threads nor a restart change it.
+    mean_img:      a file by nd.save with the array "mean_img" of data_shape, instead of mean_r, ...; not for uint8 and int8. If
+                   it is not there, it is made: the mean of what an epoch without it gives, of all parts.
+    Values may be text, as in MXNet. aug_seq, verbose, device_id, ctx, shuffle_chunk_size and shuffle_chunk_seed: no effect.
     Without randomness the batches are MXNet's, bit for bit (rotation and cubic interpolation: within 3 levels).
     """
 
+    @from_text
     def __init__(self, path_imgrec: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  path_imgidx: str | os.PathLike | None = None, path_imglist: str | os.PathLike | None = None,
                  label_width: int = 1, shuffle: bool = False, seed: int = 0, seed_aug: int | None = None, num_parts: int = 1,
@@ -61,18 +67,27 @@ class ImageRecordIter(RecordIter):
         augment = RecordAugment(shape, **{k: v for k, v in more.items() if k in _AUGMENT})
         mean = [float(more.get(f"mean_{c}", 0)) for c in "rgba"[:shape[0]]]
         std = [float(more.get(f"std_{c}", 1)) for c in "rgba"[:shape[0]]]
-        normalise = Normalise(kind, shape, mean, std, scale, bool(mirror), bool(rand_mirror), max_random_contrast,
-                              max_random_illumination, mean_img)
         file = RecordFile(path_imgrec, path_imgidx or None, tolerant=on_error != "raise")
+        labels = read_image_list(path_imglist, label_width) if path_imglist else None
+
+        def batches(plan: Plan, kind: np.dtype, image: np.ndarray | None) -> dict[str, Any]:
+            """What a RecordIter of this file takes."""
+            normalise = Normalise(kind, shape, mean, std, scale, bool(mirror), bool(rand_mirror), max_random_contrast,
+                                  max_random_illumination, image)
+            label_shape = (plan.batch_size,) if label_width == 1 else (plan.batch_size, int(label_width))
+            return {"file": file, "plan": plan, "load": ImageReader(file, shape[0], augment, normalise, int(label_width), labels),
+                    "data": DataDesc(data_name, (plan.batch_size, *shape), kind.type),
+                    "label": DataDesc(label_name, label_shape, np.float32), "seed": int(seed if seed_aug is None else seed_aug),
+                    "draws": DRAWS if normalise.is_random or augment.is_random else 0, "threads": preprocess_threads,
+                    "prefetch": int(prefetch_buffer), "on_error": on_error}
+
+        image = None
+        if os.fspath(mean_img) and kind not in (np.uint8, np.int8):
+            once = Plan(len(file), int(batch_size), round_batch=False, name=name, source=file.path)
+            image = mean_image(mean_img, shape, lambda: RecordIter(**batches(once, np.dtype(np.float32), None)))
         plan = Plan(len(file), int(batch_size), num_parts=num_parts, part_index=part_index, round_batch=round_batch,
                     shuffle=shuffle, seed=seed, name=name, source=file.path)
-        labels = read_image_list(path_imglist, label_width) if path_imglist else None
-        label_shape = (int(batch_size),) if label_width == 1 else (int(batch_size), int(label_width))
-        super().__init__(
-            file, plan, ImageReader(file, shape[0], augment, normalise, int(label_width), labels),
-            DataDesc(data_name, (int(batch_size), *shape), kind.type), DataDesc(label_name, label_shape, np.float32),
-            draws=DRAWS if normalise.is_random or augment.is_random else 0, seed=int(seed if seed_aug is None else seed_aug),
-            threads=preprocess_threads, prefetch=int(prefetch_buffer), on_error=on_error)
+        super().__init__(**batches(plan, kind, image))
 
 
 class ImageRecordUInt8Iter(ImageRecordIter):

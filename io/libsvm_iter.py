@@ -12,6 +12,7 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import FileError, ParameterError
 from ..ndarray import NDArray, array
+from .from_text import from_text
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
@@ -74,6 +75,7 @@ class LibSVMIter(RowIter):
     MXNet's other parameters as in CSVIter. Errors name file and line. See RowIter for the last batch.
     """
 
+    @from_text
     def __init__(self, data_libsvm: str | os.PathLike, data_shape: Sequence[int] | int, batch_size: int,
                  label_libsvm: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
                  num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import FileError, ParameterError
 from .files import ByteSource
+from .from_text import from_text
 from .iterator import DataDesc
 from .plan import Plan
 from .row_iter import RowIter
@@ -62,6 +63,7 @@ class MNISTIter(RowIter):
     silent, prefetch_buffer, ctx:  MXNet's; accepted, and without effect.
     """
 
+    @from_text
     def __init__(self, image: str | os.PathLike = "./train-images-idx3-ubyte",
                  label: str | os.PathLike = "./train-labels-idx1-ubyte", batch_size: int = 128, shuffle: bool = True,
                  flat: bool = False, seed: int = 0, silent: bool = False, num_parts: int = 1, part_index: int = 0,

@@ -6,13 +6,11 @@ look-up.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import FileError, ParameterError
-from ..ndarray import load
+from ..errors import ParameterError
 from .decode import opencv
 from .record_augment import Draw, between
 
@@ -26,14 +24,14 @@ class Normalise:
     Floating dtypes:  (pixel - mean) * scale * contrast / std + illumination * scale / std, computed in float32.
     int8:             pixel - mean, cut to -128 .. 127.   uint8: the pixel.   As in MXNet.
     mean, std:        per channel.
-    mean_img:         a file by nd.save with the array "mean_img", [channels, height, width]; replaces mean.
+    mean_image:       float32[channels, height, width]; replaces mean.
     divide:           divide by std, and do not multiply by its inverse: the last bit differs (detection, as MXNet).
     contrast is 1 and illumination 0, each with a random share of at most what max_random_... says.
     """
 
     def __init__(self, dtype: np.dtype, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], scale: float,
                  mirror: bool, rand_mirror: bool, max_random_contrast: float, max_random_illumination: float,
-                 mean_img: str | os.PathLike = "", divide: bool = False):
+                 mean_image: np.ndarray | None = None, divide: bool = False):
         self._by_opencv = dtype.name in _BY_OPENCV
         self.divide, self.dtype, self.mirror, self.rand_mirror = divide, dtype, mirror, rand_mirror
         if min(std) <= 0:
@@ -41,7 +39,7 @@ class Normalise:
         self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         self._scale = np.float32(scale)
         self._contrast, self._illumination = max_random_contrast, max_random_illumination
-        self._image = _mean_image(mean_img, shape) if os.fspath(mean_img) else None
+        self._image = mean_image
         self._tables = self._make_tables(np.float32(1), np.float32(0))
 
     @property
@@ -101,13 +99,3 @@ class Normalise:
         return [((_LEVELS - mean) * factor + bias).astype(self.dtype)
                 for mean, factor, bias in zip(self._mean, *self._factors(contrast, illumination))]
 
-
-def _mean_image(path: str | os.PathLike, shape: tuple[int, int, int]) -> np.ndarray:
-    path = os.fspath(path)
-    held = load(path)
-    if not isinstance(held, dict) or "mean_img" not in held:
-        raise FileError(f"{path}: holds no array named 'mean_img'. Write it with mx.nd.save(path, {{'mean_img': array}}).")
-    image = held["mean_img"].asnumpy().astype(np.float32)
-    if image.shape != tuple(shape):
-        raise FileError(f"{path}: the mean image is {list(image.shape)}, data_shape is {list(shape)}. Compute it anew.")
-    return image

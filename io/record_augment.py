@@ -87,7 +87,7 @@ class RecordAugment:
             pixels = self._affine(cv2, pixels, draw)
         if self.pad > 0:
             pixels = cv2.copyMakeBorder(pixels, *[self.pad] * 4, cv2.BORDER_CONSTANT, value=[self.fill_value] * 4)
-        if self.random_resized_crop:
+        if self.random_resized_crop and self._is_sized:
             pixels = self._sized_crop(cv2, pixels, draw)
         elif self.max_crop_size != -1 or self.min_crop_size != -1:
             pixels = self._square_crop(cv2, pixels, draw)
@@ -128,6 +128,13 @@ class RecordAugment:
                 or self.max_random_scale != 1 or self.min_random_scale != 1 or self.max_img_size != 1e10
                 or self.min_img_size != 0)
 
+    @functools.cached_property
+    def _is_sized(self) -> bool:
+        """Whether random_resized_crop ever takes another part than all of an image; MXNet does nothing otherwise."""
+        least = 1 - self.max_aspect_ratio if self.min_aspect_ratio is None else self.min_aspect_ratio
+        most = 1 + self.max_aspect_ratio if self.min_aspect_ratio is None else self.max_aspect_ratio
+        return (self.min_random_area, self.max_random_area, least, most) != (1, 1, 1, 1)
+
     def _aspect(self, draw: Draw) -> float:
         if self.min_aspect_ratio is not None:
             return between(draw, self.min_aspect_ratio, self.max_aspect_ratio)
@@ -150,7 +157,7 @@ class RecordAugment:
                               borderMode=cv2.BORDER_CONSTANT, borderValue=[self.fill_value] * 4)
 
     def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        """A random part of a random area and aspect, resized; after ten misses, the middle."""
+        """A random part of a random area and aspect, resized; after ten misses, one of data_shape as without."""
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         for _ in range(10):
@@ -162,7 +169,7 @@ class RecordAugment:
             if 0 < crop_w <= w and 0 < crop_h <= h:
                 y, x = below(draw, h - crop_h + 1), below(draw, w - crop_w + 1)
                 return self._resized(cv2, pixels[y:y + crop_h, x:x + crop_w], width, height, draw)
-        return self._middle(self._shorter_edge(cv2, pixels, height, width, draw))
+        return self._crop(cv2, pixels, draw)
 
     def _square_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         _, height, width = self.data_shape
@@ -189,11 +196,6 @@ class RecordAugment:
             pixels = self._resized(cv2, pixels, w * height // h, height, draw)
         h, w = pixels.shape[:2]
         return self._resized(cv2, pixels, width, h * width // w, draw) if w < width else pixels
-
-    def _middle(self, pixels: np.ndarray) -> np.ndarray:
-        _, height, width = self.data_shape
-        y, x = (pixels.shape[0] - height) // 2, (pixels.shape[1] - width) // 2
-        return pixels[y:y + height, x:x + width]
 
     def _corner(self, room_y: int, room_x: int, draw: Draw) -> tuple[int, int]:
         if self.rand_crop:

@@ -41,7 +41,8 @@ class RecordIter(DataIter):
             raise ParameterError(f"{name}: prefetch_buffer={prefetch} is less than 0.")
         self.plan, self.provide_data, self.provide_label = plan, [data], [label]
         self._file, self._draws, self._seed = file, draws, seed
-        self._loader = Loader(load, threads or _cores(), on_error, name, file.fetch if file.source.is_remote else None)
+        self._loader = Loader(load, _cores() if threads is None else threads, on_error, name,
+                              file.fetch if file.source.is_remote else None)
         self._ring = Ring([layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)], prefetch + 2, name)
         self._epoch, self._begin, self._batch = 0, 0, -1
         self.skipped: dict[int, str] = {}

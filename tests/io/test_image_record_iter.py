@@ -373,3 +373,16 @@ def test_wrong_parameters_are_named(exact, wrong, message):
 def test_int8_and_uint8_iterators(exact):
     assert next(mx.io.ImageRecordUInt8Iter(path_imgrec=exact, data_shape=(3, 8, 8), batch_size=2)).data[0].dtype == np.uint8
     assert next(mx.io.ImageRecordInt8Iter(path_imgrec=exact, data_shape=(3, 8, 8), batch_size=2)).data[0].dtype == np.int8
+
+
+@pytest.mark.parametrize("given", [{"min_random_area": 1.0, "max_random_area": 1.0}, {"min_random_area": 0.999}])
+def test_a_sized_crop_that_cannot_be_is_the_crop_without(exact, given):
+    """MXNet: a part of nearly all of a picture that is not square is none of any aspect near 1."""
+    small = {"data_shape": (3, 16, 16), "batch_size": 9}
+    sized = next(iterator(exact, random_resized_crop=True, **given, **small))
+    assert np.array_equal(sized.data[0].asnumpy(), next(iterator(exact, **small)).data[0].asnumpy())
+
+
+def test_no_threads_are_refused(exact):
+    with pytest.raises(ParameterError, match="preprocess_threads=0 is less than 1"):
+        iterator(exact, preprocess_threads=0)
