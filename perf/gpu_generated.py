@@ -74,7 +74,7 @@ def _case(m: Machine, name: str, root: Expr, shapes: list, shape: tuple, same: C
 
 def _compiled(m: Machine, fn: Callable[..., Any], arrays: list[Any]) -> Callable[[], Any] | None:
     """fn by torch.compile, or None where that does not work."""
-    if m.smoke:
+    if m.smoke or m.recording:
         return None
     try:
         made = m.torch.compile(fn)

@@ -183,6 +183,17 @@ def _layer_norm(m: Machine, dtype: str) -> Iterator[Case]:
                    {"torch": lambda a=a, n=n: functional.layer_norm(a[0], (n,), *a[1:])},
                    lambda a=a, n=n: functional.layer_norm(a[0].double(), (n,), *(t.double() for t in a[1:])),
                    2.0 * a[0].numel() * a[0].element_size(), "byte", {"copy": 0.85}, dtype)
+        back, b = operator(m, "LayerNorm", shapes, {}, dtype, backward=True)  # of dy, x and gamma
+
+        def plain_back(kind: Any, b: list[Any] = b, n: int = n) -> Callable[[], Any]:
+            dy, x, gamma = (t.to(kind, copy=True) for t in b)
+            v, w, beta = x.requires_grad_(), gamma.requires_grad_(), m.torch.zeros_like(gamma, requires_grad=True)
+            out = functional.layer_norm(v, (n,), w, beta)
+            return lambda: m.torch.autograd.grad(out, (v, w, beta), dy, retain_graph=True)[0]
+
+        yield Case(f"layer norm backward {n}", lambda r=back, b=b: r(b)[0], {"torch": plain_back(b[0].dtype)},
+                   lambda p=plain_back: p(m.torch.float64)(), 3.0 * b[0].numel() * b[0].element_size(), "byte",
+                   {"copy": 0.75}, dtype)
 
 
 def _batch_norm(m: Machine, dtype: str) -> Iterator[Case]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,21 +14,53 @@ import common
 import numpy as np
 from tritium.dtype import bfloat16
 
-BUDGET = 450.0  # seconds of the whole run: sections that would begin later are left out, and say so
+#: How far a result may be from float64 arithmetic, as the length of the difference over that of the result, by dtype. (The
+#: largest difference of one element says little behind a rectifier, where values near zero may fall on either side.)
+WORST = {"float32": 2e-3, "bfloat16": 4e-2}
+
+
+class Dead(Exception):
+    """The GPU answers this process no more: a kernel wrote or read where nothing is. at: the case that did."""
+
+    def __init__(self, at: int):
+        super().__init__(at)
+        self.at = at
+
+
+class Report:
+    """The lines so far, printed, and kept whole in a file after every one, so that whatever happens loses none."""
+
+    def __init__(self, out: Path | None = None):
+        self.lines: list[dict[str, Any]] = []
+        self.out = out
+        if out:
+            out.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, line: dict[str, Any]) -> None:
+        """One more line."""
+        self.lines.append(line)
+        common.say(line)
+        if self.out:
+            partly = self.out.with_suffix(".part")
+            partly.write_text("[\n" + ",\n".join(map(json.dumps, self.lines)) + "\n]\n")
+            partly.replace(self.out)
 
 
 class Machine:
     """Tensors on device: "cuda", or "cpu" where kernels are interpreted (smoke) or launches only recorded.
 
-    scale: sizes are divided by it. lines: what was said so far.
+    scale: sizes are divided by it. seconds: after so many, nothing more begins. copy: bytes per second of a copy, by dtype.
+    recording: launches are only written down; what would take long to make for that may be left out.
     """
 
-    def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5):
+    def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5,
+                 seconds: float = math.inf, copy: dict[str, float] | None = None, report: Report | None = None):
         self.torch, self.device, self.scale, self.smoke, self.rounds = torch, device, scale, smoke, rounds
         self.run = SimpleNamespace(stream=None, space=self._space, parallel=None)
-        self.lines: list[dict[str, Any]] = []
-        self.copy: dict[str, float] = {}  # bytes per second of a copy, by dtype
-        self.began = time.monotonic()
+        self.report = report or Report()
+        self.copy = copy or {}
+        self.recording = False
+        self.until = time.monotonic() + seconds
 
     def _space(self, shape: Any, dtype: Any) -> Any:
         return self.torch.empty(tuple(map(int, shape)), device=self.device, dtype=self.dtype(dtype))
@@ -49,15 +83,22 @@ class Machine:
     @property
     def late(self) -> bool:
         """Whether what has not begun is left out."""
-        return time.monotonic() - self.began > BUDGET
+        return time.monotonic() > self.until
+
+    def check_alive(self, at: int) -> None:
+        """Raise Dead where the GPU answers no more. at: the case at hand."""
+        if not self.smoke:
+            try:
+                self.torch.cuda.synchronize()
+            except Exception:
+                raise Dead(at) from None
 
     def say(self, bench: str, **fields: Any) -> None:
         """A line of the report. A smoke test's are marked, and hold no time."""
         line = {"bench": bench, **({"smoke": True} if self.smoke else {}), **fields}
         if self.smoke:
             line = {k: v for k, v in line.items() if not k.endswith(("_s", "_per_s")) and not k.startswith("of_")}
-        self.lines.append(line)
-        common.say(line)
+        self.report.add(line)
 
     def seconds(self, work: Callable[[], Any], rounds: int = 1, calls: int = 20) -> list[float]:
         """Seconds per call by the GPU's own clock, one number a round; of a smoke test, one call and no number."""
@@ -79,16 +120,18 @@ class Machine:
         return found
 
     def compare(self, name: str, work: Callable[[], Any], peers: dict[str, Callable[[], Any] | None], exact: Callable[[], Any],
-                amount: float, unit: str, *, at_least: dict[str, float] | None = None, dtype: str = "") -> None:
-        """One case: values against float64 first, then its times and each peer's in turn, so that all meet the same clocks.
+                amount: float, unit: str, *, at_least: dict[str, float] | None = None, dtype: str = "", at: int = 0) -> None:
+        """One case, the at-th of its section: values against float64 first, then its times and each peer's in turn, so that all
+        meet the same clocks.
 
         peers: {name: function}; "copy" is a copy of as many bytes, timed before. at_least: {peer: ratio that is asked for}.
         """
         try:
             got, want = work().double(), exact().double()
-            scale = want.abs().max().clamp_min(1e-30)
-            difference = ((got - want).abs().max() / scale).item()
-            del got, want
+            apart, scale = got - want, want.abs().max().clamp_min(1e-30)
+            largest, difference = (apart.abs().max() / scale).item(), (apart.norm() / want.norm().clamp_min(1e-30)).item()
+            right = difference < WORST.get(dtype, WORST["float32"])
+            del got, want, apart
             times: dict[str, list[float]] = {"": [], **{n: [] for n, p in peers.items() if p is not None}}
             for _ in range(self.rounds):
                 for n, found in times.items():
@@ -97,6 +140,7 @@ class Machine:
             self.say(name, dtype=dtype, error=f"{type(e).__name__}: {e}"[:500])
             if self.smoke:
                 raise
+            self.check_alive(at)
             return
         median, spread = common.median_and_spread(times.pop(""))
         ratios = {n: round(common.median_and_spread(t)[0] / median, 3) for n, t in times.items()}
@@ -104,11 +148,6 @@ class Machine:
             ratios["copy"] = round(amount / median / self.copy[dtype], 3)
         asked = {n: r for n, r in (at_least or {}).items() if n in ratios}
         self.say(name, dtype=dtype, **{unit: amount}, median_s=median, iqr_s=spread, **{f"{unit}_per_s": amount / median},
-                 **{f"of_{n}": r for n, r in ratios.items()}, largest_difference=difference,
-                 **({"asked": asked, "met": all(ratios[n] >= r for n, r in asked.items())} if asked and not self.smoke else {}))
-
-    def write(self, path: Any) -> None:
-        """Keep the lines, for the table of README.md. Never those of a smoke test."""
-        assert not self.smoke, "a smoke test measures nothing"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.lines, indent=1) + "\n")
+                 **{f"of_{n}": r for n, r in ratios.items()}, difference=difference, largest_difference=largest, right=right,
+                 **({"asked": asked, "met": right and all(ratios[n] >= r for n, r in asked.items())}
+                    if asked and not self.smoke else {}))

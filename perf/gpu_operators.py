@@ -2,64 +2,96 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gpu_machine import Machine
+from gpu_machine import Dead, Machine
 
 WORST = 1e-3  # of the largest value, in float32: sums in another order, and the GPU's exp and log
+AT_ONCE = 100  # uses a line
 LENGTH = 40_001  # elements of an elementwise operator's arrays
 
 
-def check(m: Machine) -> None:
-    """One line: how many operators were run, the worst difference, and those that are wrong."""
+def check(m: Machine, first: int = 0) -> None:
+    """Every operator from the first-th use on: lines of how many were run, the worst difference, and those that are wrong."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     try:
-        from operator_jobs import operators, uses
+        import operator_jobs
         from test_every_operator import data
     except ImportError as e:
         m.say("operators", error=f"the tests are not here: {e}")
         return
-    import tritium as mx
+    found = [(op, inputs, params) for op in operator_jobs.operators()[:: 12 if m.smoke else 1]
+             for inputs, params in operator_jobs.uses(op, 41 if m.smoke else LENGTH)]
+    if not m.smoke and not first:
+        _compile_ahead(m, found, operator_jobs.jobs_of)
+    for start in range(first, len(found), AT_ONCE):
+        if m.late:
+            m.say("operators", left_out=sorted({op.name for op, *_ in found[start:]}))
+            break
+        _check(m, found, start, operator_jobs.specs_of, data)
 
-    rng = np.random.default_rng(0)
-    wrong, worst, ran, left = {}, 0.0, 0, []
-    for op in operators()[:: 12 if m.smoke else 1]:
-        for inputs, params in uses(op, 41 if m.smoke else LENGTH):
-            if m.late:
-                left.append(op.name)
-                break
-            p = op.parse(params)
-            shapes = [i[1] if i and i[0] == "ints" else i for i in inputs]
-            if op.draws(p, _specs(op, p, shapes)):
+
+def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -> None:
+    """One line, of AT_ONCE uses from start on."""
+    import tritium as mx
+    from tritium.errors import MXNetError
+
+    rng = np.random.default_rng(start)
+    wrong, worst, ran, refused, dead = {}, 0.0, 0, [], None
+    for at, (op, inputs, params) in list(enumerate(found))[start:start + AT_ONCE]:
+        p = op.parse(params)
+        try:
+            exact, rounded = (specs_of(op, p, inputs, np.dtype(d)) for d in ("float64", "float32"))
+            if op.draws(p, rounded[1]):
                 continue  # the same numbers on CPU and GPU in float32 alone: the tests compare those
             xs = data(inputs, rng)
+            want = _run(mx, op.name, xs, params, mx.cpu(), exact[0])
+        except MXNetError:
+            refused.append(op.name)
+            continue
+        try:
+            difference = _difference(_run(mx, op.name, xs, params, mx.gpu(), rounded[0]), want)
+        except Exception as e:
+            wrong[op.name] = f"{type(e).__name__}: {e}"[:200]
             try:
-                difference = _difference(_run(mx, op.name, xs, params, mx.gpu(), "float32"),
-                                         _run(mx, op.name, xs, params, mx.cpu(), "float64"))
-            except Exception as e:
-                wrong[op.name] = f"{type(e).__name__}: {e}"[:200]
-                continue
-            ran, worst = ran + 1, max(worst, difference if difference < WORST else 0.0)
-            if not difference < WORST:
-                wrong[op.name] = difference
-    m.say("operators against float64", cases=ran, largest_difference=worst, wrong=wrong, left_out=sorted(set(left)))
+                m.check_alive(at)
+            except Dead as gone:
+                dead = gone
+                break
+            continue
+        ran, worst = ran + 1, max(worst, difference if difference < WORST else 0.0)
+        if not difference < WORST:
+            wrong[op.name] = difference
+    m.say("operators against float64", cases=ran, largest_difference=worst, wrong=wrong, refused=sorted(set(refused)),
+          asked={"wrong": 0}, met=not wrong)
+    if dead is not None:
+        raise dead
 
 
-def _specs(op: Any, p: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
-    from tritium.kernels.op import Spec
+def _compile_ahead(m: Machine, found: list[Any], jobs_of: Any) -> None:
+    """All kernels at once, by as many processes as there are processors. What fails is said when it is run."""
+    from tritium.kernels.op import Req
+    from tritium.kernels.triton_compile import build
+    from tritium.kernels.triton_launch import target
 
-    _, outs = op.infer_shape(p, shapes)
-    return [Spec(tuple(s or ()), np.dtype("float32")) for s in outs]
+    jobs, sm = [], target()
+    for op, inputs, params in found:
+        with contextlib.suppress(Exception):
+            jobs += jobs_of(op, inputs, params, np.dtype("float32"), sm, gradient=Req.WRITE)
+    m.say("operators' kernels", kernels=sum(1 for _ in build(jobs, timeout=60)))
 
 
-def _run(mx: Any, name: str, xs: list[np.ndarray], params: dict[str, Any], ctx: Any, dtype: str) -> list[np.ndarray]:
-    """Outputs and derivatives of one run; heads are the same on both sides."""
+def _run(mx: Any, name: str, xs: list[np.ndarray], params: dict[str, Any], ctx: Any, specs: Sequence[Any]) -> list[np.ndarray]:
+    """Outputs and derivatives of one run, on inputs of the dtypes of specs; heads are the same on both sides."""
     with ctx:
-        arrays = [mx.nd.array(x.astype("float32"), ctx=ctx, dtype=dtype) for x in xs]
-        for a in arrays:
+        arrays = [mx.nd.array(x.astype("float32"), ctx=ctx, dtype=s.dtype) for x, s in zip(xs, specs)]
+        learned = [a for a, s in zip(arrays, specs) if s.dtype.kind == "f"]
+        for a in learned:
             a.attach_grad()
         call = getattr(mx.nd, name, None) or getattr(mx.nd._internal, name)
         with mx.autograd.record():
@@ -69,7 +101,7 @@ def _run(mx: Any, name: str, xs: list[np.ndarray], params: dict[str, Any], ctx: 
         if any(o._entry is not None for o in outs):
             heads = [mx.nd.array(np.linspace(-1, 1, o.size).reshape(o.shape), ctx=ctx, dtype=o.dtype) for o in outs]
             mx.autograd.backward(outs, heads)
-            results += [a.grad.asnumpy() for a in arrays]
+            results += [a.grad.asnumpy() for a in learned]
     return results
 
 

@@ -1,39 +1,58 @@
 """Kernels, operators and training steps on a real GPU: right, and how much of the machine they reach.
 
     python perf/gpu_suite.py [--megabytes 512] [--rounds 5] [--out perf/results/h200.json]     less than eight minutes
+    python perf/gpu_suite.py --only training,layers     some sections; --seconds 200: in less time
     python perf/gpu_suite.py --smoke          the same code on tiny arrays in the interpreter, anywhere; no time is taken
     python perf/gpu_suite.py --record         every template's case built small, its launches counted
     python perf/gpu_suite.py --table perf/results/h200.json
 
 One JSON line per case: what it must move or multiply, median and spread of its time, its ratios to a copy of as many bytes
 and to torch's own kernels (eager, torch.compile, cuBLAS, cuDNN) timed in the same run on the same data, and whether that is
-what is asked for. Ceilings come first, then values of every operator, then kernels, then whole training steps. What would
-begin too late is left out and says so. Without a GPU it says so and measures nothing.
+what is asked for. Ceilings come first, then values of every operator, then kernels, then whole training steps. Without a GPU
+it says so and measures nothing.
+
+A checkout is enough, nothing need be installed but torch, triton and what Tritium itself needs. Every section is a process
+of its own: one that dies, or hangs, loses no other's lines, and one whose GPU stopped answering goes on behind the case that
+did it. The file is whole after every line. What would begin too late is left out and says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 os.environ["TRITIUM_GPU"] = "interpret" if "--smoke" in sys.argv else "cuda"
+if importlib.util.find_spec("tritium") is None:  # this checkout, for this process and those it starts
+    _found = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, _found)
+    os.symlink(Path(__file__).resolve().parents[1], os.path.join(_found, "tritium"))
+    os.environ["PYTHONPATH"] = os.pathsep.join([_found, *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.path.insert(0, _found)
 
 import common
 import gpu_generated
 import gpu_layers
 import gpu_operators
 import gpu_train
-from gpu_machine import Machine
-from tritium.kernels.triton_launch import record, specialisations
+from gpu_layers import Case
+from gpu_machine import Dead, Machine, Report
+from tritium.kernels.triton_launch import record, specialisations, target
 
+BUDGET = 450  # seconds of the whole run, after which no case begins
+GRACE = 20  # seconds more that a section gets for the case it is at
+RESTARTS = 4  # of a section whose GPU stopped answering
 #: For compute-sanitizer, which is slow: cases of gpu_layers.layers by name.
 FEW = ("softmax 256", "layer norm 1024", "batch norm, relu", "embedding gradient")
 
@@ -42,45 +61,119 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=int, default=512, help="size of the largest array of a case")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=BUDGET, help="after which no case begins")
+    parser.add_argument("--only", default="", help=f"sections, by comma: {', '.join(SECTIONS)}")
     parser.add_argument("--smoke", action="store_true", help="tiny arrays in the interpreter: does it all run?")
     parser.add_argument("--record", action="store_true", help="build every template's case without a GPU, run none")
     parser.add_argument("--few", action="store_true", help="a few kernels, once each: what compute-sanitizer is run on")
     parser.add_argument("--out", type=Path, help="also keep the lines in this file")
     parser.add_argument("--table", type=Path, help="show the lines of a file as a table, and do nothing else")
+    parser.add_argument("--section", help=argparse.SUPPRESS)  # of a process that the suite starts: what it does,
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)  # from which case on,
+    parser.add_argument("--copy", type=json.loads, default={}, help=argparse.SUPPRESS)  # and what was measured before
     given = parser.parse_args()
     if given.table:
         print(table(json.loads(given.table.read_text())))
         return
     if given.smoke and given.out:
         parser.error("--smoke measures nothing that could be kept")
+    names = [n.strip() for n in given.only.split(",") if n.strip()] or list(SECTIONS)
+    if unknown := [n for n in names if n not in SECTIONS]:
+        parser.error(f"--only: {', '.join(unknown)} is no section. There are {', '.join(SECTIONS)}")
     torch = _torch(given.smoke or given.record)
     if torch is None:
         common.say({"bench": "gpu_suite", "skipped": "no GPU here; nothing was measured"})
-        return
-    if given.record:
+    elif given.record:
         _record(torch)
-        return
-    m = Machine(torch, "cpu", 512, smoke=True, rounds=1) if given.smoke else Machine(torch, "cuda", rounds=given.rounds)
-    if given.few:
-        _few(m)
-        return
-    gpu = {} if m.smoke else {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda}
-    m.say("gpu_suite", **common.machine(), **gpu)
-    sections: list[Callable[[], Any]] = [
-        lambda: _ceilings(m, m.size(given.megabytes << 20)), lambda: gpu_operators.check(m),
-        *(lambda d=d: _cases(m, gpu_generated.generated(m, m.size(given.megabytes << 20) // (4 if d == "float32" else 2), d))
-          for d in ("float32", "bfloat16")),
-        lambda: gpu_train.steps(m), lambda: _cases(m, gpu_layers.products(m)), lambda: _cases(m, gpu_layers.convolutions(m)),
-        lambda: _cases(m, gpu_layers.tails(m)), lambda: _cases(m, gpu_layers.layers(m)), lambda: _sanitized(m)]
-    for section in sections:
-        section()
-    m.say("specialisations", **specialisations())
-    asked = [line for line in m.lines if "met" in line]
-    m.say("asked for", of=len(asked), met=sum(line["met"] for line in asked),
-          not_met=[line["bench"] + " " + line.get("dtype", "") for line in asked if not line["met"]],
-          failed=[line["bench"] for line in m.lines if "error" in line])
-    if given.out:
-        m.write(given.out)
+    elif given.smoke:
+        m = Machine(torch, "cpu", 512, smoke=True, rounds=1)
+        m.say("gpu_suite", **common.machine())
+        for name in names:
+            SECTIONS[name](m, given.megabytes << 20, 0)
+        _close(m.report, m.say)
+    elif given.few:
+        _few(Machine(torch, "cuda"))
+    elif given.section:
+        _section(Machine(torch, "cuda", rounds=given.rounds, seconds=given.seconds, copy=given.copy), given)
+    else:
+        _all(Report(given.out), names, given, torch)
+
+
+# ---- the sections, each in a process of its own ---------------------------------------------------------------------------
+def _all(report: Report, names: list[str], given: argparse.Namespace, torch: Any) -> None:
+    began = time.monotonic()
+    say = lambda bench, **fields: report.add({"bench": bench, **fields})
+    say("gpu_suite", **common.machine(), gpu=torch.cuda.get_device_name(), torch=torch.__version__, cuda=torch.version.cuda,
+        when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()))
+    for name in dict.fromkeys(["ceilings", *names]):
+        first, starts = 0, 0
+        while first is not None and starts <= RESTARTS:
+            left = given.seconds - (time.monotonic() - began)
+            if left < 5:
+                say(name, left_out="the time ran out")
+                break
+            first, starts = _child(report, name, first, left, given), starts + 1
+    _close(report, say)
+    say("took", seconds=round(time.monotonic() - began, 1))
+
+
+def _command(name: str, first: int, left: float, copy: dict[str, float], given: argparse.Namespace) -> list[str]:
+    return [sys.executable, __file__, "--section", name, "--first", str(first), "--seconds", str(left),
+            "--copy", json.dumps(copy), "--rounds", str(given.rounds), "--megabytes", str(given.megabytes)]
+
+
+def _child(report: Report, name: str, first: int, left: float, given: argparse.Namespace) -> int | None:
+    """Run a section from a case on; from which it must go on, if it must."""
+    copy = {line["dtype"]: line["byte_per_s"] for line in report.lines if line["bench"] == "copy (torch)"}
+    began, again = time.monotonic(), None
+    with tempfile.TemporaryFile("w+") as complaints, subprocess.Popen(
+            _command(name, first, left, copy, given), stdout=subprocess.PIPE, stderr=complaints, text=True) as child:
+        killer = threading.Timer(left + GRACE, child.kill)
+        killer.start()
+        assert child.stdout is not None
+        for text in child.stdout:
+            line = _line(text)
+            again = line.get("resume", again)
+            report.add(line)
+        status = child.wait()
+        killer.cancel()
+        if status and again is None:
+            complaints.seek(0)
+            said = complaints.read().strip()[-800:]
+            late = time.monotonic() - began >= left + GRACE
+            report.add({"bench": name, "error": "it was ended: the time ran out" if late else f"status {status}: {said}"})
+    return again
+
+
+def _line(text: str) -> dict[str, Any]:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"bench": "said", "text": text.strip()}
+
+
+def _section(m: Machine, given: argparse.Namespace) -> None:
+    """What the child does."""
+    m.torch.backends.cudnn.benchmark = True  # peers at their best, with float32 as ours is unless asked: not TF32
+    m.torch.backends.cudnn.allow_tf32 = False
+    began = time.monotonic()
+    try:
+        SECTIONS[given.section](m, given.megabytes << 20, given.first)
+    except Dead as e:
+        m.say(given.section, error="the GPU stopped answering", resume=e.at + 1)
+        sys.stdout.flush()
+        os._exit(1)  # no tidying up: it would wait for the GPU
+    kernels = specialisations()
+    m.say("section", section=given.section, seconds=round(time.monotonic() - began, 1), kernels=len(kernels),
+          specialisations=sum(kernels.values()))
+
+
+def _close(report: Report, say: Callable[..., None]) -> None:
+    asked = [line for line in report.lines if "met" in line]
+    say("asked for", of=len(asked), met=sum(line["met"] for line in asked),
+        not_met=[line["bench"] + " " + line.get("dtype", "") for line in asked if not line["met"]],
+        wrong=[line["bench"] + " " + line.get("dtype", "") for line in report.lines if not line.get("right", True)],
+        failed=[line["bench"] for line in report.lines if "error" in line])
 
 
 def _torch(anywhere: bool) -> Any:
@@ -91,8 +184,9 @@ def _torch(anywhere: bool) -> Any:
     return torch if anywhere or torch.cuda.is_available() else None
 
 
-def _ceilings(m: Machine, nbytes: int) -> None:
+def _ceilings(m: Machine, megabytes: int, first: int) -> None:
     """What the machine reaches: bytes per second of a copy, and operations of a large product."""
+    nbytes = m.size(megabytes)
     for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
         a = m.randn(nbytes // itemsize, dtype=dtype)
         b = m.torch.empty_like(a)
@@ -106,12 +200,38 @@ def _ceilings(m: Machine, nbytes: int) -> None:
     m.say("product (cuBLAS)", dtype="bfloat16", flop=2.0 * n**3, median_s=median, iqr_s=spread, flop_per_s=2.0 * n**3 / median)
 
 
-def _cases(m: Machine, cases: Any) -> None:
-    for case in cases:
+def _cases(m: Machine, cases: Callable[[], Iterator[Case]], first: int) -> None:
+    if not m.smoke and not first:
+        _compile_ahead(m, cases)
+    for at, case in enumerate(cases()):
+        if at < first:
+            continue
         if m.late:
             m.say(case.name, dtype=case.dtype, left_out="the time ran out")
             continue
-        m.compare(case.name, case.work, case.peers, case.exact, case.amount, case.unit, at_least=case.at_least, dtype=case.dtype)
+        m.compare(case.name, case.work, case.peers, case.exact, case.amount, case.unit, at_least=case.at_least, dtype=case.dtype,
+                  at=at)
+
+
+def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
+    """Compile what the cases will launch, all kernels at once. What fails is said when it is run."""
+    from tritium.kernels.triton_compile import build  # with a GPU alone
+
+    m.recording = True
+    with record(target()) as recorder:
+        for case in cases():
+            try:
+                case.work()
+            except Exception as e:
+                m.say(case.name, dtype=case.dtype, recording=f"{type(e).__name__}: {e}"[:300])
+    m.recording = False
+    for _ in build(recorder.jobs, timeout=60):
+        pass
+
+
+def _elementwise(m: Machine, nbytes: int) -> Iterator[Case]:
+    for dtype, itemsize in (("float32", 4), ("bfloat16", 2)):
+        yield from gpu_generated.generated(m, m.size(nbytes) // itemsize, dtype)
 
 
 def _record(torch: Any) -> None:
@@ -132,20 +252,39 @@ def _few(m: Machine) -> None:
         m.torch.cuda.synchronize()
 
 
-def _sanitized(m: Machine) -> None:
+def _sanitized(m: Machine, nbytes: int, first: int) -> None:
     """A few kernels under compute-sanitizer, where that is installed."""
     tool = shutil.which("compute-sanitizer")
     if m.smoke or tool is None:
         _few(Machine(m.torch, m.device, m.scale, smoke=m.smoke))
         m.say("compute-sanitizer", left_out="it is not installed" if tool is None else "a smoke test has no GPU")
         return
+    limit = max(10.0, min(120.0, m.until - time.monotonic()))
     try:
         done = subprocess.run([tool, "--error-exitcode", "7", sys.executable, __file__, "--few"], capture_output=True, text=True,
-                              timeout=120, check=False)
+                              timeout=limit, check=False)
         errors = [line for line in done.stdout.splitlines() if "ERROR SUMMARY" in line]
         m.say("compute-sanitizer", met=done.returncode == 0, asked={"errors": 0}, found=errors or done.stderr[-300:])
     except subprocess.TimeoutExpired:
-        m.say("compute-sanitizer", error="more than 120 s")
+        m.say("compute-sanitizer", error=f"more than {limit:.0f} s")
+
+
+def _template(cases: Callable[[Machine], Iterator[Case]]) -> Callable[[Machine, int, int], None]:
+    return lambda m, nbytes, first: _cases(m, lambda: cases(m), first)
+
+
+#: name -> function (machine, bytes of the largest array, number of the first case)
+SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
+    "ceilings": _ceilings,
+    "operators": lambda m, nbytes, first: gpu_operators.check(m, first),
+    "elementwise": lambda m, nbytes, first: _cases(m, lambda: _elementwise(m, nbytes), first),
+    "training": lambda m, nbytes, first: gpu_train.steps(m, first),
+    "products": _template(gpu_layers.products),
+    "convolutions": _template(gpu_layers.convolutions),
+    "layers": _template(gpu_layers.layers),
+    "tails": _template(gpu_layers.tails),
+    "sanitizer": _sanitized,
+}
 
 
 def table(lines: list[dict[str, Any]]) -> str:

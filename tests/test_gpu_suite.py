@@ -36,6 +36,71 @@ def test_without_a_gpu_nothing_is_measured_and_a_smoke_test_keeps_nothing(tmp_pa
     assert done.returncode == 2 and "measures nothing" in done.stderr and not (tmp_path / "r.json").exists()
 
 
+#: Stands for a section's process.
+SECTION = """
+import json, sys, time
+name, first = sys.argv[1], int(sys.argv[2])
+say = lambda **line: print(json.dumps(line), flush=True)
+if name == "ceilings":
+    say(bench="copy (torch)", dtype="float32", byte_per_s=4e12)
+elif name == "operators":
+    say(bench="ran", first=first, met=True)
+    if first < 7:
+        say(bench=name, error="gone", resume=first + 7)
+        sys.exit(1)
+elif name == "layers":
+    print("words")
+    sys.exit("it broke")
+else:
+    say(bench="before")
+    open(sys.argv[3], "w").close()
+    time.sleep(600)
+"""
+DRIVER = """
+import sys, threading, time
+from argparse import Namespace
+from pathlib import Path
+_, perf, out, section, hangs = sys.argv
+sys.path.insert(0, perf)
+import gpu_suite
+
+class Timer(threading.Thread):
+    "For the section that hangs, time is over when it says so."
+    def __init__(self, seconds, then):
+        super().__init__(daemon=True)
+        self.seconds, self.then = seconds, then
+    def run(self):
+        while self.seconds or not Path(hangs).exists():
+            time.sleep(0.01)
+        self.then()
+    def cancel(self):
+        pass
+
+def command(name, first, left, copy, given):
+    gpu_suite.GRACE = -left if name == "tails" else 0
+    return [sys.executable, section, name, str(first), hangs]
+
+gpu_suite._command, gpu_suite.threading = command, Namespace(Timer=Timer)
+torch = Namespace(cuda=Namespace(get_device_name=lambda: "none"), version=Namespace(cuda=""), __version__="")
+gpu_suite._all(gpu_suite.Report(Path(out)), ["operators", "layers", "tails"], Namespace(seconds=1e6), torch)
+"""
+
+
+def test_a_section_that_dies_or_hangs_loses_no_line(tmp_path):
+    out, section = tmp_path / "results" / "r.json", tmp_path / "section.py"
+    section.write_text(SECTION)
+    done = subprocess.run([sys.executable, "-c", DRIVER, str(SUITE.parent), str(out), str(section), str(tmp_path / "hangs")],
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = json.loads(out.read_text())
+    assert [(line["bench"], line.get("first")) for line in lines[1:]] == [
+        ("copy (torch)", None), ("ran", 0), ("operators", None), ("ran", 7), ("said", None), ("layers", None), ("before", None),
+        ("tails", None), ("asked for", None), ("took", None)]
+    errors = {line["bench"]: line["error"] for line in lines if "error" in line}
+    assert errors == {"operators": "gone", "layers": "status 1: it broke", "tails": "it was ended: the time ran out"}
+    assert lines[-2]["of"] == 2 and lines[-2]["failed"] == ["operators", "layers", "tails"]
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_all_of_it_on_tiny_arrays():
@@ -44,5 +109,6 @@ def test_all_of_it_on_tiny_arrays():
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1]["failed"] == [] and len(lines) > 80
     assert not [line for line in lines if any(k.endswith("_s") for k in line) or not line["smoke"]]
-    (values,) = [line for line in lines if line["bench"] == "operators against float64"]
-    assert values["wrong"] == {} and values["cases"] > 10
+    assert lines[-1]["wrong"] == [] and sum("right" in line for line in lines) > 60
+    values = [line for line in lines if line["bench"] == "operators against float64"]
+    assert all(v["wrong"] == {} for v in values) and sum(v["cases"] for v in values) > 10
