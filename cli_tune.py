@@ -27,6 +27,7 @@ from .tuning.runner import Runner
 from .tuning.session import Listener, Part, Summary, plan, run_offline, run_timed, show, summarise, time_text
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
+_SAID = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # reasons that are not plain words
 
 
 class Duration(click.ParamType):
@@ -185,7 +186,7 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
     what = (request.model and Path(request.model).name) or ", ".join(f"{n} {s}" for n, s in request.cases)
     say(console, f"{what}: {work.kernels} kernels a step, {len(parts)} of them distinct and tunable "
                  f"({work.share:.0%} of its estimated time). Device: {device.name}.")
-    by = ", ".join(f"{n:,} {reason}" for reason, n in summary.pruned_by.items())
+    by = ", ".join(f"{n:,} {_SAID.get(reason, reason)}" for reason, n in summary.pruned_by.items())
     say(console, f"{summary.configurations:,} configurations; pruned before compiling: {summary.pruned:,} "
                  f"({summary.pruned_share:.0%}){': ' + by if by else ''}. Known already: {summary.known:,}.")
     if given["dry_run"]:
@@ -221,8 +222,10 @@ def say(console: Console, text: str) -> None:
 
 
 def _close(console: Console, s: Summary) -> None:
+    usual = s.store == str(store_path())
+    again = "tritium tune --resume" + ("" if usual else f" --store {s.store}")
     if s.interrupted:
-        say(console, "Interrupted; what was found so far is kept. Go on with: tritium tune --resume")
+        say(console, f"Interrupted; what was found so far is kept. Go on with: {again}")
     if s.mode == "offline":
         say(console, f"Compiled {s.compiled:,}: {s.compiled - s.rejected:,} usable, {s.rejected:,} rejected; "
                      f"{s.failed:,} failed. Nothing was timed: the order among them is the model's estimate.")
@@ -236,21 +239,26 @@ def _close(console: Console, s: Summary) -> None:
         say(console, f"Note: {note}")
     if not s.finished and not s.interrupted:
         say(console, f"The time ran out: {s.choices} of {s.tasks} kernels have a choice, {s.tasks_done} were tried in full. "
-                     f"Go on with: tritium tune --resume")
-    say(console, f"Results: {s.store}. To use them: TRITIUM_TUNED={'estimate' if s.mode == 'offline' else '1'}")
+                     f"Go on with: {again}")
+    where = "" if usual else f"TRITIUM_TUNE_STORE={s.store} "
+    say(console, f"Results: {s.store}. To use them: {where}TRITIUM_TUNED={'estimate' if s.mode == 'offline' else '1'}")
+
+
+def _reasons(part: Part) -> str:
+    return ", ".join(f"{_SAID.get(r, r)} {n}" for r, n in Counter(q.reason for q in part.pruned).most_common())
 
 
 def _show_space(console: Console, parts: list[Part]) -> None:
     say(console, "share  runs  kept/space  kernel, dearest first")
     for p in parts:
         k = p.item.task.key
-        reasons = ", ".join(f"{r} {n}" for r, n in Counter(q.reason for q in p.pruned).most_common())
+        reasons = _reasons(p)
         kept = f"{len(p.kept)}/{len(p.kept) + len(p.pruned)}"
         say(console, f"{p.item.share:5.1%} {p.item.count:5}  {kept:>10}  {p.item.name}: {k.template} {k.dtype} {k.bucket}"
                      f"{'; pruned: ' + reasons if reasons else ''}")
     examples = {q.reason: (p, q) for p in reversed(parts) for q in reversed(p.pruned)}
     for reason, (p, q) in sorted(examples.items()):
-        say(console, f"{reason}, for example {p.item.name} {show(q.config)}: {q.why}")
+        say(console, f"{_SAID.get(reason, reason)}, for example {p.item.name} {show(q.config)}: {q.why}")
 
 
 def _explain(console: Console, store: Store, request: Request, offline: int | None) -> None:
@@ -265,7 +273,7 @@ def _explain(console: Console, store: Store, request: Request, offline: int | No
         say(console, f"  {task.flops:.3g} operations, {task.nbytes:,} bytes at least"
                      + (f"; not below {time_text(bound_s(task.flops, task.nbytes, k.dtype, sm))} by published limits"
                         if request.target == "gpu" else ""))
-        reasons = ", ".join(f"{r} {n}" for r, n in Counter(q.reason for q in p.pruned).most_common())
+        reasons = _reasons(p)
         why = f" (pruned: {reasons})" if reasons else ""
         say(console, f"  space {len(p.kept) + len(p.pruned)}, {len(p.kept)} kept{why}")
         for row in sorted(p.known.values(), key=lambda r: (r.median_s or r.estimate_s or 1e9))[:8]:
@@ -305,11 +313,11 @@ class Display(Listener):
             self.bar.stop()
 
     def begin(self, total: int, unit: str) -> None:
-        self.total, self.unit = total, unit
+        self.total = total
         if self.bar:
             self.row = self.bar.add_task(unit, total=total, left=clock_text(self.budget), note="")
         else:
-            say(self.console, f"{total:,} {unit} ahead, at most {clock_text(self.budget)}.")
+            say(self.console, f"{total:,} {unit}, at most {clock_text(self.budget)}.")
 
     def task(self, part: Part, place: int, of: int) -> None:
         self.place = f"{place}/{of} "
@@ -323,7 +331,7 @@ class Display(Listener):
             self.bar.update(self.row, completed=done, left=clock_text(left), note=f"best {best}" if "of" not in best else best)
         elif now - self.said > 15 and not self.place:
             self.said = now
-            say(self.console, f"{done:,} of {self.total:,} {self.unit}, {clock_text(left)} left: {best}")
+            say(self.console, f"{done:,} of {self.total:,} done, {clock_text(left)} left: {best}")
 
     def left(self, done: int, now: float) -> float:
         """Seconds until all is done at the pace so far, or the budget ends."""

@@ -96,9 +96,11 @@ def test_a_dry_run_shows_the_space_and_writes_nothing():
     report = json.loads(result.output.splitlines()[-1])
     assert report["mode"] == "dry run" and report["pruned_share"] >= 0.4 and report["rows"] == 0
     assert "shared memory, for example" in result.output and "bytes for" in result.output
+    assert "expected slower, for example" in result.output
 
 
-def test_the_budget_holds_whatever_is_at_work(tmp_path, monkeypatch):
+@pytest.mark.parametrize("times", [10, pytest.param(1.2, marks=pytest.mark.nightly)])
+def test_the_budget_holds_whatever_is_at_work(times, tmp_path, monkeypatch):
     """Every compiler hangs: they are killed when the time is over, and nothing is said against their kernels."""
     hangs = tmp_path / "compiler"
     hangs.write_text(f"#!{sys.executable} -S\nimport signal\nsignal.pause()\n")
@@ -106,11 +108,14 @@ def test_the_budget_holds_whatever_is_at_work(tmp_path, monkeypatch):
     monkeypatch.setattr(triton_compile.sys, "executable", str(hangs))
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "cache"))
     shapes = ",".join(f"{m}x512x512" for m in (512, 640, 768))
+    store = tmp_path / "here.sqlite"
     result = run("--op", "dot", "--shapes", shapes, "--dtype", "float16", "--inference", "--offline", "sm_90", "--budget", "3s",
-                 "--json")
+                 "--store", str(store), "--json")
     report = json.loads(result.output.splitlines()[-1])
-    assert 3.0 <= report["seconds"] <= 3.0 * 1.2 and report["failed"] == report["rows"] == 0 and not report["finished"]
+    assert 3.0 <= report["seconds"] <= times * 3.0 and report["failed"] == report["rows"] == 0 and not report["finished"]
     assert "The time ran out: 0 of 3 kernels have a choice" in result.output
+    assert f"Go on with: tritium tune --resume --store {store}\n" in result.output
+    assert f"To use them: TRITIUM_TUNE_STORE={store} TRITIUM_TUNED=estimate\n" in result.output
 
 
 def test_an_interrupt_keeps_results_and_resume_goes_on():

@@ -222,7 +222,7 @@ def _keep_compiled(part: Part, config: Config, kernels: Sequence[CompiledKernel 
 
 def _best_estimate(parts: Sequence[Part]) -> str:
     ready = sum(bool(p.known) for p in parts)
-    return f"{ready} of {len(parts)} tasks have a choice"
+    return f"{ready} of {len(parts)} kernels have a choice"
 
 
 def _offline_result(part: Part) -> str:
