@@ -18,9 +18,11 @@ from ..io.recordio import IRHeader, MXIndexedRecordIO, pack
 def write_digits(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
     """One record per image: its label and number in the header, then its 64 pixels as bytes 0 to 16, row by row.
 
+    folder:  made if it is not there.
     images:  [N, 8, 8], whole numbers.
     labels:  [N].
     """
+    folder.mkdir(parents=True, exist_ok=True)
     with MXIndexedRecordIO(folder / "digits.idx", folder / "digits.rec", "w") as records:
         for number, (image, label) in enumerate(zip(images, labels)):
             header = IRHeader(0, float(label), number, 0)

@@ -121,6 +121,7 @@ def _parse(op: Op, params: Mapping[str, Any], n_inputs: int) -> tuple[Params, di
     parsed = op.parse(given)
     texts = {k: format_value(v) for k, v in given.items()
              if k in parsed or k in IGNORED or k.startswith("__")}
+    texts |= {k: "None" for k, v in params.items() if v is None and k in known and known[k].default is None}
     return parsed, texts
 
 

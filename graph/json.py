@@ -54,14 +54,14 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
 
 #: Outputs MXNet counts, where it keeps for backward what is worked out again here.
 _COUNTED = {"LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3, "L2Normalization": 2, "LRN": 2, "BilinearSampler": 2,
-            "Correlation": 3, "_linalg_det": 3, "_linalg_slogdet": 4}
+            "GridGenerator": 2, "SpatialTransformer": 3, "Correlation": 3, "_linalg_det": 3, "_linalg_slogdet": 4}
 
 
 def _outputs_in_file(node: Node) -> int:
     """How many outputs MXNet counts for a node: max pooling has one more, and what RNN and loops keep for backward is none."""
     if node.op is None:
         return 1
-    if node.op.name == "Pooling" and node.attrs.get("pool_type") != "avg":
+    if node.op.name == "Pooling" and node.attrs.get("pool_type", "max") == "max":
         return 2
     if node.subgraphs or node.op.name == "RNN":
         return node.n_visible()

@@ -26,15 +26,18 @@ from .symbol import load as load
 from .symbol import load_json as load_json
 from .symbol import var as var
 
-_made: dict[str, tuple[Op, Callable[..., Symbol]]] = {}
+_made: dict[tuple[str, str], tuple[Op, Callable[..., Symbol]]] = {}
 
 
-def function(name: str) -> Callable[..., Symbol]:
-    """The function that makes symbols of the operator called name, with its real signature."""
-    op = ops.get(name)
-    found = _made.get(name)
+def function(name: str, called: str = "") -> Callable[..., Symbol]:
+    """The function that makes symbols of the operator called name, with its real signature.
+
+    called: what it is called where its prefix is understood, as in `contrib`; unnamed nodes are called so.
+    """
+    op, key = ops.get(name), (name, called or name)
+    found = _made.get(key)
     if found is None or found[0] is not op:
-        found = _made[name] = (op, _function(op, name))
+        found = _made[key] = (op, _function(op, called or name))
     return found[1]
 
 
@@ -85,10 +88,13 @@ def _sample(kind: str) -> Any:
 
 
 class _Prefixed:
-    """`mx.sym.random`, `mx.sym.linalg`, ...: operators whose names begin with a prefix."""
+    """`mx.sym.random`, `mx.sym.linalg`, ...: operators whose names begin with a prefix.
 
-    def __init__(self, *prefixes: str, extra: Mapping[str, Callable[..., Any]] | None = None):
-        self._prefixes, self._extra = prefixes, dict(extra or {})
+    short: whether unnamed nodes are called without it, `quadratic0`.
+    """
+
+    def __init__(self, *prefixes: str, short: bool = False, extra: Mapping[str, Callable[..., Any]] | None = None):
+        self._prefixes, self._short, self._extra = prefixes, short, dict(extra or {})
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in self._extra:
@@ -96,7 +102,7 @@ class _Prefixed:
         known = ops.registered()
         for prefix in self._prefixes:
             if prefix + name in known:
-                return function(prefix + name)
+                return function(prefix + name, name if self._short else "")
         raise AttributeError(f"mx.sym: no operator {self._prefixes[0]}{name}.")
 
     def __dir__(self) -> list[str]:
@@ -104,9 +110,9 @@ class _Prefixed:
 
 
 random = _Prefixed("_random_", "random_", "_sample_", "sample_", "_", extra=DISTRIBUTIONS)
-linalg = _Prefixed("_linalg_", "linalg_")
-contrib = _Prefixed("_contrib_", extra={"foreach": foreach, "while_loop": while_loop, "cond": cond})
-image = _Prefixed("_image_")
+linalg = _Prefixed("_linalg_", "linalg_", short=True)
+contrib = _Prefixed("_contrib_", short=True, extra={"foreach": foreach, "while_loop": while_loop, "cond": cond})
+image = _Prefixed("_image_", short=True)
 sparse = _internal = op = _Prefixed("", "_")
 
 

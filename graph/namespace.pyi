@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from .symbol import Symbol as Symbol
 import inspect
-import operator
 from ..kernels.op import Op
 from .executor import Executor as Executor
 from .naming import AttrScope as AttrScope
@@ -18,8 +17,7 @@ from .symbol import fromjson as fromjson
 from .symbol import load as load
 from .symbol import load_json as load_json
 from .symbol import var as var
-def function(name: str) -> Callable[..., Symbol]:
-    """The function that makes symbols of the operator called name, with its real signature."""
+def function(name: str, called: str='') -> Callable[..., Symbol]: ...
 def signature(op: Op) -> inspect.Signature:
     """Inputs, then parameters, then name and attr."""
 random: Any

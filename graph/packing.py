@@ -46,6 +46,8 @@ def pack_best(items: Sequence[Piece], bound: int) -> tuple[dict[int, int], int]:
     bound: bytes; what reaches it is the best there is. What stays above is tried again with the sizes shaken a little.
     """
     best = _sweep(items)
+    if best[1] > bound and (found := _sweep([(size, -last, -first, g) for size, first, last, g in items]))[1] < best[1]:
+        best = found  # backwards in time
     pairs = _overlaps(items)
     orders = [lambda t: (-t[0], t[1], t[3])]
     if pairs <= _TRY_ALL:

@@ -123,7 +123,9 @@ def format_value(value: Any) -> str:
     """The string MXNet writes for a parameter value in a symbol JSON."""
     if isinstance(value, np.dtype):
         return value.name
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, list):
+        return f"[{', '.join(format_value(v) for v in value)}]"
+    if isinstance(value, tuple):
         inner = ", ".join(format_value(v) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
     return str(value)

@@ -113,3 +113,29 @@ def test_a_long_chain_is_written_and_read():
     for _ in range(3000):
         y = sym.relu(y)
     assert len(sym.fromjson(y.tojson()).get_internals()) == 3001
+
+
+def last(symbol):
+    """The last node of a symbol's file, and where its outputs end."""
+    graph = json.loads(symbol.tojson())
+    return graph["nodes"][-1], graph["node_row_ptr"][-1] - graph["node_row_ptr"][-2]
+
+
+def test_parameters_are_written_as_given_as_mxnet_does():
+    """Recorded from MXNet 1.9.1: lists stay lists, and a None that was given is written."""
+    x = sym.Variable("x")
+    assert last(sym.sum(x, axis=[0, 1]))[0]["attrs"] == {"axis": "[0, 1]"}
+    assert last(sym.slice_axis(x, axis=0, begin=1, end=None))[0]["attrs"] == {"axis": "0", "begin": "1", "end": "None"}
+    assert last(sym.split(x, num_outputs=2, squeeze_axis=1)[0])[0]["attrs"] == {"num_outputs": "2", "squeeze_axis": "1"}
+    for y in (sym.sum(x, axis=[1]), sym.slice_axis(x, axis=0, begin=1, end=None), sym.squeeze(x, axis=None)):
+        assert sym.fromjson(y.tojson()).tojson() == y.tojson()
+
+
+def test_outputs_are_counted_as_mxnet_counts_them():
+    x = sym.Variable("x")
+    for kind, n in {"max": 2, "avg": 1, "sum": 1, "lp": 1}.items():
+        assert last(sym.Pooling(x, kernel=(2, 2), pool_type=kind, p_value=2 if kind == "lp" else None))[1] == n
+    assert last(sym.Pooling(x, kernel=(2, 2)))[1] == 2
+    grid = {"transform_type": "affine", "target_shape": (2, 2)}
+    assert last(sym.GridGenerator(x, **grid))[1] == 2
+    assert last(sym.SpatialTransformer(x, sym.Variable("y"), sampler_type="bilinear", **grid))[1] == 3

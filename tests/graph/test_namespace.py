@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 from tritium.graph import namespace as sym
+from tritium.graph.naming import NameManager
 from tritium.kernels import op as ops
 from tritium.kernels import simple_op
 
@@ -35,3 +36,15 @@ def test_prefixed_namespaces():
     assert sym._internal._plus_scalar(sym.Variable("a"), scalar=1).name == "_plus_scalar0"
     with pytest.raises(AttributeError, match=r"mx.sym: no operator _linalg_nothing"):
         sym.linalg.nothing
+
+
+def test_unnamed_nodes_of_contrib_linalg_and_image_are_called_without_the_prefix():
+    """So are their variables: a checkpoint's names are MXNet's."""
+    x = sym.Variable("x")
+    with NameManager():
+        assert sym.contrib.quadratic(x).name == "quadratic0"
+        assert sym.contrib.DeformableConvolution(x, num_filter=2, kernel=(3, 3)).list_arguments()[2:] == [
+            "deformableconvolution0_weight", "deformableconvolution0_bias"]
+        assert sym.linalg.gemm2(x, x).name == "gemm20" and sym.linalg_gemm2(x, x).name == "linalg_gemm20"
+        assert sym.image.resize(x, size=2).name == "resize0"
+        assert sym.random.shuffle(x).name == "_shuffle0"
