@@ -140,10 +140,12 @@ def _ahead(pool: ThreadPoolExecutor, lines: list[Listed], root: Path, how: Encod
 def _record(line: Listed, root: Path, how: Encoding) -> bytes:
     try:
         data = (root / line.path).read_bytes()
-    except OSError as e:
-        raise FileError(f"cannot be read: {e.strerror}") from None
+    except (OSError, ValueError) as e:
+        raise FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
     if not len(line.label):
         raise FileError("the list has no label for it")
+    if not 0 <= line.id < 1 << 64:
+        raise FileError(f"its id {line.id:,} does not fit into a record: 0 to 2^64 - 1 do")
     header = IRHeader(0, line.label if how.pack_label and len(line.label) > 1 else float(line.label[0]), line.id, 0)
     pixels = decode(data, 3 if how.color == 1 else 1 if how.color == 0 else stored_channels(data))
     return pack(header, data if how.pass_through else _encode(pixels, how))

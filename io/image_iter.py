@@ -378,7 +378,7 @@ def _labels_and_paths(path_imglist: str | os.PathLike | None,
                       imglist: Iterable[Sequence[Any]] | None) -> dict[Any, tuple[Any, str]] | None:
     """(label, path) by id."""
     if path_imglist:
-        return {line.id: (line.label if len(line.label) > 1 else float(line.label[0]), line.path)
+        return {line.id: (float(line.label[0]) if len(line.label) == 1 else line.label, line.path)
                 for line in read_lines(path_imglist)}
     if imglist is None:
         return None

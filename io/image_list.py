@@ -29,7 +29,8 @@ def read_lines(path: str | os.PathLike) -> Iterator[Listed]:
             continue
         try:
             first, *labels, last = line.decode("utf-8").split("\t")
-            yield Listed(int(float(first)), np.array([float(x) for x in labels], np.float32), last.strip())
+            image_id = int(first) if first.isdigit() else int(float(first))  # exact also above 2^53
+            yield Listed(image_id, np.array([float(x) for x in labels], np.float32), last.strip())
         except (ValueError, OverflowError):
             raise FileError(f"{os.fspath(path)}: line {number} is not `id<TAB>label<TAB>path`: {line[:60]!r}.") from None
 

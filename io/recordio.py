@@ -447,8 +447,8 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
 def _open(path: str, mode: str):
     try:
         return open(path, mode)
-    except OSError as e:
-        raise FileError(f"{path}: cannot be opened: {e.strerror}.") from e
+    except (OSError, ValueError) as e:
+        raise FileError(f"{path}: cannot be opened: {getattr(e, 'strerror', e)}.") from e
 
 
 def _mapped(file: Any) -> mmap.mmap | None:

@@ -104,12 +104,15 @@ def test_as_stored_and_passed_through(folder, tmp_path):
 def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags):
     (folder / "half.jpg").write_bytes((folder / "b/0.jpg").read_bytes()[:500])
     (folder / "text.jpg").write_text("Dear reader")
-    (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n1\t1\thalf.jpg\n2\t2\ttext.jpg\n3\t3\tmissing.jpg\n4\t4\tb/0.jpg\n")
+    (tmp_path / "p.lst").write_text("0\t0\ta/1.png\n1\t1\thalf.jpg\n2\t2\ttext.jpg\n3\t3\tmissing.jpg\n4\t4\tb/0.jpg\n"
+                                  "5\tb/0.jpg\n-1\t0\tb/0.jpg\n99999999999999999999\t0\tb/0.jpg\n6\t0\tb\0.jpg\n")
     result = run(*flags, "--num-thread", 3, tmp_path / "p", folder)
     assert result.exit_code == 1
     for text in ("left out half.jpg: the JPEG image of 500 bytes is damaged",
                  "left out text.jpg: these 11 bytes are not an image", "left out missing.jpg: cannot be read: No such file",
-                 "3 of 5 images of p.lst are damaged and were left out"):
+                 "left out b/0.jpg: the list has no label for it", "left out b/0.jpg: its id -1 does not fit into a record",
+                 "its id 99,999,999,999,999,999,999 does not fit into a record", "cannot be read: embedded null byte",
+                 "7 of 9 images of p.lst are damaged and were left out"):
         assert text in result.output
     with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
         assert records.keys == [0, 4] and unpack(records.read_idx(4))[0].label == 4

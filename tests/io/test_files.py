@@ -29,6 +29,23 @@ def test_local_bytes_by_position_from_many_threads(tmp_path):
             source.check()
 
 
+@pytest.mark.parametrize("make, message", [
+    (lambda path: path.mkdir(), r"x: is a folder, a pipe or a device, and not a file"),
+    (os.mkfifo, r"x: is a folder, a pipe or a device, and not a file"),
+    (lambda path: None, r"x: cannot be opened: No such file"),
+])
+def test_what_is_no_file_is_refused_at_once(tmp_path, make, message):
+    make(tmp_path / "x")
+    with pytest.raises(FileError, match=message):
+        ByteSource(tmp_path / "x")
+
+
+def test_a_name_that_no_file_can_have_is_refused():
+    for opened in (lambda: ByteSource("a\0b"), lambda: MXRecordIO("a\0b", "r")):
+        with pytest.raises(FileError, match="cannot be opened: embedded null byte"):
+            opened()
+
+
 def test_a_slow_server_that_fails_now_and_then_is_asked_again(server):
     pytest.importorskip("aiohttp")
     url = server("/a", DATA)

@@ -159,6 +159,9 @@ def test_from_files_and_lists(tmp_path):
     it = iterator(path_imgrec=tmp_path / "a.rec", path_imglist=tmp_path / "b.lst", on_error="skip", batch_size=2)
     assert next(it).label[0].asnumpy().tolist() == [6, 5]
     assert len(it.skipped) == 1 and "record 0 at byte 0: the list has no labels for id 0" in it.skipped[0]
+    (tmp_path / "b.lst").write_text("2\t5\tx\n1\tx\n")
+    with pytest.raises(FileError, match="label_width is 1"):
+        next(iterator(path_imgrec=tmp_path / "a.rec", path_imglist=tmp_path / "b.lst", batch_size=2, part_index=1, num_parts=3))
     (tmp_path / "b.lst").write_text("2\t5\tx\n1 6 x\n")
     with pytest.raises(FileError, match=r"b\.lst: line 2 is not `id<TAB>label<TAB>path`: b'1 6 x'"):
         iterator(path_imgrec=tmp_path / "a.rec", path_imglist=tmp_path / "b.lst")
