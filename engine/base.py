@@ -122,14 +122,17 @@ class Engine:
         _check(const, mutable, name)
         return Opr(fn, const, mutable, name, prop == "inline", _kind(prop, name))
 
-    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0) -> None:
-        """Queue a prepared operator. It may be queued several times at once. Raises EngineError if it was deleted."""
+    def push(self, opr: Opr, exec_ctx: Context, priority: int = 0, inline: bool | None = None) -> None:
+        """Queue a prepared operator. It may be queued several times at once. Raises EngineError if it was deleted.
+
+        inline: whether it may run in the thread that pushes or frees it, this time; None: as it was prepared.
+        """
         if opr.deleted:
             raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
         if opr.lane_ctx is not exec_ctx or self._stopped:
             opr.lane, opr.lane_ctx = self._lane_of_kind(exec_ctx, opr.kind, opr.name), exec_ctx
         self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, opr.lane, priority, next(self._seq), opr.name, here(),
-                        True, opr.inline))
+                        True, opr.inline if inline is None else inline))
 
     def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
         """Call fn(*args) here, if what it reads is free this moment; else do nothing. Whether it was called and returned.

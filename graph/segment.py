@@ -154,8 +154,7 @@ class Segment:
         """
         short = self.own and self.took <= SHORT
         if not self.random:
-            opr.inline = short
-            on.push(opr, self.ctx)
+            on.push(opr, self.ctx, inline=short)
             return
         draws = {at: resource.get_random(n, self.ctx) for at, n in self.random}
         on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, prop="inline" if short else None,

@@ -1,6 +1,7 @@
 """ThreadedEngine: random programs leave exactly what the serial engine leaves. Oracle: NaiveEngine."""
 
 import threading
+import time
 
 import pytest
 from tritium import cpu
@@ -64,6 +65,24 @@ def test_what_is_short_runs_where_what_it_waits_for_completes(machines, prop, th
     seen.set()
     assert ran[1] == 0 and (ran[0] == other.ident) is there
     other.join()
+
+
+def test_a_prepared_operator_runs_where_it_is_pushed_if_that_push_says_so(machines):
+    _, (engine, _), _ = machines
+    var, ran, here = Var(), [], threading.get_ident()
+
+    def function(run, on_complete):
+        ran.append(threading.get_ident() == here)
+        on_complete()
+
+    for prop, usual in (("inline", True), (None, False)):
+        opr = engine.new_operator(function, [], [var], prop=prop)
+        for inline in (None, True, False, None):
+            engine.push(opr, cpu(), inline=inline)
+            while not ran:  # waiting for the var might run it here
+                time.sleep(0)
+            engine.wait_for_var(var)
+            assert ran.pop() is (usual if inline is None else inline), (prop, inline)
 
 
 def test_an_error_is_told_before_what_waits_for_it_runs(machines):
