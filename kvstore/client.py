@@ -67,6 +67,8 @@ class Client:
         self._keys = keys
         self._poller = select.epoll()
         self._poller.register(self._wake, select.EPOLLIN)
+        self._zeromq: set[int] = set()  # file descriptors of ZeroMQ sockets
+        self.stirred = True  # a ZeroMQ socket was used, so that its file descriptor may not tell what has come
         self.control = Control(self, job)
         self._lock = threading.Lock()  # of the pool
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
@@ -173,6 +175,16 @@ class Client:
             self._awake = True
             os.eventfd_write(self._wake, 1)
 
+    def watch(self, fd: int) -> None:
+        """Wake when a ZeroMQ socket's file descriptor tells of something."""
+        self._zeromq.add(fd)
+        self._poller.register(fd, select.EPOLLIN)
+        self.stirred = True
+
+    def unwatch(self, fd: int) -> None:
+        self._zeromq.discard(fd)
+        self._poller.unregister(fd)
+
     @shielded
     def _send_now(self) -> bool:
         """Send what was handed in; whether there is something to receive, of which no file descriptor may tell any more."""
@@ -180,7 +192,7 @@ class Client:
             self._inbox.popleft()()
         for link in self.links:
             link.flush()
-        return self._news()
+        return self.stirred and self._news()
 
     def _news(self) -> bool:
         return self.control.news() or any(link.news() for link in self.links)
@@ -210,10 +222,11 @@ class Client:
         news = False
         try:
             while not self._stopping:
-                if not news and not self._inbox and any(fd == self._wake for fd, _ in self._poller.poll(_CHECK_EVERY)):
+                told = {fd for fd, _ in self._poller.poll(_CHECK_EVERY)} if not news and not self._inbox else set[int]()
+                if self._wake in told:
                     os.eventfd_read(self._wake)
                 with self._turn_lock:
-                    news = self._turn()
+                    news = self._turn(news or not self._zeromq.isdisjoint(told))
         except Exception as e:  # ours: everybody who waits must hear of it
             _log.exception("kvstore: the connection's thread failed")
             self._fail_all(KVStoreError(f"KVStore: the connection's thread failed: {type(e).__name__}: {e}. This is a bug."))
@@ -228,23 +241,26 @@ class Client:
             self._poller.close()
             os.close(self._wake)
 
-    def _turn(self) -> bool:
-        """Receive, send, look at the clock; whether there is more to receive already."""
+    def _turn(self, told: bool) -> bool:
+        """Receive, send, look at the clock; whether there is more to receive already. told: a ZeroMQ socket has something."""
         self._awake = False
         while self._inbox:
             self._inbox.popleft()()
-        self.control.turn()
+        now = time.monotonic()
+        told = told or self.stirred or now >= self._check_at
+        if told:
+            self.stirred = False
+            self.control.turn()
         for link in self.links:
-            link.turn()
+            link.turn(told)
         for link in self.links:
             link.flush()
-        now = time.monotonic()
         if now >= self._check_at:
             self._check_at = now + _CHECK_EVERY
             self.control.check(now)
             for link in self.links:
                 link.check(now)
-        return self._news()
+        return (told or self.stirred) and self._news()
 
     def _fail_all(self, error: KVStoreError) -> None:
         self.control.fail(error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import select
 import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +56,7 @@ class Control:
                                       job["address"], _LARGEST)
         self._watch = sockets.Watch(self.socket)
         for fd in self._fds():
-            self.client._poller.register(fd, select.EPOLLIN)
+            self.client.watch(fd)
 
     def _fds(self) -> tuple[int, int]:
         return self.socket.fd, self._watch.socket.fd  # type: ignore[return-value]
@@ -65,7 +64,7 @@ class Control:
     def close(self) -> None:
         """Close the sockets."""
         for fd in self._fds():
-            self.client._poller.unregister(fd)
+            self.client.unwatch(fd)
         self._watch.close()
         self.socket.close(0)
 
@@ -100,6 +99,7 @@ class Control:
             self._send(ask.message)
 
     def _send(self, message: dict[str, Any]) -> None:
+        self.client.stirred = True
         self.socket.send(pack(message), zmq.NOBLOCK)
 
     def _report(self, op: str) -> None:

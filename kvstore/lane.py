@@ -1,7 +1,8 @@
-"""Lanes: one TCP connection per worker and shard for large payloads, sealed with AES-256-GCM, where there is no shared memory.
+"""Lanes: the TCP connection of a worker and a shard that takes their frames, sealed with AES-256-GCM.
 
-CURVE's cipher takes several times as long as AES, which processors have instructions for. So CURVE lets a worker in, and over
-that connection the shard gives it a lane: a port, a name and two fresh keys, one for each direction. Only who has them gets in.
+CURVE lets a worker in, and over that connection the shard gives it a lane: a port, a name and two fresh keys, one for each
+direction. Only who has them gets in. AES, for which processors have instructions, takes a fraction of the time of CURVE's cipher,
+and nothing passes through a thread of libzmq's, which a small frame would wait for longer than for all else.
 
 A message is the lengths of head and payload (two little-endian uint32), the head, the payload, each of them sealed: as long as it
 was, then a tag of 16 bytes. A direction's seals are numbered, the number is the nonce, and the head's seal covers the lengths. So
@@ -25,17 +26,25 @@ import numpy as np
 
 from .frame import LARGEST_MESSAGE, MOST_RECORDS
 
-LEAST = 64 << 10  # bytes: shorter payloads stay on the CURVE connection
 _LENGTHS = struct.Struct("<II")
 _TAG, _NAME, _KEY = 16, 16, 32  # bytes
 _GREETING = _NAME + _TAG
 _LARGEST_HEAD = 64 + 80 * MOST_RECORDS  # bytes
 _LARGEST = _LENGTHS.size + _LARGEST_HEAD + LARGEST_MESSAGE + 2 * _TAG  # bytes of a message
 _READ = 512 << 10  # bytes at a time, which stay in the cache until they are opened
+_MUCH = 64 << 10  # bytes: after so many, more will be there soon
 READS = 8  # in a row, then others take their turn
 _CONNECT_WITHIN = 2.0  # seconds
 _GREET_WITHIN = 5.0  # seconds
+_BACKLOG = 512  # workers that connect at the same moment
 _MOST_WAITING = 32  # connections that have not said which lane they are
+_OPTIONS = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),  # so that nothing on the way forgets a lane that is not used for a while
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),  # seconds
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms until what does not arrive ends it
+)
 
 
 def available() -> bool:
@@ -77,12 +86,16 @@ class Lane:
     """One end of a lane, which never waits. Every method raises OSError when the lane has ended.
 
     out, back:  the seals of what is sent and of what comes.
+    poller:     tells when something has come, or what waits can be sent.
     """
 
-    def __init__(self, connected: socket.socket, out: _Seals, back: _Seals):
+    def __init__(self, connected: socket.socket, out: _Seals, back: _Seals, poller: select.epoll):
         connected.setblocking(False)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket, self._out, self._back = connected, out, back
+        for level, name, value in _OPTIONS:
+            connected.setsockopt(level, name, value)
+        self._socket, self._out, self._back, self._poller = connected, out, back, poller
+        self._watched = False  # whether the poller tells when something can be sent
+        poller.register(connected, select.EPOLLIN)
         self._waiting: deque[tuple[bytes, memoryview]] = deque()
         self._sealed, self._rest = _memory(_LARGEST), memoryview(b"")  # the message that is being sent, and what is left of it
         self._came, self._end = _memory(_LARGEST + _READ), 0  # what has come and is not whole, and its end
@@ -114,10 +127,13 @@ class Lane:
             try:
                 self._rest = self._rest[self._socket.send(self._rest):]
             except BlockingIOError:
-                return
+                break
+        if self.full != self._watched:
+            self._watched = self.full
+            self._poller.modify(self._socket, select.EPOLLIN | (select.EPOLLOUT if self.full else 0))
 
     def read(self) -> bool:
-        """Read some of what has come; False if there is nothing."""
+        """Read some of what has come; whether there may be more."""
         try:
             came = self._socket.recv_into(self._came[self._end:self._end + _READ])
         except BlockingIOError:
@@ -125,7 +141,7 @@ class Lane:
         if not came:
             raise ConnectionError("lane: the other end has closed it")
         self._end += came
-        return True
+        return came >= _MUCH
 
     def messages(self) -> Iterator[tuple[bytes, memoryview]]:
         """(head, payload) of what was read whole. A payload is there until the next is asked for."""
@@ -146,6 +162,7 @@ class Lane:
         self._end -= at
 
     def close(self) -> None:
+        self._poller.unregister(self._socket)
         self._socket.close()
 
 
@@ -165,14 +182,14 @@ class Offer(NamedTuple):
     down: str
 
 
-def join(host: str, offer: Offer) -> Lane:
+def join(host: str, offer: Offer, poller: select.epoll) -> Lane:
     """The worker's end of a lane. Raises OSError if it cannot be opened."""
     up, down = (_Seals(bytes.fromhex(key)) for key in (offer.up, offer.down))
     connected = socket.create_connection((host, offer.port), _CONNECT_WITHIN)
     greeting = bytearray(bytes.fromhex(offer.name) + bytes(_TAG))
     up.seal(b"", memoryview(greeting)[_NAME:], bytes(greeting[:_NAME]))
     connected.sendall(greeting)
-    return Lane(connected, up, down)
+    return Lane(connected, up, down, poller)
 
 
 class _Offered(NamedTuple):
@@ -202,7 +219,7 @@ class Lanes:
         if not wanted or not available():
             return None
         if self._listener is None:
-            self._listener = socket.create_server((self._interface, 0), backlog=_MOST_WAITING)
+            self._listener = socket.create_server((self._interface, 0), backlog=_BACKLOG)
             self._listener.setblocking(False)
             self._poller.register(self._listener, select.EPOLLIN)
         name, up, down = os.urandom(_NAME), os.urandom(_KEY), os.urandom(_KEY)
@@ -226,12 +243,7 @@ class Lanes:
             lane.put(head, payload)
         except OSError:
             self.drop(rank)  # the worker sees it, too, and connects anew
-        else:
-            self._watch(lane)
         return True
-
-    def _watch(self, lane: Lane) -> None:
-        self._poller.modify(lane.fileno(), select.EPOLLIN | (select.EPOLLOUT if lane.full else 0))
 
     def turn(self) -> Iterator[tuple[int, bytes, memoryview]]:
         """Let connections in, send what waits, and give out what has come: (rank, head, payload), as `messages` does."""
@@ -241,13 +253,13 @@ class Lanes:
                 try:
                     if events & select.EPOLLOUT:
                         lane.flush()
-                        self._watch(lane)
                     if events & ~select.EPOLLOUT:
                         for _ in range(READS):
-                            if not lane.read():
-                                break
+                            more = lane.read()
                             for head, payload in lane.messages():
                                 yield rank, head, payload
+                            if not more:
+                                break
                 except OSError:
                     self.drop(rank)
             elif fd in self._greeting:
@@ -304,5 +316,6 @@ class Lanes:
             self._hang_up(fd)
             return
         del self._greeting[fd], self._offered[name]
-        lane = self._of[offered.rank] = Lane(s, offered.down, offered.up)
+        self._poller.unregister(s)
+        lane = self._of[offered.rank] = Lane(s, offered.down, offered.up, self._poller)
         self._lanes[fd] = offered.rank, lane

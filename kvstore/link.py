@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import os
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FIRST = float("inf")  # priority of what must not wait
-_MOST_BROKEN = 3  # lanes that may end on their own before no more are asked for
+_MOST_BROKEN = 3  # lanes that may end on their own, soon after each other, before no more are asked for
+_SOON = 60.0  # seconds
 Done = Callable[[BaseException | None], None]
 
 
@@ -169,7 +169,7 @@ class Link:
         self.welcomed: Future[None] = Future()
         self.socket: zmq.Socket | None = None
         self._lane: lane.Lane | None = None
-        self._broken = 0  # lanes that have ended on their own
+        self._broken, self._joined_at = 0, 0.0  # lanes that have ended on their own, and since when there is one
         self.ready = False
         self.durable = False
         self._queue: deque[Work] = deque()
@@ -206,7 +206,7 @@ class Link:
         c = self.client
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
         self._watch = sockets.Watch(self.socket)
-        c._poller.register(sockets.descriptor(self.socket), select.EPOLLIN)
+        c.watch(sockets.descriptor(self.socket))
         hello = pack({"probe": c.probe, "lane": self._broken < _MOST_BROKEN and lane.available()})
         self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
 
@@ -215,7 +215,7 @@ class Link:
         self.ready, self._saving = False, False
         self._runs = []
         if self.socket is not None:
-            self.client._poller.unregister(sockets.descriptor(self.socket))
+            self.client.unwatch(sockets.descriptor(self.socket))
             self.close()
         for _, future in self._asked.values():
             future.set_exception(KVStoreError(f"KVStore: server {self.index} died while it was asked."))
@@ -230,26 +230,23 @@ class Link:
 
     def _close_lane(self) -> None:
         if self._lane is not None:
-            self.client._poller.unregister(self._lane.fileno())
             self._lane.close()
             self._lane = None
 
     def _join_lane(self, offer: Sequence[Any]) -> None:
         host = self._where["address"].removeprefix("tcp://").rpartition(":")[0]
         try:
-            self._lane = lane.join(host, lane.Offer(*offer))
+            self._lane = lane.join(host, lane.Offer(*offer), self.client._poller)
         except OSError as e:
             _log.warning("kvstore: worker %d has no lane to server %d: %s. What is large goes the slower way.", self.client.rank,
                          self.index, e)
             return
-        self.client._poller.register(self._lane.fileno(), select.EPOLLIN)
+        self._joined_at = time.monotonic()
 
     def _put_on_lane(self, head: bytes, payload: Any) -> None:
         assert self._lane is not None
         try:
             self._lane.put(head, payload)
-            if self._lane.full:
-                self.client._poller.modify(self._lane.fileno(), select.EPOLLIN | select.EPOLLOUT)
         except OSError as e:
             self._lane_ended(e)
 
@@ -258,20 +255,21 @@ class Link:
             for _ in range(lane.READS):
                 if self._lane is not None and self._lane.full:
                     self._lane.flush()
-                    if not self._lane.full:
-                        self.client._poller.modify(self._lane.fileno(), select.EPOLLIN)
                 self._drain()
-                if self._lane is None or not self._lane.read():
+                if self._lane is None:
                     return
+                more = self._lane.read()
                 for head, payload in self._lane.messages():
                     self._hear(head, payload)
+                if not more:
+                    return
         except OSError as e:
             self._lane_ended(e)
 
     def _lane_ended(self, why: OSError) -> None:
         """Connect anew, and send again what is not answered."""
         _log.info("kvstore: worker %d, server %d: %s", self.client.rank, self.index, why)
-        self._broken += 1
+        self._broken = self._broken + 1 if time.monotonic() - self._joined_at < _SOON else 1
         self.connect(self._where)
 
     def _welcome(self, frame: Any) -> None:
@@ -364,12 +362,13 @@ class Link:
         assert self.socket is not None
         while self._runs:
             _, _, head, payload = self._runs[0]
-            if self._lane is not None and len(payload) >= lane.LEAST:
+            if self._lane is not None:
                 if self._lane.full:
                     break
                 heapq.heappop(self._runs)
                 self._put_on_lane(head, payload)
                 continue
+            self.client.stirred = True
             try:
                 self.socket.send(head, zmq.SNDMORE | zmq.NOBLOCK)
             except zmq.Again:
@@ -414,15 +413,14 @@ class Link:
         """Whether there is something to receive, or waiting runs can be sent."""
         if self.socket is None:
             return False
-        return sockets.readable(self.socket) or bool(self._runs and self.socket.poll(0, zmq.POLLOUT))
+        return sockets.readable(self.socket) or bool(self._runs and self._lane is None and self.socket.poll(0, zmq.POLLOUT))
 
-    def turn(self) -> None:
-        """Take what has come."""
-        if self.socket is None:
-            return
-        for parts in sockets.receive(self.socket):
-            if len(parts) == 2:
-                self._hear(parts[0].buffer, parts[1].buffer)
+    def turn(self, told: bool) -> None:
+        """Take what has come; from the ZeroMQ socket if told to look."""
+        if told and self.socket is not None:
+            for parts in sockets.receive(self.socket):
+                if len(parts) == 2:
+                    self._hear(parts[0].buffer, parts[1].buffer)
         if self._lane is not None:
             self._turn_lane()
 

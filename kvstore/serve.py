@@ -237,7 +237,7 @@ class Shard:
                 shared = False
         if shared:
             self._views[rank] = views
-        lane = self._offer(rank, not shared and m.get("lane") is True)
+        lane = self._offer(rank, m.get("lane") is True)
         self._welcome(rank, frame.seq, {"shared": shared, "durable": bool(self.every), "lane": lane})
 
     def _welcome(self, rank: int, seq: int, text: dict[str, Any]) -> None:

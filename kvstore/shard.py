@@ -14,7 +14,7 @@ from typing import Any
 from .. import engine
 from ..errors import FrameError, KVStoreError
 from .frame import LARGEST_MESSAGE, decode, pack, unpack
-from .lane import LEAST, Lanes
+from .lane import Lanes
 from .serve import Out, Shard
 
 _LARGEST_CONTROL = 64 << 20  # bytes: the coordinator's table of keys
@@ -142,7 +142,7 @@ class Process:
                 payload = pieces[0]  # the value stays as it is until its readers have it and push again
             else:
                 payload = b"".join(pieces)
-            if len(payload) >= LEAST and self.lanes.put(rank, head, payload):
+            if self.lanes.put(rank, head, payload):
                 continue
             self.router.send(peer, self.zmq.SNDMORE)
             self.router.send(head, self.zmq.SNDMORE)

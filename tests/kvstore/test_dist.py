@@ -281,7 +281,7 @@ for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
 def test_what_a_script_pushes_last_arrives():
     """It ends without waiting for anything; the store waits for it."""
     with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
         for key in "wv":
             kv.init(key, mx.nd.zeros((600, 600)))
         for key in "wv":
@@ -307,7 +307,7 @@ except mx.MXNetError as e:
 
 def test_an_error_that_was_caught_is_not_told_again_at_exit():
     with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
         kv.init("w", mx.nd.zeros(3))
         kv.push("w", mx.nd.ones(3))
         assert script.stdout.readline() == "there\n"

@@ -144,7 +144,7 @@ def test_lanes_that_break_lose_nothing(monkeypatch):
                 if kv.rank == 0 and step in cuts:
                     link._lane._socket.shutdown(socket.SHUT_RDWR)
                 values = [pull(kv, "abc"[i], np.zeros(s, "f")) for i, s in enumerate([(5, 3), (150, 150), (900, 600)])]
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 120
                 while kv.rank == 0 and link._broken != sum(c <= step for c in cuts) and time.monotonic() < deadline:
                     time.sleep(0.01)
                 while not link.ready and time.monotonic() < deadline:
@@ -190,7 +190,7 @@ def survivor_and_victim(policy, rounds):
     """(job, the store of worker 0, the process of worker 1), both past `rounds` rounds of "w"."""
     with Job(2, 1, policy=policy, every=3) as job:
         victim = worker_process(job, 1, VICTIM % rounds)
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=30)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
         try:
             kv.init("w", mx.nd.zeros(3))
             kv.init("v", mx.nd.zeros(3))
@@ -225,7 +225,7 @@ def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
         victim.kill()
         with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
             pull(kv, "w", np.zeros(3, "f"))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 120
         while kv.get_num_dead_node(4) != 1 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert kv.get_num_dead_node(7) == 1 and kv.get_num_dead_node(3) == 0
@@ -289,7 +289,7 @@ def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
         os.kill(pid, signal.SIGSTOP)
         with caplog.at_level(logging.WARNING, "tritium.kvstore"), concurrent.futures.ThreadPoolExecutor(2) as pool:
             ends = [pool.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 120
             while "worker 0 has waited" not in caplog.text and time.monotonic() < deadline:
                 concurrent.futures.wait(ends, 0.05)
             os.kill(pid, signal.SIGCONT)
@@ -300,9 +300,9 @@ def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
 def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        stores[0]._client.timeout, stores[0]._client.stall = 1.0, 0.2
+        stores[0]._client.timeout, stores[0]._client.stall = 3.0, 0.2
         stores[0].push("w", mx.nd.ones(3))
-        with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 1 s\. TRITIUM_KV_TIMEOUT"):
+        with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 3 s\. TRITIUM_KV_TIMEOUT"):
             pull(stores[0], "w", np.zeros(3, "f"))
         assert "key 'w' round 1 waits for workers [1]" in caplog.text
 
@@ -317,7 +317,7 @@ def test_an_owner_that_is_killed_leaves_nothing():
         folder, job, *pids = script.stdout.readline().split()
         assert os.path.exists(folder) and [n for n in os.listdir("/dev/shm") if job in n]
         script.kill()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (os.path.exists(folder) or any(os.path.exists(f"/proc/{p}") for p in pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not os.path.exists(folder) and not any(os.path.exists(f"/proc/{p}") for p in pids)

@@ -37,13 +37,14 @@ def turns(lanes, wanted):
 
 def heard(end):
     """What has come to a worker's end."""
-    return [(head, bytes(payload)) for head, payload in end.messages()] if end.read() else []
+    end.read()
+    return [(head, bytes(payload)) for head, payload in end.messages()]
 
 
 @contextlib.contextmanager
 def opened(lanes, rank=0):
     """A worker's end whose lane the shard knows."""
-    end = join(HOST, lanes.offer(rank, True))
+    end = join(HOST, lanes.offer(rank, True), select.epoll())
     try:
         while rank not in lanes._of:
             select.select([lanes], [], [], 10)
@@ -131,7 +132,7 @@ CHANGES = {
 def test_what_was_touched_is_never_given_out_and_ends_the_lane(what):
     with shard() as lanes:
         wire = Wire(lanes.offer(1, True))
-        end = join(HOST, wire.offer)
+        end = join(HOST, wire.offer, select.epoll())
         try:
             wire.accept()
             wire.carry(lane._GREETING)
@@ -156,7 +157,7 @@ def test_a_greeting_that_was_overheard_opens_nothing():
     """The same bytes again, on a connection of one's own: each offer is taken once."""
     with shard() as lanes:
         wire = Wire(lanes.offer(0, True))
-        end = join(HOST, wire.offer)
+        end = join(HOST, wire.offer, select.epoll())
         try:
             wire.accept()
             overheard = []
@@ -200,7 +201,7 @@ def test_connections_that_say_nothing_are_few():
                 stack.enter_context(socket.create_connection((HOST, offer.port)))
                 list(lanes.turn())
             assert len(lanes._greeting) <= lane._MOST_WAITING
-            end = stack.enter_context(contextlib.closing(join(HOST, offer)))
+            end = stack.enter_context(contextlib.closing(join(HOST, offer, select.epoll())))
             end.put(b"h", b"let in all the same")
             assert turns(lanes, 1) == [(0, b"h", b"let in all the same")]
 
