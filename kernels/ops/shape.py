@@ -35,7 +35,7 @@ class SameElements(MoveProperty):
 
 
 def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) -> Shape:
-    """The shape that MXNet's reshape codes make of a known shape.
+    """The shape that MXNet's reshape codes make of a shape; -1 for sizes that do not follow from what is known of it.
 
     0 keeps a size; -1 is what is left over; -2 keeps all remaining sizes; -3 multiplies two; -4 splits one into the
     next two codes, one of which may be -1. reverse: codes and shape are matched from the right.
@@ -67,16 +67,17 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) 
             out += src[at:]
             at = len(src)
         elif code == -3:
-            a = take()
-            out.append(a * take())
+            a, b = take(), take()
+            out.append(-1 if -1 in (a, b) else a * b)
         elif code == -4:
             if i + 2 >= len(todo):
                 raise ShapeError(f"{told}: -4 wants two sizes behind it.")
             size, a, b = take(), todo[i + 1], todo[i + 2]
             if a == -1 and b == -1:
                 raise ShapeError(f"{told}: only one of the two sizes of a split can be -1.")
-            a, b = (size // b if a == -1 and b else a), (size // a if b == -1 and a else b)
-            if a * b != size:
+            if size >= 0:
+                a, b = (size // b if a == -1 and b else a), (size // a if b == -1 and a else b)
+            if size >= 0 and a * b != size:
                 raise ShapeError(f"{told}: {size} does not split into {a} and {b}.")
             out += [a, b]
             i += 2
@@ -87,7 +88,10 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) 
             raise ShapeError(f"{told}: {code} is no code. Codes are 0, -1, -2, -3, -4.")
         i += 1
     size = math.prod(shape)
-    if free >= 0:
+    if -1 in shape:
+        if free >= 0:
+            out[free] = -1
+    elif free >= 0:
         rest = math.prod(out)
         out[free] = size // rest if rest else 0
     elif math.prod(out) != size:  # with -1 MXNet infers what it cannot run: the kernel refuses
@@ -118,11 +122,13 @@ class Reshape(SameElements):
                 codes = (0, *codes[1:])
         if not codes:
             raise ParameterError(f"{self.name}: parameter 'shape' is required.")
-        if x is not None and is_known(x):
-            return [x], [reshape_codes(self.name, x, codes, self.reverse)], []
-        if x is not None and y is not None and is_known(y) and list(x).count(-1) == 1:
+        if x is not None:
+            found = reshape_codes(self.name, x, codes, self.reverse)
+            if is_known(x):
+                return [x], [found], []
+            y = merge_shapes(self.name, "the output", y, found)
             rest = -math.prod(x)
-            if rest and math.prod(y) % rest == 0:
+            if y is not None and is_known(y) and list(x).count(-1) == 1 and rest and math.prod(y) % rest == 0:
                 x = tuple(math.prod(y) // rest if d < 0 else d for d in x)
         elif y is None and all(c > 0 or c == -1 for c in codes):
             y = tuple(codes)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tritium as mx
 from layer_helpers import (
     TARGETS,
     Run,
@@ -129,3 +130,20 @@ def test_errors(name, params, shapes, error, text):
         return
     with pytest.raises(error, match=text):
         op.infer_shape(op.parse(params), shapes)
+
+
+def test_reshape_of_a_shape_that_is_partly_known():
+    """Recorded from MXNet 1.9.1: sizes follow one by one, and the one unknown size from all others."""
+    x = mx.sym.Variable("x")
+
+    def inferred(codes, shape, **how):
+        ins, outs, _ = mx.sym.reshape(x, shape=codes, **how).infer_shape_partial(x=shape)
+        return ins[0], outs[0]
+
+    assert inferred((0, -1), (2, 3, 0)) == ((2, 3, 0), (2, 0))
+    assert inferred((0, -4, 1, -1, -2), (0, 6, 4)) == ((0, 6, 4), (0, 1, 6, 4))
+    assert inferred((0, -3), (2, 0, 4)) == ((2, 0, 4), (2, 0)) and inferred((0, -3), (0, 3, 4)) == ((0, 3, 4), (0, 12))
+    assert inferred((0, -4, 3, -1, 0), (2, 0, 4)) == ((2, 0, 4), (2, 3, 0, 4))
+    assert inferred((0, 12), (2, 0, 4)) == ((2, 3, 4), (2, 12)) and inferred((0, 12), (0, 3, 4)) == ((0, 3, 4), (0, 12))
+    assert inferred((0, 12), (0, 3, 4), reverse=True) == ((3, 3, 4), (3, 12))
+    assert inferred((6, 4), (0, 0, 4)) == ((0, 0, 4), (6, 4))
