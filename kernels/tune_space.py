@@ -163,7 +163,7 @@ def _gpu_tasks(task: Task, roles: Sequence[tuple[Req, ...]], target: int) -> lis
                    [FakeArray(s.shape, s.dtype) for s in task.outs], **more)
         found += [_finish(task, k, d, reqs) for k, d in seen.items() if k.template in _GENERATED]
         parts = [(k, d, 2.0 * math.prod(k.size.get(n, 1) for n in ("m", "n", "k", "batch", "groups")))
-                 for k, d in seen.items() if {"BM", "BN", "BK"} <= set(d)]
+                 for k, d in seen.items() if {"BM", "BN", "BK"} <= set(d) and k.size.get("k", 1)]  # without k: zeros alone
         whole = sum(flops for _, _, flops in parts)
         for k, default, flops in parts:
             made = _finish(task, k, default, reqs)

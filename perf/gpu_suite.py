@@ -52,6 +52,8 @@ from tritium.kernels.triton_launch import record, specialisations, target
 
 BUDGET = 450  # seconds of the whole run, after which no case begins
 GRACE = 20  # seconds more that a section gets for the case it is at
+LIMITS = {"operators": 160, "training": 160}  # seconds of one section: one that hangs must not take the others' time
+USUAL_LIMIT = 80
 RESTARTS = 4  # of a section whose GPU stopped answering
 #: For compute-sanitizer, which is slow: cases of gpu_layers.layers by name.
 FEW = ("softmax 256", "layer norm 1024", "batch norm, relu", "embedding gradient")
@@ -112,7 +114,7 @@ def _all(report: Report, names: list[str], given: argparse.Namespace, torch: Any
             if left < 5:
                 say(name, left_out="the time ran out")
                 break
-            first, starts = _child(report, name, first, left, given), starts + 1
+            first, starts = _child(report, name, first, min(left, LIMITS.get(name, USUAL_LIMIT)), given), starts + 1
     _close(report, say)
     say("took", seconds=round(time.monotonic() - began, 1))
 
@@ -123,7 +125,7 @@ def _command(name: str, first: int, left: float, copy: dict[str, float], given: 
 
 
 def _child(report: Report, name: str, first: int, left: float, given: argparse.Namespace) -> int | None:
-    """Run a section from a case on; from which it must go on, if it must."""
+    """Run a section from a case on, for `left` seconds; from which case it must go on, if it must."""
     copy = {line["dtype"]: line["byte_per_s"] for line in report.lines if line["bench"] == "copy (torch)"}
     began, again = time.monotonic(), None
     with tempfile.TemporaryFile("w+") as complaints, subprocess.Popen(

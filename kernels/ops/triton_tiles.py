@@ -18,6 +18,7 @@ OTHERS = 4  # axes beside the two of a tile
 _TILE = 1024
 _WRITTEN = 4096  # elements of a tile whose elements are repeated
 _OFTEN = 16  # most times that is done
+_SHORT = 16  # rows of fewer neighbours are narrower than one access may be
 
 
 @triton.jit
@@ -45,17 +46,20 @@ def copy_tiles(src, dst, src_base: tl.int64, dst_base: tl.int64, rows: tl.int64,
                d1: tl.int64, d2: tl.int64, d3: tl.int64,
                s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, t0: tl.int64, t1: tl.int64, t2: tl.int64, t3: tl.int64,
                s_row: tl.int64, s_column: tl.int64, t_row: tl.int64, t_again: tl.int64,
-               HOW: tl.constexpr, UNIT_R: tl.constexpr, UNIT_C: tl.constexpr, UNIT_S: tl.constexpr, UNIT_T: tl.constexpr,
-               REPEAT: tl.constexpr, AGAIN: tl.constexpr, ADD: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr,
-               BR: tl.constexpr, BC: tl.constexpr):
+               HOW: tl.constexpr, FLAT: tl.constexpr, UNIT_R: tl.constexpr, UNIT_C: tl.constexpr, UNIT_S: tl.constexpr,
+               UNIT_T: tl.constexpr, REPEAT: tl.constexpr, AGAIN: tl.constexpr, ADD: tl.constexpr, CUT: tl.constexpr,
+               WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
     # HOW: "along" the source's neighbours are the target's, "turned" they are its rows, "apart" it has none
+    # FLAT: where a turned tile stands in one piece: in the "source", whose BR rows are all, or in the "target"; of three colours,
+    # and other counts that are no power of two, as the sizes of tiles are, one side is narrow
     # every element stands REPEAT times in a row, and the tile AGAIN times, t_again apart
     rows = rows * UNIT_R
     columns = columns * UNIT_C
     tiles_r = tl.cdiv(rows, BR)
     tiles_c = tl.cdiv(columns, BC)
     place = tl.program_id(0).to(tl.int64)
-    r = (place // tiles_c % tiles_r) * BR + tl.arange(0, BR)[:, None]
+    top = (place // tiles_c % tiles_r) * BR
+    r = top + tl.arange(0, BR)[:, None]
     left = (place % tiles_c) * BC
     c = left + tl.arange(0, BC)[None, :]
     place = place // tiles_c // tiles_r
@@ -67,19 +71,28 @@ def copy_tiles(src, dst, src_base: tl.int64, dst_base: tl.int64, rows: tl.int64,
     i0 = place // d1
     a = src + (src_base + i0 * s0 + i1 * s1 + i2 * s2 + i3 * s3) * UNIT_S
     b = dst + (dst_base + i0 * t0 + i1 * t1 + i2 * t2 + i3 * t3) * UNIT_T
-    if HOW == "along":
-        a += r * (s_row * UNIT_S) + c
-    elif HOW == "turned":
-        a += r + c * (s_column * UNIT_S)
-    else:
-        a += r * (s_row * UNIT_S) + c * (s_column * UNIT_S)
     inside = (r < rows) & (c < columns)
-    x = converted(tl.load(a, mask=inside), CUT, WIDE)
-    if REPEAT > 1:
-        x = tl.reshape(tl.broadcast_to(x[:, :, None], (BR, BC, REPEAT)), (BR, BC * REPEAT))
-        c = left * REPEAT + tl.arange(0, BC * REPEAT)[None, :]
-        inside = (r < rows) & (c < columns * REPEAT)
-    b += r * (t_row * UNIT_T) + c
+    if FLAT == "source":
+        at = left * BR + tl.arange(0, BR * BC)
+        x = tl.trans(tl.reshape(tl.load(a + at, mask=at < columns * BR), (BC, BR)))
+    elif HOW == "along":
+        x = tl.load(a + r * (s_row * UNIT_S) + c, mask=inside)
+    elif HOW == "turned":
+        x = tl.load(a + r + c * (s_column * UNIT_S), mask=inside)
+    else:
+        x = tl.load(a + r * (s_row * UNIT_S) + c * (s_column * UNIT_S), mask=inside)
+    x = converted(x, CUT, WIDE)
+    if FLAT == "target":
+        x = tl.reshape(x, (BR * BC,))
+        c = top * BC + tl.arange(0, BR * BC)
+        inside = c < rows * BC
+        b += c
+    else:
+        if REPEAT > 1:
+            x = tl.reshape(tl.broadcast_to(x[:, :, None], (BR, BC, REPEAT)), (BR, BC * REPEAT))
+            c = left * REPEAT + tl.arange(0, BC * REPEAT)[None, :]
+            inside = (r < rows) & (c < columns * REPEAT)
+        b += r * (t_row * UNIT_T) + c
     for _ in tl.static_range(AGAIN):
         put_tile(x, b, inside, ADD, WIDE)
         b += t_again * UNIT_T
@@ -94,7 +107,7 @@ def _repeated(axes: Sequence[tuple[int, int, int]]) -> tuple[list[tuple[int, int
 
 
 def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> tuple[int, list[int], dict[str, Any]] | None:
-    """(programs, numbers, constexprs) of the copy, or None where tiles do not suit it.
+    """(programs, numbers, constexprs and options) of the copy, or None where tiles do not suit it.
 
     axes: (size, step in the source, step in the target), merged, none of size 1.
     """
@@ -106,7 +119,7 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
     n, s_column, _ = axes.pop(column)
     again = next((i for i, (d, s, _) in enumerate(axes) if s == 0 and d <= _OFTEN), None) if len(axes) > 1 else None
     times, _, t_again = axes.pop(again) if again is not None else (1, 0, 0)
-    how, row = "along", None
+    how, row, flat = "along", None, ""
     if s_column != 1:
         row = next((i for i, (_, s, _) in enumerate(axes) if s == 1), None)
         how = "apart" if row is None else "turned"
@@ -122,6 +135,11 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
         br = min(next_power_of_2(rows), max(1, most // bc))
     else:
         bc, br = min(next_power_of_2(n), 64), min(next_power_of_2(rows), 64)
+        bc, br = max(bc, min(next_power_of_2(n), _TILE // br)), max(br, min(next_power_of_2(rows), _TILE // bc))
+        if n == bc == t_row < _SHORT:
+            flat, t_row = "target", 0
+        elif rows == br == s_column < _SHORT:
+            flat, s_column = "source", 0
     programs = cdiv(rows, br) * cdiv(n, bc) * math.prod(d for d, _, _ in axes)
     if programs > 1 and br * bc < 128:
         return None  # programs with next to nothing to do
@@ -131,8 +149,9 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
     unit_r, unit_c = math.gcd(16, rows), math.gcd(16, n)
     numbers = [src_base // unit_s, dst_base // unit_t, rows // unit_r, n // unit_c, *sizes[1:], *(v // unit_s for v in s),
                *(v // unit_t for v in t), s_row // unit_s, s_column // unit_s, t_row // unit_t, t_again // unit_t]
-    return programs, numbers, {"HOW": how, "UNIT_R": unit_r, "UNIT_C": unit_c, "UNIT_S": unit_s, "UNIT_T": unit_t,
-                               "REPEAT": repeat, "AGAIN": times, "BR": br, "BC": bc}
+    return programs, numbers, {"HOW": how, "FLAT": flat, "UNIT_R": unit_r, "UNIT_C": unit_c, "UNIT_S": unit_s, "UNIT_T": unit_t,
+                               "REPEAT": repeat, "AGAIN": times, "BR": br, "BC": bc,
+                               "num_warps": max(1, min(4, br * bc * repeat // 256))}
 
 
 def copy(run: Any, planned: tuple[int, list[int], dict[str, Any]], source: Any, target: Any, *, add: bool, cut: bool,

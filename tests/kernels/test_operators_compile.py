@@ -113,6 +113,8 @@ CLASSES, LENGTHS, MANY = (INTS, (4096,), 1000), (INTS, (32,), 128), 99
 #: (operator, input shapes, parameters, {kernel: how many narrower loads it may have: numbers per row, channel or place})
 WIDE = [
     ("transpose", [(64, 1024, 1024)], {"axes": (0, 2, 1)}, {}), ("SwapAxis", [(64, 1024, 1024)], {"dim1": 0, "dim2": 1}, {}),
+    ("transpose", [(128, 4, 3136)], {"axes": (0, 2, 1)}, {}), ("depth_to_space", [(8, 64, 56, 512)], {"block_size": 2}, {}),
+    ("space_to_depth", [(8, 64, 56, 512)], {"block_size": 2}, {}),
     ("Concat", [ROWS, ROWS], {"num_args": 2, "dim": 1}, {}), ("SliceChannel", [ROWS], {"num_outputs": 2}, {}),
     ("slice_axis", [ROWS], {"axis": 1, "begin": 64, "end": 512}, {}), ("Flatten", [IMAGES], {}, {}),
     ("tile", [ROWS], {"reps": (2, 2)}, {}), ("stack", [ROWS] * 2, {"num_args": 2, "axis": 1}, {}),

@@ -26,6 +26,9 @@ CASES = {
     "every second": ((40, 80), lambda a: a[:, ::2], (40, 40), WHOLE, "apart"),
     "one value": ((1,), lambda a: np.broadcast_to(a, (40, 40)), (40, 40), WHOLE, "apart"),
     "repeated rows": ((1, 40), lambda a: np.broadcast_to(a, (30, 40)), (30, 40), WHOLE, "along"),
+    "woven": ((3, 2, 600), lambda a: a.transpose(0, 2, 1), (3, 600, 2), WHOLE, "turned"),
+    "unwoven": ((3, 600, 4), lambda a: a.transpose(0, 2, 1), (3, 4, 600), WHOLE, "turned"),
+    "woven by three": ((3, 3, 40), lambda a: a.transpose(0, 2, 1), (3, 40, 3), WHOLE, "turned"),
     "each twice": ((30, 40), lambda a: np.broadcast_to(a[:, :, None], (30, 40, 2)), (30, 40, 2), WHOLE, "along"),
     "planes doubled": ((5, 7, 24), lambda a: np.broadcast_to(a[:, :, None, :, None], (5, 7, 2, 24, 4)), (5, 7, 2, 24, 4), WHOLE,
                        "along"),
@@ -66,6 +69,15 @@ def test_sizes_and_starts_that_divide_are_said():
     _, numbers, fixed = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), src.offset, dst.offset)
     assert (fixed["UNIT_S"], fixed["UNIT_T"], fixed["UNIT_R"], fixed["UNIT_C"]) == (16, 16, 8, 16)
     assert numbers[:4] == [1, 0, 5, 3]
+
+
+@pytest.mark.parametrize("case, flat", [("woven", "target"), ("unwoven", "source"), ("woven by three", ""),
+                                        ("matrix turned", "")])
+def test_a_tile_that_stands_in_one_piece_is_moved_as_one(case, flat):
+    source_shape, take, target_shape, put, _ = CASES[case]
+    src, dst = layout(source_shape, take), layout(target_shape, put)
+    _, _, fixed = triton_tiles.plan(triton_copy.merge(src.shape, src.strides, dst.strides), 0, 0)
+    assert fixed["FLAT"] == flat and (not flat or fixed["BR"] * fixed["BC"] == 1024)
 
 
 def test_what_is_repeated_is_read_once():

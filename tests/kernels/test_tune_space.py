@@ -31,6 +31,12 @@ def test_a_stride_gives_the_data_gradient_phases_that_share_its_work():
     assert sum(t.nbytes for t in tasks) == pytest.approx(whole, rel=1e-3)
 
 
+def test_a_phase_that_gets_nothing_but_zeros_is_no_task():
+    params = {**CONV, "kernel": (1, 1), "stride": (2, 2), "pad": (0, 0)}
+    given = use("Convolution", [(32, 16, 28, 28), (64, 16, 1, 1)], params, "float16", backward=True, reqs=[Req.WRITE, Req.NULL])
+    assert sizes(tasks_of(*given, "gpu")) == {("gpu conv data", 32 * 14 * 14, 16, 64)}
+
+
 def test_a_pointwise_convolution_is_a_plain_product():
     params = {"kernel": (1, 1), "num_filter": 64, "no_bias": True}
     tasks = tasks_of(*use("Convolution", [(8, 32, 16, 16), (64, 32, 1, 1)], params, "float16"), "gpu")
