@@ -25,6 +25,7 @@ from .plan import Plan
 from .processes import Processes
 from .record_file import RecordFile
 from .recordio import unpack
+from .states import MOST_EPOCHS, check_keys, pairs, whole
 
 _log = logging.getLogger("tritium.io")
 _AHEAD = 4  # images that each worker process is asked for ahead of their use
@@ -297,16 +298,16 @@ class ImageIter(DataIter):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of another data set."""
         name, mine = type(self).__name__, self.state_dict()
-        if not isinstance(state, dict) or set(state) != set(mine):
-            raise ParameterError(f"{name}.load_state_dict: this is not a state of {name}: it must hold {', '.join(mine)}.")
+        check_keys(name, state, mine)
         for what in ("data", "plan", "last_batch_handle"):
             if state[what] != mine[what]:
                 raise ParameterError(f"{name}.load_state_dict: the state is of another {what}: {state[what]}, this iterator "
                                      f"has {mine[what]}.")
-        epoch, cur, given = (int(state[key]) for key in ("epoch", "cur", "given"))
-        rest = [(key, int(of)) for key, of in state["rest"]]
+        epoch, cur, given = whole(name, state, "epoch", "cur", "given")
+        rest = pairs(name, state, "rest")
         known = set(self._keys)
-        if epoch < 0 or given < 0 or not 0 <= cur <= len(self.seq) or not all(key in known for key, _ in rest):
+        counted = 0 <= epoch < MOST_EPOCHS and 0 <= given < MOST_EPOCHS and 0 <= cur <= len(self.seq)
+        if not counted or not all(key in known for key, _ in rest):
             raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, cur {cur}, given {given}, rest {rest} cannot be.")
         self._epoch = epoch
         self._reorder()

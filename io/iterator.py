@@ -11,6 +11,7 @@ import numpy as np
 from ..engine.profiler import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
+from .states import check_keys, state_of, whole
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -137,13 +138,6 @@ class WholeBatchIter(DataIter):
         return self.current_batch.pad if self.current_batch else None
 
 
-def state_of(it: Any, name: str) -> dict[str, Any]:
-    """An inner iterator's state. Raises ParameterError, in the name of the outer one, if it has none."""
-    if not hasattr(it, "state_dict"):
-        raise ParameterError(f"{name}.state_dict: the inner iterator, a {type(it).__name__}, has no state_dict.")
-    return it.state_dict()
-
-
 class ResizeIter(WholeBatchIter):
     """Another iterator, cut or repeated to `size` batches an epoch.
 
@@ -181,8 +175,10 @@ class ResizeIter(WholeBatchIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken. Refuses a state of another size; the inner iterator, one that is not its own."""
-        if state.get("size") != self.size or not 0 <= int(state["cur"]) <= self.size:
-            raise ParameterError(f"ResizeIter.load_state_dict: the state is of size {state.get('size')!r}, cur "
-                                 f"{state.get('cur')!r}; this iterator has size {self.size!r}.")
+        check_keys("ResizeIter", state, ("size", "cur", "inner"))
+        cur, = whole("ResizeIter", state, "cur")
+        if state["size"] != self.size or not 0 <= cur <= self.size:
+            raise ParameterError(f"ResizeIter.load_state_dict: the state is of size {state['size']!r}, cur {cur}; this iterator "
+                                 f"has size {self.size!r}.")
         self.data_iter.load_state_dict(state["inner"])
-        self.cur = int(state["cur"])
+        self.cur = cur

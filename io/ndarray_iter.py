@@ -13,7 +13,9 @@ from ..ndarray import NDArray, array
 from ..ndarray.chunk import layout as layout_of
 from ..ndarray.core import allocate
 from .iterator import DataBatch, DataDesc, DataIter
+from .states import check_keys, whole
 
+_MOST_SHUFFLES = 1 << 20  # of a state: they are done again
 _LAST = ("pad", "discard", "roll_over")
 
 
@@ -183,19 +185,21 @@ class NDArrayIter(DataIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of other sizes or another seed."""
+        check_keys("NDArrayIter", state, self.state_dict())
         for key, mine in self._identity().items():
-            if state.get(key) != mine:
-                raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state.get(key)!r}, this iterator has "
+            if state[key] != mine:
+                raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state[key]!r}, this iterator has "
                                      f"{mine!r}.")
-        shuffles, cursor, rest = int(state["shuffles"]), int(state["cursor"]), np.array(state["rest"], np.int64)
-        limit = self.num_data + self.batch_size
-        if shuffles < 0 or not -limit <= cursor < limit or not np.isin(rest, self.idx).all():
+        shuffles, cursor = whole("NDArrayIter", state, "shuffles", "cursor")
+        rest, limit = state["rest"], self.num_data + self.batch_size
+        counted = 0 <= shuffles <= _MOST_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)
+        if not counted or len(rest) > self.batch_size or not all(type(row) is int and 0 <= row < self.num_data for row in rest):
             raise ParameterError(f"NDArrayIter.load_state_dict: shuffles {shuffles}, cursor {cursor}, rest {state['rest']} "
                                  f"cannot be.")
         self._unshuffled()
         for _ in range(shuffles):
             self._shuffle()
-        self.cursor, self._rest = cursor, rest
+        self.cursor, self._rest = cursor, np.array(rest, np.int64)
 
     def _identity(self) -> dict[str, Any]:
         return {"rows": self.num_data, "batch_size": self.batch_size, "last_batch_handle": self.last_batch_handle,

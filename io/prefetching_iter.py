@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
-from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter, state_of
+from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter
+from .states import check_keys, state_of
 from .workers import Workers
 
 
@@ -79,7 +80,8 @@ class PrefetchingIter(WholeBatchIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken. The iterators inside refuse a state that is not theirs."""
-        inner = state.get("inner")
+        check_keys("PrefetchingIter", state, ("inner",))
+        inner = state["inner"]
         if not isinstance(inner, list) or len(inner) != len(self.iters):
             raise ParameterError(f"PrefetchingIter.load_state_dict: this is not a state of {len(self.iters)} iterators.")
         wait(self._ahead)

@@ -19,6 +19,7 @@ from .loader import Load, Loader, Request
 from .plan import Plan
 from .record_file import RecordFile
 from .ring import Ring, Slot
+from .states import MOST_EPOCHS, check_keys, whole
 
 _log = logging.getLogger("tritium.io")
 
@@ -151,14 +152,13 @@ class RecordIter(DataIter):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of another data set."""
         name, mine = type(self).__name__, self.state_dict()
-        if not isinstance(state, dict) or set(state) != set(mine):
-            raise ParameterError(f"{name}.load_state_dict: this is not a state of {name}: it must hold {', '.join(mine)}.")
+        check_keys(name, state, mine)
         for what, meaning in (("data", "data set"), ("plan", "plan"), ("seed_aug", "seed")):
             if state[what] != mine[what]:
                 raise ParameterError(f"{name}.load_state_dict: the state is of another {meaning}: {state[what]}, this iterator "
                                      f"has {mine[what]}.")
-        epoch, begin, batch = (int(state[key]) for key in ("epoch", "begin", "batch"))
-        if epoch < 0 or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
+        epoch, begin, batch = whole(name, state, "epoch", "begin", "batch")
+        if not 0 <= epoch < MOST_EPOCHS or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
             raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, begin {begin}, batch {batch} cannot be.")
         self._drop()
         self._epoch, self._begin, self._batch = epoch, begin, batch

@@ -14,6 +14,7 @@ from ..ndarray.chunk import layout
 from ..ndarray.core import allocate
 from .iterator import DataDesc, DataIter
 from .plan import Plan
+from .states import MOST_EPOCHS, check_keys, whole
 
 
 class RowIter(DataIter):
@@ -81,13 +82,15 @@ class RowIter(DataIter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of another source."""
+        name = type(self).__name__
+        check_keys(name, state, self.state_dict())
         for key, mine in self._identity().items():
-            if state.get(key) != mine:
-                raise ParameterError(f"{type(self).__name__}.load_state_dict: the state is of {key} {state.get(key)!r}, "
+            if state[key] != mine:
+                raise ParameterError(f"{name}.load_state_dict: the state is of {key} {state[key]!r}, "
                                      f"this iterator has {mine!r}.")
-        epoch, begin, batch = (int(state[key]) for key in ("epoch", "begin", "batch"))
-        if epoch < 0 or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
-            raise ParameterError(f"{type(self).__name__}.load_state_dict: epoch {epoch}, begin {begin} and batch {batch} "
+        epoch, begin, batch = whole(name, state, "epoch", "begin", "batch")
+        if not 0 <= epoch < MOST_EPOCHS or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
+            raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, begin {begin} and batch {batch} "
                                  f"cannot be.")
         self._epoch, self._begin, self._batch = epoch, begin, batch
 

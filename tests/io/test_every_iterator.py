@@ -184,6 +184,22 @@ def test_killed_and_resumed_in_a_new_process_every_iterator_goes_on(sources):
 
 
 @pytest.mark.parametrize("name", MAKERS)
+def test_a_state_that_is_none_is_refused_and_changes_nothing(sources, name):
+    it, same = MAKERS[name](sources), MAKERS[name](sources)
+    for one in (it, same):
+        take(stream(one), 4)
+    state = it.state_dict()
+    spoiled = [None, [], {}, {**state, "more": 1}]
+    spoiled += [{**state, key: value} for key in state for value in (None, ["x"], {}, "x", -(10**9), 10**30, float("nan"))]
+    spoiled += [{k: v for k, v in state.items() if k != key} for key in state]
+    for other in spoiled:
+        if other != state:
+            with pytest.raises(mx.errors.ParameterError, match=r"\.load_state_dict: "):
+                it.load_state_dict(other)
+    assert take(stream(it), 9) == take(stream(same), 9)
+
+
+@pytest.mark.parametrize("name", MAKERS)
 def test_batches_that_are_kept_are_never_overwritten(sources, name):
     it = MAKERS[name](sources)
     kept = []

@@ -165,7 +165,7 @@ def assert_no(wrong):
      ["1", "-1", " ", " 0:", "1 ", ":", "1 0:2 1:3\n", "-1 1:5\n", "\n", "\r\n", "\t", ",", " 2:", "x"]),
 ], ids=["csv", "libsvm"])
 @pytest.mark.parametrize("block", [1, 1 << 20])
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_text_gives_its_rows_or_names_the_line(tmp_path, monkeypatch, make, row, alphabet, block, data):
     monkeypatch.setattr(text_rows, "_BLOCK_BYTES", block)
