@@ -150,9 +150,10 @@ class RecordAugment:
         hs = 2 * scale / (1 + ratio)
         ws = ratio * hs
         h, w = pixels.shape[:2]
-        new_w, new_h = (int(max(self.min_img_size, min(self.max_img_size, scale * edge))) for edge in (w, h))
+        size = np.array([max(self.min_img_size, min(self.max_img_size, scale * edge)) for edge in (w, h)], np.float32)
+        new_w, new_h = size.astype(int).tolist()
         m = np.array([[hs * a - shear * b * ws, hs * b + shear * a * ws, 0], [-b * ws, a * ws, 0]], np.float32)
-        m[:, 2] = (np.array([new_w, new_h], np.float32) - m[:, :2] @ np.array([w, h], np.float32)) / 2
+        m[:, 2] = (size - m[:, :2] @ np.array([w, h], np.float32)) / 2
         return cv2.warpAffine(pixels, m, (new_w, new_h), flags=self._method((h, w), (new_h, new_w), draw),
                               borderMode=cv2.BORDER_CONSTANT, borderValue=[self.fill_value] * 4)
 

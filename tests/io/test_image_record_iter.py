@@ -386,3 +386,11 @@ def test_a_sized_crop_that_cannot_be_is_the_crop_without(exact, given):
 def test_no_threads_are_refused(exact):
     with pytest.raises(ParameterError, match="preprocess_threads=0 is less than 1"):
         iterator(exact, preprocess_threads=0)
+
+
+def test_a_scale_need_not_give_whole_pixels(tmp_path):
+    """33 pixels times 1.5 are 49.5, of which 49 are shown: pixel x of these is what stood at x / 1.5."""
+    ramp = np.broadcast_to(np.arange(33, dtype=np.uint8)[None, :, None] * 7, (28, 33, 3))
+    write_records(tmp_path / "a.rec", [encode(np.ascontiguousarray(ramp), 1, ".png")])
+    batch = next(iterator(tmp_path / "a.rec", data_shape=(3, 42, 49), batch_size=1, min_random_scale=1.5, max_random_scale=1.5))
+    assert np.abs(batch.data[0].asnumpy()[:, :, :40] - np.arange(49) / 1.5 * 7).max() <= 0.6, "but where the border begins"
