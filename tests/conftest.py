@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("TRITIUM_GPU", "interpret")
 # a shell starts its background jobs deaf to Ctrl-C, and Python keeps it so; tests send it, to themselves and to children
@@ -14,6 +15,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import tritium as mx
 from plan_checker import check_plan
 from tritium.graph import executor
+
+#: How long an example takes, or its making, depends on what else the machine does.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 @pytest.fixture(params=["cpu", "gpu"])

@@ -18,7 +18,7 @@ from tritium.kvstore.job import Job
 def workers(n, kind="dist_sync", shards=1, **settings):
     """n stores of one job, all in this process, and a function that runs fn(store) for each at the same time."""
     with Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n) as pool:
-        stores = list(pool.map(lambda r: DistKVStore(kind, job.file, rank=r, timeout=60), range(n)))
+        stores = list(pool.map(lambda r: DistKVStore(kind, job.file, rank=r, timeout=300), range(n)))
 
         def each(fn):
             return [f.result(60) for f in [pool.submit(fn, s) for s in stores]]

@@ -67,7 +67,7 @@ def test_nobody_is_waited_for_when_the_time_is_over(item):
         child, runner.until = runner._child, time.monotonic() + 0.2
         with pytest.raises(OutOfTime):
             runner.seconds(0, item, {"piece": 777}, 1e9)
-        assert child.poll() is not None and time.monotonic() < runner.until + 5
+        assert child.poll() is not None and time.monotonic() < runner.until + 60
         with pytest.raises(OutOfTime):
             runner.differs(0, item, {"piece": 1}, 30)
         assert runner.restarts == 1
