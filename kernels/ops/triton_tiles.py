@@ -99,7 +99,7 @@ def copy_tiles(src, dst, src_base: tl.int64, dst_base: tl.int64, rows: tl.int64,
 
 
 def _repeated(axes: Sequence[tuple[int, int, int]]) -> tuple[list[tuple[int, int, int]], int]:
-    """The axes without an innermost one that repeats each of the source's neighbours, and how often it does."""
+    """The axes without an innermost one that repeats each of the source's neighbours, 2, 4, 8 or 16 times, and how often."""
     inner = next((a for a in axes if a[1:] == (0, 1)), None)
     if inner is None or inner[0] > _OFTEN or inner[0] & (inner[0] - 1) or not any(a[1:] == (1, inner[0]) for a in axes):
         return list(axes), 1
