@@ -152,11 +152,11 @@ class _Places:
 
 
 def _pack_one(tried: list[_Places], share: bool) -> _Places:
-    """The way that takes the fewest bytes, packed: the most promising first, others while they promise less than was found."""
+    """The way that takes the fewest bytes, packed: the most promising first, others while they promise a thousandth less."""
     tried = sorted(tried, key=lambda way: way.bound)
     best, found = tried[0], tried[0].pack(share)
     for way in tried[1:]:
-        if way.bound < found and (taken := way.pack(share)) < found:
+        if way.bound < found - found // 1000 and (taken := way.pack(share)) < found:
             best, found = way, taken
     return best
 
