@@ -879,8 +879,8 @@ def SequenceLast(
 
 def SequenceMask(
     data: Symbol | None = None,
-    value: float = 0.0,
     use_sequence_length: bool = False,
+    value: float = 0.0,
     axis: int = 0,
     *,
     name: str | None = None,
@@ -890,8 +890,8 @@ def SequenceMask(
     """data with `value` in every step from the length of its sequence on. Without lengths: data.
 
     Arrays: data.
-    value: float, default 0.0.
     use_sequence_length: bool, default False.
+    value: float, default 0.0.
     axis: int, default 0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -1304,9 +1304,9 @@ def argmin(
 
 def argsort(
     data: Symbol | None = None,
-    dtype: Any = ...,
     axis: Any = -1,
     is_ascend: bool = True,
+    dtype: Any = ...,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -1315,9 +1315,9 @@ def argsort(
     """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places.
 
     Arrays: data.
-    dtype: dtype, default dtype('float32').
     axis: value, default -1.
     is_ascend: bool, default True.
+    dtype: dtype, default dtype('float32').
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4678,11 +4678,11 @@ def tile(
 
 def topk(
     data: Symbol | None = None,
+    axis: Any = -1,
     k: int = 1,
     ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
     is_ascend: bool = False,
     dtype: Any = ...,
-    axis: Any = -1,
     *,
     name: str | None = None,
     attr: Any = None,
@@ -4694,11 +4694,11 @@ def topk(
     Derivative: of values only.
 
     Arrays: data.
+    axis: value, default -1.
     k: int, default 1.
     ret_typ: str, one of 'value', 'indices', 'mask', 'both', default 'indices'.
     is_ascend: bool, default False.
     dtype: dtype, default dtype('float32').
-    axis: value, default -1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

@@ -898,8 +898,8 @@ def SequenceLast(
 
 def SequenceMask(
     data: NDArray,
-    value: float = 0.0,
     use_sequence_length: bool = False,
+    value: float = 0.0,
     axis: int = 0,
     *,
     out: Any = None,
@@ -908,8 +908,8 @@ def SequenceMask(
     """data with `value` in every step from the length of its sequence on. Without lengths: data.
 
     Arrays: data.
-    value: float, default 0.0.
     use_sequence_length: bool, default False.
+    value: float, default 0.0.
     axis: int, default 0.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
@@ -1289,9 +1289,9 @@ def argmin(
 
 def argsort(
     data: NDArray,
-    dtype: Any = ...,
     axis: Any = -1,
     is_ascend: bool = True,
+    dtype: Any = ...,
     *,
     out: Any = None,
     name: str | None = None,
@@ -1299,9 +1299,9 @@ def argsort(
     """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places.
 
     Arrays: data.
-    dtype: dtype, default dtype('float32').
     axis: value, default -1.
     is_ascend: bool, default True.
+    dtype: dtype, default dtype('float32').
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """
@@ -4250,11 +4250,11 @@ def tile(data: NDArray, reps: int | Sequence[int | None], *, out: Any = None, na
 
 def topk(
     data: NDArray,
+    axis: Any = -1,
     k: int = 1,
     ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
     is_ascend: bool = False,
     dtype: Any = ...,
-    axis: Any = -1,
     *,
     out: Any = None,
     name: str | None = None,
@@ -4265,11 +4265,11 @@ def topk(
     Derivative: of values only.
 
     Arrays: data.
+    axis: value, default -1.
     k: int, default 1.
     ret_typ: str, one of 'value', 'indices', 'mask', 'both', default 'indices'.
     is_ascend: bool, default False.
     dtype: dtype, default dtype('float32').
-    axis: value, default -1.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

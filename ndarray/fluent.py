@@ -26,6 +26,20 @@ class Fluent(ArrayCore):
 
     __slots__ = ()
 
+    def broadcast_to(self, shape: Any) -> Any:
+        """This array repeated to shape, whose first axes it may lack; axes of size 1 are repeated.
+
+        Raises: ShapeError for sizes that neither agree nor are 1.
+        """
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        missing = len(shape) - len(self.shape)
+        array = self.reshape((1,) * missing + self.shape) if missing > 0 else self  # type: ignore[attr-defined]
+        return function("broadcast_to")(array, shape=shape)
+
+    def broadcast_like(self, other: Any) -> Any:
+        """This array repeated to the shape of other."""
+        return self.broadcast_to(other.shape)
+
 
 def _method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -39,5 +53,5 @@ def _method(name: str) -> Any:
     return method
 
 
-for _name in NAMES:
+for _name in set(NAMES) - set(vars(Fluent)):
     setattr(Fluent, _name, _method(_name))

@@ -24,9 +24,9 @@ class Fluent(ArrayCore):
     def argmin(self, axis: int | None = None, keepdims: bool = False, *, out: Any = None, name: str | None = None) -> NDArray: ...
     def argsort(
         self,
-        dtype: Any = ...,
         axis: Any = -1,
         is_ascend: bool = True,
+        dtype: Any = ...,
         *,
         out: Any = None,
         name: str | None = None,
@@ -295,11 +295,11 @@ class Fluent(ArrayCore):
     def tile(self, reps: int | Sequence[int | None], *, out: Any = None, name: str | None = None) -> NDArray: ...
     def topk(
         self,
+        axis: Any = -1,
         k: int = 1,
         ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
         is_ascend: bool = False,
         dtype: Any = ...,
-        axis: Any = -1,
         *,
         out: Any = None,
         name: str | None = None,

@@ -22,8 +22,11 @@ def _binary(name: str, by_operator: Callable[[Any, Any], Any], says: str) -> Cal
     return call
 
 
-def _symmetric(name: str, spread: str, scalar: str, says: str) -> Callable[[Any, Any], Any]:
+def _symmetric(name: str, spread: str, scalar: str, says: str, numbers: Callable[[Any, Any], Any]
+               ) -> Callable[[Any, Any], Any]:
     def call(lhs: Any, rhs: Any) -> Any:
+        if isinstance(lhs, (int, float)) and isinstance(rhs, (int, float)):
+            return numbers(lhs, rhs)
         result = NotImplemented
         if isinstance(lhs, ArrayCore):
             result = combine(lhs, rhs, spread, spread, scalar)
@@ -93,11 +96,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         _binary("greater_equal", operator.ge, "1 where lhs ≥ rhs, else 0,"),
         _binary("lesser", operator.lt, "1 where lhs < rhs, else 0,"),
         _binary("lesser_equal", operator.le, "1 where lhs ≤ rhs, else 0,"),
-        _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger"),
-        _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller"),
-        _symmetric("logical_and", "broadcast_logical_and", "_logical_and_scalar", "1 where both are not 0, else 0,"),
-        _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,"),
-        _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,"),
+        _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger", max),
+        _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller", min),
+        _symmetric("logical_and", "broadcast_logical_and", "_logical_and_scalar", "1 where both are not 0, else 0,",
+                   lambda a, b: int(bool(a and b))),
+        _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,",
+                   lambda a, b: int(bool(a or b))),
+        _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,",
+                   lambda a, b: int(bool(a) != bool(b))),
         split_v2,
         histogram,
         power,

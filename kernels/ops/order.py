@@ -167,6 +167,8 @@ class Sort(Ordered):
 class Argsort(Ordered):
     """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places."""
 
+    axis: Any = -1
+    is_ascend: bool = True
     dtype: np.dtype = np.dtype(np.float32)
 
     def index_dtype(self) -> np.dtype:
@@ -181,6 +183,7 @@ class TopK(Ordered):
     Derivative: of values only.
     """
 
+    axis: Any = -1
     k: int = 1
     ret_typ: Choices = "indices"
     is_ascend: bool = False

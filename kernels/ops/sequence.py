@@ -65,7 +65,9 @@ class Sequences(OperatorProperty):
 class SequenceMask(Sequences):
     """data with `value` in every step from the length of its sequence on. Without lengths: data."""
 
+    use_sequence_length: bool = False
     value: float = 0.0
+    axis: int = 0
 
     def _kernel(self, shape: Shape, req: Req, target: str, value: float) -> Kernel:
         lines = self.split(shape)

@@ -293,8 +293,8 @@ class Repeat(MoveProperty):
     axis: int | None = None
 
     def validate(self) -> None:
-        if self.repeats < 1:
-            raise ParameterError(f"{self.name}: repeats={self.repeats} must be at least 1.")
+        if self.repeats < 0:
+            raise ParameterError(f"{self.name}: repeats={self.repeats} must not be negative.")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]

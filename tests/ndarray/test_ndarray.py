@@ -143,3 +143,29 @@ def test_methods_come_from_the_registry():
     assert a.max().asscalar() == 5 and a.clip(1, 2).tolist() == [[1, 1, 2], [2, 2, 2]]
     assert a.sum.__doc__.startswith("The operator `sum`")
     assert mx is not None
+
+
+def test_the_method_broadcast_to_adds_axes():
+    a = nd.array([3.0, 1, 2])
+    assert a.broadcast_to((2, 3)).tolist() == [[3, 1, 2]] * 2 and a.broadcast_to(3).tolist() == [3, 1, 2]
+    assert a.broadcast_like(nd.zeros((2, 1, 3))).tolist() == [[[3, 1, 2]]] * 2
+    with pytest.raises(ShapeError, match=r"broadcast_to: \(1, 3\) does not broadcast to \(2, 4\)"):
+        a.broadcast_to((2, 4))
+
+
+def test_parameters_by_position_are_in_mxnets_order():
+    a = nd.array([[3.0, 1, 2], [4, 6, 5]])
+    assert a.argsort(0, False).tolist() == [[1, 1, 1], [0, 0, 0]] and nd.topk(a, 1, 2, "value").tolist() == [[3, 2], [6, 5]]
+    assert nd.SequenceMask(a, nd.array([1.0, 2, 0]), True, -1).tolist() == [[3, 1, -1], [-1, 6, -1]]
+
+
+def test_functions_of_two_numbers_give_a_number():
+    assert (nd.maximum(1, 2.5), nd.minimum(1, 2.5)) == (2.5, 1)
+    assert (nd.logical_and(1, 0), nd.logical_or(2, 0), nd.logical_xor(1, 2)) == (0, 1, 0)
+
+
+def test_numbers_wrap_around_in_unsigned_arrays():
+    a = nd.array([3, 4, 250], dtype="uint8")
+    assert (a * -1).tolist() == [253, 252, 6] and (a + -1).tolist() == [2, 3, 249]
+    assert nd.full(1, -1, dtype="uint8").tolist() == [255]
+    assert a.clip(-1, 300).tolist() == [3, 4, 250] and nd.sign(a).tolist() == [1, 1, 1] and a.repeat(0).shape == (0,)
