@@ -14,7 +14,7 @@ from tritium.cli import main
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")} | {"TRITIUM_GPU": "off"}
 
 
-def launch(*arguments, timeout=120):
+def launch(*arguments, timeout=250):
     return subprocess.run([sys.executable, "-m", "tritium", "launch", *map(str, arguments)], capture_output=True, text=True,
                           timeout=timeout, env=ENVIRONMENT)
 
@@ -27,7 +27,7 @@ def lines(done):
 
 
 def run_alone():
-    return subprocess.run([*map(str, EXAMPLE), "--kvstore", "local"], capture_output=True, text=True, timeout=120,
+    return subprocess.run([*map(str, EXAMPLE), "--kvstore", "local"], capture_output=True, text=True, timeout=250,
                           env=ENVIRONMENT)
 
 

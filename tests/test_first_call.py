@@ -12,13 +12,13 @@ LOADED = 5  # how many times slower a machine may be that runs other tests at th
 
 def test_the_import_loads_no_optional_package():
     done = subprocess.run([sys.executable, "-c", "import sys, tritium; print(*sys.modules)"], capture_output=True, text=True,
-                          timeout=60, check=True)
+                          timeout=250, check=True)
     assert not {"torch", "triton", "ray", "zmq", "cv2", "pyarrow", "PIL"} & set(done.stdout.split())
 
 
 def test_first_calls_are_short():
     done = subprocess.run([sys.executable, PERF / "bench_first.py", "--sample", "25"], capture_output=True, text=True,
-                          timeout=300, check=True)
+                          timeout=250, check=True)
     *calls, last = [json.loads(text) for text in done.stdout.splitlines()][1:]
     assert last["failed"] == {} and len(calls) > 12
     assert not [c for c in calls if c["processor_ms"] > LIMIT_MS * LOADED]  # of processor: tests may wait for it

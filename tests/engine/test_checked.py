@@ -156,7 +156,7 @@ def test_arrays_of_the_package_declare_what_they_use():
             "a = mx.nd.ones((2,))\nb = mx.nd.zeros((2,))\n"
             "mx.engine.current().push_sync(lambda run: b.asnumpy(), cpu(), [a._chunk.var], [], name='mine')\n"
             "try:\n    mx.nd.waitall()\nexcept mx.MXNetError as e:\n    print(e)\n")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250,
                           env={**os.environ, "TRITIUM_ENGINE_TYPE": "CheckedEngine"})
     assert done.stderr == ""
     assert done.stdout.splitlines()[0] == "CheckedEngine (3, 4) 176.0"

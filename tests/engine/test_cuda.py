@@ -48,7 +48,7 @@ def test_without_torch_the_engine_works_and_a_gpu_says_how_to_get_one():
             "u.find_spec = lambda name, *a: None if name in ('torch', 'triton') else find(name, *a)\n"
             "from tritium.context import cpu, gpu\nfrom tritium import engine\n"
             "engine.storage.alloc(10, cpu())\nprint(engine.num_gpus())\nengine.storage.alloc(1, gpu())")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert done.stdout == "0\n"
     assert 'gpu(0): no such device: 0 GPUs here. Install the GPU packages with pip install "tritium[gpu]"' in done.stderr
 

@@ -13,7 +13,7 @@ from .trace_format import check
 def events(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trace")
     subprocess.run([sys.executable, "-m", "tritium", "train", "--epochs", "2", "--workers", "2", "--out", str(folder),
-                    "--profile", str(folder / "trace.json")], check=True, capture_output=True, timeout=200,
+                    "--profile", str(folder / "trace.json")], check=True, capture_output=True, timeout=250,
                    env={**os.environ, "TRITIUM_GPU": "off"}, cwd=folder)
     return check((folder / "trace.json").read_text(encoding="utf-8"))
 

@@ -19,7 +19,7 @@ v = engine.new_variable()
 
 
 def python(code, **env):
-    return subprocess.run([sys.executable, "-c", HEAD + code], capture_output=True, text=True, timeout=60,
+    return subprocess.run([sys.executable, "-c", HEAD + code], capture_output=True, text=True, timeout=250,
                           env={**os.environ, **env})
 
 

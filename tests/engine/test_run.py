@@ -25,7 +25,7 @@ def test_every_index_once(run, n):
 
 def test_helpers_take_part():
     helpers = Helpers(2)
-    barrier, who = threading.Barrier(3, timeout=30), set()
+    barrier, who = threading.Barrier(3, timeout=250), set()
 
     def fn(i):
         barrier.wait()  # nobody passes alone

@@ -32,7 +32,7 @@ class Serve:
     def wait_until(self, condition):
         """Wait until condition() holds; it is looked at whenever a request comes or goes."""
         with self.changed:
-            assert self.changed.wait_for(condition, timeout=60), "what the test waits for did not happen"
+            assert self.changed.wait_for(condition, timeout=250), "what the test waits for did not happen"
 
     def answer(self, handler, body):
         with self.changed:

@@ -101,7 +101,7 @@ if __name__ == "__main__":
 def test_the_workers_of_a_killed_process_end(tmp_path):
     (tmp_path / "owner.py").write_text(KILLED)
     done = subprocess.run([sys.executable, tmp_path / "owner.py", str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True,
-                          timeout=60)  # returns when nobody holds its output any more: when the workers are gone
+                          timeout=250)  # returns when nobody holds its output any more: when the workers are gone
     assert done.returncode == -9
     assert not any(running(int(pid)) for pid in done.stdout.split()) and len(done.stdout.split()) == 2
 

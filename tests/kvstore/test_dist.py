@@ -281,7 +281,7 @@ for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
 def test_what_a_script_pushes_last_arrives():
     """It ends without waiting for anything; the store waits for it."""
     with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=250)
         for key in "wv":
             kv.init(key, mx.nd.zeros((600, 600)))
         for key in "wv":
@@ -307,7 +307,7 @@ except mx.MXNetError as e:
 
 def test_an_error_that_was_caught_is_not_told_again_at_exit():
     with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
+        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=250)
         kv.init("w", mx.nd.zeros(3))
         kv.push("w", mx.nd.ones(3))
         assert script.stdout.readline() == "there\n"
@@ -319,7 +319,7 @@ def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
     code = ("import tritium as mx; kv = mx.kv.create('dist'); kv.init(3, mx.nd.ones(2)); kv.push(3, mx.nd.ones(2) * 4); "
             "o = mx.nd.zeros(2); kv.pull(3, o); print(o.asnumpy().tolist(), kv._own_job.folder, kv._own_job.id)")
     env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, cwd=tmp_path, env=env)
     assert done.stdout.startswith("[4.0, 4.0]"), done.stderr
     _, _, folder, job = done.stdout.split()
     assert not os.path.exists(folder) and not [n for n in os.listdir("/dev/shm") if job in n] and done.stderr == ""

@@ -29,19 +29,19 @@ def test_an_old_script_runs_unedited(how, tmp_path):
     (tmp_path / "old_script.py").write_text("import beside\n" + SCRIPT)
     what = ["-m", "old_script"] if how == "module" else [str(tmp_path / "old_script.py")]
     done = subprocess.run([sys.executable, "-m", "tritium", "run", *what, "--lr", "3", "-x"], cwd=tmp_path, capture_output=True,
-                          text=True, timeout=120)
+                          text=True, timeout=250)
     assert done.stdout == "ran __main__ ['--lr', '3', '-x']\n", done.stderr
 
 
 def test_an_error_and_an_exit_code_get_through(tmp_path):
     (tmp_path / "s.py").write_text("import mxnet\nraise SystemExit(7)")
-    assert subprocess.run([sys.executable, "-m", "tritium", "run", str(tmp_path / "s.py")], timeout=120).returncode == 7
-    done = subprocess.run([sys.executable, "-m", "tritium", "run", "nowhere.py"], capture_output=True, text=True, timeout=120)
+    assert subprocess.run([sys.executable, "-m", "tritium", "run", str(tmp_path / "s.py")], timeout=250).returncode == 7
+    done = subprocess.run([sys.executable, "-m", "tritium", "run", "nowhere.py"], capture_output=True, text=True, timeout=250)
     assert done.returncode == 2 and "nowhere.py is no file" in done.stderr
 
 
 def test_mxnet_itself_is_not_replaced():
     code = ("import sys, types; sys.modules['mxnet'] = types.ModuleType('mxnet'); import tritium\n"
             "try:\n    tritium.install_as_mxnet()\nexcept tritium.MXNetError as e:\n    print(e)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert "mxnet is imported already. Call this before anything imports it." in done.stdout, done.stderr
