@@ -1,7 +1,6 @@
 """Encoded images to pixels and back: the one file that knows simplejpeg and OpenCV, which are optional.
 
-What is damaged is refused, also where a decoder would fill the missing part with grey. A camera's rotation mark is not
-applied, as MXNet does not.
+What is damaged is refused, also where a decoder would fill the missing part with grey.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import FileError, ParameterError
+from .jpeg_head import JpegHead, read_jpeg_head
 
 MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
 _PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
 _INFLATION = 1032  # deflate makes at most so many bytes of one
 _SMALL = 1 << 24  # pixels that are decoded whatever the file's length
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers SOF0 to SOF15; the three are others
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -46,10 +45,11 @@ def _simplejpeg() -> Any:
     return simplejpeg
 
 
-def decode(data: bytes, channels: int = 3) -> np.ndarray:
+def decode(data: bytes, channels: int = 3, upright: bool = False) -> np.ndarray:
     """The pixels of an encoded image, uint8[height, width, channels], red first.
 
     channels:  1 grey, 3 colour (alpha is dropped), 4 colour and alpha, which the image must have.
+    upright:   turn a JPEG as its camera's mark says: MXNet's record iterators and im2rec do, mx.image does not.
     Raises:    FileError saying what is wrong with the image: empty, of no known format, damaged, cut short, too large.
     """
     if channels not in (1, 3, 4):
@@ -57,46 +57,50 @@ def decode(data: bytes, channels: int = 3) -> np.ndarray:
     if not len(data):
         raise FileError("the image is empty (0 bytes)")
     if data[:2] == b"\xff\xd8":
-        return _jpeg(data, channels)
+        return _jpeg(data, channels, upright)
     check_whole(data)
     return _opencv_pixels(data, channels)
 
 
-def _jpeg(data: bytes, channels: int) -> np.ndarray:
+def _jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
     jpeg = _simplejpeg()
     try:
-        height, width, colours = _jpeg_frame(data)
+        height, width, colours, orientation = _head(data)
         _bound(width, height)
         if height * width > max(_SMALL, _PIXELS_PER_BYTE * len(data)):
             raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of JPEG cannot hold")
         if colours == 4:
             jpeg.decode_jpeg(data, "CMYK")  # finds damage; the colours are OpenCV's, as MXNet's
-            return _opencv_pixels(data, channels)
-        if channels == 4:
+            pixels = _opencv_pixels(data, channels)
+        elif channels == 4:
             raise FileError(f"the image has {colours} channels, not 4")
-        return jpeg.decode_jpeg(data, "GRAY" if channels == 1 else "RGB")
+        else:
+            pixels = jpeg.decode_jpeg(data, "GRAY" if channels == 1 else "RGB")
+        return _upright(pixels, orientation) if upright and orientation > 1 else pixels
     except ValueError as e:
         if isinstance(e, FileError):
             raise
         raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
 
 
-def _jpeg_frame(data: bytes) -> tuple[int, int, int]:
-    """Height, width and colours (4: CMYK) that a JPEG's frame header says: ITU-T T.81, B.1 and B.2.
+def _head(data: bytes) -> JpegHead:
+    """The head of a JPEG. Raises ValueError where it has none."""
+    head = read_jpeg_head(data)  # the library gives up Python's lock to read it, and to take that again costs more than to read
+    if head is None:
+        height, width, space, _ = _simplejpeg().decode_jpeg_header(data)  # it is odd: the library finds it, or says why not
+        head = JpegHead(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
+    return head
 
-    Read here, because the library gives up Python's lock for it, and to take that again costs more than to read.
-    """
-    at = 2
-    while at + 10 <= len(data) and data[at] == 0xFF:
-        kind = data[at + 1]
-        if kind in _JPEG_FRAMES:
-            height, width, colours = struct.unpack_from(">HHB", data, at + 5)
-            if colours in (1, 3, 4):
-                return height, width, colours
-            break
-        at += 1 if kind == 0xFF else 2 + int.from_bytes(data[at + 2:at + 4], "big")
-    height, width, space, _ = _simplejpeg().decode_jpeg_header(data)  # it is odd: the library finds its frame, or says why not
-    return height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3)
+
+def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Pixels [height, width, channels] as they were seen, of a camera held as Exif's orientation says."""
+    if orientation >= 5:
+        pixels = pixels.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
 
 
 def check_whole(data: bytes) -> None:
@@ -196,7 +200,7 @@ def stored_channels(data: bytes) -> int:
     """How many channels an encoded image has: 1, 3, or 4 where a PNG has colour and alpha."""
     if data[:2] == b"\xff\xd8":
         try:
-            return 1 if _jpeg_frame(data)[2] == 1 else 3
+            return 1 if _head(data).colours == 1 else 3
         except ValueError:
             return 3  # `decode` says what is wrong with it
     return {0: 1, 4: 1, 6: 4}.get(data[25], 3) if data[:8] == _PNG and len(data) > 25 else 3

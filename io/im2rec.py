@@ -147,7 +147,8 @@ def _record(line: Listed, root: Path, how: Encoding) -> bytes:
     if not 0 <= line.id < 1 << 64:
         raise FileError(f"its id {line.id:,} does not fit into a record: 0 to 2^64 - 1 do")
     header = IRHeader(0, line.label if how.pack_label and len(line.label) > 1 else float(line.label[0]), line.id, 0)
-    pixels = decode(data, 3 if how.color == 1 else 1 if how.color == 0 else stored_channels(data))
+    channels = 3 if how.color == 1 else 1 if how.color == 0 else stored_channels(data)
+    pixels = decode(data, channels, upright=how.color >= 0)
     return pack(header, data if how.pass_through else _encode(pixels, how))
 
 

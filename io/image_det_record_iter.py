@@ -94,7 +94,7 @@ class DetReader:
             front, objects = split_label(given)
             if 0 < self.label_width != np.size(given):
                 raise FileError(f"it has {np.size(given)} labels; label_width is {self.label_width}")
-            pixels, objects = self.augment(decode(data, self.channels), objects, draw)
+            pixels, objects = self.augment(decode(data, self.channels, upright=True), objects, draw)
             height, width = pixels.shape[:2]
             if (height, width) != rows[0].shape[2:]:
                 small, pixels = pixels, np.zeros((*rows[0].shape[2:], self.channels), np.uint8)

@@ -118,6 +118,18 @@ def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags
         assert records.keys == [0, 4] and unpack(records.read_idx(4))[0].label == 4
 
 
+@pytest.mark.parametrize("flags, shape", [([], (50, 40, 3)), (["--color", 0], (50, 40, 1)), (["--color", -1], (40, 50, 3)),
+                                          (["--pass-through"], (40, 50, 3))])
+def test_a_turned_camera_s_photograph_is_packed_as_opencv_reads_it(tmp_path, flags, shape):
+    stored = encode(picture(0), 90, ".jpg")
+    mark = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    (tmp_path / "a.jpg").write_bytes(stored[:2] + b"\xff\xe1" + (len(mark) + 2).to_bytes(2, "big") + mark + stored[2:])
+    (tmp_path / "p.lst").write_text("0\t0\ta.jpg\n")
+    assert run(*flags, tmp_path / "p", tmp_path).exit_code == 0
+    with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
+        assert decode(unpack(records.read_idx(0))[1], shape[2]).shape == shape
+
+
 def test_a_run_that_fails_leaves_the_old_files(folder, tmp_path):
     (tmp_path / "p.rec").write_text("old")
     (tmp_path / "p.lst").write_text("0\t0\ta/1.png\nnonsense\n")

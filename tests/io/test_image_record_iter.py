@@ -394,3 +394,14 @@ def test_a_scale_need_not_give_whole_pixels(tmp_path):
     write_records(tmp_path / "a.rec", [encode(np.ascontiguousarray(ramp), 1, ".png")])
     batch = next(iterator(tmp_path / "a.rec", data_shape=(3, 42, 49), batch_size=1, min_random_scale=1.5, max_random_scale=1.5))
     assert np.abs(batch.data[0].asnumpy()[:, :, :40] - np.arange(49) / 1.5 * 7).max() <= 0.6, "but where the border begins"
+
+
+def test_photographs_of_turned_cameras_stand_upright(tmp_path):
+    """As in MXNet's record iterators; of the same file, `mx.image` gives the pixels as they are stored."""
+    stored = encode(picture(0, 24, 30), 95, ".jpg")
+    mark = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    turned = stored[:2] + b"\xff\xe1" + (len(mark) + 2).to_bytes(2, "big") + mark + stored[2:]
+    write_records(tmp_path / "a.rec", [turned])
+    batch = next(iterator(tmp_path / "a.rec", data_shape=(3, 30, 24), batch_size=1))
+    assert np.array_equal(batch.data[0].asnumpy()[0].transpose(1, 2, 0), np.rot90(mx.image.imdecode(stored).asnumpy(), -1))
+    assert mx.image.imdecode(turned).shape == (24, 30, 3)
