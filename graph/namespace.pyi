@@ -2022,6 +2022,22 @@ def expm1(data: Symbol | None = None, *, name: str | None = None, attr: Any = No
     Returns: an array.
     """
 
+def fft(
+    data: Symbol | None = None,
+    compute_size: int = 128,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex.
+
+    Arrays: data.
+    compute_size: int, default 128.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def fix(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
     """data without its fraction.
 
@@ -2143,6 +2159,32 @@ def gather_nd(
     Returns: an array.
     """
 
+def group_adagrad_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    history: Symbol | None = None,
+    *,
+    lr: float,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    epsilon: float = 1e-05,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Adagrad with one history a row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], as many numbers as rows, changed in place. Returns: the new weight.
+
+    Arrays: weight, grad, history (a state: changed in place).
+    lr: float, required.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    epsilon: float, default 1e-05.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def hard_sigmoid(
     data: Symbol | None = None,
     alpha: float = 0.2,
@@ -2165,6 +2207,24 @@ def identity(data: Symbol | None = None, *, name: str | None = None, attr: Any =
     """data itself.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ifft(
+    data: Symbol | None = None,
+    compute_size: int = 128,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft.
+
+    data: [..., 2 d], complex. Returns: [..., d].
+
+    Arrays: data.
+    compute_size: int, default 128.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

@@ -1815,6 +1815,15 @@ def expm1(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray
     Returns: an array.
     """
 
+def fft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | None = None) -> NDArray:
+    """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex.
+
+    Arrays: data.
+    compute_size: int, default 128.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def fix(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """data without its fraction.
 
@@ -1927,6 +1936,31 @@ def gather_nd(data: NDArray, indices: NDArray, *, out: Any = None, name: str | N
     Returns: an array.
     """
 
+def group_adagrad_update(
+    weight: NDArray,
+    grad: NDArray,
+    history: NDArray,
+    lr: float,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    epsilon: float = 1e-05,
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> NDArray:
+    """Adagrad with one history a row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], as many numbers as rows, changed in place. Returns: the new weight.
+
+    Arrays: weight, grad, history (a state: changed in place).
+    lr: float, required.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    epsilon: float, default 1e-05.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
 def hard_sigmoid(
     data: NDArray,
     alpha: float = 0.2,
@@ -1948,6 +1982,17 @@ def identity(data: NDArray, *, out: Any = None, name: str | None = None) -> NDAr
     """data itself.
 
     Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ifft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | None = None) -> NDArray:
+    """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft.
+
+    data: [..., 2 d], complex. Returns: [..., d].
+
+    Arrays: data.
+    compute_size: int, default 128.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

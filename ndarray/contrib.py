@@ -37,6 +37,26 @@ def _rescaled(name: str) -> Callable[..., Any]:
     return update
 
 
+def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callable[..., Any]:
+    """The operator called name, for lists of arrays: weights, grads and so on, `states` lists; then the arguments `more`."""
+
+    def update(*given: Any, out: Any = None, **kwargs: Any) -> Any:
+        lists, rest = given[:states], dict(zip(more, given[states:]), **{k: kwargs.pop(k) for k in more if k in kwargs})
+        arrays = [a for one in zip(*lists) for a in one]
+        if "rescale_grad" in rest:
+            scale = rest.pop("rescale_grad")
+            made = scale if isinstance(scale, ArrayCore) else array([float(scale)], ctx=arrays[0].ctx, dtype="float32")
+            arrays.append(made)
+        if "lrs" in rest and counted == "num_tensors":
+            rest["learning_rates"] = rest.pop("lrs")
+        count = kwargs.pop("size", 0) or kwargs.pop(counted, 0) or len(lists[0])
+        return call_op(get_op(name), tuple(arrays), {**rest, **kwargs, counted: count, "out": out})
+
+    update.__name__ = update.__qualname__ = name[1:]
+    update.__doc__ = f"The operator `{name}` on lists of arrays, one element a weight; then {', '.join(more)}."
+    return update
+
+
 def rand_zipfian(true_classes: Any, num_sampled: int, range_max: int, ctx: Any = None) -> tuple[Any, Any, Any]:
     """num_sampled class numbers below range_max, small ones more often: P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
 
@@ -52,10 +72,16 @@ def rand_zipfian(true_classes: Any, num_sampled: int, range_max: int, ctx: Any =
     return array(sampled, ctx=draws.ctx, dtype="int64"), expected(true_classes.asnumpy()), expected(sampled)
 
 
+_ADAMW, _LAMB = ("rescale_grad", "lrs", "wds", "etas"), ("step_count", "lrs", "wds")
+
 #: name -> function, found in mx.nd.contrib before the operators.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "boolean_mask": boolean_mask,
     "adamw_update": _rescaled("_adamw_update"),
     "mp_adamw_update": _rescaled("_mp_adamw_update"),
     "rand_zipfian": rand_zipfian,
+    "multi_adamw_update": _many("_multi_adamw_update", 4, _ADAMW, "num_weights"),
+    "multi_mp_adamw_update": _many("_multi_mp_adamw_update", 5, _ADAMW, "num_weights"),
+    "multi_lamb_update": _many("_multi_lamb_update", 4, _LAMB, "num_tensors"),
+    "multi_mp_lamb_update": _many("_multi_mp_lamb_update", 5, _LAMB, "num_tensors"),
 }

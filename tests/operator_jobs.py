@@ -17,6 +17,7 @@ ODD = 1_000_003  # divides by nothing
 
 WEIGHT = (64, 48)
 _UPDATE = {"lrs": (0.1, 0.2), "wds": (0.0, 0.1), "num_weights": 2}
+_LAMB = {"learning_rates": (0.1, 0.2), "wds": (0.0, 0.1), "step_count": (1, 2), "num_tensors": 2}
 #: Uses of operators whose line in TABLE is empty, as (input shapes, parameters).
 MORE = {
     "batch_take": [([(4, 5), (INTS, (4,), 5)], {})],
@@ -30,6 +31,9 @@ MORE = {
     "preloaded_multi_mp_sgd_mom_update": [([*[WEIGHT] * 8, (2,), (2,)], {"num_weights": 2, "num_args": 10})],
     "_multi_adamw_update": [([*[WEIGHT] * 8, (1,)], {**_UPDATE, "etas": (1, 0.5), "num_args": 9})],
     "_multi_mp_adamw_update": [([*[WEIGHT] * 10, (1,)], {**_UPDATE, "etas": (1, 0.5), "num_args": 11})],
+    "_multi_lamb_update": [([WEIGHT] * 8, {**_LAMB, "num_args": 8})],
+    "_multi_mp_lamb_update": [([WEIGHT] * 10, {**_LAMB, "num_args": 10})],
+    "_contrib_group_adagrad_update": [([WEIGHT, WEIGHT, (64, 1)], {"lr": 0.1})],
     "reset_arrays": [([WEIGHT, (5,)], {"num_arrays": 2, "num_args": 2})],
     "_random_pdf_dirichlet": [([(2, 4, 3), (2, 3)], {"is_log": True})],
     **{f"_random_pdf_{n}": [([(2, 4)] + [(2,)] * count, {"is_log": True})] for n, count in (

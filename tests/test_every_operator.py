@@ -154,6 +154,10 @@ TABLE = {
     **{f"preloaded_multi_{n}": [] for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")},
     "_foreach": [], "_while_loop": [], "_cond": [],  # they hold graphs: tests/graph/test_loops.py
     "_multi_adamw_update": [], "_multi_mp_adamw_update": [], "reset_arrays": [],  # tests/kernels/test_update_preloaded.py
+    "_multi_lamb_update": [], "_multi_mp_lamb_update": [], "_contrib_group_adagrad_update": [],  # kernels/test_lamb_multi.py
+    "_contrib_fft": [([(2, 3, 5)], {}, "")], "_contrib_ifft": [([(3, 8)], {}, "")],
+    "_contrib_PSROIPooling": [([(2, 8, 6, 5), (INTS, (4, 5), 5)], {"spatial_scale": 0.8, "output_dim": 2, "pooled_size": 2},
+                               "only:0")],
     "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],
     "norm": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"ord": 1, "axis": (0, 2)}, "")],
     "Deconvolution": [([(2, 3, 4, 5), (3, 2, 3, 3)], {"kernel": (3, 3), "num_filter": 2, "stride": (2, 1), "adj": (1, 0)}, ""),

@@ -44,6 +44,9 @@ OWN = {
     "kernels/test_update_preloaded.py": ("values shapes gpu", [
         *(f"preloaded_multi_{n}" for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")),
         "_multi_adamw_update", "_multi_mp_adamw_update", "reset_arrays"]),
+    "kernels/test_lamb_multi.py": ("values shapes gpu", [
+        "_multi_lamb_update", "_multi_mp_lamb_update", "_contrib_group_adagrad_update"]),
+    "kernels/test_fourier.py": ("values shapes", ["_contrib_fft", "_contrib_ifft"]),
     "kernels/test_image_ops.py": ("values shapes", [f"_image_random_{n}" for n in (
         "saturation", "color_jitter", "lighting", "flip_left_right", "flip_top_bottom")]),
     "kernels/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),

@@ -49,8 +49,12 @@ class MultiUpdate(Op):
         p.static = tuple((k, v) for k, v in p.static if k not in ("lrs", "wds"))
         return p
 
+    def weights(self, p: Params) -> int:
+        """How many there are."""
+        return p.num_weights
+
     def _names(self, p: Params) -> tuple[str, ...]:
-        return tuple(f"{role}_{i}" for i in range(p.num_weights) for role in self.roles)
+        return tuple(f"{role}_{i}" for i in range(self.weights(p)) for role in self.roles)
 
     def arguments(self, p: Params) -> tuple[str, ...]:
         return self._names(p)[:2] if len(self.roles) > 2 else self._names(p)
@@ -59,12 +63,12 @@ class MultiUpdate(Op):
         return self._names(p)[2:] if len(self.roles) > 2 else ()
 
     def outputs(self, p: Params) -> tuple[str, ...]:
-        return tuple(f"output{i}" for i in range(p.num_weights))
+        return tuple(f"output{i}" for i in range(self.weights(p)))
 
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[Shapes, Shapes]:
         each, ins, outs = len(self.roles), [], []
-        for i in range(p.num_weights):
+        for i in range(self.weights(p)):
             shape = None
             for s in inputs[i * each:(i + 1) * each]:
                 shape = merge_shapes(self.name, f"the arrays of weight {i}", shape, s)
@@ -75,7 +79,7 @@ class MultiUpdate(Op):
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[Dtypes, Dtypes]:
         each = len(self.roles)
-        return list(inputs), [inputs[i * each] for i in range(p.num_weights)]
+        return list(inputs), [inputs[i * each] for i in range(self.weights(p))]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
