@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import GraphError
@@ -19,7 +17,7 @@ from .options import Options
 from .place import place
 from .plan import Plan, apply_inplace, peak_bytes, plan_memory
 from .predict import leave_out_idle
-from .program import Program, lower, naive_bytes
+from .program import Program, lower, naive_bytes, without_collection
 from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
 from .views import read_through
 
@@ -52,18 +50,6 @@ def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
     """The program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
     with without_collection():
         return _compile(request, how)
-
-
-@contextlib.contextmanager
-def without_collection() -> Iterator[None]:
-    """Pause Python's search for cycles: passes make millions of small objects and no garbage."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _compile(request: Request, how: Options) -> tuple[Program, Plan]:

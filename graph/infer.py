@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dtype import FLAG_TO_DTYPE, as_dtype
 from ..errors import DTypeError, GraphError, MXNetError, ShapeError
-from ..kernels.op import Shape, is_known, merge_shapes
+from ..kernels.op import Shape, merge_shapes
 from .node import Node
 
 Shapes = list[list[Shape | None]]  # [node][output]
@@ -42,7 +42,7 @@ def infer_shapes(order: Sequence[Node], known: Mapping[str, Shape | None]) -> Sh
     def merge(node: Node, what: str, a: Shape | None, b: Shape | None) -> Shape | None:
         return merge_shapes(node.name, what, a, b)
 
-    _fixed_point(order, start, rule, merge, ShapeError, is_known)
+    _fixed_point(order, start, rule, merge, ShapeError)
     return start
 
 
@@ -67,10 +67,7 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
             raise DTypeError(f"{node.name}: {what} would have to be both {a.name} and {b.name}. Convert one with Cast.")
         return a if b is None else b
 
-    def done(dtype: np.dtype | None) -> bool:
-        return dtype is not None
-
-    run = _fixed_point(order, start, rule, merge, DTypeError, done)
+    run = _fixed_point(order, start, rule, merge, DTypeError)
     if default is not None:
         for i, node in enumerate(order):
             if node.op is None and start[i][0] is None:
@@ -79,8 +76,8 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
     return start
 
 
-def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge: Callable, error: type[MXNetError],
-                 is_done: Callable[[Any], bool]) -> Callable[[int], None]:
+def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge: Callable, error: type[MXNetError]
+                 ) -> Callable[[int], None]:
     """Apply rule to nodes until nothing changes; table is filled in place. Returns a function that resumes at node i."""
     index = {id(n): i for i, n in enumerate(order)}
     inputs = [[(index[id(n)], k) for n, k in node.inputs] for node in order]
@@ -96,16 +93,15 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge
             queued[i] = True
             waiting.append(i)
 
-    def store(i: int, k: int, value: Any, node: Node, what: str, source: int) -> None:
-        old = table[i][k]
-        merged = merge(node, what, old, value)
-        if old is None or merged != old:  # np.dtype("float64") == None is true
-            table[i][k] = merged
-            if i != source:
-                queue(i)
-            for user in users[i]:
-                if user != source:
-                    queue(user)
+    def store(i: int, k: int, value: Any, source: int) -> None:
+        if value == table[i][k] is not None:
+            return
+        table[i][k] = value
+        if i != source:
+            queue(i)
+        for user in users[i]:
+            if user != source:
+                queue(user)
 
     def settle() -> None:
         while waiting:
@@ -117,11 +113,17 @@ def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge
             try:
                 new_ins, new_outs = rule(node, ins, outs)
                 for k, value in enumerate(new_outs):
-                    if value is not None:
-                        store(i, k, value, node, f"output {node.output_names()[k]}", i)
+                    old = table[i][k]
+                    if old is None and value is not None:  # np.dtype("float64") == None is true
+                        store(i, k, value, i)
+                    elif value is not None and value != old:
+                        store(i, k, merge(node, f"output {node.output_names()[k]}", old, value), i)
                 for n, ((j, k), value) in enumerate(zip(inputs[i], new_ins)):
-                    if value is not None:
-                        store(j, k, value, node, f"input {node.input_names()[n]} ({order[j].name})", i)
+                    old = table[j][k]
+                    if old is None and value is not None:
+                        store(j, k, value, i)
+                    elif value is not None and value != old:
+                        store(j, k, merge(node, f"input {node.input_names()[n]} ({order[j].name})", old, value), i)
             except MXNetError as failure:
                 raise error(_explain(node, ins, str(failure))) from failure
 

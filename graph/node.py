@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..errors import GraphError
@@ -68,9 +68,10 @@ class Node:
 
     def input_names(self) -> tuple[str, ...]:
         """What the operator calls its inputs: arguments, then auxiliary states."""
-        if self.op is None:
+        op, p = self.op, self.params
+        if op is None or p is None:
             return ()
-        return (*self.op.arguments(self.use), *self.op.auxiliaries(self.use))
+        return (*op.arguments(p), *op.auxiliaries(p))
 
     def auxiliary_inputs(self) -> list[Entry]:
         """The inputs that are states this node changes."""
@@ -88,26 +89,32 @@ def topological(heads: Iterable[Node], is_leaf: Callable[[Node], bool] | None = 
     is_leaf: nodes that are listed, but not what they read.
     """
     order: list[Node] = []
-    state: dict[int, int] = {}  # id -> 1 being visited, 2 listed
+    listed: dict[int, bool] = {}  # by id; False while what the node reads is being visited
+
+    def rest(node: Node) -> Iterator[Entry]:
+        return iter(() if is_leaf is not None and is_leaf(node) else node.inputs)
+
     for head in heads:
-        if id(head) in state:
+        if id(head) in listed:
             continue
-        state[id(head)] = 1
-        stack: list[tuple[Node, int]] = [(head, 0)]
-        while stack:
-            node, at = stack.pop()
-            if at == len(node.inputs) or (is_leaf is not None and is_leaf(node)):
-                state[id(node)] = 2
+        listed[id(head)] = False
+        path, inputs = [head], [rest(head)]
+        while path:
+            for below, _ in inputs[-1]:
+                seen = listed.get(id(below))
+                if seen is None:
+                    listed[id(below)] = False
+                    path.append(below)
+                    inputs.append(rest(below))
+                    break
+                if not seen:
+                    raise GraphError(f"{below.name}: the graph has a cycle through this node: {path[-1].name} feeds it "
+                                     f"and reads it.")
+            else:
+                inputs.pop()
+                node = path.pop()
+                listed[id(node)] = True
                 order.append(node)
-                continue
-            stack.append((node, at + 1))
-            below = node.inputs[at][0]
-            seen = state.get(id(below))
-            if seen is None:
-                state[id(below)] = 1
-                stack.append((below, 0))
-            elif seen == 1:
-                raise GraphError(f"{below.name}: the graph has a cycle through this node: {node.name} feeds it and reads it.")
     return order
 
 

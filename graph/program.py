@@ -5,7 +5,9 @@ A value is one buffer. It has one writer, except that gradients add up: then the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -108,6 +110,19 @@ class Program:
         return "\n".join(lines)
 
 
+@contextlib.contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause Python's search for cycles: passes make millions of small objects and no garbage."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+@without_collection()
 def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping[str, np.dtype]) -> list[list[Spec]]:
     """The spec of every output of every node. Raises ShapeError for the first node that stays unknown."""
     found = infer_shapes(order, shapes)
