@@ -147,7 +147,8 @@ def split_inputs(length: int, inputs: Any, layout: str) -> list[Symbol]:
         axis = layout.find("T")
         if length == 1:
             return [symbol.squeeze(inputs, axis=axis)]
-        return list(symbol.split(inputs, axis=axis, num_outputs=length, squeeze_axis=True))
+        yes: Any = 1  # as MXNet's files say it
+        return list(symbol.split(inputs, axis=axis, num_outputs=length, squeeze_axis=yes))
     steps = list(inputs)
     if len(steps) != length:
         raise ParameterError(f"unroll: {len(steps)} inputs for {length} steps.")
