@@ -1,6 +1,7 @@
 """Control: one worker's connection to the coordinator. Requests and their answers, and what it tells unasked.
 
-When the connection is lost, another one is made, on which the worker says that it is back; what is not answered is asked again.
+When the connection is lost, libzmq makes another one, on which the worker says that it is back; what is not answered is asked
+again. libzmq may be faster than the news of the loss: what is asked then is refused, since nobody knows whose the connection is.
 """
 
 from __future__ import annotations
@@ -144,6 +145,10 @@ class Control:
                 ask.answer.set_exception(error)
 
     def _hear(self, m: dict[str, Any]) -> None:
+        if m.get("unknown") and self._me is not None:
+            if self.lost is None:
+                self._lose()
+            return
         ask = self._asked.pop(m["id"], None) if m.get("id") is not None else None
         links = self.client.links
         if ask is not None:
@@ -159,8 +164,6 @@ class Control:
         if self._me is None:
             self.fail(_none())
             return
-        self.close()
-        self._connect()
         back: Future[dict[str, Any]] = Future()
         back.add_done_callback(self._is_back)
         number = next(self._ids)

@@ -65,6 +65,10 @@ class _Entry:
         return {"id": self.id, "key": self.key, "shape": self.shape, "dtype": self.dtype, "parts": self.parts}
 
 
+class _UnknownError(FrameError):
+    """Nobody has said on this connection who is there."""
+
+
 class Coordinator:
     """One job of `workers` ranks and `shards` shards.
 
@@ -108,7 +112,8 @@ class Coordinator:
         try:
             return handler(peer, message)
         except (MXNetError, KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
-            return [(peer, {"id": message.get("id"), "error": f"{op}: {type(e).__name__}: {e}"})]
+            unknown = {"unknown": True} if isinstance(e, _UnknownError) else {}
+            return [(peer, {"id": message.get("id"), "error": f"{op}: {type(e).__name__}: {e}", **unknown})]
 
     def lost(self, peer: Any) -> Sends:
         """What to send because a peer's connection is gone."""
@@ -287,7 +292,7 @@ class Coordinator:
     def _own_rank(self, peer: Any) -> int:
         rank = self._rank_of(peer)
         if rank is None:
-            raise FrameError("this worker has not joined, or was taken for dead")
+            raise _UnknownError("this worker has not joined, or was taken for dead")
         return rank
 
     # ---- keys -----------------------------------------------------------------------------------------------------------

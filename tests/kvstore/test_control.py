@@ -148,6 +148,23 @@ print(out.asnumpy()[0], flush=True)
 """
 
 
+def test_a_connection_that_is_back_before_its_loss_is_heard_of():
+    """On a busy machine libzmq connects anew before the worker's thread has run. It asks again, and nobody is dead."""
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        stores[0].push("w", mx.nd.ones(3))
+        watch = stores[1]._client.control._watch
+        heard, watch.lost = watch.lost, lambda: iter(())
+        former = kill_coordinator(job)
+        until(lambda: job.coordinator_pid() != former)
+        each(lambda kv: kv.init("v", mx.nd.zeros(3)))
+        watch.lost = heard
+        stores[1].push("w", mx.nd.ones(3))
+        each(lambda kv: kv.barrier())
+        assert [pull(kv, "w", np.zeros(3, "f")).tolist() for kv in stores] == [[2] * 3] * 2
+        assert [kv.get_num_dead_node(7) for kv in stores] == [0, 0]
+
+
 @pytest.mark.nightly
 def test_who_is_silent_for_seconds_is_not_taken_for_dead():
     """On a busy machine a process may not run for a while. Coordinator and server are stopped for 3 s, and nobody notices."""

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("cryptography")
 
 from tritium.kvstore import lane
+from tritium.kvstore.frame import LARGEST_MESSAGE
 from tritium.kvstore.lane import Lanes, join
 
 HOST = "127.0.0.1"
@@ -148,6 +149,25 @@ def test_what_was_touched_is_never_given_out_and_ends_the_lane(what):
                 came += [(rank, head, bytes(payload)) for rank, head, payload in lanes.turn()]
             assert came in ([], [(1, *sent[1])]) and 1 not in lanes._of
             assert not lanes.put(1, b"", b"x")
+        finally:
+            end.close()
+            wire.close()
+
+
+def test_a_message_longer_than_any_ends_the_lane_at_once():
+    with shard() as lanes:
+        wire = Wire(lanes.offer(1, True))
+        end = join(HOST, wire.offer, select.epoll())
+        try:
+            wire.accept()
+            wire.carry(lane._GREETING)
+            while 1 not in lanes._of and select.select([lanes], [], [], 10)[0]:
+                list(lanes.turn())
+            end.put(b"head", b"payload")
+            wire.carry(8, lambda data: data[:4] + (LARGEST_MESSAGE + 1).to_bytes(4, "little"))
+            while 1 in lanes._of and select.select([lanes], [], [], 10)[0]:
+                assert list(lanes.turn()) == []
+            assert 1 not in lanes._of
         finally:
             end.close()
             wire.close()
