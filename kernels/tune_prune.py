@@ -11,6 +11,7 @@ import numpy as np
 
 from .ops.convolution_cpu import row_pieces
 from .ops.matmul_gemm import cut
+from .ops.triton_conv_inside import WEIGHT_BK, WEIGHT_BN, splits_of
 from .triton_row import LONGEST_BLOCK, WALKING_BLOCK
 from .tune_device import Limits, limits_of
 from .tune_key import Config, Key
@@ -20,6 +21,7 @@ KEEP = 40  # configurations per task that the model's ranking lets through to th
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
 LAUNCH_S = 2e-6
 SPECIALISED = 2  # the template of a product whose warps divide the work
+WEIGHT = "gpu conv weight"
 #: Reasons, as the summary counts them.
 REASONS = ("registers", "shared memory", "waves", "alignment", "same as another", "cache", "rank", "compiled")
 
@@ -68,13 +70,19 @@ def _gpu_check(task: Task, limits: Limits):
     return lambda c: product_reason(task.key, c, limits)
 
 
+def _parts(k: Key, c: Config, tiles: int, limits: Limits) -> int:
+    """In how many parts the inner sum is taken: as told; a weight gradient's in as many as fill the machine."""
+    return splits_of(k.size["k"], tiles, c["BK"], limits.sms)[0] if k.template == WEIGHT else c.get("splits", 1)
+
+
 def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     """Why a product's configuration need not be compiled, or None."""
     bm, bn, bk, warps, stages = (c[n] for n in ("BM", "BN", "BK", "num_warps", "num_stages"))
     size, item = k.size, np_itemsize(k.dtype)
     m, n, inner = size["m"], size["n"], size["k"]
     batch = size.get("batch", 1) * size.get("groups", 1)
-    wide, template, splits = 2 if k.dtype == "float64" else 1, c.get("template", 0), c.get("splits", 1)
+    tiles = -(-m // bm) * -(-n // bn) * batch
+    wide, template, splits = 2 if k.dtype == "float64" else 1, c.get("template", 0), _parts(k, c, tiles, limits)
     if template and (k.align < 16 or batch > 1):
         return "alignment", f"TMA needs rows at multiples of 16 bytes and one product, here {k.align} and {batch}"
     if template == SPECIALISED and warps != 4:
@@ -90,6 +98,10 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     for name, block, whole in (("BM", bm, m), ("BN", bn, n), ("BK", bk, inner)):
         if block > 16 and block >= 2 * max(16, power_of_2(whole)):
             return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
+    if k.template == WEIGHT:
+        most = max(16, min(power_of_2(n // size["taps"]), WEIGHT_BN))
+        if bn > most or bk > WEIGHT_BK:
+            return "same as another", f"BN={bn} BK={bk}: the weight gradient takes {most} and {WEIGHT_BK} at most"
     if bk * item < 32:
         return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
     if stages > 3 and k.align < 16:
@@ -97,8 +109,7 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     turns = -(-inner // (bk * splits))
     if stages > 2 and turns < stages:
         return "same as another", f"{turns} turns of the loop: {stages} stages are never full"
-    tiles = -(-m // bm) * -(-n // bn) * batch
-    if splits > 1 and tiles >= limits.sms:
+    if splits > 1 and tiles >= limits.sms and k.template != WEIGHT:
         return "waves", f"{tiles} tiles fill {limits.sms} multiprocessors: splitting adds work and no room"
     if splits > 1 and turns < 4:
         return "waves", f"{splits} parts of {turns} turns each: too little to add up"
@@ -172,9 +183,10 @@ def estimate(task: Task, c: Config, target: int = 90) -> float:
         return LAUNCH_S + bound * (1 + 0.02 * spread)
     size, item = k.size, np_itemsize(k.dtype)
     bm, bn, bk = c["BM"], c["BN"], c["BK"]
-    splits, template = c.get("splits", 1), c.get("template", 0)
+    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1)
+    splits, template = _parts(k, c, tiles, limits), c.get("template", 0)
     inner = -(-size["k"] // (bk * splits)) * bk
-    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1) * splits
+    tiles *= splits
     shared = c["num_stages"] * (bm + bn) * bk * item
     registers = min(255, bm * bn // (c["num_warps"] * 32) + 40)
     resident = max(1, min(limits.shared // (shared + 1024), limits.registers // (registers * c["num_warps"] * 32), 8))

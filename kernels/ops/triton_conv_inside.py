@@ -348,7 +348,11 @@ def _gather(run: Any, what: str, s: Sizes, x: Any, weight: Any, bias: Any, y: An
            num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
 
 
-def _splits(rows: int, tiles: int, step: int, sms: int) -> tuple[int, int]:
+#: The largest blocks of a weight gradient along channels and positions, whatever it is told.
+WEIGHT_BN, WEIGHT_BK = 128, 64
+
+
+def splits_of(rows: int, tiles: int, step: int, sms: int) -> tuple[int, int]:
     """In how many parts a sum over rows is taken, and rows of a part: by sizes and the machine alone."""
     n = max(1, min(cdiv(2 * sms, tiles), rows // (4 * step), 128))
     per = cdiv(cdiv(rows, n), step) * step
@@ -369,17 +373,17 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
         c = s.groups
         uc = _unit(c)
         bm, bn = tile(m, 32, 1024), tile(c, 64)
-        splits, per = _splits(m, s.taps * cdiv(c, bn), bm, sms)
+        splits, per = splits_of(m, s.taps * cdiv(c, bn), bm, sms)
         parts = run.space((splits, c, s.taps), scratch)
         launch(depthwise_weight, (s.taps * splits, cdiv(c, bn)), dy, x, parts, *s.x, c // uc, *s.y, m, per, UNIT_C=uc,
                **geometry, WIDE=wide(dy), BM=bm, BN=bn, stream=run.stream)
         _sum(run, parts, dw, splits, c * s.taps, add)
         return
     b = _blocks(run, "weight", s, dy, s.f, s.c * s.taps, m, m)
-    b = replace(b, BN=min(b.BN, tile(s.c, 128)), BK=b.BK if interpreting() else min(b.BK, 64))
+    b = replace(b, BN=min(b.BN, tile(s.c, WEIGHT_BN)), BK=b.BK if interpreting() else min(b.BK, WEIGHT_BK))
     uc, uf = _unit(s.c), _unit(s.f)
     tiles = s.taps * cdiv(s.c, b.BN) * cdiv(s.f, b.BM)
-    splits, per = _splits(m, tiles * s.groups, b.BK, sms)
+    splits, per = splits_of(m, tiles * s.groups, b.BK, sms)
     parts = run.space((splits, s.f * s.groups, s.taps, s.c), scratch)
     launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *s.x, s.c // uc, *s.y, s.f // uf, m, s.c * s.groups // uc,
            s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, **numbers(dy), BM=b.BM, BN=b.BN, BK=b.BK,

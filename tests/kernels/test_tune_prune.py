@@ -6,12 +6,14 @@ from collections import Counter
 import pytest
 from operator_uses import CONV, CONV_SHAPES, use
 from tritium.kernels.ops.matmul_gemm import cut
+from tritium.kernels.triton_tune import follows
 from tritium.kernels.tune_device import LIMITS, limits_of
 from tritium.kernels.tune_key import key
 from tritium.kernels.tune_prune import KEEP, REASONS, estimate, product_reason, prune
 from tritium.kernels.tune_space import space, tasks_of
 
 GOOD = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 8, "num_stages": 3}
+WEIGHT = key("gpu conv weight", "float16", "last", 16, m=256, n=2304, k=6272, taps=9, step=1, groups=1)
 LARGE = key("gpu gemm", "float16", "nn", 16, batch=1, m=4096, n=4096, k=4096)
 
 
@@ -21,6 +23,15 @@ def task(name="dot", shapes=((4096, 4096), (4096, 4096)), params=None, dtype="fl
 
 def test_a_good_configuration_is_kept():
     assert product_reason(LARGE, GOOD, LIMITS[90]) is None
+    assert product_reason(WEIGHT, GOOD, LIMITS[90]) is None, "36 tiles, but their sums in 8 parts"
+
+
+def test_what_is_kept_of_a_weight_gradient_is_what_runs():
+    given = use("Convolution", [(32, 256, 14, 14), (256, 256, 3, 3)], {**CONV, "num_filter": 256}, "float16", backward=True)
+    (weight,) = [t for t in tasks_of(*given, "gpu") if t.key.template == "gpu conv weight"]
+    kept, pruned = prune(weight, space(weight))
+    assert len(kept) > 10 and all(follows(weight, c, 90) for c in kept)
+    assert {p.reason for p in pruned if not follows(weight, p.config, 90)} <= {"registers", "shared memory", "same as another"}
 
 
 @pytest.mark.parametrize("k, change, reason, text", [
@@ -36,6 +47,7 @@ def test_a_good_configuration_is_kept():
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=512, n=512, k=4096), {}, "waves", "16 tiles for 132"),
     (LARGE, {"template": 2}, "same as another", "specialised warps come in fours"),
     (key("gpu gemm", "float16", "nn", 4, batch=1, m=4096, n=4096, k=4096), {"template": 1}, "alignment", "TMA needs rows"),
+    (WEIGHT, {"BK": 128, "num_stages": 2}, "same as another", "BN=128 BK=128: .* takes 128 and 64 at most"),
     (LARGE, {"splits": 2}, "waves", "1024 tiles fill 132"),
     (key("gpu gemm", "float16", "nn", 16, batch=1, m=256, n=256, k=512), {"splits": 4, "num_stages": 2}, "waves",
      "4 parts of 2 turns"),
