@@ -14,12 +14,12 @@ from ..on_host import OnHost, known
 from ..property import Shapes, register_operator
 
 
-def _pairs(z: np.ndarray) -> np.ndarray:
+def _pairs(z: Any) -> np.ndarray:
     """z [..., d] as [..., 2 d]: real part, imaginary part, ..."""
     return np.stack([z.real, z.imag], -1).reshape(*z.shape[:-1], 2 * z.shape[-1])
 
 
-def _complex(x: np.ndarray) -> np.ndarray:
+def _complex(x: np.ndarray) -> Any:
     return x[..., 0::2] + 1j * x[..., 1::2]
 
 

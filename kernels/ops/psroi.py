@@ -12,7 +12,7 @@ from ..on_host import OnHost, known
 from ..property import Shapes, register_operator
 
 
-def _rounded(x: np.ndarray) -> np.ndarray:
+def _rounded(x: Any) -> Any:
     """Half away from zero."""
     return np.trunc(x + np.copysign(np.float32(0.5), x))
 
