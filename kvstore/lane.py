@@ -12,7 +12,6 @@ Source: NIST SP 800-38D.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import select
 import socket
@@ -48,8 +47,12 @@ _OPTIONS = (
 
 
 def available() -> bool:
-    """Whether this process can seal: the package `cryptography` is there."""
-    return importlib.util.find_spec("cryptography") is not None
+    """Whether this process can seal: the package `cryptography` is there, and not too old."""
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        return False
+    return hasattr(AESGCM, "encrypt_into")
 
 
 def _memory(nbytes: int) -> memoryview:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import sys
 
 import numpy as np
 import pytest
+import tritium as mx
+from kvstore_cluster import pull, workers
 
 pytest.importorskip("cryptography")
 
@@ -224,6 +227,16 @@ def test_connections_that_say_nothing_are_few():
             end = stack.enter_context(contextlib.closing(join(HOST, offer, select.epoll())))
             end.put(b"h", b"let in all the same")
             assert turns(lanes, 1) == [(0, b"h", b"let in all the same")]
+
+
+def test_who_cannot_seal_has_no_lane_and_all_works(monkeypatch):
+    monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    assert not lane.available()
+    with workers(1) as (_, (kv,), _):
+        kv.init("w", mx.nd.zeros((300, 1000)))
+        kv.push("w", mx.nd.ones((300, 1000)))
+        assert (pull(kv, "w", np.zeros((300, 1000), "f")) == 1).all() and kv._client.links[0]._lane is None
 
 
 def test_nothing_listens_before_a_lane_is_wanted_and_a_new_offer_ends_the_old_lane():
