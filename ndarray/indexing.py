@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError, describe
+from ..errors import MXNetError, ShapeError, describe
+from ..kernels.op import get as get_op
 from .arithmetic import is_mask, is_number
+from .call import call_op
 from .chunk import layout
 from .core import ArrayCore, allocate, wrap
 from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
@@ -20,6 +22,18 @@ from .shaping import reshaped
 from .tape import CallNode, state, written
 
 _ALL = slice(None)
+
+
+def _write_recorded(a: Any, key: Any, value: Any) -> None:
+    """a[:] = value, of which the derivative goes on to value. Raises for a part of a: its derivative would be lost."""
+    if type(key) is not slice or key != _ALL:
+        raise MXNetError(f"a[key] = value: value {describe(value)} is part of a recorded computation, and a part of "
+                         f"{describe(a)} cannot pass its derivative on. Put parts together with concat, stack or where.")
+    if value.shape != a.shape:
+        value = value.broadcast_to(a.shape)
+    if value.dtype != a.dtype:
+        value = value.astype(a.dtype)
+    call_op(get_op("_copy"), (value,), {"out": a})
 
 
 class Indexing(ArrayCore):
@@ -55,6 +69,9 @@ class Indexing(ArrayCore):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         written(self, "a[key] = value")
+        if state.recording and isinstance(value, ArrayCore) and value._entry is not None:
+            _write_recorded(self, key, value)
+            return
         if type(key) is slice and key == _ALL and self._layout.shape:
             key, part_shape = (Ellipsis,), self._layout.shape
         else:

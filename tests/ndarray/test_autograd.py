@@ -365,3 +365,26 @@ def test_function_errors():
 def test_against_differences(ctx, rng):
     check_gradient(lambda a, b: (a * b + a / (b * b + 2))[1:] - a[:1], [rng.normal(size=(3, 4)), rng.normal(size=(3, 4))],
                    ctx, rng)
+
+
+def test_assigning_a_whole_array_passes_the_derivative_on():
+    y = nd.array([4.0, 5.0])
+    y.attach_grad()
+    with autograd.record():
+        o, wide = nd.zeros(2), nd.zeros((3, 2), dtype="float64")
+        o[:] = y * 2
+        wide[:] = y
+        loss = (o * o).sum() + wide.sum().astype("float32")
+    loss.backward()
+    assert y.grad.tolist() == [8 * 4 + 3, 8 * 5 + 3]
+
+
+def test_assigning_to_a_part_of_an_array_is_refused_while_recording():
+    y = nd.array([4.0])
+    y.attach_grad()
+    with autograd.record():
+        o = nd.zeros(2)
+        with pytest.raises(MXNetError, match=r"a part of float32\[2\]@cpu\(0\) cannot pass its derivative on"):
+            o[0:1] = y * 2
+        o[0:1] = (y * 2).detach()
+    assert o.tolist() == [8, 0]
