@@ -53,8 +53,10 @@ class _Rows:
         self.rows = self.lead.size
         self.along = [s[-1] != 1 for s in shapes]  # per operand, whether it has the last axis
         self.wide = self.rows * self.last > INT32_ELEMENTS
-        self.looped = self.last > longest
         dtypes = [s.dtype for s in (*(ins[i] for i in self.used), *(t.spec for t in targets))]
+        if len(dtypes) > 5 and any(d.itemsize > 4 for d in dtypes):  # more than registers hold of a longer row
+            longest = min(longest, 2048)
+        self.looped = self.last > longest
         self.crowded = self.looped * ((len(dtypes) > 3) + any(d.itemsize > 4 for d in dtypes))  # times its block is halved
         self.block = min(longest, WALKING_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if flavour.interpreted else 2048
