@@ -36,9 +36,9 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     sources = [Spec(v, s.dtype) for v, s in zip(views, ins)]
     targets = [Spec(v, s.dtype) for v, s in zip(results, outs)]
     make = _printer(target)
-    if not any(x.op == REDUCE for x in topological(roots)) or kept == (*full[:-1], 1):
-        kind = "row" if any(x.op == REDUCE for x in topological(roots)) else "elementwise"
-        folds, passes = [], [(make(Expression(roots, kind), sources, targets, reqs, name=name),
+    sums = any(x.op == REDUCE for x in topological(roots))
+    if not sums or kept == (*full[:-1], 1):
+        folds, passes = [], [(make(Expression(roots, "row" if sums else "elementwise"), sources, targets, reqs, name=name),
                               range(len(sources)), range(len(targets)))]
     else:
         folds, rest, sources = _cut(roots, sources, kept, name, make)
