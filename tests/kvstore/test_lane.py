@@ -123,6 +123,22 @@ def flip(at):
     return change
 
 
+@contextlib.contextmanager
+def tapped(lanes, rank=1, change=lambda data: data):
+    """A worker's end whose lane the shard knows, and the wire between them. change: what is done to the greeting."""
+    wire = Wire(lanes.offer(rank, True))
+    end = join(HOST, wire.offer, select.epoll())
+    try:
+        wire.accept()
+        wire.carry(lane._GREETING, change)
+        while rank not in lanes._of and select.select([lanes], [], [], 10)[0]:
+            list(lanes.turn())
+        yield end, wire
+    finally:
+        end.close()
+        wire.close()
+
+
 SIZE = 8 + (64 + 16) + (1000 + 16)  # bytes of one message of the tests below
 CHANGES = {
     "the length of the head": flip(0), "the length of the payload": flip(5), "a huge length": lambda d: b"\xff" * 8 + d[8:],
@@ -134,69 +150,41 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_was_touched_is_never_given_out_and_ends_the_lane(what):
-    with shard() as lanes:
-        wire = Wire(lanes.offer(1, True))
-        end = join(HOST, wire.offer, select.epoll())
-        try:
-            wire.accept()
-            wire.carry(lane._GREETING)
-            sent = [(bytes([i]) * 64, bytes([i]) * 1000) for i in range(3)]
-            for m in sent:
-                end.put(*m)
-            wire.carry(SIZE)
-            assert turns(lanes, 1) == [(1, *sent[0])]
-            wire.carry(2 * SIZE, CHANGES[what])
-            wire.back.shutdown(socket.SHUT_WR)
-            came = []
-            while 1 in lanes._of and select.select([lanes], [], [], 10)[0]:
-                came += [(rank, head, bytes(payload)) for rank, head, payload in lanes.turn()]
-            assert came in ([], [(1, *sent[1])]) and 1 not in lanes._of
-            assert not lanes.put(1, b"", b"x")
-        finally:
-            end.close()
-            wire.close()
+    with shard() as lanes, tapped(lanes) as (end, wire):
+        sent = [(bytes([i]) * 64, bytes([i]) * 1000) for i in range(3)]
+        for m in sent:
+            end.put(*m)
+        wire.carry(SIZE)
+        assert turns(lanes, 1) == [(1, *sent[0])]
+        wire.carry(2 * SIZE, CHANGES[what])
+        wire.back.shutdown(socket.SHUT_WR)
+        came = []
+        while 1 in lanes._of and select.select([lanes], [], [], 10)[0]:
+            came += [(rank, head, bytes(payload)) for rank, head, payload in lanes.turn()]
+        assert came in ([], [(1, *sent[1])]) and 1 not in lanes._of
+        assert not lanes.put(1, b"", b"x")
 
 
 def test_a_message_longer_than_any_ends_the_lane_at_once():
-    with shard() as lanes:
-        wire = Wire(lanes.offer(1, True))
-        end = join(HOST, wire.offer, select.epoll())
-        try:
-            wire.accept()
-            wire.carry(lane._GREETING)
-            while 1 not in lanes._of and select.select([lanes], [], [], 10)[0]:
-                list(lanes.turn())
-            end.put(b"head", b"payload")
-            wire.carry(8, lambda data: data[:4] + (LARGEST_MESSAGE + 1).to_bytes(4, "little"))
-            while 1 in lanes._of and select.select([lanes], [], [], 10)[0]:
-                assert list(lanes.turn()) == []
-            assert 1 not in lanes._of
-        finally:
-            end.close()
-            wire.close()
+    with shard() as lanes, tapped(lanes) as (end, wire):
+        end.put(b"head", b"payload")
+        wire.carry(8, lambda data: data[:4] + (LARGEST_MESSAGE + 1).to_bytes(4, "little"))
+        while 1 in lanes._of and select.select([lanes], [], [], 10)[0]:
+            assert list(lanes.turn()) == []
+        assert 1 not in lanes._of
 
 
 def test_a_greeting_that_was_overheard_opens_nothing():
     """The same bytes again, on a connection of one's own: each offer is taken once."""
-    with shard() as lanes:
-        wire = Wire(lanes.offer(0, True))
-        end = join(HOST, wire.offer, select.epoll())
-        try:
-            wire.accept()
-            overheard = []
-            wire.carry(lane._GREETING, lambda data: overheard.append(data) or data)
-            while 0 not in lanes._of:
+    overheard = []
+    with shard() as lanes, tapped(lanes, change=lambda data: overheard.append(data) or data):
+        first = lanes._of[1]
+        with socket.create_connection((HOST, lanes._listener.getsockname()[1])) as thief:
+            thief.sendall(overheard[0])
+            thief.settimeout(10)
+            while not select.select([thief], [], [], 0)[0]:
                 list(lanes.turn())
-            first = lanes._of[0]
-            with socket.create_connection((HOST, lanes._listener.getsockname()[1])) as thief:
-                thief.sendall(overheard[0])
-                thief.settimeout(10)
-                while not select.select([thief], [], [], 0)[0]:
-                    list(lanes.turn())
-                assert thief.recv(1) == b"" and lanes._of == {0: first}
-        finally:
-            end.close()
-            wire.close()
+            assert thief.recv(1) == b"" and lanes._of == {1: first}
 
 
 @pytest.mark.parametrize("said", [b"x" * 32, b"\0" * 31, b"", b"GET / HTTP/1.1\r\n\r\n" * 10])
