@@ -29,7 +29,7 @@ def mean_image(path: str | os.PathLike, shape: Sequence[int],
         if batches is None:
             raise FileError(f"{path}: there is no such file. Write it with mx.nd.save(path, {{'mean_img': array}}).")
         _log.info("%s is not there: computing the mean image.", path)
-        _save(path, _mean(batches(), shape))
+        save(path, {_NAME: array(_mean(batches(), shape))})  # whole or not at all: other workers may look for it
     held = load(path)
     if not isinstance(held, dict) or _NAME not in held:
         raise FileError(f"{path}: holds no array named 'mean_img'. Write it with mx.nd.save(path, {{'mean_img': array}}).")
@@ -50,10 +50,3 @@ def _mean(batches: DataIter, shape: Sequence[int]) -> np.ndarray:
             total += row
         count += len(rows)
     return total * (np.float32(1) / np.float32(count))
-
-
-def _save(path: str, image: np.ndarray) -> None:
-    """Written whole or not at all: other workers may look for it."""
-    written = f"{path}.{os.getpid()}"
-    save(written, {_NAME: array(image)})
-    os.replace(written, path)
