@@ -458,7 +458,7 @@ class Link:
                 if s is not None and s.out is not None:
                     _store(s, r, frame.payload, at)
                 at += r.nbytes
-            elif s is not None:
+            elif s is not None and (r.reply_segment, r.reply_at) == s.reply:  # else it was sent again: that answer has the value
                 s.left = s.left - r.n if s.fill else 0
             if s is not None and s.left <= 0:
                 del self._sent[r.key, r.part, r.round]

@@ -22,7 +22,8 @@ from .values import Name, Value, Values, add_up
 _FEWEST = 4  # records of a frame: fewer are dealt with one by one, which is faster then
 _MOST_PLANS = 4 << 20  # bytes of what is remembered
 _KEY, _DTYPE, _ROUND, _SEGMENT, _AT, _REPLY_SEGMENT, _REPLY_AT = slice(0, 2), 2, 4, 6, 7, 8, 9  # columns of a frame's table
-_VARIES = [_ROUND, _SEGMENT, _AT, _REPLY_SEGMENT, _REPLY_AT]
+_REPLY = [_REPLY_SEGMENT, _REPLY_AT]
+_VARIES = [_ROUND, _SEGMENT, _AT, *_REPLY]
 
 
 class _Plan(NamedTuple):
@@ -171,6 +172,7 @@ class Unison:
                 reply[:] = raw
             payload = raw.data if reply is None else b""
             table[:, _SEGMENT] = INLINE if reply is None else NOTHING
+            table[:, _REPLY] = by_rank[rank].frame.table[:, _REPLY]
             answers.append((rank, encode(Op.ANSWER, table, len(payload)), [payload]))
         return Made(plan.names, {r: h.frame for r, h in by_rank.items()}, failed, answers)
 
