@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ..errors import EngineError, nearest
+from ..whole_file import write_whole
 from . import choose, history, storage, trace
 from .base import Engine
 from .history import Explanation as Explanation
@@ -149,15 +148,13 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
     """Write what was recorded to the configured file, as Chrome trace JSON. It is there whole or not at all.
 
     finished: stop, and forget what was written.
+    Raises FileError where it cannot be written; then nothing is forgotten.
     """
     p = _profiler
     with p.lock:
         made = history.operations(p.recorder)
         document = trace.document(p.recorder, made, p.began, p.wants("api"))
-        target = Path(p.config["filename"])
-        part = target.with_name(f"{target.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(document), encoding="utf-8")
-        os.replace(part, target)
+        write_whole(p.config["filename"], json.dumps(document))
         if finished:
             if p.running:
                 set_state("stop")

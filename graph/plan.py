@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..kernels.op import Req
+from ..whole_file import write_whole
 from .hosts import MANY, Hosts, hands_through, larger_rooms, outputs_of
 from .packing import Piece, one_after_the_other, pack_best, peak
 from .picture import draw_plan
@@ -67,8 +68,7 @@ class Plan:
 
     def save(self, fname: str) -> None:
         """Write the picture to an SVG file."""
-        with open(fname, "w", encoding="utf-8") as f:
-            f.write(draw_plan(self))
+        write_whole(fname, draw_plan(self))
 
     def __str__(self) -> str:
         head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "

@@ -12,6 +12,7 @@ from ..dtype import DTYPE_TO_FLAG, as_dtype
 from ..errors import DTypeError, GraphError, ShapeError, nearest
 from ..kernels import op as ops
 from ..kernels.op import Op, Shape, is_known
+from ..whole_file import write_whole
 from . import bind as binding
 from . import json as symbol_json
 from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
@@ -291,9 +292,8 @@ class Symbol:
         return symbol_json.dumps(self._outputs)
 
     def save(self, fname: str, remove_amp_cast: bool = True) -> None:
-        """Write tojson() to a file."""
-        with open(fname, "w", encoding="utf-8") as f:
-            f.write(self.tojson())
+        """Write tojson() to a file, whole or not at all."""
+        write_whole(fname, self.tojson())
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import GraphError
 from ..kernels.op import Shape, is_known
+from ..whole_file import write_whole
 from .infer import from_user, infer_shapes, to_user
 from .node import Node, split_variables
 from .picture import draw_graph
@@ -25,8 +26,7 @@ class Drawing:
 
     def save(self, fname: str) -> None:
         """Write the SVG text to a file."""
-        with open(fname, "w", encoding="utf-8") as f:
-            f.write(self.svg)
+        write_whole(fname, self.svg)
 
     def render(self, filename: str | None = None, **_: Any) -> str:
         """Write `filename` (the title, if none is given) with `.svg` appended; returns the name."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import FileError, ParameterError
+from ..whole_file import whole_file, write_whole
 from .decode import decode, encode, opencv, stored_channels
 from .image_list import Listed, read_lines
 from .recordio import IRHeader, MXIndexedRecordIO, pack
@@ -92,7 +93,7 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
             if lines is not None:
                 path = Path(f"{os.fspath(prefix)}{suffix}{part}.lst")
                 text = "".join(f"{number}\t{label:f}\t{name}\n" for number, name, label in lines)
-                _replace(path, lambda new, text=text: new.write_text(text))
+                write_whole(path, text)
                 written.append(path)
     return written
 
@@ -108,21 +109,15 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encodi
     lines = list(read_lines(list_path))
     path = Path(list_path).with_suffix(".rec")
     index, bad, count = path.with_suffix(".idx"), [], 0
-    new, new_index = (p.with_name(f".{p.name}.{os.getpid()}.part") for p in (path, index))
-    try:
-        with MXIndexedRecordIO(new_index, new, "w") as records, ThreadPoolExecutor(threads, "im2rec") as pool:
-            for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), how, 4 * threads), 1):
-                try:
-                    records.write_idx(line.id, record.result())
-                    count += 1
-                except FileError as e:
-                    bad.append((line.path, str(e)))
-                progress(done)
-        for temporary, final in ((new, path), (new_index, index)):
-            _settle(temporary, final)
-    finally:
-        for temporary in (new, new_index):
-            temporary.unlink(missing_ok=True)
+    with (whole_file(index) as new_index, whole_file(path) as new,
+          MXIndexedRecordIO(new_index, new, "w") as records, ThreadPoolExecutor(threads, "im2rec") as pool):
+        for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), how, 4 * threads), 1):
+            try:
+                records.write_idx(line.id, record.result())
+                count += 1
+            except FileError as e:
+                bad.append((line.path, str(e)))
+            progress(done)
     return Packed(path, count, bad)
 
 
@@ -166,20 +161,3 @@ def _encode(pixels: np.ndarray, how: Encoding) -> bytes:
     if how.form == ".jpg" and pixels.shape[2] == 4:
         pixels = np.ascontiguousarray(pixels[:, :, :3])
     return encode(pixels, how.quality, how.form)
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Let write fill a new file, and put that in path's place."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(new)
-        _settle(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def _settle(new: Path, path: Path) -> None:
-    """Bring new to the disk, then give it its name."""
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
-    os.replace(new, path)

@@ -23,7 +23,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ParameterError
+from ..errors import FileError, ParameterError
+from ..whole_file import write_whole
 from .c_printer import CFunction, program
 from .cache import cache_dir
 
@@ -200,11 +201,8 @@ def _keep(made: Path, path: Path) -> bool:
     """Put the library where other processes find it, whole or not at all; False where the folder cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
-            f.write(made.read_bytes())
-        os.replace(temporary, path)
-    except OSError:
+        write_whole(path, made.read_bytes(), sync=False)
+    except (OSError, FileError):
         return False
     return True
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..errors import FileError
+from ..whole_file import write_whole
 from .cache import cache_dir
 from .triton_kernel import Name
 from .triton_load import HEADER
@@ -93,7 +95,7 @@ def toolchain() -> tuple[str, str]:
         said = said.strip().splitlines()[-1] if said.strip() else ""
     try:
         seen.parent.mkdir(parents=True, exist_ok=True)
-        seen.write_text(json.dumps({"triton": version, "ptxas": said, "stamp": stamp}))
-    except OSError:
+        write_whole(seen, json.dumps({"triton": version, "ptxas": said, "stamp": stamp}), sync=False)
+    except (OSError, FileError):
         pass
     return version, said

@@ -11,7 +11,6 @@ import importlib.util
 import linecache
 import os
 import sys
-import tempfile
 import threading
 import types
 from pathlib import Path
@@ -20,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..context import GPU_MODE
-from ..errors import ContextError, OperatorError
+from ..errors import ContextError, FileError, OperatorError
+from ..whole_file import write_whole
 from .cache import cache_dir
 
 #: Whether kernels run in Triton's interpreter.
@@ -45,11 +45,8 @@ def write_source(source: str, name: str) -> Path | None:
         if path.exists() and path.read_text() == source:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=path.stem, suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "w") as f:
-            f.write(source)
-        os.replace(temporary, path)
-    except OSError:
+        write_whole(path, source, sync=False)
+    except (OSError, FileError):
         return None
     return path
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import FileError
+from ..whole_file import write_whole
 from .cache import cache_dir
 
 
@@ -110,11 +110,8 @@ def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
     try:
         code.parent.mkdir(parents=True, exist_ok=True)
         for path, data in ((code, cubin), (facts, text.encode())):
-            handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
-            with os.fdopen(handle, "wb") as f:
-                f.write(data)
-            os.replace(temporary, path)
-    except OSError:
+            write_whole(path, data, sync=False)
+    except (OSError, FileError):
         return False
     return True
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError
+from ..whole_file import write_whole
 from .tune_key import Config, Key, distance, parse_bucket
 
 #: What became of a configuration. "compiled": never timed. "timed", "verified": its output was compared with the
@@ -203,7 +204,7 @@ class Store:
     def export(self, path: Path | str) -> int:
         """Write every row as a line of JSON, sorted; how many."""
         rows = sorted(self.rows(), key=lambda r: tuple(getattr(r, n) for n in KEY))
-        Path(path).write_text("".join(json.dumps(asdict(r)) + "\n" for r in rows), encoding="utf-8")
+        write_whole(path, "".join(json.dumps(asdict(r)) + "\n" for r in rows))
         return len(rows)
 
     def load(self, path: Path | str) -> int:

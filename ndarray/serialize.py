@@ -8,7 +8,6 @@ number, i32 type flag, and the elements. Every length is held against the bytes 
 
 from __future__ import annotations
 
-import itertools
 import os
 import struct
 import warnings
@@ -19,6 +18,7 @@ import numpy as np
 
 from ..dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
 from ..errors import DTypeError, FileError, describe
+from ..whole_file import write_whole
 from .creation import array
 from .ndarray import NDArray
 from .safetensors import beyond_memory, is_safetensors, read_tensors, write_tensors
@@ -28,7 +28,6 @@ _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _MAX_NDIM = 32
 _STORAGE = {0: "dense", 1: "row_sparse", 2: "csr"}
 _DEVICES = (1, 2, 3, 5)  # cpu, gpu, cpu_pinned, cpu_shared
-_temporary = itertools.count()
 
 
 class _Reader:
@@ -147,7 +146,8 @@ def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None
     A name that ends in `.safetensors` gives that format: a dict, any dtype, and metadata.
 
     data: one NDArray, a list of them, or a dict from names to them.
-    Raises: TypeError for anything else; DTypeError for a dtype the format lacks (uint16, uint32, uint64, int16).
+    Raises: TypeError for anything else; DTypeError for a dtype the format lacks (uint16, uint32, uint64, int16); FileError
+            that names the file where it cannot be written.
     """
     path = os.fspath(fname)
     tensors = path.endswith(".safetensors")
@@ -173,23 +173,7 @@ def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None
             raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype, or "
                              f"save it as .safetensors.")
     values = [a.asnumpy() for a in arrays]
-    _replace(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
-
-
-def _replace(path: str, pieces: Iterator[bytes | memoryview]) -> None:
-    """Write pieces to a file beside path, then put it in path's place."""
-    temporary = f"{path}.{os.getpid()}-{next(_temporary)}.tmp"
-    try:
-        with open(temporary, "xb") as f:
-            for piece in pieces:
-                f.write(piece)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+    write_whole(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
 
 
 def load(fname: str | os.PathLike) -> Any:

@@ -22,12 +22,12 @@ def save_checkpoint(prefix: str, epoch: int, symbol: Any, arg_params: Mapping[st
                     aux_params: Mapping[str, NDArray], remove_amp_cast: bool = True) -> None:
     """Write PREFIX-symbol.json (unless symbol is None) and PREFIX-0000.params, 0000 being the epoch.
 
-    Each file is written beside its name and then moved there, so a reader never sees half of one.
+    Each file is written whole or not at all, so a reader never sees half of one.
     """
     if symbol is not None:
-        _whole(f"{prefix}-symbol.json", symbol.save)
+        symbol.save(f"{prefix}-symbol.json")
     named = {f"arg:{k}": v for k, v in arg_params.items()} | {f"aux:{k}": v for k, v in aux_params.items()}
-    _whole(params_file(prefix, epoch), lambda part: save(part, named))
+    save(params_file(prefix, epoch), named)
     logging.info('Saved checkpoint to "%s"', params_file(prefix, epoch))
 
 
@@ -67,12 +67,6 @@ def split_params(fname: str) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
                             f"no checkpoint of a Module. Use mx.nd.load.")
         found[kind][rest] = value
     return found["arg"], found["aux"]
-
-
-def _whole(name: str, write: Any) -> None:
-    part = f"{name}.part"
-    write(part)
-    os.replace(part, name)
 
 
 # ---- parameters and the key-value store ----------------------------------------------------------------------------

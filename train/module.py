@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, nearest
 from ..ndarray import NDArray, array, zeros
+from ..whole_file import write_whole
 from . import optimizer as opt
 from .base_module import SGD_DEFAULTS, BaseModule
 from .checkpoint import (
@@ -119,9 +119,7 @@ class Module(BaseModule):
         if self._update_on_kvstore:
             self._kvstore.save_optimizer_states(fname)
             return
-        part = f"{fname}.part"
-        Path(part).write_bytes(self._updater.get_states())
-        os.replace(part, fname)
+        write_whole(fname, self._updater.get_states())
 
     def load_optimizer_states(self, fname: str) -> None:
         """Take over what save_optimizer_states wrote. Raises FileError; then nothing changed."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..kernels.tune_key import Config
 from ..kernels.tune_store import Device, pick
+from ..whole_file import write_whole
 from .session import Part, default_and_best, show, time_text
 
 _WIDTH, _HEIGHT = 760, 400
@@ -66,7 +67,7 @@ def roof_s(flops: float, nbytes: int, dtype: str, roofs: Mapping[str, float]) ->
 def write_report(path: Path, parts: Sequence[Part], device: Device, roofs: Mapping[str, float], what: str) -> int:
     """Write the report to path; how many measured tasks are in it. what: the request, in words."""
     found = measured(parts, roofs)
-    path.write_text(_page(found, len(parts), device, roofs, what), encoding="utf-8")
+    write_whole(path, _page(found, len(parts), device, roofs, what))
     return len(found)
 
 
