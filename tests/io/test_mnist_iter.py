@@ -81,7 +81,7 @@ def test_a_part_smaller_than_a_batch_is_one_batch_filled_up(files, parts, batch_
     (idx(IMAGES) + b"x", "200 bytes, and has more"),
     (gzip.compress(idx(IMAGES))[:-9], "is damaged"),
     (gzip.compress(struct.pack(">II", 0x0801, 2**31) + bytes(10)), r"2,147,483,648 bytes, and has 10"),
-])
+], ids=["empty", "no idx", "half a head", "no items", "one byte less", "one byte more", "half a gzip", "no room"])
 def test_damaged_idx_files_are_refused(tmp_path, bytes_, message):
     (tmp_path / "f").write_bytes(bytes_)
     with pytest.raises(FileError, match=message):
