@@ -39,7 +39,7 @@ class ImageReader:
         if np.size(label) != self.label_width:
             raise FileError(f"{where} has {np.size(label)} labels; label_width is {self.label_width}.")
         try:
-            self.normalise(self.augment(decode(data, self.channels, upright=True), draw), rows[0][0], draw)
+            self.normalise(self.augment(decode(data, self.channels, upright=True), draw, leave=True), rows[0][0], draw)
         except FileError as e:
             raise FileError(f"{where} (id {header.id}): {str(e).rstrip('.')}.") from None
         rows[1][...] = label

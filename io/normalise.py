@@ -1,7 +1,7 @@
-"""Normalise: pixels into a row of a batch: mean, deviation, scale, mirror, and planes instead of interleaved colours.
+"""Normalise: pixels into a row of a batch: size, mirror, mean, deviation, scale, and planes instead of interleaved colours.
 
-A pixel has 256 values, so each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a
-look-up.
+One C function does all that for float32 and uint8 where it can be had (`image_in_c.py`). Elsewhere a pixel has 256 values, so
+each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a look-up.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import numpy as np
 
 from ..errors import ParameterError
 from .decode import opencv
+from .image_in_c import RowWriter, row_writer
 from .record_augment import Draw, between
 
 _LEVELS = np.arange(256, dtype=np.float32)
 _BY_OPENCV = ("float32", "float64", "int32", "int8")
+_Light = tuple[np.float32, np.float32]  # contrast, illumination
+_PLAIN = np.float32(1), np.float32(0)
 
 
 class Normalise:
-    """Writes uint8[height, width, channels] as dtype[channels, height, width].
+    """Writes uint8[any, any, channels] as dtype[channels, height, width]; what has another size is resized, bilinearly.
 
     Floating dtypes:  (pixel - mean) * scale * contrast / std + illumination * scale / std, computed in float32.
     int8:             pixel - mean, cut to -128 .. 127.   uint8: the pixel.   As in MXNet.
@@ -40,7 +43,10 @@ class Normalise:
         self._scale = np.float32(scale)
         self._contrast, self._illumination = max_random_contrast, max_random_illumination
         self._image = mean_image
-        self._tables = self._make_tables(np.float32(1), np.float32(0))
+        self._tables = self._make_tables(_PLAIN)
+        in_c = dtype.name in ("float32", "uint8") and shape[0] == 3 and mean_image is None and not divide
+        self._in_c: RowWriter | None = row_writer() if in_c else None
+        self._flat = self._flat_factors(_PLAIN)
 
     @property
     def is_random(self) -> bool:
@@ -48,23 +54,33 @@ class Normalise:
         return bool(self.rand_mirror or self._contrast or self._illumination)
 
     def __call__(self, pixels: np.ndarray, row: np.ndarray, draw: Draw) -> None:
-        """Write pixels to row; both have the size of data_shape."""
-        mirrored = self.mirror or (self.rand_mirror and draw() < 0.5)
-        tables, contrast, illumination = self._tables, np.float32(1), np.float32(0)
+        """Write pixels, of any size, to row."""
+        mirrored, light = self.mirror or (self.rand_mirror and draw() < 0.5), _PLAIN
         if self._contrast or self._illumination:
-            contrast = np.float32(1 + between(draw, -self._contrast, self._contrast))
-            illumination = np.float32(between(draw, -self._illumination, self._illumination))
-            tables = self._make_tables(contrast, illumination)
+            light = (np.float32(1 + between(draw, -self._contrast, self._contrast)),
+                     np.float32(between(draw, -self._illumination, self._illumination)))
+        if self._in_c is not None:
+            flat = self._flat if light is _PLAIN else self._flat_factors(light)
+            if self._in_c(pixels, row, mirrored, flat):
+                return
+        self._in_steps(pixels, row, mirrored, light)
+
+    def _in_steps(self, pixels: np.ndarray, row: np.ndarray, mirrored: bool, light: _Light) -> None:
+        cv2 = opencv("ImageRecordIter")
+        _, height, width = row.shape
+        if pixels.shape[:2] != (height, width):
+            small = np.empty((height, width, pixels.shape[2]), np.uint8)
+            cv2.resize(pixels, (width, height), small, interpolation=cv2.INTER_LINEAR)
+            pixels = small
         planes = self._planes(pixels, mirrored, row if self.dtype == np.uint8 else None)
         if self.dtype == np.uint8:
             return
         if self._image is not None:
             image = self._image[:, :, ::-1] if mirrored else self._image
-            factor, bias = self._factors(contrast, illumination)
+            factor, bias = self._factors(light)
             row[...] = (planes - image) * factor[:, None, None] + bias[:, None, None]
             return
-        cv2 = opencv("ImageRecordIter")
-        for plane, out, table in zip(planes, row, tables):
+        for plane, out, table in zip(planes, row, self._tables if light is _PLAIN else self._make_tables(light)):
             if self._by_opencv:
                 cv2.LUT(plane, table, out)
             else:
@@ -87,15 +103,20 @@ class Normalise:
         cv2.flip(split.reshape(-1, width), 1, turned.reshape(-1, width))
         return turned
 
-    def _factors(self, contrast: np.float32, illumination: np.float32) -> tuple[np.ndarray, np.ndarray]:
+    def _factors(self, light: _Light) -> tuple[np.ndarray, np.ndarray]:
+        contrast, illumination = light
         return contrast * self._scale / self._std, illumination * self._scale / self._std
 
-    def _make_tables(self, contrast: np.float32, illumination: np.float32) -> list[np.ndarray]:
+    def _flat_factors(self, light: _Light) -> np.ndarray:
+        """Mean, factor and bias of each channel, as the C function takes them."""
+        return np.concatenate([self._mean, *self._factors(light)])
+
+    def _make_tables(self, light: _Light) -> list[np.ndarray]:
         if self.dtype == np.int8:
             return [np.clip(_LEVELS - mean, -128, 127).astype(np.int8) for mean in self._mean]
         if self.divide:
+            contrast, illumination = light
             return [(((_LEVELS - mean) * contrast + illumination) / std * self._scale).astype(self.dtype)
                     for mean, std in zip(self._mean, self._std)]
         return [((_LEVELS - mean) * factor + bias).astype(self.dtype)
-                for mean, factor, bias in zip(self._mean, *self._factors(contrast, illumination))]
-
+                for mean, factor, bias in zip(self._mean, *self._factors(light))]

@@ -74,13 +74,20 @@ class RecordAugment:
     def is_random(self) -> bool:
         """Whether it takes random numbers."""
         return (self.rand_crop or self.random_resized_crop or self._is_affine or self.inter_method == 10
-                or self.max_crop_size != -1
-                or any((self.brightness, self.contrast, self.saturation, self.pca_noise, self.random_h, self.random_s,
-                        self.random_l)))
+                or self.max_crop_size != -1 or self._is_coloured)
 
-    def __call__(self, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        """uint8[height, width, channels] in, uint8[data_shape[1], data_shape[2], channels] out."""
+    @functools.cached_property
+    def _is_coloured(self) -> bool:
+        return any((self.brightness, self.contrast, self.saturation, self.pca_noise, self.random_h, self.random_s, self.random_l))
+
+    def __call__(self, pixels: np.ndarray, draw: Draw, leave: bool = False) -> np.ndarray:
+        """uint8[height, width, channels] in, uint8[data_shape[1], data_shape[2], channels] out.
+
+        leave:  where all that is left to do is to resize bilinearly, leave that to who takes the pixels, which have
+                another size then.
+        """
         cv2 = opencv("ImageRecordIter")
+        leave = leave and not self._is_coloured
         if self.resize > 0:
             pixels = self._shorter_edge(cv2, pixels, self.resize, self.resize, draw)
         if self._is_affine:
@@ -88,9 +95,9 @@ class RecordAugment:
         if self.pad > 0:
             pixels = cv2.copyMakeBorder(pixels, *[self.pad] * 4, cv2.BORDER_CONSTANT, value=[self.fill_value] * 4)
         if self.random_resized_crop and self._is_sized:
-            pixels = self._sized_crop(cv2, pixels, draw)
+            pixels = self._sized_crop(cv2, pixels, draw, leave)
         elif self.max_crop_size != -1 or self.min_crop_size != -1:
-            pixels = self._square_crop(cv2, pixels, draw)
+            pixels = self._square_crop(cv2, pixels, draw, leave)
         else:
             pixels = self._crop(cv2, pixels, draw)
         if self.brightness > 0 or self.contrast > 0 or self.saturation > 0:
@@ -108,8 +115,10 @@ class RecordAugment:
             return 2 if grows else 3 if shrinks else 1
         return int(draw() * 5) if self.inter_method == 10 else self.inter_method
 
-    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw) -> np.ndarray:
+    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw, leave: bool = False) -> np.ndarray:
         method = self._method(pixels.shape[:2], (height, width), draw)
+        if leave and method == cv2.INTER_LINEAR:
+            return pixels
         out = np.empty((height, width, *pixels.shape[2:]), np.uint8)  # OpenCV would take Python's lock to make it
         return cv2.resize(pixels, (width, height), out, interpolation=method)
 
@@ -157,7 +166,7 @@ class RecordAugment:
         return cv2.warpAffine(pixels, m, (new_w, new_h), flags=self._method((h, w), (new_h, new_w), draw),
                               borderMode=cv2.BORDER_CONSTANT, borderValue=[self.fill_value] * 4)
 
-    def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
+    def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, leave: bool) -> np.ndarray:
         """A random part of a random area and aspect, resized; after ten misses, one of data_shape as without."""
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
@@ -169,10 +178,10 @@ class RecordAugment:
             crop_w, crop_h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < crop_w <= w and 0 < crop_h <= h:
                 y, x = below(draw, h - crop_h + 1), below(draw, w - crop_w + 1)
-                return self._resized(cv2, pixels[y:y + crop_h, x:x + crop_w], width, height, draw)
+                return self._resized(cv2, pixels[y:y + crop_h, x:x + crop_w], width, height, draw, leave)
         return self._crop(cv2, pixels, draw)
 
-    def _square_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
+    def _square_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, leave: bool) -> np.ndarray:
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         if min(h, w) < self.max_crop_size:
@@ -181,7 +190,7 @@ class RecordAugment:
         least = self.max_crop_size if self.min_crop_size == -1 else self.min_crop_size
         size = least + below(draw, self.max_crop_size - least + 1)
         y, x = self._corner(h - size, w - size, draw)
-        return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw)
+        return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw, leave)
 
     def _crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         _, height, width = self.data_shape
