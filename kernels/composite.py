@@ -276,6 +276,15 @@ class Composite(Op):
 
     def __init__(self) -> None:
         self._gradients: dict[tuple, Gradient | None] = {}
+        self._last: tuple[Any, Trace, list[Part]] | None = None  # inference and the kernel ask for the same trace, in turn
+
+    def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[Part]]:
+        """The steps for inputs of these specs, and the outputs among their values."""
+        asked, last = (p, tuple(ins)), self._last
+        if last is None or last[0] != asked:
+            trace = Trace(ins)
+            self._last = last = asked, trace, self.results(p, trace.inputs)
+        return last[1:]
 
     def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
         """The outputs, worked out from the inputs."""
@@ -287,8 +296,7 @@ class Composite(Op):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        trace = Trace(ins)
-        results = self.results(p, trace.inputs)
+        trace, results = self.traced(p, ins)
         assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
         return program(trace, results, reqs, target, train)
 
@@ -379,7 +387,7 @@ class DeclaredComposite(Composite):
         known = [Spec(tuple(s), np.dtype(np.float32)) for s in shapes if s is not None and is_known(s)]
         if len(known) < len(shapes):
             return shapes, list(outputs or [None] * len(self.outputs(p)))
-        return shapes, [r.shape for r in self.results(p, Trace(known).inputs)]
+        return shapes, [r.shape for r in self.traced(p, known)[1]]
 
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:

@@ -25,7 +25,22 @@ INT32 = np.dtype("int32")
 #: What may stand in `Expr.op` besides the primitives.
 LOAD, PARAM, CONST, CAST, REDUCE = "load", "param", "const", "cast", "reduce"
 
-_interned: weakref.WeakValueDictionary[tuple, Expr] = weakref.WeakValueDictionary()
+
+class _Reference(weakref.ref):
+    """A weak reference to a node, and the key it is kept under."""
+
+    __slots__ = ("key",)
+
+    key: tuple
+
+
+_interned: dict[tuple, _Reference] = {}
+
+
+def _forget(reference: _Reference, interned: dict[tuple, _Reference] = _interned) -> None:
+    if interned.get(reference.key) is reference:
+        interned.pop(reference.key, None)
+
 
 
 class Expr:
@@ -121,13 +136,19 @@ def caller() -> str:
 
 def node(op: str, args: tuple[Expr, ...], value: Any, dtype: np.dtype | None) -> Expr:
     """The one node with these parts."""
-    mark = (type(value).__name__, value.hex() if isinstance(value, float) else value)
-    key = (op, tuple(map(id, args)), mark, dtype)
-    found = _interned.get(key)
+    mark = value if value is None else value.hex() if isinstance(value, float) else (type(value), value)
+    key = (op, dtype, mark, *map(id, args))
+    known = _interned.get(key)
+    found = None if known is None else known()
     if found is None:
         found = object.__new__(Expr)
         found.op, found.args, found.value, found.dtype = op, args, value, dtype
-        found = _interned.setdefault(key, found)
+        reference = _Reference(found, _forget)
+        reference.key = key
+        if known is not None:  # its node is gone
+            _forget(known)
+        first = _interned.setdefault(key, reference)()  # another thread's, if that was faster
+        found = found if first is None else first
     return found
 
 
@@ -195,8 +216,8 @@ def reduce(kind: str, x: Expr) -> Expr:
 def prim(name: str, *args: Any) -> Expr:
     """Apply a primitive: promotes dtypes by its rule, folds constants and exact identities."""
     row = PRIMITIVES[name]
-    xs = [as_expr(a) for a in args]
-    if all(x.dtype is None for x in xs):
+    xs = [a if isinstance(a, Expr) else as_expr(a) for a in args]
+    if xs[0].dtype is None and all(x.dtype is None for x in xs):
         if all(x.op == CONST for x in xs):
             return const(_evaluate(name, [x.value for x in xs]))
         return node(name, tuple(xs), None, None)
@@ -224,15 +245,17 @@ def typed(x: Expr) -> np.dtype:
 
 def promote(xs: Sequence[Expr]) -> list[Expr]:
     """xs in one dtype: the widest of the typed ones; a fraction beside integers makes them float32."""
-    dtypes = [x.dtype for x in xs if x.dtype is not None]
-    if not dtypes:
+    d = None
+    for x in xs:
+        other = x.dtype
+        if other is None or other is d:
+            continue
+        d = other if d is None or d == BOOL else d if other == BOOL else _widest(d, other)
+    if d is None:
         return list(xs)
-    d = dtypes[0]
-    for other in dtypes[1:]:
-        d = other if d == BOOL else d if other == BOOL else _widest(d, other)
     if not is_float(d) and any(_is_fraction(x) for x in xs):
         d = float32
-    return [cast(x, d) for x in xs]
+    return [x if x.dtype is d else cast(x, d) for x in xs]
 
 
 def _widest(a: np.dtype, b: np.dtype) -> np.dtype:
@@ -259,7 +282,7 @@ def _evaluate(name: str, values: list[Any]) -> Any:
 
 
 def _fold(name: str, xs: tuple[Expr, ...], dtype: np.dtype) -> Expr:
-    if all(x.op == CONST for x in xs) and dtype in (float32, float64, BOOL):
+    if xs[0].op == CONST == xs[-1].op and dtype in (float32, float64, BOOL):  # there are one or two
         value = _evaluate(name, [x.value for x in xs])
         return const(bool(value) if dtype == BOOL else float(dtype.type(value)), dtype)
     # identities that are exact for every value, NaN and -0.0 included
@@ -285,17 +308,19 @@ def topological(roots: Iterable[Expr]) -> list[Expr]:
     seen: set[int] = set()
     order: list[Expr] = []
     for root in roots:
-        stack: list[tuple[Expr, int]] = [(root, 0)]
+        stack = [root]
         while stack:
-            x, i = stack.pop()
-            if id(x) in seen:
-                continue
-            if i < len(x.args):
-                stack.append((x, i + 1))
-                stack.append((x.args[i], 0))
-            else:
-                seen.add(id(x))
-                order.append(x)
+            x = stack[-1]
+            waiting = False
+            for a in reversed(x.args):
+                if id(a) not in seen:
+                    stack.append(a)
+                    waiting = True
+            if not waiting:
+                stack.pop()
+                if id(x) not in seen:
+                    seen.add(id(x))
+                    order.append(x)
     return order
 
 

@@ -17,8 +17,9 @@ _NUMBERS = (bool, int, float)
 
 def _function(primitive: str, name: str) -> Callable[..., Any]:
     def f(*args: Any) -> Any:
-        if any(isinstance(a, Expr) for a in args):
-            return prim(primitive, *args)
+        for a in args:
+            if isinstance(a, Expr):
+                return prim(primitive, *args)
         if all(isinstance(a, _NUMBERS) for a in args):
             return _evaluate(primitive, list(args))
         return _op.get(name)(*args)

@@ -32,6 +32,8 @@ TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller
 POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
+_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole,
+                          **{f"p_{n}": p.numpy for n, p in PRIMITIVES.items() if not isinstance(p.numpy, np.ufunc)}}
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _REDUCE = {"sum": np.add, "max": np.maximum}
 
@@ -53,9 +55,11 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
     if layout.size == 0:
         return _empty_kernel(printed)
     shapes = [layout.shape(i) for i in range(n_in + n_targets)]
-    work = layout.size * max(1, cost(e.outputs))
-    default = TILE if layout.size >= 2 * TILE else 2 * TILE
-    chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": default, "threads": 0}) if layout.size > SMALL else {}
+    chosen: dict[str, int] = {}
+    if layout.size > SMALL:
+        default = TILE if layout.size >= 2 * TILE else 2 * TILE
+        work = layout.size * max(1, cost(e.outputs))
+        chosen = tuned.choice(tile_key(printed, n_in, work), {"tile": default, "threads": 0})
     size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
     sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
     folds = [t for t in range(n_targets) if printed.folded[t]]
@@ -229,10 +233,7 @@ class _Printer:
         return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
 
     def compile(self) -> Callable[..., Any]:
-        scope: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole}
-        scope |= {f"p_{n}": p.numpy for n, p in PRIMITIVES.items()}
-        scope |= {f"d_{d.name}": d for d, _ in self.registers} | {f"d_{s.dtype.name}": s.dtype for s in self.specs}
-        scope |= {f"d_{r.dtype.name}": r.dtype for r in self.roots if r.dtype is not None}
+        scope = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
         with np.errstate(all="ignore"):  # a constant may round to infinity
             exec(compile(self.source, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
         return scope[self.name]
@@ -246,26 +247,26 @@ class _Printer:
     # ---- printing ----
     def _print(self, n_in: int) -> str:
         order = topological(self.roots)
-        varies: dict[int, bool] = {}
-        by_row: dict[int, bool] = {}
-        for x in order:
-            varies[id(x)] = x.op == LOAD or any(varies[id(a)] for a in x.args)
-            big = [a for a in x.args if varies[id(a)]]
-            by_row[id(x)] = x.op == REDUCE or (x.op != LOAD and bool(big) and all(by_row[id(a)] for a in big))
-        last_use: dict[int, int] = {}
+        place = {id(x): i for i, x in enumerate(order)}
+        uses = [[place[id(a)] for a in x.args] for x in order]
+        varies, by_row, last_use = [False] * len(order), [False] * len(order), [-1] * len(order)
         for i, x in enumerate(order):
-            for a in x.args:
-                last_use[id(a)] = i
+            big = False
+            alike = True  # whether every argument that varies is one value for each row
+            for a in uses[i]:
+                last_use[a] = i
+                if varies[a]:
+                    big = True
+                    alike = alike and by_row[a]
+            varies[i] = big or x.op == LOAD
+            by_row[i] = x.op == REDUCE or (big and alike)
         for r in self.roots:
-            last_use[id(r)] = len(order)
+            last_use[place[id(r)]] = len(order)
         # a root that is an input itself is read when it is stored, after everything; beside a shared target it is read first
         early = any(map(self._shares, range(len(self.roots)))) and len(self.roots) > 1
-        loads_after = [False] * (len(order) + 1)
-        for i in range(len(order) - 1, -1, -1):
-            loads_after[i] = loads_after[i + 1] or any(a.op == LOAD for a in order[i].args)
-        direct = self._direct(order, by_row, loads_after)
+        direct = self._direct(order, place, by_row)
         lines: list[str] = []
-        names: dict[int, str] = {}
+        names: list[str] = []
         free: dict[tuple[np.dtype, bool], list[int]] = {}
         held: dict[int, int] = {}
         kept: dict[int, str] = {}
@@ -274,55 +275,48 @@ class _Printer:
             self.registers.append((typed(x), False))
             lines.append(f"np.copyto({kept[id(x)]}, {self._leaf(x)})")
         for i, x in enumerate(order):
-            names[id(x)] = self._leaf(x) if x.op in (LOAD, PARAM, CONST) else ""
-            if names[id(x)]:
+            if x.op in (LOAD, PARAM, CONST):
+                names.append(self._leaf(x))
                 continue
-            args = [self._constant(a) if a.op == CONST and isinstance(self._function(x), np.ufunc) else names[id(a)]
-                    for a in x.args]
-            if not varies[id(x)]:
-                names[id(x)] = f"t{i}"
-                lines.append(f"t{i} = {self._scalar(x, [names[id(a)] for a in x.args])}")
+            if not varies[i]:
+                names.append(f"t{i}")
+                lines.append(f"t{i} = {self._scalar(x, [names[a] for a in uses[i]])}")
                 continue
-            dying = [a for a in x.args if last_use[id(a)] == i and id(a) in held]
-            # a register may be read and written by one ufunc, but `where` writes before it has read everything
-            reusable = {id(a) for a in dying} if isinstance(self._function(x), np.ufunc) else set()
-            for a in dict.fromkeys(dying):
-                if id(a) in reusable and by_row[id(a)] == by_row[id(x)]:
-                    self._release(a, held, free)
-            if id(x) in direct:
-                out = f"o{direct[id(x)]}"
+            ufunc = isinstance(self._function(x), np.ufunc)
+            args = [self._constant(order[a]) if ufunc and order[a].op == CONST else names[a] for a in uses[i]]
+            dying = [a for a in dict.fromkeys(uses[i]) if last_use[a] == i and a in held]
+            if ufunc:  # a register may be read and written by one, but `where` writes before it has read everything
+                for a in dying:
+                    if by_row[a] == by_row[i]:
+                        self._release(a, held, free)
+            key = typed(x), by_row[i]
+            if i in direct:
+                out = f"o{direct[i]}"
             else:
-                key = (typed(x), by_row[id(x)])
-                slots = free.setdefault(key, [])
-                if slots:
-                    held[id(x)] = slots.pop()
-                else:
-                    held[id(x)] = len(self.registers)
-                    self.registers.append(key)
-                out = f"r{held[id(x)]}"
-            names[id(x)] = out
+                held[i] = self._register(key, free)
+                out = f"r{held[i]}"
+            names.append(out)
             if x.op == "where":
-                key = (mask_dtype(typed(x)), by_row[id(x)])
-                slots = free.setdefault(key, [])
-                if not slots:
-                    slots.append(len(self.registers))
-                    self.registers.append(key)
-                args.append(f"{out}, r{slots[-1]}")  # scratch, free again afterwards
-                lines.append(f"p_where({', '.join(args)})")
+                key = mask_dtype(key[0]), by_row[i]
+                scratch = self._register(key, free)
+                free[key].append(scratch)  # free again afterwards
+                lines.append(f"p_where({', '.join(args)}, {out}, r{scratch})")
             else:
                 lines.append(self._call(x, args, out))
-            for a in dict.fromkeys(dying):
+            for a in dying:
                 self._release(a, held, free)
         folded = []
         for t, root in enumerate(self.roots):
-            value = kept.get(id(root), names[id(root)])
+            at = place[id(root)]
+            value = kept.get(id(root), names[at])
             if self.folded[t]:
                 axes = self.layout.folded(n_in + t)
-                if by_row[id(root)] and axes[-1] == len(self.layout.dims) - 1 and len(axes) > 1:  # one value for all of a row
+                if by_row[at] and axes[-1] == len(self.layout.dims) - 1 and len(axes) > 1:  # one value for all of a row
                     operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
-                folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({self._spread(root, value, varies)}, axis={axes}, "
-                              f"keepdims=True{self._wide(root)})")
+                value = self._spread(root, value, varies[at])
+                axes_told = f"axis={axes}, keepdims=True{self._wide(root)}"
+                folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({value}, {axes_told})")
             elif self.reqs[self.targets[t]] == Req.ADD:
                 plain = root.dtype == self.specs[t].dtype and not is_half(self.specs[t].dtype)
                 lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain
@@ -337,33 +331,41 @@ class _Printer:
         body = "\n".join("    " + line for line in lines) or "    pass"
         return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
 
-    def _direct(self, order: list[Expr], by_row: dict[int, bool], loads_after: list[bool]) -> dict[int, int]:
-        """Nodes that may write straight into an output: {id(node): target}.
+    def _direct(self, order: list[Expr], place: dict[int, int], by_row: list[bool]) -> dict[int, int]:
+        """Nodes that may write straight into an output: {place in order: target}.
 
         A target that shares memory with an input is written only where nothing reads it any more: a state's own input is
         known, else it may be any.
         """
         direct: dict[int, int] = {}
-        place = {id(x): i for i, x in enumerate(order)}
         last_read = {a.value: i for i, x in enumerate(order) for a in x.args if a.op == LOAD}
         for t, root in enumerate(self.roots):
+            at = place[id(root)]
             plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
-                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and id(root) not in direct)
+                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and at not in direct)
             writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
             state = self.states.get(self.targets[t])
-            read_later = loads_after[place[id(root)] + 1] if state is None else last_read.get(state, -1) > place[id(root)]
-            safe = not self._shares(t) or (not read_later and not writes_early)
-            if plain and not by_row[id(root)] and safe:
-                direct[id(root)] = t
+            read_until = max(last_read.values(), default=-1) if state is None else last_read.get(state, -1)
+            safe = not self._shares(t) or (read_until <= at and not writes_early)
+            if plain and not by_row[at] and safe:
+                direct[at] = t
         return direct
 
     def _shares(self, t: int) -> bool:
         """Whether target t lies where an input lies."""
         return self.reqs[self.targets[t]] == Req.INPLACE or self.targets[t] in self.states
 
-    def _release(self, a: Expr, held: dict[int, int], free: dict) -> None:
-        if id(a) in held:
-            r = held.pop(id(a))
+    def _register(self, key: tuple[np.dtype, bool], free: dict[tuple[np.dtype, bool], list[int]]) -> int:
+        """A register of this kind that nothing holds."""
+        slots = free.setdefault(key, [])
+        if slots:
+            return slots.pop()
+        self.registers.append(key)
+        return len(self.registers) - 1
+
+    def _release(self, a: int, held: dict[int, int], free: dict[tuple[np.dtype, bool], list[int]]) -> None:
+        if a in held:
+            r = held.pop(a)
             free.setdefault(self.registers[r], []).append(r)
 
     def _function(self, x: Expr) -> Any:
@@ -404,9 +406,9 @@ class _Printer:
             return f"np.{function.__name__}({', '.join(args)}, {out})"
         return f"p_{x.op}({', '.join(args)}, {out})"
 
-    def _spread(self, root: Expr, value: str, varies: dict[int, bool]) -> str:
+    def _spread(self, root: Expr, value: str, varies: bool) -> str:
         """The value over the whole tile, for folding; an operand that is itself broadcast would fold too few elements."""
-        if root.op not in (LOAD, PARAM, CONST) and varies[id(root)]:
+        if root.op not in (LOAD, PARAM, CONST) and varies:
             return value
         operands = [f"x{i}" for i in range(len(self.layout.present) - len(self.roots))]
         return f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"

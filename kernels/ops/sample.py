@@ -16,7 +16,7 @@ import numpy as np
 
 from ...dtype import as_dtype, float32, is_float
 from ...errors import DTypeError, ParameterError
-from ..lang import cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
+from ..lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
 from ..op import Kernel, Op, Req, Shape, Spec, merge_shapes, register
 from ..params import Param, Params
 from ..row_kernel import row_kernel
@@ -88,11 +88,12 @@ def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
     few = where(lam < _FEW, lam, _FEW)
     p = exp(-few)
     at_most = minimum(u, 1 - 2e-6)  # what all terms come to, in spite of rounding
-    total, small = p, where(at_most >= p, 1.0, 0.0)
+    total = p
+    small = cast_like(at_most >= total, u)
     for k in range(1, _POISSON_TERMS):
         p = p * (few * (1 / k))
         total = total + p
-        small = where(at_most >= total, k + 1.0, small)
+        small = small + (at_most >= total)
     large = floor(lam)
     for k in reversed(attempts):  # the first that is accepted is written last
         large = where(k >= 0, k, large)
