@@ -45,6 +45,8 @@ def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_i
             given.append(a)
         else:
             rest.append(a)
+    while op.input_names and len(given) > len(op.input_names) and given[-1] is None:
+        rest.insert(0, given.pop())  # the default of a parameter, as in x.sum(None)
     if len(rest) > len(op.params):
         raise ParameterError(f"{op.name}: {len(rest)} positional parameters were given, it has {len(op.params)}: "
                              f"{', '.join(d.name for d in op.params) or 'none'}.")
@@ -119,8 +121,9 @@ def _parse(op: Op, params: Mapping[str, Any], n_inputs: int) -> tuple[Params, di
     if "num_args" in known and given.get("num_args") is None:
         given["num_args"] = n_inputs
     parsed = op.parse(given)
+    counted = "num_args" in known and known["num_args"].default is None  # by us alone: MXNet has no such parameter there
     texts = {k: format_value(v) for k, v in given.items()
-             if k in parsed or k in IGNORED or k.startswith("__")}
+             if (k in parsed or k in IGNORED or k.startswith("__")) and not (counted and k == "num_args")}
     texts |= {k: "None" for k, v in params.items() if v is None and k in known and known[k].default is None}
     return parsed, texts
 
@@ -160,6 +163,8 @@ def variable_attrs(attr: Mapping[str, str] | None, shape: Any, lr_mult: Any, wd_
         attrs["__dtype__"] = str(dtype)
     if init is not None:
         attrs["__init__"] = init if isinstance(init, str) else init.dumps()
-    if stype is not None and stype not in (0, "default"):
-        raise GraphError(f"Variable: stype={stype!r}: arrays here are dense. Leave stype out.")
+    if stype is not None:
+        if stype not in (0, "default"):
+            raise GraphError(f"Variable: stype={stype!r}: arrays here are dense. Leave stype out.")
+        attrs["__storage_type__"] = "0"
     return attrs

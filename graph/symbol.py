@@ -60,6 +60,14 @@ class Symbol:
                  "sections": indices_or_sections if whole else 0, **kwargs}
         return create(ops.get("_split_v2"), (self,), given)
 
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """Without the axes of size 1, or without these."""
+        return create(ops.get("squeeze"), (self,), {"axis": axis, **kwargs})
+
+    def diag(self, k: int = 0, **kwargs: Any) -> Symbol:
+        """Diagonal k of a matrix, or the matrix with a vector there."""
+        return create(ops.get("diag"), (self,), {"k": k, **kwargs})
+
     def as_nd_ndarray(self) -> Symbol:
         """The symbol itself: there is one kind."""
         return self
@@ -364,7 +372,7 @@ class Symbol:
             raise AttributeError(f"Symbol: no attribute or operator {name!r}.{nearest(name, ops.registered())}")
 
         def method(*args: Any, **kwargs: Any) -> Symbol:
-            if name == "reshape" and args and all(isinstance(a, int) for a in args):
+            if name == "reshape" and len(args) > 1 and all(isinstance(a, int) for a in args):
                 args = (args,)
             return create(found, (self, *args), kwargs, hint=name.lower())
 

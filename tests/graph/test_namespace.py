@@ -3,6 +3,7 @@
 import inspect
 
 import pytest
+from tritium.errors import GraphError
 from tritium.graph import namespace as sym
 from tritium.graph.naming import NameManager
 from tritium.kernels import op as ops
@@ -36,6 +37,11 @@ def test_prefixed_namespaces():
     assert sym._internal._plus_scalar(sym.Variable("a"), scalar=1).name == "_plus_scalar0"
     with pytest.raises(AttributeError, match=r"mx.sym: no operator _linalg_nothing"):
         sym.linalg.nothing
+
+
+def test_what_depends_on_values_is_refused_by_name():
+    with pytest.raises(GraphError, match=r"contrib.boolean_mask: how many rows it gives depends on values.* Use mx.nd"):
+        sym.contrib.boolean_mask(sym.Variable("a"), sym.Variable("b"))
 
 
 def test_unnamed_nodes_of_contrib_linalg_and_image_are_called_without_the_prefix():
