@@ -109,7 +109,7 @@ class _Prefixed:
         return sorted({*self._extra, *(n[len(p):] for p in self._prefixes for n in ops.registered() if n.startswith(p))})
 
 
-def boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol:
+def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol:
     """Refused: graphs are planned from shapes, and how many rows this gives depends on values."""
     raise GraphError("mx.sym.contrib.boolean_mask: how many rows it gives depends on values, and a graph is planned from shapes. "
                      "Use mx.nd.contrib.boolean_mask on an output, or sym.where or sym.SequenceMask, which keep the shape.")
@@ -118,7 +118,7 @@ def boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol
 random = _Prefixed("_random_", "random_", "_sample_", "sample_", "_", extra=DISTRIBUTIONS)
 linalg = _Prefixed("_linalg_", "linalg_", short=True)
 contrib = _Prefixed("_contrib_", short=True, extra={"foreach": foreach, "while_loop": while_loop, "cond": cond,
-                                                          "boolean_mask": boolean_mask})
+                                                          "boolean_mask": _boolean_mask})
 image = _Prefixed("_image_", short=True)
 sparse = _internal = op = _Prefixed("", "_")
 

@@ -745,7 +745,7 @@ def Pooling(
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    global_pool: one window, all there is.
+    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
     count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
 
     Arrays: data.
@@ -758,6 +758,34 @@ def Pooling(
     p_value: int, default None.
     count_include_pad: bool, default None.
     layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def Pooling_v1(
+    data: NDArray,
+    kernel: int | Sequence[int | None] = (),
+    pool_type: Literal['max', 'avg', 'sum'] = 'max',
+    global_pool: bool = False,
+    pooling_convention: Literal['valid', 'full'] = 'valid',
+    stride: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    *,
+    out: Any = None,
+    name: str | None = None,
+) -> Any:
+    """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
+
+    Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;
+    of equal greatest elements each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), default ().
+    pool_type: str, one of 'max', 'avg', 'sum', default 'max'.
+    global_pool: bool, default False.
+    pooling_convention: str, one of 'valid', 'full', default 'valid'.
+    stride: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: one array or a list, as the parameters say.
     """

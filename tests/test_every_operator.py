@@ -158,6 +158,15 @@ TABLE = {
     "_contrib_fft": [([(2, 3, 5)], {}, "")], "_contrib_ifft": [([(3, 8)], {}, "")],
     "_contrib_PSROIPooling": [([(2, 8, 6, 5), (INTS, (4, 5), 5)], {"spatial_scale": 0.8, "output_dim": 2, "pooled_size": 2},
                                "only:0")],
+    "_contrib_RROIAlign": [([(2, 3, 7, 6), (INTS, (4, 6), 4)], {"pooled_size": (2, 3), "spatial_scale": 0.8}, "only:0")],
+    "_contrib_DeformablePSROIPooling": [
+        ([(2, 8, 6, 5), (INTS, (4, 5), 5), (4, 2, 2, 2)],
+         {"spatial_scale": 0.8, "output_dim": 2, "group_size": 2, "pooled_size": 2, "sample_per_part": 2, "trans_std": 0.1},
+         "only:0,2")],
+    "_contrib_count_sketch": [([(3, 5), (INTS, (5,), 4), (5,)], {"out_dim": 4}, "only:0")],
+    "Pooling_v1": [([(2, 2, 5, 4)], {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1), "pool_type": t}, "")
+                   for t in ("max", "avg", "sum")],
+    **{f"_contrib_{n}": [] for n in ("quantize", "quantize_v2", "dequantize", "requantize")},  # tests/kernels/test_quantize.py
     "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],
     "norm": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"ord": 1, "axis": (0, 2)}, "")],
     "Deconvolution": [([(2, 3, 4, 5), (3, 2, 3, 3)], {"kernel": (3, 3), "num_filter": 2, "stride": (2, 1), "adj": (1, 0)}, ""),

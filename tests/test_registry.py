@@ -23,6 +23,8 @@ _RANDOM = [n for o in operators() for n in (o.name,) if n.startswith(("_random_"
 _PDF = [o.name for o in operators() if o.name.startswith("_random_pdf_")]
 #: Factors of matrices of a kind, which the tables' random numbers are not.
 _MATRICES = [f"_linalg_{n}" for n in ("sumlogdiag", "potrf", "potri", "trsm", "gelqf", "syevd", "inverse", "det", "slogdet")]
+#: To and from whole numbers of eight bits.
+_WHOLE = [f"_contrib_{n}" for n in ("quantize", "quantize_v2", "dequantize", "requantize")]
 #: What tests of its own prove of an operator, beyond the tables: file -> (respects, operators).
 OWN = {
     "kernels/test_sample.py": ("values shapes gpu", [n for n in _RANDOM if n.split("_")[2] not in ("multinomial", "randint")]),
@@ -52,6 +54,8 @@ OWN = {
     "kernels/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
     "kernels/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
     "ndarray/test_second.py": ("values shapes", ["_norm_gradient"]),
+    "kernels/test_quantize.py": ("values shapes", _WHOLE),
+    "kernels/test_count_sketch.py": ("values shapes", ["_contrib_count_sketch"]),
 }
 #: (operator, respect) -> why it does not apply.
 REASONS = {
@@ -62,8 +66,9 @@ REASONS = {
     **{("_at_the_largest", r): "of max pooling's second derivative: tests/ndarray/test_second.py" for r in ("values", "shapes")},
     **{(n, "gradient"): "another dtype than its input's; that of Cast, which it calls"
        for n in ("_image_to_tensor", "amp_multicast")},
-    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in _MATRICES},
-    **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in _MATRICES},
+    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in (*_MATRICES, *_WHOLE)},
+    **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in (*_MATRICES, *_WHOLE)},
+    **{(n, "dtypes"): "of float32 or one kind of whole numbers, as in MXNet: tests/kernels/test_quantize.py" for n in _WHOLE},
     **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/test_linalg.py" for n in _MATRICES},
 }
 

@@ -44,7 +44,7 @@ class Pooling(OperatorProperty):
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    global_pool: one window, all there is.
+    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
     count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
     """
 
@@ -68,11 +68,6 @@ class Pooling(OperatorProperty):
                 values = per_axis(self.name, what, getattr(self, what), rank, least)
                 if min(values) < least:
                     raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
-            if any(p >= k for p, k in zip(self.pad, self.kernel)):
-                raise ParameterError(f"{self.name}: pad={self.pad} must be smaller than kernel={self.kernel}.")
-            if self.pooling_convention == "same" and rank != 1:
-                raise ParameterError(f"{self.name}: pooling_convention 'same' is for one axis, kernel={self.kernel} "
-                                     f"has {rank}.")
         if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
             raise ParameterError(f"{self.name}: pool_type 'lp' needs p_value 1, 2 or 3, not {self.p_value}.")
 
@@ -100,6 +95,9 @@ class Pooling(OperatorProperty):
         if not 1 <= rank <= 3 or (self.kernel and not self.global_pool and len(self.kernel) != rank):
             raise ShapeError(f"{self.name}: data {x} has {max(rank, 0)} spatial axes, kernel={self.kernel} has "
                              f"{len(self.kernel)}. Data is [n, c, w], [n, c, h, w] or [n, c, d, h, w].")
+        if self.pooling_convention == "same" and rank != 1:
+            raise ShapeError(f"{self.name}: pooling_convention 'same' is for one axis, data {x} has {rank}. Use 'valid' or "
+                             f"'full'.")
         n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
         out = tuple(1 if self.global_pool else -1 if s < 0 else self._windows(s, i) for i, s in enumerate(spatial))
         given = (n, *out, c) if self.channels_last else (n, c, *out)

@@ -1,0 +1,42 @@
+"""RROIAlign and DeformablePSROIPooling. Values of MXNet: tests/test_golden_operators.py; slopes: tests/test_every_operator.py."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import ParameterError, ShapeError
+
+C = mx.nd.contrib
+
+
+def test_a_quarter_turn_reads_what_the_turned_picture_has(ctx, rng):
+    x = rng.normal(size=(1, 2, 7, 7))
+
+    def read(picture, region):
+        given = [mx.nd.array(a, ctx=ctx, dtype="float64") for a in (picture, [region])]
+        return C.RROIAlign(*given, pooled_size=(4, 2), spatial_scale=1.0, sampling_ratio=2).asnumpy()
+
+    turned = np.rot90(x, axes=(2, 3)).copy()
+    np.testing.assert_allclose(read(turned, [0, 4, 4, 2, 4, 90]), read(x, [0, 2, 4, 2, 4, 0]), atol=1e-12)
+
+
+def test_a_region_of_no_image_is_zero(ctx):
+    x = mx.nd.ones((1, 4, 3, 3), ctx=ctx)
+    y = C.RROIAlign(x, mx.nd.array([[-1, 1, 1, 2, 2, 0], [1, 1, 1, 2, 2, 0]], ctx=ctx), pooled_size=(2, 2), spatial_scale=1)
+    assert y.shape == (2, 4, 2, 2) and not y.asnumpy().any()
+    y = C.DeformablePSROIPooling(x, mx.nd.array([[-1, 0, 0, 2, 2], [1, 0, 0, 2, 2]], ctx=ctx), spatial_scale=1, output_dim=1,
+                                 group_size=2, pooled_size=2, no_trans=True)
+    assert y.shape == (2, 1, 2, 2) and not y.asnumpy().any()
+
+
+def test_refusals():
+    x, p = mx.nd.ones((1, 4, 3, 3)), {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2}
+    with pytest.raises(ShapeError, match=r"_contrib_RROIAlign: rois \(1, 5\) must be \[regions, 6\]"):
+        C.RROIAlign(x, mx.nd.ones((1, 5)), pooled_size=(2, 2), spatial_scale=1)
+    with pytest.raises(ParameterError, match=r"pooled_size=\(0, 2\) must be \(height, width\), both at least 1"):
+        C.RROIAlign(x, mx.nd.ones((1, 6)), pooled_size=(0, 2), spatial_scale=1)
+    with pytest.raises(ShapeError, match=r"trans \(1, 3, 2, 2\) must be \[1, 2 · classes, 2, 2\], where the classes divide"):
+        C.DeformablePSROIPooling(x, mx.nd.ones((1, 5)), mx.nd.ones((1, 3, 2, 2)), **p)
+    with pytest.raises(ShapeError, match=r"data \(1, 3, 3, 3\) must be \[n, 4, h, w\] for output_dim=1 and group_size=2"):
+        C.DeformablePSROIPooling(mx.nd.ones((1, 3, 3, 3)), mx.nd.ones((1, 5)), **p, no_trans=True)
+    with pytest.raises(ParameterError, match="pooled_size=0, sample_per_part=1 must be at least 1"):
+        C.DeformablePSROIPooling(x, mx.nd.ones((1, 5)), **{**p, "pooled_size": 0}, no_trans=True)
