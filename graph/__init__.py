@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import namespace as namespace
+from . import recorded as recorded
 from .executor import Executor as Executor
 from .naming import AttrScope as AttrScope
 from .naming import NameManager as NameManager

@@ -22,6 +22,9 @@ from .tape import CallNode, Entry, Leaf, Node, OpNode, bare, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
+#: What `get_symbol` asks: graph/recorded.py hands it in.
+symbol_of: Callable[[Any], Any] | None = None
+
 
 # ---- the states of a thread -----------------------------------------------------------------------------------------
 class _Scope:
@@ -424,3 +427,9 @@ def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]],
         return found
 
     return run
+
+
+def get_symbol(x: Any) -> Any:
+    """The Symbol of the operators that gave x while recording. Raises: GraphError where there is none (graph/recorded.py)."""
+    assert symbol_of is not None, "tritium.graph was not imported"
+    return symbol_of(x)
