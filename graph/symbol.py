@@ -60,6 +60,14 @@ class Symbol:
                  "sections": indices_or_sections if whole else 0, **kwargs}
         return create(ops.get("_split_v2"), (self,), given)
 
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """With an axis of size 1 more."""
+        return create(ops.get("expand_dims"), (self,), {"axis": axis, **kwargs})
+
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """As a matrix, whose rows are what the first axis counts."""
+        return create(ops.get("Flatten"), (self,), kwargs, hint="flatten")
+
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
         """Without the axes of size 1, or without these."""
         return create(ops.get("squeeze"), (self,), {"axis": axis, **kwargs})

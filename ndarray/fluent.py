@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..kernels.op import get as get_op
 from .core import ArrayCore
 from .namespace import function
 
@@ -39,6 +40,25 @@ class Fluent(ArrayCore):
     def broadcast_like(self, other: Any) -> Any:
         """This array repeated to the shape of other."""
         return self.broadcast_to(other.shape)
+
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
+        """With an axis of size 1 more. inplace: the same memory."""
+        return self._in_another_shape("expand_dims", {"axis": axis, **kwargs}, inplace)
+
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
+        """As a matrix, whose rows are what the first axis counts. inplace: the same memory."""
+        return self._in_another_shape("flatten", kwargs, inplace)
+
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
+        """Without the axes of size 1, or without these. inplace: the same memory."""
+        return self._in_another_shape("squeeze", {"axis": axis, **kwargs}, inplace)
+
+    def _in_another_shape(self, name: str, params: dict[str, Any], inplace: bool) -> Any:
+        if not inplace:
+            return function(name)(self, **params)
+        op = get_op(name)
+        (shape,) = op.infer_shape(op.parse(params), [self.shape])[1]
+        return self.reshape(shape)  # type: ignore[attr-defined]
 
 
 def _method(name: str) -> Any:

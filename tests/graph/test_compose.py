@@ -63,6 +63,12 @@ def test_a_count_that_mxnet_has_no_parameter_for_is_not_written():
     assert written(lambda: mx.sym.Concat(x, x))[2] == {"num_args": "2"}
 
 
+def test_inplace_is_accepted_where_mxnet_takes_it():
+    x = mx.sym.Variable("x")
+    assert written(lambda: x.expand_dims(1, True))[2] == written(lambda: x.squeeze(1, True))[2] == {"axis": "1"}
+    assert written(lambda: x.flatten(inplace=True)) == ("Flatten", "flatten0", {})
+
+
 def test_storage_types():
     assert mx.sym.Variable("x", stype="default").attr("__storage_type__") == "0"
     with pytest.raises(GraphError, match="stype='csr': arrays here are dense"):

@@ -145,6 +145,17 @@ def test_methods_come_from_the_registry():
     assert mx is not None
 
 
+@pytest.mark.parametrize("view, shape", [
+    (lambda a: a.expand_dims(0, inplace=True), (1, 2, 3)), (lambda a: a.flatten(inplace=True), (2, 3)),
+    (lambda a: a.expand_dims(1, True).squeeze(inplace=True), (2, 3)), (lambda a: a.expand_dims(1, True).squeeze(1, True), (2, 3)),
+])
+def test_inplace_is_the_same_memory(view, shape):
+    a = nd.array(X)
+    b = view(a)
+    b[:] = 7
+    assert b.shape == shape and a.tolist() == [[7] * 3] * 2
+
+
 def test_the_method_broadcast_to_adds_axes():
     a = nd.array([3.0, 1, 2])
     assert a.broadcast_to((2, 3)).tolist() == [[3, 1, 2]] * 2 and a.broadcast_to(3).tolist() == [3, 1, 2]
