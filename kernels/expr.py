@@ -38,7 +38,7 @@ _interned: dict[tuple, _Reference] = {}
 
 
 def _forget(reference: _Reference, interned: dict[tuple, _Reference] = _interned) -> None:
-    if interned.get(reference.key) is reference:
+    if interned.get(reference.key) is reference:  # should another thread's node come in between, there are two: no harm
         interned.pop(reference.key, None)
 
 

@@ -1,5 +1,9 @@
 """The expression graph: sharing, dtypes, folding, and what a traced value refuses."""
 
+import gc
+import threading
+import weakref
+
 import numpy as np
 import pytest
 from tritium.errors import TraceError
@@ -9,6 +13,7 @@ from tritium.kernels.expr import (
     CAST,
     CONST,
     LOAD,
+    _interned,
     cast,
     const,
     load,
@@ -29,6 +34,38 @@ def test_equal_subexpressions_are_one_node():
     assert (x + y) * (x + y) is prim("square", x + y) or ((x + y) * (x + y)).args[0] is (x + y)
     assert x + y is not y + x  # nothing is reordered: rounding is the user's
     assert const(0.0, F32) is not const(-0.0, F32)
+
+
+def test_constants_that_python_takes_for_equal_are_not():
+    found = {id(x): x for x in (const(1), const(1.0), const(True), const(0), const(0.0), const(-0.0), const(False))}
+    assert len(found) == 7 and const(1) is const(1)
+
+
+def test_a_node_that_nothing_holds_is_let_go():
+    x = load(0, F32) + 12345.678
+    with_it, gone = len(_interned), weakref.ref(x)
+    del x
+    gc.collect()  # where a cycle of the interpreter's holds it
+    assert gone() is None and len(_interned) <= with_it - 2  # itself and its number
+    assert (load(0, F32) + 12345.678).op == "add"
+
+
+def test_threads_that_trace_alike_share_the_nodes():
+    start, found = threading.Barrier(4), []
+
+    def trace():
+        start.wait()
+        y = load(0, F32)
+        for k in range(200):
+            y = y * 0.5 + k
+        found.append(y)
+
+    threads = [threading.Thread(target=trace) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len({id(y) for y in found}) == 1
 
 
 def test_nan_constants_are_shared_and_zero_signs_kept():
