@@ -1,5 +1,6 @@
 """Fixtures of every test: `ctx` is the CPU and the (interpreted) GPU; `rng` is seeded by the test's name."""
 
+import gc
 import os
 import signal
 import zlib
@@ -19,6 +20,12 @@ from tritium.graph import executor
 #: How long an example takes, or its making, depends on what else the machine does.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+
+def pytest_collection_finish():
+    """Twelve thousand collected tests are nothing that a garbage collection need look at, of which tests ask for many."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["cpu", "gpu"])
