@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 import warnings
 import zlib
 from collections.abc import Sequence
@@ -10,10 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileError
+from ..errors import FileError, UnreachableError
 from .files import ByteSource, is_url
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, Damage, find_heads, tell_damage
+from .record_index import meant_by, read_lines
 
+_CHECKED = 64  # places an index points at that are looked at when it is opened
+_log = logging.getLogger("tritium.io")
+_mending = threading.Lock()  # one for all files: a file that has one goes to no other process
 _WINDOW = 1 << 20  # bytes read at once; an index may leave records out, so the next one can be far away
 
 
@@ -21,30 +27,37 @@ class RecordFile:
     """Record i of a file is the i-th from its front.
 
     path:      a local path or a URL.
-    idx_path:  its index, lines of `key<TAB>byte offset`; then the records are those it lists. If it is missing, or points
-               where no record begins, the heads are searched in the file and a warning says so.
-    tolerant:  damaged places are passed over, and listed in `damage`; otherwise the first is a FileError.
+    idx_path:  its index, lines of `key<TAB>byte offset`; then the records are those it lists. If it is missing, or does not
+               fit, the heads are searched in the file and a warning says so.
+    tolerant:  damaged places are passed over, and listed in `damage`; otherwise the first is a FileError. What a wrong line
+               of the index means is searched too, when the line is used.
     Each head is found by its magic number, which stands nowhere else at a multiple of 4, so reading goes on at the next
     good head after any damage.
     """
 
     def __init__(self, path: str | os.PathLike, idx_path: str | os.PathLike | None = None, *, tolerant: bool = False):
         self.source = ByteSource(path)
-        self.path = self.source.path
+        self.path, self.tolerant = self.source.path, tolerant
         self.damage: list[Damage] = []
+        self._index: str | None = None  # whose lines were not all looked at
+        self._mended = False
         offsets = self._from_index(os.fspath(idx_path)) if idx_path else None
-        if offsets is None:
-            offsets, self.damage = find_heads(self.source)
-            if self.damage and not tolerant:
-                raise FileError(f"{tell_damage(self.path, offsets, self.damage)}. Give on_error='skip' to go on at the next "
-                                f"record, or write the file anew.")
-        self.offsets = offsets
+        self.offsets = self._heads() if offsets is None else offsets
         self._checksum: int | None = None  # of the offsets, once somebody asked
-        self._ends = np.append(offsets[1:], self.source.size)
-        for lost in self.damage:  # what stands before damage ends there, not at the next record
-            before = int(np.searchsorted(offsets, lost.start)) - 1
-            if before >= 0:
-                self._ends[before] = min(self._ends[before], lost.start)
+        self._ends = self._ends_of(self.offsets, self.offsets)
+
+    def _heads(self) -> np.ndarray:
+        """Where the file's records begin; what lies between them becomes `damage`."""
+        heads, self.damage = find_heads(self.source)
+        if self.damage and not self.tolerant:
+            raise FileError(f"{tell_damage(self.path, heads, self.damage)}. Give on_error='skip' to go on at the next "
+                            f"record, or write the file anew.")
+        return heads
+
+    def _ends_of(self, offsets: np.ndarray, heads: np.ndarray) -> np.ndarray:
+        """How far the record at each offset can reach: to the next head or damage, or the end of the file."""
+        edges = np.sort(np.concatenate([heads, [d.start for d in self.damage], [self.source.size]]).astype(np.int64))
+        return edges[np.searchsorted(edges, offsets, side="right")]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -60,6 +73,26 @@ class RecordFile:
 
         fetched:  what `fetch` gave for it.
         """
+        try:
+            return self._read(number, fetched)
+        except UnreachableError:
+            raise
+        except FileError as e:
+            if self._index is None:
+                raise
+            error, wrong = e, self._wrong_place(number)
+        if self.tolerant and (wrong is not None or self._mended):
+            self._mend(self._index)
+            try:
+                return self._read(number)
+            except FileError as e:
+                error, wrong = e, self._wrong_place(number)
+        if wrong is not None:
+            error = FileError(f"{str(error).rstrip('.')}; {self._index}: {self._key(self._index, wrong)} points at byte "
+                              f"{wrong:,}, where no record begins.")
+        raise error
+
+    def _read(self, number: int, fetched: bytes | None = None) -> bytes:
         start, end = int(self.offsets[number]), int(self._ends[number])
         data = self.source.read(start, min(end, start + _WINDOW)) if fetched is None else fetched
         at, pieces, cflag = 0, [], FIRST
@@ -113,28 +146,84 @@ class RecordFile:
 
     # ---- the index file ----
     def _from_index(self, idx_path: str) -> np.ndarray | None:
-        """The offsets it lists, ascending; None, after a warning, if they cannot be used."""
+        """The offsets of the records it means, ascending; None, after a warning, if it does not fit."""
         if not is_url(idx_path) and not os.path.exists(idx_path):
             return self._rebuild(idx_path, "is not there")
-        with ByteSource(idx_path) as index:
-            fields = index.read(0, index.size).split()
-        try:
-            offsets = np.unique(np.array(fields[1::2], np.int64))
-        except (ValueError, OverflowError):
+        lines = read_lines(idx_path)
+        if lines is None:
             return self._rebuild(idx_path, "is not lines of `key<TAB>offset`")
-        if len(fields) % 2 or not len(offsets):
-            return self._rebuild(idx_path, "is not lines of `key<TAB>offset`")
-        if len(offsets) < len(fields) // 2:
-            warnings.warn(f"{idx_path}: {len(fields) // 2 - len(offsets):,} of its offsets stand twice; each record counts "
-                          f"once.", stacklevel=5)
-        if offsets[0] < 0 or offsets[-1] > self.source.size - HEAD.size or np.any(offsets % 4):
-            return self._rebuild(idx_path, f"points outside the {self.source.size:,} bytes of the file")
-        picked = offsets[np.unique(np.linspace(0, len(offsets) - 1, 64).astype(int))].tolist()
-        for offset, head in zip(picked, self.source.read_many([(o, o + 8) for o in picked])):
-            magic, word = HEAD.unpack(head)
-            if magic != MAGIC or word >> LENGTH_BITS not in (WHOLE, FIRST):
-                return self._rebuild(idx_path, f"points at byte {offset:,}, where no record begins")
+        keys, listed = lines
+        offsets = np.unique(listed)
+        why, twice = self._misplaced(keys, listed, offsets), len(listed) - len(offsets)
+        if why is None and not (twice and self.tolerant):
+            self._index = idx_path
+        else:
+            meant = meant_by(listed, self._heads())
+            wrong, offsets = meant != listed, np.unique(meant[meant >= 0])
+            if why is not None and 2 * np.count_nonzero(wrong) > len(listed):
+                return self._rebuild(idx_path, why)
+            if why is not None:
+                warnings.warn(f"{idx_path}: {why}; of {np.count_nonzero(wrong):,} such lines, the records that "
+                              f"{np.count_nonzero(wrong & (meant >= 0)):,} mean were found in {self.path}.", stacklevel=5)
+        if twice:
+            warnings.warn(f"{idx_path}: {twice:,} of its offsets stand twice; each record counts once.", stacklevel=5)
         return offsets
+
+    def _misplaced(self, keys: list[bytes], listed: np.ndarray, offsets: np.ndarray) -> str | None:
+        """What is wrong with an index that does not fit, as far as some of its offsets show. offsets: listed, ascending."""
+        size = self.source.size
+        outside = np.flatnonzero((listed < 0) | (listed > size - HEAD.size) | (listed % 4 != 0))
+        if len(outside):
+            line = int(outside[0])
+            return f"key {_text(keys[line])} points at byte {listed[line]:,}, where no record can begin in {size:,} bytes"
+        picked = offsets[np.unique(np.linspace(0, len(offsets) - 1, _CHECKED).astype(int))].tolist()
+        for offset, head in zip(picked, self.source.read_many([(o, o + HEAD.size) for o in picked])):
+            if not _begins(head):
+                line = int(np.flatnonzero(listed == offset)[0])
+                return f"key {_text(keys[line])} points at byte {offset:,}, where no record begins"
+        return None
 
     def _rebuild(self, idx_path: str, why: str) -> None:
         warnings.warn(f"{idx_path}: {why}; the records are searched in {self.path} instead.", stacklevel=6)
+
+    def _wrong_place(self, number: int) -> int | None:
+        """Where the index points at no record's beginning: at this record, or inside it."""
+        for place in (int(self.offsets[number]), int(self._ends[number])):
+            if place + HEAD.size <= self.source.size and not _begins(self.source.read(place, place + HEAD.size)):
+                return place
+        return None
+
+    def _mend(self, idx_path: str) -> None:
+        """Once: find the records that wrong lines mean. Their numbers stay, so nothing changes for the others."""
+        with _mending:
+            if self._mended:
+                return
+            self.identity()  # as the index has it, before and after
+            lines = read_lines(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
+            if lines is not None and np.array_equal(np.unique(lines[1]), self.offsets):
+                listed, (heads, self.damage) = lines[1], find_heads(self.source)
+                meant = meant_by(listed, heads)
+                known = meant >= 0
+                offsets = self.offsets.copy()
+                offsets[np.searchsorted(self.offsets, listed[known])] = meant[known]
+                self.offsets, self._ends = offsets, self._ends_of(offsets, heads)
+                _log.warning("%s: %d of its %d lines point where no record begins; the records that %d of them mean were found "
+                             "in %s.", idx_path, np.count_nonzero(meant != listed), len(listed),
+                             np.count_nonzero(known & (meant != listed)), self.path)
+            self._mended = True
+
+    def _key(self, idx_path: str, offset: int) -> str:
+        """How a message names the line that points at offset."""
+        lines = read_lines(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
+        line = [] if lines is None else np.flatnonzero(lines[1] == offset)[:1].tolist()
+        return f"key {_text(lines[0][line[0]])}" if lines and line else "a line that was there"
+
+
+def _begins(head: bytes) -> bool:
+    """Whether these 8 bytes are the head of a record's first part."""
+    magic, word = HEAD.unpack(head)
+    return magic == MAGIC and word >> LENGTH_BITS in (WHOLE, FIRST)
+
+
+def _text(key: bytes) -> str:
+    return key[:60].decode("utf-8", "replace")

@@ -20,7 +20,8 @@ from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
 
-_AHEAD = 1 << 20  # bytes that are read ahead, where records are small
+_AHEAD = 1 << 18  # bytes that are read ahead, where records are small; more do not stay in a core's own cache
+_BEHIND = 1 << 20  # bytes that are written at once: the system keeps them in one piece, and reading them back takes half as long
 _SMALL = 1 << 15  # a record of more bytes is read alone
 
 
@@ -60,15 +61,14 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise FileError(f"{self.uri}: flag {self.flag!r} is not 'r' or 'w'.")
         self.writable = self.flag == "w"
-        self._file = _open(self.uri, self.flag + "b")
+        self._file = _open(self.uri, self.flag + "b", _BEHIND if self.writable else 0)
         self._descriptor = self._file.fileno()
         self._size = os.fstat(self._descriptor).st_size  # bytes that may be read; the bound of every allocation
         self._at = 0
         self._count = 0  # records read or written so far
         self._sought: tuple[Any, int] | None = None  # a key, and the byte of its record: what a message calls that one
         self._map = None if self.writable else _mapped(self._file)
-        self._window: Any = None  # bytes of the file that were read ahead: where they stand in it, how many they are
-        self._window_at = self._window_end = 0
+        self._window, self._window_at = b"", 0  # bytes of the file that were read ahead, and where they stand in it
         self._small = False  # whether the record before the next is: then many more are near
         self.pid = os.getpid()
         self.is_open = True
@@ -77,8 +77,7 @@ class MXRecordIO:
         """Close the file; what was written is on disk."""
         if self.is_open:
             self.is_open = False
-            self._window = self._map = None
-            self._window_end, self._small = 0, False
+            self._window, self._map, self._small = b"", None, False
             self._file.close()
 
     def reset(self) -> None:
@@ -96,7 +95,7 @@ class MXRecordIO:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_file"} | {"_map": None, "_window": None}
+        state = {k: v for k, v in self.__dict__.items() if k != "_file"} | {"_map": None, "_window": b""}
         if self.writable:
             self.close()
         return state
@@ -117,15 +116,16 @@ class MXRecordIO:
 
     def read(self) -> bytes | None:
         """The next record, or None at the end of the file."""
-        head, end = self._at - self._window_at, self._window_end
+        window, head = self._window, self._at - self._window_at
+        end = len(window)
         if 0 <= head <= end - 8:
-            magic, word = _unpack_from(self._window, head)
+            magic, word = _unpack_from(window, head)
             stop = head + 8 + word
             after = stop + (-word & 3)
             if magic == MAGIC and after <= end:  # so word is a length alone: a whole record
                 self._at += after - head
                 self._count += 1
-                return self._window[head + 8 : stop]
+                return window[head + 8 : stop]
         return self._read_beyond()
 
     def _read_beyond(self) -> bytes | None:
@@ -144,17 +144,24 @@ class MXRecordIO:
 
     def _read_ahead(self) -> None:
         """Fill the window with what comes next."""
-        if self._window is None:  # private: a forked child's is its own
-            self._window = mmap.mmap(-1, _AHEAD, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._window_at, self._window_end = self._at & -mmap.PAGESIZE, 0  # whole pages are copied fastest
-        self._window_end = min(os.preadv(self._descriptor, [self._window], self._window_at), self._size - self._window_at)
+        self._window_at = self._at & -mmap.PAGESIZE  # whole pages are copied fastest
+        self._window = os.pread(self._descriptor, min(_AHEAD, self._size - self._window_at), self._window_at)
 
     def _joined(self) -> bytes | None:
         """The next record part by part, wherever it stands, with all that can be wrong with it; None at the end."""
         self._check(writing=False)
-        if self._at == self._size:
-            return None
         start = self._at
+        if start == self._size:
+            return None
+        try:
+            record = self._parts(start)
+        except FileError:
+            self._at = start  # no part of what is damaged counts as read
+            raise
+        self._count += 1
+        return record
+
+    def _parts(self, start: int) -> bytes:
         cflag, payload = self._part(start)
         if cflag not in (WHOLE, FIRST):
             raise self._damage(start, f"begins with a part of kind {cflag}, and only 0 and 1 begin a record")
@@ -167,7 +174,6 @@ class MXRecordIO:
             if cflag not in (MIDDLE, LAST):
                 raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
             pieces += (MAGIC_BYTES, payload)
-        self._count += 1
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _whole_at(self, start: int) -> bytes | None:
@@ -245,6 +251,7 @@ class MXIndexedRecordIO(MXRecordIO):
         super().open()
         self.idx, self.keys = {}, []
         self._rows = array("q")  # the offsets of keys 0, 1, ..., if the index has these and no others
+        self._plain = 0  # how many of them can be read from the map without a closer look
         if self.writable:
             self.fidx = _open(self.idx_path, "w")
         else:
@@ -256,12 +263,17 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def close(self) -> None:
         super().close()
+        self._plain = 0
         if self.fidx is not None:
             self.fidx.close()
             self.fidx = None
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"fidx": None}
+
+    def _damage(self, offset: int, what: str) -> FileError:
+        sought = self._sought is not None and self._sought[1] == offset
+        return super()._damage(offset, f"{what}. {self.idx_path} says that it begins there" if sought else what)
 
     def _load_index(self) -> None:
         if not os.path.exists(self.idx_path):
@@ -281,6 +293,7 @@ class MXIndexedRecordIO(MXRecordIO):
             self._fields = fields
             if fields[0] == 0 and fields[-2] == len(fields) // 2 - 1:  # the keys rise: they are 0, 1, ...
                 self._rows = array("q", fields[1::2].tobytes())
+                self._plain = len(self._rows) if self._map is not None else 0
 
     @functools.cached_property
     def keys(self) -> list[Any]:
@@ -350,11 +363,14 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def read_idx(self, idx: Any) -> bytes:
         """The record with key idx."""
-        rows = self._rows
-        start = rows[idx] if idx.__class__ is int and 0 <= idx < len(rows) else self._offset(idx)  # without a call, mostly
-        record = None if start is None else self._whole_at(start)
-        if record is not None:
-            return record
+        # as _whole_at, without a call: half of what a short record costs is asking for the file's size
+        if idx.__class__ is int and 0 <= idx < self._plain and _seek(self._descriptor, 0, _END) >= self._size:
+            start, data = self._rows[idx] + 8, self._map
+            magic, word = _unpack_from(data, start - 8)
+            stop = start + word
+            if magic == MAGIC and word <= MAX_PART and stop <= self._size:
+                self._at = stop + (-word & 3)
+                return data[start:stop]
         self.seek(idx)
         record = self.read()
         assert record is not None, f"{self.uri}: key {idx!r} points at the end of the file"
@@ -444,9 +460,9 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
 
 
-def _open(path: str, mode: str):
+def _open(path: str, mode: str, buffering: int = -1):
     try:
-        return open(path, mode)
+        return open(path, mode, buffering)
     except (OSError, ValueError) as e:
         raise FileError(f"{path}: cannot be opened: {getattr(e, 'strerror', e)}.") from e
 

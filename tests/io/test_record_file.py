@@ -131,7 +131,8 @@ def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(tmp_path):
 
 @pytest.mark.parametrize("text, message", [
     (None, "is not there"), ("0\t0\nx\t", "is not lines of"), ("0\tzero\n", "is not lines of"), ("", "is not lines of"),
-    ("0\t4000\n", "points outside"), ("0\t2\n", "points outside"), ("0\t8\n", "points at byte 8, where no record begins"),
+    ("0\t4000\n", "key 0 points at byte 4,000, where no record can begin in 24 bytes"), ("0\t9" + 30 * "9", "is not lines of"),
+    ("0\t2\n", "key 0 points at byte 2, where no"), ("x\t8\n", "key x points at byte 8, where no record begins"),
 ])
 def test_an_index_that_cannot_be_used_is_told_and_rebuilt(tmp_path, text, message):
     offsets = write(tmp_path / "a.rec", [b"one", b"two"])

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import random
 import struct
 import sys
 
@@ -257,6 +258,8 @@ def test_a_key_is_any_equal_number(tmp_path, keys):
         assert [file.idx[k] for k in keys] == [0, 12, 24, 36, 48]
         file.reset()
         assert file.read_idx(3) == b"3" and file.keys == list(keys)
+    with pytest.raises(FileError, match=r"a\.rec: the file is closed"):
+        file.read_idx(3)
 
 
 @pytest.mark.parametrize("text", ["0\n3\t4\t5\n", "\t0\n", "0\t\n", "0\t0\n1\n", "0 0\n"])
@@ -326,3 +329,81 @@ def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path, monkeypa
         assert len(keyed.read_idx(0)) == 9000
         with pytest.raises(FileError, match=r"record \d+ at byte 9,008 is gone"):  # not the one with key 40
             keyed.read()
+
+
+def slow_records(data):
+    """The records up to the first place that is wrong, one part after another, and whether there is one."""
+    records, at = [], 0
+    while at < len(data):
+        parts, kind = [], 0
+        while not parts or kind not in (0, 3):
+            magic, word = struct.unpack_from("<II", data, at) if at + 8 <= len(data) else (None, 0)
+            kind, start = word >> 29, at + 8
+            stop = start + (word & (1 << 29) - 1)
+            at = stop + -(stop - start) % 4
+            if magic != recordio.MAGIC or at > len(data) or kind not in ((2, 3) if parts else (0, 1)):
+                return records, True
+            parts.append(data[start:stop])
+        records.append(MAGIC.join(parts))
+    return records, False
+
+
+def _hurt(rng, data, heads):
+    """data, changed up to three times."""
+    data = bytearray(data)
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        at, size, head = rng.randrange(len(data) + 1), rng.choice((1, 2, 3, 4, 5, 8, 40)), rng.choice(heads)
+        junk = rng.choice((bytes(size), b"\xff" * size, rng.randbytes(size), MAGIC * (size // 4 + 1)))
+        kind = rng.randrange(8)
+        if kind == 0:
+            del data[at:]
+        elif kind == 1:
+            del data[at:at + size]
+        elif kind == 2:
+            data[at:at] = junk
+        elif kind == 3:
+            data[at:at + size] = junk
+        elif kind == 4:
+            data[at // 4 * 4:at // 4 * 4 + 4] = MAGIC
+        elif kind == 5:
+            data[head:head + 1] = b"\0"
+        elif kind == 6:
+            data[head + 4:head + 8] = rng.randbytes(4)
+        else:
+            data[head + 7:head + 8] = bytes([rng.randrange(8) << 5])
+    return bytes(data)
+
+
+def test_damaged_files_are_read_up_to_the_damage_and_no_further(tmp_path, monkeypatch):
+    """With any size of what is read ahead, by map or without; what failed fails again."""
+    path, mapped = tmp_path / "a.rec", recordio._mapped
+    some = MAGIC, b"", b"a", b"ab", b"abc", bytes(40), bytes(range(250))
+    for seed in range(400):
+        rng = random.Random(seed)
+        frames = [framing.frame(b"".join(rng.choices(some, k=rng.randrange(4)))) for _ in range(rng.randrange(1, 30))]
+        heads = [sum(map(len, frames[:i])) for i in range(len(frames))]
+        data = _hurt(rng, b"".join(frames), heads) if seed % 40 else rng.choice((b"", b"text\n" * 9, MAGIC, MAGIC * 2, bytes(99)))
+        path.write_bytes(data)
+        monkeypatch.setattr(recordio, "_AHEAD", rng.choice((1, 50, 4096, 8192)))
+        monkeypatch.setattr(recordio, "_SMALL", rng.choice((0, 60, 1 << 15)))
+        monkeypatch.setattr(recordio, "_mapped", rng.choice((mapped, lambda file: None)))
+        want, wrong = slow_records(data)
+        with MXRecordIO(path, "r") as file:
+            assert [file.read() for _ in want] == want, seed
+            for _ in range(2):
+                if wrong:
+                    with pytest.raises(FileError, match=rf"a\.rec: record {len(want)} at byte {file.tell():,} "):
+                        file.read()
+                else:
+                    assert file.read() is None, seed
+
+
+def test_a_key_whose_record_is_none_is_told_with_both_files(tmp_path):
+    write(tmp_path / "a.rec", [bytes(20)] * 3)
+    (tmp_path / "a.idx").write_text("0\t0\n1\t36\n2\t56\n")
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
+        with pytest.raises(FileError) as caught:
+            file.read_idx(1)
+        assert str(caught.value) == (f"{tmp_path}/a.rec: record with key 1 at byte 36 has no magic number at byte 36 (0x00000000, "
+                                     f"not 0xced7230a): the file is damaged. {tmp_path}/a.idx says that it begins there.")
+        assert file.read_idx(2) == bytes(20) and file.read() is None
