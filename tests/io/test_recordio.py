@@ -404,6 +404,7 @@ def test_a_key_whose_record_is_none_is_told_with_both_files(tmp_path):
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
         with pytest.raises(FileError) as caught:
             file.read_idx(1)
-        assert str(caught.value) == (f"{tmp_path}/a.rec: record with key 1 at byte 36 has no magic number at byte 36 (0x00000000, "
-                                     f"not 0xced7230a): the file is damaged. {tmp_path}/a.idx says that it begins there.")
+        assert str(caught.value) == (f"{tmp_path}/a.rec: record with key 1 at byte 36 has no magic number at byte 36 "
+                                     f"(0x00000000, not 0xced7230a): the file is damaged. "
+                                     f"{tmp_path}/a.idx says that it begins there.")
         assert file.read_idx(2) == bytes(20) and file.read() is None
