@@ -226,8 +226,8 @@ class _Printer:
         self.root_dtypes = [typed(r) for r in self.roots]
         self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
         self.scalar_names = e.scalars
-        self.constants: dict[str, str] = {}  # the text of an array -> its name
-        self.source = self._print(n)
+        self.constants: dict[tuple[str, np.dtype], str] = {}  # (number in hexadecimal, dtype) -> the array that holds it
+        self.text = self._print(n)
 
     def register_shapes(self, shape: tuple[int, ...]) -> list[tuple[np.dtype, tuple[int, ...]]]:
         return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
@@ -235,8 +235,15 @@ class _Printer:
     def compile(self) -> Callable[..., Any]:
         scope = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
         with np.errstate(all="ignore"):  # a constant may round to infinity
-            exec(compile(self.source, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
+            scope |= {name: np.array(float.fromhex(value), d) for (value, d), name in self.constants.items()}
+            exec(compile(self.text, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
         return scope[self.name]
+
+    @property
+    def source(self) -> str:
+        """The text, and before it the arrays it reads."""
+        return "".join(f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n"
+                       for (value, d), name in self.constants.items()) + self.text
 
     def fold_store(self, t: int) -> Callable[[np.ndarray, np.ndarray], None]:
         """Stores the folded value of target t by its request."""
@@ -327,7 +334,6 @@ class _Printer:
             lines.append(f"return [{', '.join(folded)}]")
         parameters = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
         parameters += [f"r{i}" for i in range(len(self.registers))] + [f"s_{n}" for n in self.scalar_names]
-        parameters += [f"{name}={text}" for text, name in self.constants.items()]
         body = "\n".join("    " + line for line in lines) or "    pass"
         return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
 
@@ -384,7 +390,8 @@ class _Printer:
         """A number as an array without axes: a ufunc takes it in half the time it takes a Python number."""
         if x.dtype is None or not is_float(x.dtype):
             return repr(x.value)
-        return self.constants.setdefault(f"np.array({x.value!r}, '{x.dtype.name}')", f"c{len(self.constants)}")
+        key = float(x.value).hex(), x.dtype
+        return self.constants.setdefault(key, f"c{len(self.constants)}")
 
     def _scalar(self, x: Expr, args: list[str]) -> str:
         kind = "bool" if x.dtype == BOOL else "int" if x.dtype is not None and x.dtype.kind in "iu" else "float"

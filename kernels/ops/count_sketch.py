@@ -52,7 +52,8 @@ class CountSketch(OnHost):
     def compute(self, *arrays: np.ndarray) -> Any:
         data, h, s = arrays
         out = np.zeros((*data.shape[:-1], self.out_dim), data.dtype)
-        np.add.at(out, (..., self._places(h)), data * s.reshape(-1))
+        places: Any = (..., self._places(h))
+        np.add.at(out, places, data * s.reshape(-1))
         return out
 
     def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:

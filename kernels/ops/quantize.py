@@ -78,8 +78,8 @@ class _Calibrated(_Quantizer):
         """The measured ends, or else those of x · scale."""
         if self.min_calib_range is not None:
             return self.min_calib_range, self.max_calib_range
-        ends = (x.min(), x.max()) if x.size else (0, 0)
-        return tuple(np.float32(float(e) * scale) for e in ends)
+        low, high = (x.min(), x.max()) if x.size else (0, 0)
+        return np.float32(float(low) * scale), np.float32(float(high) * scale)
 
 
 @register_operator("_contrib_quantize")

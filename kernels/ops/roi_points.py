@@ -45,7 +45,7 @@ def _flat(data: np.ndarray) -> np.ndarray:
 
 
 def _read(planes: np.ndarray, p: _Points) -> np.ndarray:
-    return sum(planes[..., at] * weight for at, weight in zip(p.corners, p.weights))
+    return np.add.reduce([planes[..., at] * weight for at, weight in zip(p.corners, p.weights)])
 
 
 def _scatter(planes: np.ndarray, p: _Points, values: np.ndarray) -> None:
@@ -211,7 +211,7 @@ class DeformablePSROIPooling(_PointRegions):
             y = bins[:, None, None, None] * (height / k) + np.arange(s)[:, None] * (height / k / s) + top
             x = bins[None, :, None, None] * (width / k) + np.arange(s) * (width / k / s) + left
             at = (y + moved[:, 1] * height).astype(data.dtype), (x + moved[:, 0] * width).astype(data.dtype)
-            yield r, int(image), width, height, _points(*np.broadcast_arrays(*at), *data.shape[2:], 0.5)
+            yield r, int(image), width, height, _points(*np.broadcast_arrays(*at), data.shape[2], data.shape[3], 0.5)
 
     def _channels(self) -> np.ndarray:
         """Which channel each bin reads, [output_dim, bins, bins, 1, 1]."""
@@ -224,7 +224,7 @@ class DeformablePSROIPooling(_PointRegions):
         channel, flat = self._channels(), _flat(data)
         out = np.zeros((len(rois), self.output_dim, self.pooled_size, self.pooled_size), data.dtype)
         for r, image, _, _, p in self._regions(arrays):
-            total = sum(flat[image][channel, at] * weight for at, weight in zip(p.corners, p.weights))
+            total = np.add.reduce([flat[image][channel, at] * weight for at, weight in zip(p.corners, p.weights)])
             out[r] = total.sum((-2, -1)) / np.maximum(p.counts.sum((-2, -1)), 1)
         return out
 
@@ -244,6 +244,7 @@ class DeformablePSROIPooling(_PointRegions):
                 classes = trans[0].shape[1] // 2
                 for i, moved in enumerate((across * width, down * height)):
                     by_class = moved.sum((-2, -1)).reshape(classes, -1, self.pooled_size, self.pooled_size).sum(1)
-                    np.add.at(dtrans[0][r].reshape(classes, 2, self.parts, self.parts)[:, i],
-                              (slice(None), part[:, None], part[None, :]), by_class * data.dtype.type(self.trans_std))
+                    where: Any = (slice(None), part[:, None], part[None, :])
+                    np.add.at(dtrans[0][r].reshape(classes, 2, self.parts, self.parts)[:, i], where,
+                              by_class * data.dtype.type(self.trans_std))
         return (dx.reshape(data.shape), *dtrans)
