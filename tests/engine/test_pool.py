@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from contextlib import contextmanager
 
 import pytest
 from tritium.context import cpu
@@ -22,7 +23,7 @@ def test_one_push_wakes_as_many_workers_as_there_is_work(engine):
     for _ in range(200):
         barrier = threading.Barrier(4)
         for _ in range(4):
-            engine.push_sync(lambda run, b=barrier: b.wait(20), cpu(), [], [])
+            engine.push_sync(lambda run, b=barrier: b.wait(250), cpu(), [], [])
         engine.wait_for_all()
 
 
@@ -35,16 +36,28 @@ def test_a_burst_while_all_sleep_and_while_all_work(engine):
     assert len(ran) == (1 + 2 + 3 + 50 + 1 + 500) * 20
 
 
-def test_who_waits_for_a_short_function_runs_it(engine):
-    v, threads = engine.new_variable(), []
+@contextmanager
+def no_worker_free(engine):
+    """Inside, nobody is quicker than the waiter."""
+    begun, gate = threading.Barrier(engine.workers + 1), threading.Event()
+    for _ in range(engine.workers):
+        engine.push_sync(lambda run: (begun.wait(250), gate.wait()), cpu(), [], [])
+    begun.wait(250)
+    try:
+        yield
+    finally:
+        gate.set()
+        engine.wait_for_all()
 
-    def short(run):
-        threads.append(threading.get_ident())
-    for _ in range(200):
-        engine.push_sync(short, cpu(), [], [v])
-        engine.wait_for_var(v)
-    assert len(threads) == 200
-    assert threads.count(threading.get_ident()) > 100  # a worker may be quicker
+
+def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
+    monkeypatch.setattr(costs, "of", lambda fn: 1000)
+    v, threads = engine.new_variable(), []
+    with no_worker_free(engine):
+        for _ in range(200):
+            engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
+            engine.wait_for_var(v)
+    assert threads == [threading.get_ident()] * 200
 
 
 def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
@@ -86,12 +99,15 @@ def test_who_waits_runs_a_kernel_that_takes_longer_than_other_functions_may(engi
 
     def kernel(run, *, made_for=object()):
         kernels.append(threading.get_ident())
+    with no_worker_free(engine):
+        for _ in range(100):
+            engine.push_sync(kernel, cpu(), [], [v])
+            engine.wait_for_var(v)
+    assert kernels == [threading.get_ident()] * 100
     for _ in range(100):
-        engine.push_sync(kernel, cpu(), [], [v])
-        engine.wait_for_var(v)
         engine.push_sync(lambda run: others.append(threading.get_ident()), cpu(), [], [v])
         engine.wait_for_var(v)
-    assert kernels.count(threading.get_ident()) > 50 and threading.get_ident() not in others
+    assert threading.get_ident() not in others and len(others) == 100
 
 
 def test_ctrl_c_comes_after_the_kernel_that_the_waiter_runs():
