@@ -17,7 +17,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ from ..engine.interrupt import shielded
 from ..errors import DeadWorkerError, KVStoreError
 from . import sockets
 from .control import Control
+from .errands import Send, Work
 from .frame import Op
-from .link import Link, Send, Work
+from .link import Link
 from .shared import Pool, Slot
 
 _CHECK_EVERY = 0.2  # seconds between looks for what takes too long
@@ -74,13 +75,18 @@ class Client:
         self._thread = threading.Thread(target=self._run, name="kvstore", daemon=True)
         self._thread.start()
         try:
-            self._join(job, kind, rank)
+            self._join(kind, rank)
         except BaseException:
             self.close()
             raise
 
-    def _join(self, job: dict[str, Any], kind: str, rank: int | str | None) -> None:
-        m = self._join_when_free(kind, rank)
+    def _join(self, kind: str, rank: int | str | None) -> None:
+        for w in self._joined(self._join_when_free(kind, rank)):
+            self._wait(w, min(self.timeout, 60.0), "a server's welcome")
+        self.shared = all(link.shared for link in self.links)
+
+    def _joined(self, m: dict[str, Any]) -> list[Future[None]]:
+        """m: what the coordinator says to a worker that joins. Returns the servers' welcomes."""
         self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
         self.control.joined({"rank": self.rank, "incarnation": self.incarnation, "public": self._keys.public})
         self.pool = Pool(self.job, self.rank, self.incarnation)
@@ -89,14 +95,12 @@ class Client:
             slot.view[:16] = list(secrets.token_bytes(16))
             self.probe = bytes(slot.view[:16]).hex()
         welcomed = []
-        for where in m["shards"]:
-            link = Link(self, where["index"])
+        for i in range(len(m["shards"])):
+            link = Link(self, i)
             self.links.append(link)
             welcomed.append(link.welcomed)
-            self._hand(lambda link=link, where=where: link.where(where))
-        for w in welcomed:
-            self._wait(w, min(self.timeout, 60.0), "a server's welcome")
-        self.shared = all(link.shared for link in self.links)
+            self._hand(lambda link=link: link.where(self.control.shards[link.index]))  # which may be news meanwhile
+        return welcomed
 
     def _join_when_free(self, kind: str, rank: int | str | None) -> dict[str, Any]:
         """The coordinator's answer. A rank that is taken may be that of a process whose death is about to be noticed."""
@@ -116,9 +120,10 @@ class Client:
         return self.control.request(op, self.timeout if within is None else within, **fields)
 
     def submit(self, work: Sequence[Work], priority: int = 0) -> None:
-        """Send all of work, in order of priority."""
+        """Send all of work, in order of priority. Who gave it waits for all of it."""
         def queue() -> None:
             for w in work:
+                w.together = work
                 self.links[w.shard].queue(w, priority)
 
         self._hand(queue, now=True)
@@ -132,7 +137,7 @@ class Client:
     def rounds(self, shards: Sequence[int]) -> dict[tuple[int, int], int]:
         """The round that each part of a key is at, on these shards, as far as this worker is concerned."""
         answers = self.wait_all([self.ask(i, Op.SAVE) for i in shards], "the servers' answer")
-        return {(r.key, r.part): r.round for frames in answers for frame, _ in frames for r in frame.records}
+        return {(r.key, r.part): r.round for records in answers for r in records}
 
     def take_slot(self, nbytes: int) -> Slot | None:
         """Shared memory for nbytes, or None."""
@@ -278,3 +283,7 @@ class Client:
                                    f"'shrink'.")
         return KVStoreError(f"{where}: {text}.")
 
+
+def round_of(found: Mapping[tuple[int, int], int], key: int, parts: int) -> int:
+    """The round that a key is at, from `Client.rounds`: as far as all its parts are. A part that is further takes none twice."""
+    return min((found.get((key, i), 0) for i in range(parts)), default=0)

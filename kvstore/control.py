@@ -38,6 +38,7 @@ class Control:
     lost:    since when (time.monotonic) there is no coordinator; None: it is there.
     within:  seconds it may be away before requests are errors.
     gone:    ranks that are away, and why.    ranks: those that take part, since the last barrier.
+    shards:  what was said of each server last.
     """
 
     def __init__(self, client: Client, job: dict[str, Any]):
@@ -45,6 +46,7 @@ class Control:
         self.lost: float | None = None
         self.within = 60.0
         self.gone: dict[int, str] = {}
+        self.shards: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
         self._me: dict[str, Any] | None = None  # who this is, once it has joined
         self._ids = itertools.count(1)
@@ -150,13 +152,16 @@ class Control:
                 self._lose()
             return
         ask = self._asked.pop(m["id"], None) if m.get("id") is not None else None
-        links = self.client.links
+        for where in m.get("shards", ()):
+            self.shards[where["index"]] = where
         if ask is not None:
             ask.answer.set_result(m)
         elif m.get("op") == "gone":
             self.gone = {int(r): why for r, why in m["gone"].items()}
-        elif m.get("op") == "shard" and m["index"] < len(links):
-            links[m["index"]].where(m)
+        elif m.get("op") == "shard":
+            self.shards[m["index"]] = m
+            if m["index"] < len(self.client.links):
+                self.client.links[m["index"]].where(m)
 
     def _lose(self) -> None:
         """Transfers go on; whoever waits for the coordinator waits until it is back."""

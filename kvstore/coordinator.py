@@ -39,6 +39,7 @@ class _Worker:
     gone: str = ""
     optimizers: int = 0  # how often it called set_optimizer
     barriers: int = 0  # how many it has passed
+    was_dead: bool = False  # once: shards have dropped what it had not said to the end
 
 
 @dataclass
@@ -87,6 +88,7 @@ class Coordinator:
         self._numbers: dict[int, str] = {}
         self._loads = [0] * shards
         self._optimizers: list[Any] = []
+        self._optimizers_there = 0  # how many of them the shards have
         self._whole = False
         self._compression: Any = None
         self._generation = 0
@@ -94,6 +96,7 @@ class Coordinator:
         self._after: list[tuple[set[int], int, Then]] = []  # (shards that have not said ack, epoch, what to do then)
         self._away_shards: set[int] = set()  # after a restart: those that have not come back
         self._away_workers: set[int] = set()
+        self._lost_shards: set[int] = set()  # those that did not come back in time
         self._held: list[tuple[Any, Message]] = []  # what workers asked before all shards were there
         self._growing: list[tuple[Any, Message]] = []  # workers that wait for a barrier to join
         self._waiting: list[tuple[int, Message]] = []  # requests that wait for other workers: (rank, message)
@@ -122,8 +125,7 @@ class Coordinator:
         for i, shard in enumerate(self._shards):
             if shard.peer == peer and peer is not None:
                 shard.peer = None
-                out = self._drop_acks(i)
-                return out + self._tell_workers({"op": "shard", "index": i, "down": True})
+                return self._tell_workers({"op": "shard", "index": i, "down": True})
         rank = self._rank_of(peer)
         return [] if rank is None else self._away(rank, "died")
 
@@ -133,11 +135,11 @@ class Coordinator:
         if not 0 <= index < len(self._shards):
             raise FrameError(f"there is no shard {index}")
         shard = self._shards[index]
-        out = self._drop_acks(index)
+        out = self._acked(index, self._epoch)  # it is about to learn all
         shard.peer, shard.address, shard.public, shard.incarnation = peer, address, public, shard.incarnation + 1
         self.changed = True
         out.append((peer, {"id": m.get("id"), "policy": self.policy, "staleness": self.staleness, **self._table(index),
-                           "optimizer": self._optimizers[-1] if self._optimizers else None, "incarnation": shard.incarnation}))
+                           **self._optimizer(), "incarnation": shard.incarnation}))
         out += self._tell_workers({"op": "shard", **self._where(index)})
         return out + self._shard_is_here(index)
 
@@ -150,7 +152,8 @@ class Coordinator:
         shard.peer = peer
         self._epoch += 1
         self._after.append(({index}, self._epoch, lambda: self._shard_is_here(index)))
-        return [(peer, {"op": "members", **self._table(index), "epoch": self._epoch}),
+        missed = self._optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
+        return [(peer, {"op": "members", **self._table(index), **missed, "epoch": self._epoch}),
                 *self._tell_workers({"op": "shard", **self._where(index)})]
 
     def _table(self, index: int) -> Message:
@@ -158,7 +161,16 @@ class Coordinator:
         return {"kind": self.kind, "members": self._members(),
                 "keys": [e.public() for e in self._keys.values() if index in {p[0] for p in e.parts}]}
 
+    def _optimizer(self) -> Message:
+        """The last one, and how many there were: a shard that has it must not set it again."""
+        return {"optimizer": self._optimizers[-1] if self._optimizers else None, "optimizers": len(self._optimizers)}
+
     def _shard_is_here(self, index: int) -> Sends:
+        self._lost_shards.discard(index)
+        return self._go_on(index)
+
+    def _go_on(self, index: int) -> Sends:
+        """A shard is not waited for any more."""
         self._away_shards.discard(index)
         held: list[tuple[Any, Message]] = []
         if not self._away_shards and all(s.incarnation for s in self._shards):
@@ -179,16 +191,14 @@ class Coordinator:
         self._after = [a for a in self._after if a[0]]
         return [send for then in done for send in then()]
 
-    def _drop_acks(self, index: int) -> Sends:
-        return self._acked(index, self._epoch)  # a shard that is away learns all when it is back
-
     def _tell_shards(self, message: Message, then: Then) -> Sends:
+        """A shard that is away learns all when it is back, and is waited for: workers may reach it meanwhile."""
         self._epoch += 1
-        there = {i for i, s in enumerate(self._shards) if s.peer is not None}
-        if not there:
+        shards = {i: s.peer for i, s in enumerate(self._shards) if s.incarnation and i not in self._lost_shards}
+        if not shards:
             return then()
-        self._after.append((set(there), self._epoch, then))
-        return [(self._shards[i].peer, {**message, "epoch": self._epoch}) for i in sorted(there)]
+        self._after.append((set(shards), self._epoch, then))
+        return [(peer, {**message, "epoch": self._epoch}) for peer in shards.values() if peer is not None]
 
     def _where(self, index: int) -> Message:
         s = self._shards[index]
@@ -233,13 +243,16 @@ class Coordinator:
         if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
                 w.gone != "died" or self.policy == "shrink")):
             raise FrameError(f"worker {rank} was taken for dead, and is not waited for any more")
-        dead = bool(w.gone)
         w.peer, w.gone = peer, ""
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
-        shards = [self._where(i) for i in range(len(self._shards))]
-        return self._tell_members(lambda: [(peer, {"id": m.get("id"), "shards": shards, "dead": dead})]) + self._tell_gone()
+
+        def here() -> Sends:  # said as it is then: it may change until the shards have said ack
+            return [(peer, {"id": m.get("id"), "shards": [self._where(i) for i in range(len(self._shards))],
+                            "dead": w.was_dead})]
+
+        return self._tell_members(here) + self._tell_gone()
 
     def give_up(self) -> Sends:
         """What to send when shards and workers that were here before a restart have had time enough to come back."""
@@ -247,7 +260,9 @@ class Coordinator:
         for rank in sorted(self._away_workers):
             out += self._away(rank, "died")
         for index in sorted(self._away_shards):
-            out += self._tell_workers({"op": "shard", "index": index, "down": True}) + self._shard_is_here(index)
+            self._lost_shards.add(index)
+            out += self._acked(index, self._epoch) + self._tell_workers({"op": "shard", "index": index, "down": True})
+            out += self._go_on(index)
         self._away_workers.clear()
         return out
 
@@ -257,7 +272,7 @@ class Coordinator:
 
     def _away(self, rank: int, why: str) -> Sends:
         w = self._workers[rank]
-        w.peer, w.gone = None, why
+        w.peer, w.gone, w.was_dead = None, why, True
         self._generation += 1
         self.changed = True
         self._at_barrier.pop(rank, None)
@@ -378,7 +393,7 @@ class Coordinator:
                     self.changed = True  # until now all would ask again
                     out.append((peer, {"id": m.get("id"), "fill": [], "keys": [e.public() for e in entries if e is not None]}))
                     continue
-            elif self._workers[rank].optimizers <= len(self._optimizers):
+            elif self._workers[rank].optimizers <= self._optimizers_there:
                 out.append((peer, {"id": m.get("id")}))
                 continue
             still.append((rank, m))
@@ -449,12 +464,15 @@ class Coordinator:
             raise FrameError(f"{spec.get('name')} takes norms of whole values, and key {split[0]!r} is split over servers. Call "
                              f"set_optimizer before init")
 
+        self._optimizers.append(spec)
+        self.changed = True
+        count = len(self._optimizers)
+
         def known() -> Sends:
-            self._optimizers.append(spec)
-            self.changed = True
+            self._optimizers_there = max(self._optimizers_there, count)
             return [(peer, {"id": m.get("id")}), *self._release()]
 
-        return self._tell_shards({"op": "optimizer", "spec": spec}, known)
+        return self._tell_shards({"op": "optimizer", **self._optimizer()}, known)
 
     def _worker_info(self, peer: Any, m: Message) -> Sends:
         return [(peer, {"id": m.get("id"), "members": {k: v for k, v in self._members().items() if k != "public"},
@@ -467,7 +485,8 @@ class Coordinator:
         self.changed = False
         return {"kind": self.kind, "loads": self._loads, "optimizers": self._optimizers, "whole": self._whole,
                 "generation": self._generation, "epoch": self._epoch,
-                "workers": [[r, w.incarnation, w.public, w.gone, w.optimizers, w.barriers] for r, w in self._workers.items()],
+                "workers": [[r, w.incarnation, w.public, w.gone, w.optimizers, w.barriers, w.was_dead]
+                            for r, w in self._workers.items()],
                 "shards": [[s.address, s.public, s.incarnation] for s in self._shards],
                 "keys": [{**e.public(), "filled": e.filled, "called": sorted(e.called)} for e in self._keys.values()]}
 
@@ -475,6 +494,7 @@ class Coordinator:
         """Go on from `state()`: nobody is connected, and those that were here are expected back."""
         self.kind, self._loads, self._optimizers, self._whole = (state[n] for n in ("kind", "loads", "optimizers", "whole"))
         self._generation, self._epoch = state["generation"], state["epoch"]
+        self._optimizers_there = len(self._optimizers)  # or will have, before anybody is answered
         self._workers = {r: _Worker(None, *rest) for r, *rest in state["workers"]}
         self._shards = [_Shard(None, *rest) for rest in state["shards"]]
         self._keys = {e["key"]: _Entry(**{**e, "called": set(e["called"])}) for e in state["keys"]}

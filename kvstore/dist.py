@@ -24,13 +24,15 @@ from ..context import cpu
 from ..engine import Var, current
 from ..errors import FileError, KVStoreError, ParameterError
 from ..ndarray import NDArray, RowSparseNDArray, empty, zeros
+from ..whole_file import write_whole
 from . import remote
 from .base import Key, Updater, first_values, pairs
-from .client import Client
+from .client import Client, round_of
 from .compression import TwoBit, packed_bytes, read_parameters
+from .errands import Fetch, FetchRows, Send, SendRows, Work
 from .frame import CHUNK, CODES, TWO_BITS, Op, Record
 from .job import Job
-from .link import Fetch, FetchRows, Send, SendRows, Work
+from .link import RoundMadeError
 from .local import LocalKVStore, fits
 from .placement import tag
 from .rows import add_up_rows, aligned, part_shape, row_numbers, row_size
@@ -194,7 +196,7 @@ class DistKVStore(LocalKVStore):
         rounds = self._client.rounds(shards)
         for k in keys:
             key = self._keys[k]
-            key.round = max((rounds.get((key.id, i), 0) for i in range(len(key.parts))), default=0)
+            key.round = round_of(rounds, key.id, len(key.parts))
 
     def _values_through(self, keys: Sequence[Key], make: Any) -> None:
         """Submit make(key, part, its memory, its place, done) for every part of keys, and wait."""
@@ -369,7 +371,7 @@ class DistKVStore(LocalKVStore):
                 for at in range(a, b, CHUNK // 8):
                     end = min(at + CHUNK // 8, b)
                     work.append(FetchRows(shard, known.id, i, numbers[at:end] - start // width, flat[at * width:end * width],
-                                          countdown))
+                                          countdown, known.round))
             countdown.count = len(work)
             self._client.submit(work, priority) if work else on_complete()
 
@@ -392,7 +394,7 @@ class DistKVStore(LocalKVStore):
             work: list[Work] = []
             for k in stale:
                 for i, (shard, _, _) in enumerate(self._keys[k].parts):
-                    work.append(Fetch(shard, self._keys[k].id, i, *self._out(k, i), countdown))
+                    work.append(Fetch(shard, self._keys[k].id, i, *self._out(k, i), countdown, self._keys[k].round))
             self._client.submit(work, priority)
 
         queue_async("kvstore.pull", fetch, [], [self._values[k] for k in stale], priority,
@@ -442,10 +444,7 @@ class DistKVStore(LocalKVStore):
                     blobs[r.key, r.part] = blobs.get((r.key, r.part), b"") + payload
         whole = [(k, tuple(self._values[k].shape), [(p[1], p[2], blobs[key.id, i]) for i, p in enumerate(key.parts)])
                  for k, key in self._keys.items() if (key.id, 0) in blobs]
-        path = Path(fname)
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(remote.hook("join")(whole))
-        os.replace(part, path)
+        write_whole(fname, remote.hook("join")(whole))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
         """Give the servers the states in fname, however many servers they were saved from."""
@@ -483,7 +482,7 @@ class _Ended:
         self.key, self.n, self.then = key, n, then
 
     def __call__(self, error: BaseException | None = None) -> None:
-        if error is not None and self.key.round == self.n:
+        if error is not None and self.key.round == self.n and not isinstance(error, RoundMadeError):
             self.key.round = self.n - 1  # it was not applied: the next push is this round
         self.then(error)  # type: ignore[misc]
 

@@ -12,7 +12,6 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FrameError, KVStoreError
+from ..whole_file import write_whole
+from . import shard
 from .coordinator import Coordinator
 from .frame import pack, unpack
 from .shared import remove_segments
@@ -86,14 +87,20 @@ class Desk:
                 if len(parts) == 2:
                     self._receive(parts[0].bytes, parts[1])
         if self.watch.socket in ready:
-            for fd in self.watch.lost():
-                peer = self._peer_of.pop(fd, None)
-                if peer is not None:
-                    self._send(self.coordinator.lost(peer))
+            self._lose()
+
+    def _lose(self) -> None:
+        """Tell the coordinator whose connections have ended."""
+        for fd in self.watch.lost():
+            peer = self._peer_of.pop(fd, None)
+            if peer is not None:
+                self._send(self.coordinator.lost(peer))
 
     def _receive(self, peer: bytes, frame: Any) -> None:
-        role = frame.get("User-Id")
-        self._peer_of[frame.get(self.zmq.SRCFD)] = peer
+        role, fd = frame.get("User-Id"), frame.get(self.zmq.SRCFD)
+        if self._peer_of.get(fd) != peer:
+            self._lose()  # the number may have been another connection's, whose end was told before it was given again
+            self._peer_of[fd] = peer
         try:
             message = unpack(frame.buffer)
         except FrameError:
@@ -113,9 +120,9 @@ class Children:
 
     def __init__(self, folder: Path, job: dict[str, Any]):
         self.folder = folder
-        starts: dict[str, Callable[[], int]] = {"coordinator": lambda: _fork_coordinator(folder, job)}
+        starts: dict[str, Callable[[], int]] = {"coordinator": lambda: _fork(lambda ready: _coordinate(folder, job, ready))}
         for i in range(job["shards"]):
-            starts[f"shard-{i}"] = lambda i=i: _start_shard(folder, i)
+            starts[f"shard-{i}"] = lambda i=i: _fork(lambda ready: _serve(folder, i, ready))
         self._starts = starts
         self.names = tuple(starts)
         self._times: dict[str, list[float]] = {name: [] for name in starts}
@@ -130,9 +137,7 @@ class Children:
         self._times[name].append(now)
         pid = self._starts[name]()
         self.running[pid] = name
-        pids = self.folder / f"{name}.pid"
-        pids.with_suffix(".part").write_text(str(pid))
-        os.replace(pids.with_suffix(".part"), pids)
+        write_whole(self.folder / f"{name}.pid", str(pid), sync=False)
 
     def revive(self) -> None:
         """Start again every one that has ended."""
@@ -160,27 +165,16 @@ class Children:
                     end = float("inf")
 
 
-def _start_shard(folder: Path, index: int) -> int:
-    return subprocess.Popen([sys.executable, "-m", f"{__package__}.shard", str(folder), str(index)], stdin=0).pid
-
-
-def _fork_coordinator(folder: Path, job: dict[str, Any]) -> int:
-    """Returns when it listens, or has failed. A fork, since all that it needs is imported already."""
+def _fork(run: Callable[[Callable[[], None]], None]) -> int:
+    """A child that does run(ready). Returns when it is ready, or has failed. A fork, since all it needs is imported already."""
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
         status = 1
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # at once, wherever it is: what must not be lost is on disk
         try:
             os.close(reading)
-            desk = Desk(job, folder / "coordinator.json")
-            for role in ("shard", "worker"):
-                desk.sockets.write_secret(folder / f"{role}.json", desk.credentials(job, role))
-            os.close(writing)
-            desk.poller.register(0, desk.zmq.POLLIN)  # the owner's pipe: it ends with the owner
-            while not dict(desk.poller.poll(0)).get(0):
-                desk.poll(1.0)
-            status = 0
-        except SystemExit:
+            run(lambda: os.close(writing))
             status = 0
         except BaseException as e:
             sys.excepthook(type(e), e, e.__traceback__)
@@ -190,6 +184,23 @@ def _fork_coordinator(folder: Path, job: dict[str, Any]) -> int:
     os.read(reading, 1)
     os.close(reading)
     return pid
+
+
+def _coordinate(folder: Path, job: dict[str, Any], ready: Callable[[], None]) -> None:
+    """The coordinator's process. It is ready when it listens, and ends with the owner's pipe."""
+    desk = Desk(job, folder / "coordinator.json")
+    for role in ("shard", "worker"):
+        desk.sockets.write_secret(folder / f"{role}.json", desk.credentials(job, role))
+    ready()
+    desk.poller.register(0, desk.zmq.POLLIN)
+    while not dict(desk.poller.poll(0)).get(0):
+        desk.poll(1.0)
+
+
+def _serve(folder: Path, index: int, ready: Callable[[], None]) -> None:
+    """A shard's process."""
+    ready()
+    shard.run(folder, index)
 
 
 def main() -> None:
@@ -217,3 +228,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # taking down what was imported would take longer than all else here

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,12 @@ import zmq
 
 from ..errors import FrameError, KVStoreError
 from . import lane, sockets
+from .errands import Fetch, FetchRows, Send, SendRows, Work
 from .frame import (
     CHUNK,
-    CODES,
     INLINE,
     LARGEST_MESSAGE,
     MOST_RECORDS,
-    NOTHING,
     RUN,
     WANT,
     Op,
@@ -42,119 +41,11 @@ _log = logging.getLogger(__name__)
 _FIRST = float("inf")  # priority of what must not wait
 _MOST_BROKEN = 3  # lanes that may end on their own, soon after each other, before no more are asked for
 _SOON = 60.0  # seconds
-Done = Callable[[BaseException | None], None]
+_DOOMED = 1.0  # seconds after which a contribution is given up because of what became of the others that were sent with it
 
 
-class Work:
-    """Something about one part of a key that a shard is to do.
-
-    out:        flat array that takes the value; None if it is not wanted.
-    out_place:  (segment, byte) of out, if it is in shared memory.
-    """
-
-    __slots__ = ("deadline", "done", "key", "left", "out", "out_place", "part", "priority", "shard", "started")
-
-    def __init__(self, shard: int, key: int, part: int, out: np.ndarray | None, out_place: tuple[int, int] | None, done: Done):
-        self.shard, self.key, self.part, self.out, self.out_place, self.done = shard, key, part, out, out_place, done
-        self.left, self.started, self.priority = 0, 0.0, 0
-
-    def restart(self) -> None:
-        """It begins anew: nothing of the answer has come."""
-        self.left = 0 if self.out is None else len(self.out)
-
-    @property
-    def name(self) -> tuple[int, int]:
-        return self.key, self.part
-
-    @property
-    def reply(self) -> tuple[int, int]:
-        """(segment, byte) as a record says it."""
-        return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
-
-
-class Fetch(Work):
-    """A value that is asked for."""
-
-    __slots__ = ()
-
-
-class FetchRows(Fetch):
-    """Rows of a value that are asked for: their numbers, int64, in the part."""
-
-    __slots__ = ("numbers",)
-
-    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, out: np.ndarray, done: Done):
-        super().__init__(shard, key, part, out, None, done)
-        self.numbers = numbers
-
-
-class Send(Work):
-    """A contribution: data [n] of `round`, or n values in 2-bit form.
-
-    place:    (segment, byte) of data, if it is in shared memory.
-    release:  called when the data is not needed any more.
-    fill:     it is a key's first value, not a contribution.
-    """
-
-    __slots__ = ("code", "data", "fill", "n", "place", "release", "round", "threshold")
-
-    def __init__(self, shard: int, key: int, part: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
-                 place: tuple[int, int] | None = None, out_place: tuple[int, int] | None = None, fill: bool = False,
-                 release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1, threshold: float = 0):
-        super().__init__(shard, key, part, out, out_place, done)
-        self.data, self.round, self.place, self.release, self.fill = data, round, place, release, fill
-        self.code = CODES[data.dtype] if code < 0 else code
-        self.n = len(data) if n < 0 else n
-        self.threshold = threshold
-        self.restart()
-
-    def restart(self) -> None:
-        """It begins anew: nothing of the answer has come."""
-        super().restart()
-        if self.fill:
-            self.left = self.n
-
-    def runs(self) -> Iterable[tuple[Record, Any]]:
-        """Records of up to RUN bytes each, and their bytes."""
-        segment, at = self.reply
-        if self.code not in CODES.values():  # 2-bit form: its threshold travels as `at`
-            bits = int(np.float32(self.threshold).view(np.int32))
-            per = RUN * 4
-            for start in range(0, max(self.n, 1), per):
-                n = min(per, self.n - start)
-                raw = self.data[start // 4:start // 4 + -(-n // 16) * 4]
-                yield Record(self.key, self.part, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
-            return
-        if self.place is not None:
-            yield Record(self.key, self.part, self.code, self.n, self.round, 0, *self.place, segment, at), None
-            return
-        raw, size = self.data.view(np.uint8), self.data.itemsize
-        step = RUN // size * size
-        for start in range(0, max(raw.nbytes, 1), step):
-            run = raw[start:start + step]
-            yield Record(self.key, self.part, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
-                         at), run.data
-
-
-class SendRows(Send):
-    """A contribution of some rows, of `width` elements each: numbers [n] int64, ascending, in the part; data [n · width]."""
-
-    __slots__ = ("numbers", "width")
-
-    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, data: np.ndarray, width: int, round: int,
-                 done: Done):
-        super().__init__(shard, key, part, data, round, None, done)
-        self.numbers, self.width = numbers, width
-
-    def runs(self) -> Iterable[tuple[Record, Any]]:
-        """As Send's; the numbers of a run's rows follow its bytes. No rows are one run."""
-        count, size = len(self.numbers), self.width * self.data.itemsize
-        step = max(CHUNK // (size + 8), 1)
-        for start in range(0, max(count, 1), step):
-            numbers = self.numbers[start:start + step]
-            rows = self.data[start * self.width:(start + len(numbers)) * self.width]
-            yield Record(self.key, self.part, self.code, len(rows), self.round, start, INLINE, count, *self.reply), b"".join(
-                (rows.view(np.uint8).data, numbers.view(np.uint8).data))
+class RoundMadeError(KVStoreError):
+    """A contribution came to a round that was made already: its worker had given up an earlier one, which counted after all."""
 
 
 class Link:
@@ -184,6 +75,9 @@ class Link:
         self._cap = int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20)))
         self._saving = False
         self._asked: dict[int, tuple[list[Any], Future[list[Any]]]] = {}
+        self._given_up: list[Send] = []  # of which it is not known whether they count
+        self._made: dict[tuple[int, int], int] = {}  # name -> round of those that did
+        self._welcome_records: list[Record] = []  # of a welcome that is not all here
         self._seq = 0
         self._warned = 0.0
 
@@ -208,12 +102,13 @@ class Link:
         self._watch = sockets.Watch(self.socket)
         c.watch(sockets.descriptor(self.socket))
         hello = pack({"probe": c.probe, "lane": self._broken < _MOST_BROKEN and lane.available()})
-        self._put(encode(Op.HELLO, [], len(hello), rank=c.rank), hello)
+        self._seq += 1
+        self._put(encode(Op.HELLO, [], len(hello), rank=c.rank, seq=self._seq), hello)
 
     def down(self) -> None:
         """The shard is gone: hold everything until it is back."""
         self.ready, self._saving = False, False
-        self._runs = []
+        self._runs, self._welcome_records = [], []
         if self.socket is not None:
             self.client.unwatch(sockets.descriptor(self.socket))
             self.close()
@@ -275,8 +170,12 @@ class Link:
     def _welcome(self, frame: Any) -> None:
         """The shard says how far each key is: what it may not have is sent again, in order."""
         text = unpack(frame.payload)
-        done = {(r.key, r.part): r.round for r in frame.records}
-        on_disk = {(r.key, r.part): r.at for r in frame.records}
+        self._welcome_records += frame.records
+        if text.get("more"):
+            return
+        records, self._welcome_records = self._welcome_records, []
+        done = {(r.key, r.part): r.round for r in records}
+        on_disk = {(r.key, r.part): r.at for r in records}
         if any(on_disk.get(name, 0) < version for name, version in self._on_disk.items()):
             self.lost = KVStoreError(f"KVStore: server {self.index} came back without its snapshots. Where servers may move to "
                                      f"another machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all of them see.")
@@ -286,7 +185,7 @@ class Link:
         if "shared" not in text:  # an answer to SAVE
             self._saving = False
             if frame.seq in self._asked:
-                self._asked.pop(frame.seq)[1].set_result([(frame, b"")])
+                self._asked.pop(frame.seq)[1].set_result(records)
             return
         first = not self.welcomed.done()
         if text.get("lane"):
@@ -305,13 +204,33 @@ class Link:
             self._encode([s], _FIRST, want=False)
         self._queue.extendleft(reversed([*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values())]))
         self._sent, self._fetching = {}, {}
-        for w in self._queue:
+        self._made = {s.name: s.round for s in self._given_up if s.round <= done.get(s.name, 0)}
+        for s in self._given_up:
+            s.release()
+        self._given_up = []
+        queue, self._queue = self._queue, deque()
+        for w in queue:
             w.restart()
+            if not self._is_made(w):
+                self._queue.append(w)
+
+    def _is_made(self, w: Work) -> bool:
+        """Whether w contributes to a round that was made of what this worker had given up. It has ended then."""
+        if not isinstance(w, Send) or self._made.get(w.name) != w.round:
+            return False
+        del self._made[w.name]
+        w.release()
+        w.done(RoundMadeError(f"KVStore.push: worker {self.client.rank}, key {self.client.key_names.get(w.key, w.key)}: round "
+                              f"{w.round} was made after all, of what was pushed before and given up. This push does not count. "
+                              f"Push again for the next round."))
+        return True
 
     # ---- sending ----------------------------------------------------------------------------------------------------------
     def queue(self, w: Work, priority: int) -> None:
         if self.lost is not None:
             w.done(self.lost)
+            return
+        if self._is_made(w):
             return
         w.started, w.priority = time.monotonic(), priority
         w.restart()
@@ -382,7 +301,7 @@ class Link:
     def _fetch(self, fetches: Sequence[Fetch], op: Op = Op.PULL, payload: bytes = b"") -> None:
         self._seq += 1
         self._fetching[self._seq] = {f.name: f for f in fetches}
-        records = [Record(*f.name, 0, 0, 0, reply_segment=f.reply[0], reply_at=f.reply[1]) for f in fetches]
+        records = [Record(*f.name, 0, 0, f.round, reply_segment=f.reply[0], reply_at=f.reply[1]) for f in fetches]
         self._push_run(fetches[0].priority, encode(op, records, len(payload), rank=self.client.rank, seq=self._seq), payload)
 
     def _encode(self, sends: Sequence[Send], priority: float, want: bool = True) -> None:
@@ -390,13 +309,17 @@ class Link:
         op, flags = (Op.FILL, 0) if sends[0].fill else (Op.PUSH, WANT if want else 0)
         op = Op.PUSH_ROWS if type(sends[0]) is SendRows else op
         runs = [run for s in sends for run in s.runs()]
+        self._seq += 1
+        for s in sends:
+            s.seq = self._seq
+        more = {"flags": flags, "rank": self.client.rank, "seq": self._seq}
         if len(sends) == 1 and len(runs) > 1:
             for r, data in runs:
-                self._push_run(priority, encode(op, [r], len(data), flags=flags, rank=self.client.rank), data)
+                self._push_run(priority, encode(op, [r], len(data), **more), data)
             return
         pieces = [data for _, data in runs if data is not None]
         payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._push_run(priority, encode(op, [r for r, _ in runs], len(payload), flags=flags, rank=self.client.rank), payload)
+        self._push_run(priority, encode(op, [r for r, _ in runs], len(payload), **more), payload)
 
     def _put(self, head: bytes, payload: Any) -> None:
         """Send past everything that waits."""
@@ -454,6 +377,7 @@ class Link:
             if self.durable:
                 on_disk[r.key, r.part] = r.at
             s = self._sent.get((r.key, r.part, r.round))
+            s = s if s is not None and frame.seq in (0, s.seq) else None
             if r.segment == INLINE:
                 if s is not None and s.out is not None:
                     _store(s, r, frame.payload, at)
@@ -463,6 +387,7 @@ class Link:
             if s is not None and s.left <= 0:
                 del self._sent[r.key, r.part, r.round]
                 self._keep(s)
+                s.together = ()
                 s.done(None)
         if self.durable:
             self._drop_kept(on_disk)
@@ -495,10 +420,11 @@ class Link:
                 f.done(self.client.explain(text, dead, f))
             return
         for r in frame.records:
-            s = self._sent.pop((r.key, r.part, r.round), None)
-            if s is not None:
+            s = self._sent.get((r.key, r.part, r.round))
+            if s is not None and frame.seq in (0, s.seq):  # else another run of an earlier one, which has ended
+                del self._sent[r.key, r.part, r.round]
                 s.release()
-                s.done(self.client.explain(text, dead, s))
+                s.fail(self.client.explain(text, dead, s), time.monotonic())
 
     # ---- keeping what may be lost -------------------------------------------------------------------------------------------
     def _keep(self, s: Send) -> None:
@@ -527,7 +453,12 @@ class Link:
         if not (self._sent or self._fetching or self._queue):
             return
         c = self.client
-        pending: list[Work] = [*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values()), *self._queue]
+        doomed = [s for s in self._sent.values() if s.doomed is not None and now - s.doomed[0] > _DOOMED]
+        if doomed:  # others may wait for what was refused, and this worker can repeat that only once these have ended
+            self._give_up(doomed)
+        pending = self._pending()
+        if not pending:
+            return
         oldest = min(w.started for w in pending)
         if now - oldest > c.stall and now - self._warned > c.stall:
             self._warned = now
@@ -536,8 +467,29 @@ class Link:
                          "" if self.ready else "; the server is away")
             self._ask_missing([w for w in pending if isinstance(w, Send) or c.kind == "async"][:5])
         if now - oldest > c.timeout:
-            self.fail(KVStoreError(f"KVStore: worker {c.rank}: key {c.key_names.get(pending[0].key, pending[0].key)} was not "
-                                   f"answered within {c.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit."))
+            error = KVStoreError(f"KVStore: worker {c.rank}: key {c.key_names.get(pending[0].key, pending[0].key)} was not "
+                                 f"answered within {c.timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
+            for w in pending:
+                w.doomed = now, error
+            self._give_up([w for w in pending if isinstance(w, Send)])
+            self.fail(error)
+
+    def _pending(self) -> list[Work]:
+        return [*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values()), *self._queue]
+
+    def _give_up(self, sends: Sequence[Send]) -> None:
+        """End contributions that may count, or not, with the error that dooms them. The connection is cut, and the next welcome
+        tells which of them did; no other will."""
+        for s in sends:
+            self._sent.pop((*s.name, s.round), None)
+            if s in self._queue:
+                self._queue.remove(s)
+            if not s.fill:
+                self._given_up.append(s)
+            assert s.doomed is not None
+            s.done(s.doomed[1])
+        if self.socket is not None:
+            self.connect(self._where)
 
     def _ask_missing(self, sends: Sequence[Work]) -> None:
         if not self.ready or not sends:
@@ -555,7 +507,7 @@ class Link:
 
     def fail(self, error: BaseException) -> None:
         """End everything under way with error."""
-        work: list[Work] = [*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values()), *self._queue]
+        work = self._pending()
         self._sent, self._fetching = {}, {}
         self._queue.clear()
         self._runs = []

@@ -12,6 +12,7 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, RowSparseNDArray, empty
+from ..whole_file import write_whole
 from .base import Key, KVStore, MakesUpdater, Updater, first_values, pairs
 from .rows import add_up_rows, row_numbers
 from .work import add_up, add_up_all, copy, copy_all, copy_rows
@@ -172,10 +173,7 @@ class LocalKVStore(KVStore):
     def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
         """Write the updater's states to fname; whoever reads it sees the old file or the new one, whole."""
         get = self._hook("save_optimizer_states", "get_states")
-        path = Path(fname)
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(get(dump_optimizer))
-        os.replace(part, path)
+        write_whole(fname, get(dump_optimizer))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
         """Take over the states in fname. Raises FileError when they cannot be read; then nothing changed."""

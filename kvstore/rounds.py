@@ -6,6 +6,9 @@ comes back in `Apply`, by rank. Keys are any hashable value.
 Sync: round r of a key is applied once every member has contributed to it, in the order of ranks; then all are answered. Async:
 each contribution is applied at once. A contribution that was applied already is answered and never applied again, so that
 sending anything twice, or all of it again after a restart, is safe.
+
+A worker that connects anew sends again whatever it has no answer to, so what it gave before is dropped then (`forget`): all that
+it hears on a connection is about what it said on it.
 """
 
 from __future__ import annotations
@@ -46,10 +49,17 @@ class Refuse(NamedTuple):
 Action = Apply | Answer | Refuse
 
 
+class _Given(NamedTuple):
+    """A contribution. again: to a round that was made before, and lost with the shard; no death is in the way of that."""
+
+    data: Any
+    again: bool
+
+
 @dataclass
 class _Key:
     version: int = 0
-    waiting: dict[int, dict[int, Any]] = field(default_factory=dict)  # round -> rank -> contribution
+    waiting: dict[int, dict[int, _Given]] = field(default_factory=dict)  # round -> rank -> contribution
     applied: dict[int, int] = field(default_factory=dict)  # async: rank -> its last contribution
 
 
@@ -93,14 +103,21 @@ class Rounds:
                 continue
             if self._gone and self.policy == "fail":
                 done += self._refuse_waiting(name, key)
-            else:
-                done += self._advance(name, key)
+            done += self._advance(name, key)
         return done
+
+    def forget(self, rank: int) -> None:
+        """Drop what rank gave to rounds that are not applied."""
+        for key in self._keys.values():
+            for contributions in key.waiting.values():
+                contributions.pop(rank, None)
+            key.waiting = {n: c for n, c in key.waiting.items() if c}
 
     def _refuse_waiting(self, name: Hashable, key: _Key) -> list[Action]:
         done: list[Action] = [self._refusal(name, n, rank) for n, by_rank in sorted(key.waiting.items())
-                              for rank in sorted(by_rank) if rank not in self._gone]
-        key.waiting = {}
+                              for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].again]
+        again = {n: {rank: given for rank, given in by_rank.items() if given.again} for n, by_rank in key.waiting.items()}
+        key.waiting = {n: by_rank for n, by_rank in again.items() if by_rank}
         return done
 
     def _refusal(self, name: Hashable, n: int, rank: int) -> Refuse:
@@ -146,22 +163,22 @@ class Rounds:
         return key.version + 1, [r for r in sorted(self._members) if r not in there]
 
     # ---- contributions ------------------------------------------------------------------------------------------------
-    def push(self, name: Hashable, rank: int, n: int, data: Any) -> list[Action]:
-        """rank contributes data to round n of a key. Async: it is rank's n-th contribution."""
+    def push(self, name: Hashable, rank: int, n: int, data: Any, again: bool = False) -> list[Action]:
+        """rank contributes data to round n of a key. Async: it is rank's n-th contribution. again: rank was answered before."""
         key = self._keys[name]
+        if rank in self._members and n <= self.done_by(name, rank):
+            return [Answer(rank, name, n)]
         if rank not in self._members or (rank in self._gone and self.policy != "wait"):
             return [Refuse(rank, name, n, f"worker {rank} is no member of the job any more")]
-        if n <= self.done_by(name, rank):
-            return [Answer(rank, name, n)]
         if n > self.done_by(name, rank) + (MOST_AHEAD if self.sync else 1):
             return [Refuse(rank, name, n, f"round {n} is too far ahead: the key is at {self.done_by(name, rank)}")]
         if not self.sync:
             key.version += 1
             key.applied[rank] = n
             return [Apply(name, key.version, (data,)), Answer(rank, name, n)]
-        if self._gone and self.policy == "fail":
+        if self._gone and self.policy == "fail" and not again:
             return [self._refusal(name, n, rank)]
-        key.waiting.setdefault(n, {})[rank] = data
+        key.waiting.setdefault(n, {})[rank] = _Given(data, again)
         return self._advance(name, key)
 
     def begins(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
@@ -184,6 +201,6 @@ class Rounds:
             del key.waiting[key.version + 1]
             key.version += 1
             ranks = sorted(by_rank)
-            done.append(Apply(name, key.version, tuple(by_rank[r] for r in ranks)))
+            done.append(Apply(name, key.version, tuple(by_rank[r].data for r in ranks)))
             done += [Answer(r, name, key.version) for r in ranks]
         return done

@@ -51,9 +51,10 @@ class _Want(NamedTuple):
 
 
 class _Partial:
-    """A contribution that comes in several runs."""
+    """A contribution that comes in several runs. which: its round, and the number of its frames."""
 
-    def __init__(self, n: int, dtype: np.dtype):
+    def __init__(self, which: tuple[int, int], n: int, dtype: np.dtype):
+        self.which = which
         self.data, self.missing, self.seen = np.empty(n, dtype), n, set[int]()
 
     def add(self, offset: int, run: np.ndarray) -> bool:
@@ -68,8 +69,8 @@ class _Partial:
 class _PartialRows:
     """A contribution of `total` rows that comes in several runs."""
 
-    def __init__(self, total: int):
-        self.total, self.runs = total, dict[int, Rows]()
+    def __init__(self, which: tuple[int, int], total: int):
+        self.which, self.total, self.runs = which, total, dict[int, Rows]()
 
     def add(self, offset: int, run: Rows) -> Rows | None:
         """All of it, once it is complete. The same run twice counts once. Raises FrameError for runs that are not one."""
@@ -99,13 +100,14 @@ class Shard:
         self.values = Values(folder if every else None)
         self.rounds = Rounds(kind != "async", policy)
         self.members: dict[int, int] = {}
+        self.optimizers = 0  # how many it was told of
         self._gone: dict[int, str] = {}
         self._views: dict[int, Views] = {}
         self._unison = Unison(self.values, self.rounds, self._views)
-        self._partial: dict[tuple[int, Name, int], _Partial | _PartialRows] = {}
+        self._partial: dict[tuple[int, Name], _Partial | _PartialRows] = {}
         self._wants: dict[tuple[int, Name], _Want] = {}
         self._answers: dict[int, list[Answer]] = {}
-        self._held: list[tuple[int, Frame]] = []  # pulls that wait for slower workers
+        self._held: list[tuple[int, Frame]] = []  # pulls that wait for rounds, or for slower workers
         self._failed: dict[tuple[Name, int], str] = {}
         self._touched: dict[Name, None] = {}
         self._out: list[Out] = []
@@ -122,28 +124,39 @@ class Shard:
                               {int(r): why for r, why in m["members"]["gone"].items()})
         for entry in m.get("keys", ()):
             self._make(entry, m.get("index"))
-        if m.get("op") == "optimizer" or m.get("optimizer"):
-            self.values.set_optimizer(m.get("spec") or m.get("optimizer"))
-            if m.get("op") == "optimizer":
+        if int(m.get("optimizers", 0)) > self.optimizers:
+            self.optimizers = int(m["optimizers"])
+            self.values.set_optimizer(m["optimizer"])
+            if "epoch" in m:  # no first news: the values that are here may have states on disk
                 self.save()
+        self._release()
         return self._flush()
 
     def _set_members(self, members: dict[int, int], gone: dict[int, str]) -> None:
-        for rank in [r for r in self._views if members.get(r) != self.members.get(r)]:
-            del self._views[rank]
-        lost = {r for r in members if members[r] != self.members.get(r)} | gone.keys()
-        self._partial = {k: p for k, p in self._partial.items() if k[0] not in lost}
+        for rank in [r for r, i in self.members.items() if members.get(r) != i]:
+            self._begin(rank)
+        for rank in gone:
+            self._drop_unsaid(rank)
         save = bool(gone.keys() - self._gone.keys()) and len(gone) < len(members)
         grown = bool(self.members and members.keys() - self.members.keys())
         self.members, self._gone = members, gone
         self._do(self.rounds.set_members(members, gone))
-        self._held = [h for h in self._held if h[0] not in lost]
-        self._release()
         if grown:  # what is on disk does not know of them
             for _, value in self.values.items():
                 value.durable = -1
         if save or grown:
             self.save()  # a rank that is away sends nothing again: what it contributed must not be lost with this shard
+
+    def _begin(self, rank: int) -> None:
+        """A rank begins anew: what is known of its connection, or its process, is nothing any more."""
+        self._drop_unsaid(rank)
+        self._views.pop(rank, None)
+        self._wants = {k: w for k, w in self._wants.items() if k[0] != rank}
+
+    def _drop_unsaid(self, rank: int) -> None:
+        """Drop what a rank has not said to the end, or waits for an answer to."""
+        self._partial = {k: p for k, p in self._partial.items() if k[0] != rank}
+        self._held = [h for h in self._held if h[0] != rank]
 
     def _make(self, entry: Mapping[str, Any], index: Any) -> None:
         for part, (shard, _, _) in enumerate(entry["parts"]):
@@ -177,6 +190,8 @@ class Shard:
             self._handle(rank, frame)
         elif made is not True:
             self._answer_together(made)
+        if self._held:
+            self._release()
         out = self._flush()
         if self.every:
             self.save([n for n in self._touched if self._due(self.values[n], self.rounds.version(n))])
@@ -225,9 +240,8 @@ class Shard:
 
     def _on_hello(self, rank: int, frame: Frame) -> None:
         m = unpack(frame.payload)
-        self._wants = {k: w for k, w in self._wants.items() if k[0] != rank}
-        self._held = [h for h in self._held if h[0] != rank]
-        self._partial = {k: p for k, p in self._partial.items() if k[0] != rank}
+        self._begin(rank)
+        self.rounds.forget(rank)
         views = Views(self.job, rank, self.members[rank])
         shared = False
         if isinstance(m.get("probe"), str):
@@ -241,11 +255,16 @@ class Shard:
         self._welcome(rank, frame.seq, {"shared": shared, "durable": bool(self.every), "lane": lane})
 
     def _welcome(self, rank: int, seq: int, text: dict[str, Any]) -> None:
-        records = [Record(*name, CODES[v.flat.dtype], len(v.flat), self.rounds.done_by(name, rank), at=max(v.durable, 0))
+        records = [Record(*name, v.code, len(v.flat), self.rounds.done_by(name, rank), at=self._on_disk(name, rank))
                    for name, v in self.values.items()]
-        body = pack(text)
         for i in range(0, max(len(records), 1), MOST_RECORDS):
+            body = pack({**text, "more": i + MOST_RECORDS < len(records)})
             self._out.append((rank, encode(Op.WELCOME, records[i:i + MOST_RECORDS], len(body), seq=seq), [body]))
+
+    def _on_disk(self, name: Name, rank: int) -> int:
+        """The last round of a key that is on disk. Async: the last contribution of rank."""
+        value = self.values[name]
+        return max(value.durable, 0) if self.rounds.sync else value.saved.get(rank, 0)
 
     def _on_save(self, rank: int, frame: Frame) -> None:
         self.save()
@@ -270,30 +289,47 @@ class Shard:
 
     def _on_push(self, rank: int, frame: Frame) -> None:
         self._need_optimizer()
-        if frame.flags & WANT:
-            for r in frame.records:
-                want = self._wants.get((rank, (r.key, r.part)))
-                if want is None or want.round <= r.round:  # an earlier frame that comes again wants nothing any more
-                    self._wants[rank, (r.key, r.part)] = _Want(r.round, r.reply_segment, r.reply_at)
-        for r, data in self._data(rank, frame, keep=True):
+        contributions = list(self._data(rank, frame))  # all of them are there, or nothing is done
+        again = not frame.flags & WANT
+        if not again:
+            self._note_wants(rank, frame)
+        for r, data in contributions:
             name = (r.key, r.part)
             size = len(self.values[name].flat)
+            if r.n != size and self._comes_late(rank, r, frame.seq, r.offset + r.n == size):
+                continue
             if r.n != size:
-                key = (rank, name, r.round)
-                if r.round <= self.rounds.done_by(name, rank):
-                    self._do([Answer(rank, name, r.round)])
-                    continue
-                partial = self._partial.get(key)
-                if not isinstance(partial, _Partial):
-                    self._check_round(rank, name, r.round)
-                    partial = self._partial[key] = _Partial(size, self.values[name].flat.dtype)
+                partial = self._partial.get((rank, name))
+                if not isinstance(partial, _Partial) or partial.which != (r.round, frame.seq):
+                    partial = self._partial[rank, name] = _Partial((r.round, frame.seq), size, self.values[name].flat.dtype)
                 if not partial.add(r.offset, data):
                     continue
-                del self._partial[key]
+                del self._partial[rank, name]
                 data = partial.data
-            self._do(self.rounds.push(name, rank, r.round, data))
-        if self._held:
-            self._release()
+            self._do(self.rounds.push(name, rank, r.round, data, again))
+
+    def _note_wants(self, rank: int, frame: Frame) -> None:
+        """Where the values go. Raises FrameError for a place that is not there."""
+        for r in frame.records:
+            if r.reply_segment >= 0:
+                self._place(rank, r.reply_segment, r.reply_at, self.values[r.key, r.part].flat.nbytes)
+        for r in frame.records:
+            want = self._wants.get((rank, (r.key, r.part)))
+            if want is None or want.round <= r.round:  # an earlier frame that comes again wants nothing any more
+                self._wants[rank, (r.key, r.part)] = _Want(r.round, r.reply_segment, r.reply_at)
+
+    def _comes_late(self, rank: int, r: Record, seq: int, last: bool) -> bool:
+        """Whether a run of a contribution is of one that has been applied, or of an earlier one than that which comes now.
+
+        What has been applied is answered: once, when its last run comes again.
+        """
+        name = (r.key, r.part)
+        done, partial = self.rounds.done_by(name, rank), self._partial.get((rank, name))
+        if r.round > done + MOST_AHEAD:
+            raise FrameError(f"round {r.round} is too far ahead: the key is at {done}")
+        if r.round <= done and last:
+            self._do(self.rounds.push(name, rank, r.round, None))
+        return r.round <= done or (partial is not None and partial.which > (r.round, seq))
 
     def _on_push_rows(self, rank: int, frame: Frame) -> None:
         """A run of rows; one of no rows is a contribution too."""
@@ -308,26 +344,22 @@ class Shard:
             raise FrameError(f"frame: {r.n} elements are no {r.at} rows of key {value.key[2:]!r}, part {r.part}: "
                              f"{value.array.shape}")
         numbers = self._row_numbers(frame.payload, r.nbytes, count, rows)
-        if r.round <= self.rounds.done_by(name, rank):
-            self._do([Answer(rank, name, r.round)])
+        if self._comes_late(rank, r, frame.seq, r.offset + count == r.at):
             return
-        key = (rank, name, r.round)
-        partial = self._partial.get(key)
-        if not isinstance(partial, _PartialRows) or partial.total != r.at:
-            self._check_round(rank, name, r.round)
-            partial = self._partial[key] = _PartialRows(r.at)
+        partial = self._partial.get((rank, name))
+        if not isinstance(partial, _PartialRows) or partial.which != (r.round, frame.seq) or partial.total != r.at:
+            partial = self._partial[rank, name] = _PartialRows((r.round, frame.seq), r.at)
         given = np.frombuffer(frame.payload, value.flat.dtype, r.n).reshape(count, *value.array.shape[1:])
         whole = partial.add(r.offset, Rows(numbers, given.copy()))
         if whole is not None:
-            del self._partial[key]
+            del self._partial[rank, name]
             value.sparse = True
-            self._do(self.rounds.push(name, rank, r.round, whole))
-            self._release()
+            self._do(self.rounds.push(name, rank, r.round, whole, not frame.flags & WANT))
 
     def _on_pull_rows(self, rank: int, frame: Frame) -> None:
         """Some rows of a value, one after another, in frames of up to CHUNK."""
         (r,) = frame.records
-        if self._too_fast(rank, frame):
+        if self._too_early(rank, frame):
             return
         value = self.values[r.key, r.part]
         if not value.filled:
@@ -338,7 +370,7 @@ class Shard:
         for start in range(0, len(numbers), step):
             some = value.flat.reshape(-1, width)[numbers[start:start + step]].view(np.uint8).reshape(-1).data
             record = Record(r.key, r.part, value.code, len(some) // size, self.rounds.done_by((r.key, r.part), rank),
-                            start * width, INLINE, max(value.durable, 0))
+                            start * width, INLINE, self._on_disk((r.key, r.part), rank))
             self._out.append((rank, encode(Op.ANSWER, [record], len(some), seq=frame.seq), [some]))
 
     def _row_numbers(self, payload: memoryview, at: int, count: int, rows: int) -> np.ndarray:
@@ -354,23 +386,25 @@ class Shard:
         if not self.rounds.sync and not self.values.updates:
             raise KVStoreError("dist_async needs an optimizer on the server: call set_optimizer first")
 
-    def _check_round(self, rank: int, name: Name, n: int) -> None:
-        """Nothing is kept for rounds that are far away."""
-        if n > self.rounds.done_by(name, rank) + MOST_AHEAD:
-            raise FrameError(f"round {n} is too far ahead: the key is at {self.rounds.done_by(name, rank)}")
-
     def _on_pull(self, rank: int, frame: Frame) -> None:
-        if self._too_fast(rank, frame):
+        if self._too_early(rank, frame):
             return
         for r in frame.records:
             if not self.values[r.key, r.part].filled:
                 raise KVStoreError(f"key {self.values[r.key, r.part].key[2:]!r} has no value yet")
-        self._send_values(rank, frame.records, frame.seq)
+            if r.reply_segment >= 0:
+                self._place(rank, r.reply_segment, r.reply_at, self.values[r.key, r.part].flat.nbytes)
+        self._send_values(rank, [r._replace(round=0) for r in frame.records], frame.seq)
 
-    def _too_fast(self, rank: int, frame: Frame) -> bool:
-        """Whether a pull has to wait for slower workers; it is held then."""
-        if self.staleness is None or self.rounds.sync or not any(
-                self.rounds.behind((r.key, r.part), rank, self.staleness) for r in frame.records):
+    def _too_early(self, rank: int, frame: Frame) -> bool:
+        """Whether a pull has to wait, and is held: for slower workers, or for a round that its worker has seen made.
+
+        The latter is one that was lost with the server's last process, and is made again of what workers kept.
+        """
+        names = [(r.key, r.part) for r in frame.records]
+        early = any(r.round > self.rounds.done_by(name, rank) for r, name in zip(frame.records, names))
+        if not early and (self.staleness is None or self.rounds.sync or not any(
+                self.rounds.behind(name, rank, self.staleness) for name in names)):
             return False
         self._held.append((rank, frame))
         return True
@@ -379,7 +413,7 @@ class Shard:
         """Answer the pulls that need not wait any more."""
         held, self._held = self._held, []
         for rank, frame in held:
-            (self._on_pull_rows if frame.op is Op.PULL_ROWS else self._on_pull)(rank, frame)
+            self._handle(rank, frame)
 
     def _on_missing(self, rank: int, frame: Frame) -> None:
         """For whom keys wait: in sync their next rounds, in async the pulls of this worker."""
@@ -411,7 +445,7 @@ class Shard:
         self._out.append((rank, encode(Op.TEXT, [], len(body), seq=frame.seq), [body]))
 
     # ---- bytes in -------------------------------------------------------------------------------------------------------
-    def _data(self, rank: int, frame: Frame, keep: bool = False) -> Iterable[tuple[Record, np.ndarray]]:
+    def _data(self, rank: int, frame: Frame) -> Iterable[tuple[Record, np.ndarray]]:
         """Each record with its elements; all records are checked before the first is given out."""
         if frame.op is Op.PUSH or frame.op is Op.FILL:
             for r in frame.records:
@@ -426,15 +460,19 @@ class Shard:
                     continue
                 raw = np.frombuffer(frame.payload, np.uint8, r.nbytes, at)
                 at += r.nbytes
-            elif rank in self._views and r.segment >= 0:
-                raw = self._views[rank].bytes(r.segment, r.at, r.nbytes)
             else:
-                raise FrameError(f"frame: a record says its bytes are in segment {r.segment}, which cannot be read here")
+                raw = self._place(rank, r.segment, r.at, r.nbytes)
             if r.dtype == TWO_BITS:
                 yield r, TwoBit(np.int32(r.at).view(np.float32).item()).expand(raw, r.n)
             else:
                 yield r, raw.view(DTYPES[r.dtype]) if raw.ctypes.data % DTYPES[r.dtype].itemsize == 0 else np.frombuffer(
                     raw.tobytes(), DTYPES[r.dtype])
+
+    def _place(self, rank: int, segment: int, at: int, nbytes: int) -> np.ndarray:
+        """A range of a rank's shared memory."""
+        if rank not in self._views or segment < 0:
+            raise FrameError(f"frame: a record says its bytes are in segment {segment}, which cannot be read here")
+        return self._views[rank].bytes(segment, at, nbytes)
 
     def _check(self, r: Record, empty: bool = False) -> None:
         if (r.key, r.part) not in self.values:
@@ -506,14 +544,15 @@ class Shard:
                 if value.flat.nbytes > room or len(batch) >= MOST_RECORDS:
                     ship()
                 batch.append(Record(r.key, r.part, value.code, len(value.flat),
-                                    r.round or self.rounds.done_by((r.key, r.part), rank), 0, INLINE, max(value.durable, 0)))
+                                    r.round or self.rounds.done_by((r.key, r.part), rank), 0, INLINE,
+                                    self._on_disk((r.key, r.part), rank)))
                 pieces.append(value.flat.data)
                 room -= value.flat.nbytes
                 continue
-            done = r._replace(dtype=value.code, n=len(value.flat), at=max(value.durable, 0), offset=0,
+            done = r._replace(dtype=value.code, n=len(value.flat), at=self._on_disk((r.key, r.part), rank), offset=0,
                               round=r.round or self.rounds.done_by((r.key, r.part), rank), segment=NOTHING)
             if r.reply_segment >= 0:
-                self._views[rank].bytes(r.reply_segment, r.reply_at, value.flat.nbytes)[:] = value.flat.view(np.uint8)
+                self._place(rank, r.reply_segment, r.reply_at, value.flat.nbytes)[:] = value.flat.view(np.uint8)
             elif r.reply_segment == INLINE:
                 raw = value.flat.view(np.uint8)
                 size = value.flat.itemsize

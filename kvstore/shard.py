@@ -1,19 +1,14 @@
-"""The process of one shard: its sockets and its loop. What it does with a frame stands in serve.py.
-
-    python -m tritium.kvstore.shard FOLDER INDEX        (started by host.py; FOLDER holds the job's keys)
-"""
+"""The process of one shard, started by host.py or ray_job.py: its sockets and its loop. What it does with a frame: serve.py."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from .. import engine
 from ..errors import FrameError, KVStoreError
-from .frame import LARGEST_MESSAGE, decode, pack, unpack
+from .frame import LARGEST_MESSAGE, Frame, Op, decode, pack, unpack
 from .lane import Lanes
 from .serve import Out, Shard
 
@@ -42,14 +37,18 @@ class Process:
         self.job, self.public = job, keys.public
         self.lanes = Lanes(job["interface"])
         self._connect()
-        self.peers: dict[int, bytes] = {}
+        self.peers: dict[int, tuple[bytes, int]] = {}  # rank -> the connection of its last hello, and the hello's number
         self.control.send(pack({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public}))
         if not self.control.poll(int(_JOIN_WITHIN * 1000)):
             raise KVStoreError(f"shard {index}: the coordinator at {job['address']} does not answer within {_JOIN_WITHIN:.0f} s.")
         m = unpack(self.control.recv())
         if "error" in m:
             raise KVStoreError(f"shard {index}: refused: {m['error']}")
-        self.shard = Shard(job["job"], m["policy"], m["kind"], folder, int(job["every"]), m["staleness"],
+        self._joined(m, folder)
+
+    def _joined(self, m: dict[str, Any], folder: Path | None) -> None:
+        """m: what the coordinator says to a shard that joins."""
+        self.shard = Shard(self.job["job"], m["policy"], m["kind"], folder, int(self.job["every"]), m["staleness"],
                            self.lanes.offer)
         self.incarnation = m["incarnation"]
         self._control(m)
@@ -70,7 +69,8 @@ class Process:
         self._connect()
         for s in (self.control, self.watch.socket):
             poller.register(s, self.zmq.POLLIN)
-        self.control.send(pack({"op": "back", "index": self.index, "incarnation": self.incarnation, "public": self.public}))
+        self.control.send(pack({"op": "back", "index": self.index, "incarnation": self.incarnation, "public": self.public,
+                                "optimizers": self.shard.optimizers}))
 
     def _control(self, m: dict[str, Any]) -> None:
         if "members" in m:
@@ -82,6 +82,7 @@ class Process:
         for rank in before:
             if self.shard.members.get(rank) != before[rank]:
                 self.lanes.drop(rank)
+                self.peers.pop(rank, None)
         if "epoch" in m:
             self.control.send(pack({"op": "ack", "epoch": m["epoch"]}))
 
@@ -127,15 +128,26 @@ class Process:
             frame = decode(head, payload)
         except FrameError:
             return  # not from one of our workers: an answer would say more than it is due
-        if peer is not None:
-            self.peers[rank] = peer
+        if peer is not None and not self._is_latest(rank, frame, peer):
+            return
         if lent and self.shard.keeps(frame):
             frame.payload = memoryview(bytes(payload))
         self._send(self.shard.receive(rank, frame))
 
+    def _is_latest(self, rank: int, frame: Frame, peer: bytes) -> bool:
+        """Whether a frame came by the connection on which rank said hello last.
+
+        What is left of an earlier one may come after that. The worker sends all of it again, and would not hear the answers.
+        """
+        latest, number = self.peers.get(rank, (peer, -1))
+        if frame.op is Op.HELLO and frame.seq >= number:
+            self.peers[rank] = peer, frame.seq
+            return True
+        return peer == latest and rank in self.peers
+
     def _send(self, out: list[Out]) -> None:
         for rank, head, pieces in out:
-            peer = self.peers.get(rank)
+            peer, _ = self.peers.get(rank, (None, 0))
             if peer is None:
                 continue
             if len(pieces) == 1 and self.shard.rounds.sync:
@@ -149,19 +161,14 @@ class Process:
             self.router.send(payload, copy=len(payload) < self.sockets.COPIED)
 
 
-def main() -> None:
+def run(folder: Path, index: int) -> None:
+    """Serve as shard `index` of the job whose keys are in folder, until standard input ends."""
     from . import sockets
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the workers' affair; they end, and so does the job
     engine.set_current(engine.NaiveEngine())
-    folder, index = Path(sys.argv[1]), int(sys.argv[2])
     job = sockets.read_secret(folder / "shard.json")
     for name in filter(None, os.environ.get("TRITIUM_KV_OPTIMIZERS", "").split(",")):
         __import__(name.strip())  # own optimizers: modules that register them
     snapshots = folder / f"shard-{index}"
     snapshots.mkdir(mode=0o700, exist_ok=True)
     Process(job, index, snapshots).run(0)
-
-
-if __name__ == "__main__":
-    main()

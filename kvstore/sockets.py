@@ -16,6 +16,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from ..errors import KVStoreError
+from ..whole_file import write_whole
 
 # A process that dies is noticed at once, by the end of its connections. Pings, of libzmq's own thread, are for a machine or a
 # network that goes silent; on a busy machine a living process can be silent for seconds, too, and must not be taken for dead.
@@ -136,12 +137,7 @@ def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
     """Write JSON that only this user can read; whoever sees the file sees all of it."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # of a process that was killed while it wrote
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as f:
-        json.dump(content, f)
-    os.replace(part, path)
+    write_whole(path, json.dumps(content), mode=0o600, sync=False)
 
 
 def read_secret(path: Path) -> dict[str, Any]:

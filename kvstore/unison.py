@@ -81,6 +81,8 @@ class Unison:
         """Take a PUSH: what was made of it and the others, if it was the last; else whether it is held."""
         if frame.op is not Op.PUSH or frame.flags != WANT or not self._rounds.sync or len(frame.table) < _FEWEST:
             return False
+        if rank not in self._rounds.members():
+            return False
         common = frame.table.copy()
         common[:, _VARIES] = 0
         kind = common.tobytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from ..errors import FileError, KVStoreError
 from ..ndarray import NDArray, RowSparseNDArray
 from ..ndarray.chunk import Chunk, layout
 from ..ndarray.core import allocate, wrap
+from ..whole_file import write_whole
 from . import remote
 from .frame import CODES
 from .placement import untag
@@ -39,6 +39,7 @@ class Value:
 
     code:     of its dtype in frames.               turn:    its number, so that not all are written at once.
     durable:  the version on disk, -1 for none.     sparse:  whether it was given Rows.
+    saved:    async: the last contribution of each rank to what is on disk.
     """
 
     def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype):
@@ -51,6 +52,7 @@ class Value:
         self.sum: NDArray | None = None
         self.updater: Any = None
         self.durable, self.turn = -1, 0
+        self.saved: dict[int, int] = {}
         self.sparse = False
 
     def update(self, contributions: Sequence[Any]) -> None:
@@ -71,7 +73,6 @@ class Value:
             add_up(contributions, grad._device().reshape(-1))
         self.updater(untag(self.key), grad, self.array)
         self.array.wait_to_read()
-
 
     def _update_rows(self, contributions: Sequence[Any]) -> None:
         shape = self.array.shape
@@ -154,14 +155,9 @@ class Values:
         crc = zlib.crc32(states, zlib.crc32(value.flat.view(np.uint8).data))
         header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
                              "applied": {str(r): n for r, n in applied.items()}, "states": len(states), "crc": crc}).encode()
-        path = self._path(name)
-        part = path.with_suffix(".part")
-        with open(part, "wb") as f:
-            f.write(len(header).to_bytes(8, "little") + header)
-            f.write(value.flat.view(np.uint8).data)
-            f.write(states)
-        os.replace(part, path)
-        value.durable = version
+        pieces = len(header).to_bytes(8, "little") + header, value.flat.view(np.uint8).data, states
+        write_whole(self._path(name), pieces, sync=False)
+        value.durable, value.saved = version, dict(applied)
 
     def load(self, name: Name) -> tuple[int, dict[int, int]] | None:
         """Read a value back: (version, applied), or None if it was never written. Raises FileError for a damaged file."""
@@ -185,7 +181,7 @@ class Values:
         value.flat[:] = np.frombuffer(data, value.flat.dtype, len(value.flat), start)
         if value.updater is not None and h["states"]:
             value.updater.set_states(data[start + nbytes:], str(path))
-        value.filled, value.durable = True, version
+        value.filled, value.durable, value.saved = True, version, applied
         return version, applied
 
     def _path(self, name: Name) -> Path:

@@ -228,6 +228,40 @@ def test_what_was_answered_before_a_restart_is_answered_again():
     assert (m["rank"], m["incarnation"]) == (1, 1)
 
 
+def test_a_shard_that_joins_while_others_are_told_of_an_optimizer_learns_of_it():
+    """So does one whose connection was lost then; and one that has it does not set it again."""
+    c = Coordinator(1, 2)
+    for i in range(2):
+        c.receive(f"s{i}", "shard", {"op": "join", "id": 0, "index": i, "address": "x", "public": f"key{i}"})
+    c.receive("a", "worker", {"op": "join", "id": 1, "kind": "sync", "public": "p"})
+    for i in range(2):
+        c.receive(f"s{i}", "shard", {"op": "ack", "epoch": 9})
+    sent = c.receive("a", "worker", {"op": "optimizer", "id": 2, "spec": {"name": "sgd"}, "n": 1})
+    assert [peer for peer, m in sent if m.get("optimizer")] == ["s0", "s1"]
+    assert c.lost("s0") == [("a", {"op": "shard", "index": 0, "down": True})]
+    assert c.receive("s1", "shard", {"op": "ack", "epoch": 9}) == []  # server 0 may not have heard of it
+    back = {"op": "back", "index": 0, "incarnation": 1, "public": "key0"}
+    told = dict(c.receive("S", "shard", {**back, "optimizers": 0}))["S"]
+    assert told["optimizer"] == {"name": "sgd"} and told["optimizers"] == 1
+    assert ("a", {"id": 2}) in c.receive("S", "shard", {"op": "ack", "epoch": told["epoch"]})
+    assert "optimizer" not in dict(c.receive("S", "shard", {**back, "optimizers": 1}))["S"]
+    join = {"op": "join", "id": 3, "index": 1, "address": "y", "public": "new"}
+    assert dict(c.receive("t1", "shard", join))["t1"]["optimizers"] == 1
+
+
+def test_who_is_back_hears_where_servers_are_when_it_is_answered():
+    c = Coordinator(1, 1)
+    c.receive("s", "shard", {"op": "join", "id": 0, "index": 0, "address": "old", "public": "key"})
+    c.receive("a", "worker", {"op": "join", "id": 1, "kind": "sync", "public": "p"})
+    c.receive("s", "shard", {"op": "ack", "epoch": 9})
+    assert not any(m.get("id") == 2 for _, m in c.receive("A", "worker", {
+        "op": "back", "id": 2, "rank": 0, "incarnation": 1, "public": "p"}))
+    c.lost("s")
+    sent = c.receive("t", "shard", {"op": "join", "id": 0, "index": 0, "address": "new", "public": "other"})
+    news = [m["shards"][0]["address"] if "shards" in m else m["address"] for peer, m in sent if peer == "A"]
+    assert news[-1] == "new" and len(news) == 2
+
+
 def test_who_does_not_come_back_after_a_restart_is_dead():
     desk = Desk(2, 2)
     desk.join("a"), desk.join("b")

@@ -100,3 +100,29 @@ def test_shrinking_goes_on_without_the_dead():
 def test_too_far_ahead_is_refused(sync, ahead):
     (refused,) = rounds(1, sync).push("w", 0, ahead, "x")
     assert isinstance(refused, Refuse) and "too far ahead" in refused.text
+
+
+def test_what_was_made_before_is_not_refused_and_may_be_made_again():
+    r = rounds()
+    assert r.push("w", 0, 1, "a", again=True) == [] and r.push("w", 0, 2, "new") == []
+    told = r.set_members({0: 1, 1: 1}, {1: "died"})
+    assert told == [Refuse(0, "w", 2, "worker 1 died; the round is not applied", (1,))]
+    assert r.set_members({0: 1, 1: 1}, {}) == []
+    assert r.push("w", 1, 1, "b", again=True)[0] == Apply("w", 1, ("a", "b"))
+
+
+def test_what_is_forgotten_does_not_count():
+    r = rounds()
+    r.push("w", 0, 1, "a")
+    r.forget(0)
+    assert r.missing("w") == (1, [0, 1]) and r.push("w", 1, 1, "b") == []
+    assert r.push("w", 0, 1, "again")[0] == Apply("w", 1, ("again", "b"))
+
+
+def test_what_was_applied_is_answered_even_to_the_dead():
+    """It asks again because it did not hear. Told that it does not count, it would push the round once more."""
+    r = rounds(sync=False)
+    r.push("w", 1, 1, "a")
+    r.set_members({0: 1, 1: 1}, {1: "died"})
+    assert r.push("w", 1, 1, "a") == [Answer(1, "w", 1)]
+    assert r.push("w", 1, 2, "b") == [Refuse(1, "w", 2, "worker 1 is no member of the job any more")]
