@@ -79,9 +79,10 @@ class Send(Work):
     release:  called when the data is not needed any more.
     fill:     it is a key's first value, not a contribution.
     seq:      of the frames it was last sent in.
+    process:  of the server, by its incarnation, to which it was first sent; -1 if it was not.
     """
 
-    __slots__ = ("code", "data", "fill", "n", "place", "release", "round", "seq", "threshold")
+    __slots__ = ("code", "data", "fill", "n", "place", "process", "release", "round", "seq", "threshold")
 
     def __init__(self, shard: int, key: int, part: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
                  place: tuple[int, int] | None = None, out_place: tuple[int, int] | None = None, fill: bool = False,
@@ -90,7 +91,7 @@ class Send(Work):
         self.data, self.round, self.place, self.release, self.fill = data, round, place, release, fill
         self.code = CODES[data.dtype] if code < 0 else code
         self.n = len(data) if n < 0 else n
-        self.threshold, self.seq = threshold, 0
+        self.threshold, self.seq, self.process = threshold, 0, -1
         self.restart()
 
     def restart(self) -> None:

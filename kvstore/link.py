@@ -55,7 +55,7 @@ class Link:
         self.client, self.index = client, index
         self.incarnation = -1
         self._where: dict[str, Any] = {}
-        self._again = False  # the connection is made anew to a process that was there before
+        self._welcomer = -1  # the process that sent the last welcome
         self.shared = False
         self.welcomed: Future[None] = Future()
         self.socket: zmq.Socket | None = None
@@ -95,8 +95,7 @@ class Link:
     def connect(self, where: dict[str, Any]) -> None:
         """Connect to a shard's process, and say hello."""
         self.down()
-        self._again, self._where = where["incarnation"] == self.incarnation, where
-        self.incarnation = where["incarnation"]
+        self._where, self.incarnation = where, where["incarnation"]
         c = self.client
         self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
         self._watch = sockets.Watch(self.socket)
@@ -187,32 +186,40 @@ class Link:
             if frame.seq in self._asked:
                 self._asked.pop(frame.seq)[1].set_result(records)
             return
-        first = not self.welcomed.done()
+        first, same = not self.welcomed.done(), self.incarnation == self._welcomer
+        self._welcomer = self.incarnation
         if text.get("lane"):
             self._join_lane(text["lane"])
         self.shared, self.durable, self.ready = bool(text["shared"]), bool(text["durable"]), True
         if first:
             self.welcomed.set_result(None)
             return
-        if not self.durable and not self._again and (self._sent or done or self._kept):
+        if not self.durable and not same and (self._sent or done or self._kept):
             self.lost = KVStoreError(f"KVStore: server {self.index} died, and its values with it: the job keeps no snapshots. "
                                      f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10.")
             self.fail(self.lost)
             return
+        self._settle(done)
         again = [s for kept in self._kept.values() for s in kept if s.round > done.get(s.name, 0)]
         for s in sorted(again, key=lambda s: s.round):
             self._encode([s], _FIRST, want=False)
         self._queue.extendleft(reversed([*self._sent.values(), *(f for fs in self._fetching.values() for f in fs.values())]))
         self._sent, self._fetching = {}, {}
-        self._made = {s.name: s.round for s in self._given_up if s.round <= done.get(s.name, 0)}
-        for s in self._given_up:
-            s.release()
-        self._given_up = []
         queue, self._queue = self._queue, deque()
         for w in queue:
             w.restart()
             if not self._is_made(w):
                 self._queue.append(w)
+
+    def _settle(self, done: dict[tuple[int, int], int]) -> None:
+        """What was given up counts or not. If it was sent to an earlier process, nobody knows any more: it shall count."""
+        given_up, self._given_up = self._given_up, []
+        for s in given_up:
+            if s.process in (-1, self.incarnation) and s.round > done.get(s.name, 0):
+                s.release()
+            else:
+                self._made[s.name] = s.round
+                self._keep(s)
 
     def _is_made(self, w: Work) -> bool:
         """Whether w contributes to a round that was made of what this worker had given up. It has ended then."""
@@ -312,6 +319,7 @@ class Link:
         self._seq += 1
         for s in sends:
             s.seq = self._seq
+            s.process = self.incarnation if s.process < 0 else s.process
         more = {"flags": flags, "rank": self.client.rank, "seq": self._seq}
         if len(sends) == 1 and len(runs) > 1:
             for r, data in runs:
@@ -428,10 +436,11 @@ class Link:
 
     # ---- keeping what may be lost -------------------------------------------------------------------------------------------
     def _keep(self, s: Send) -> None:
-        if s.fill or not self.durable:
+        kept = self._kept.setdefault(s.name, deque())
+        if s.fill or not self.durable or (kept and kept[-1].round >= s.round):  # of two, one given up, the first has counted
             s.release()
             return
-        self._kept.setdefault(s.name, deque()).append(s)
+        kept.append(s)
         self._kept_bytes += s.data.nbytes
         if self._kept_bytes > self._cap and not self._saving and self.ready:
             self._saving = True  # never dropped: written, and then dropped

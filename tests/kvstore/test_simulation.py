@@ -21,6 +21,7 @@ CASES = {
     "a coordinator that dies": {"faults": (*LINKS, "kill_server", "kill_coordinator")},
     "all but workers": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator")},
     "deadlines": {"faults": (*LINKS, "silence"), "timeout": 2.0},
+    "deadlines and servers that die": {"faults": (*LINKS, "kill_server"), "timeout": 2.0},
     "async": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
     "async, workers that are replaced": {"faults": (*LINKS, "silence", "replace"), "kind": "async"},
     "async, deadlines": {"faults": (*LINKS, "silence"), "kind": "async", "timeout": 2.0},
