@@ -46,7 +46,7 @@ class ImageRecordIter(RecordIter):
     mean_img:      a file by nd.save with the array "mean_img" of data_shape, instead of mean_r, ...; not for uint8 and int8. If
                    it is not there, it is made: the mean of what an epoch without it gives, of all parts.
     Values may be text, as in MXNet. aug_seq, verbose, device_id, ctx, shuffle_chunk_size and shuffle_chunk_seed: no effect.
-    Without randomness the batches are MXNet's, bit for bit (rotation, scale and cubic interpolation: within 4 levels).
+    Without randomness the batches are MXNet's, bit for bit (cubic interpolation: within 2 levels).
     """
 
     @from_text

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import FileError, ParameterError
 from .decode import opencv
+from .warp import warp_affine
 
 Draw = Callable[[], float]  # the next random number in [0, 1)
 DRAWS = 80  # the most that one image takes: ten attempts at a crop take fifty
@@ -163,8 +164,7 @@ class RecordAugment:
         new_w, new_h = size.astype(int).tolist()
         m = np.array([[hs * a - shear * b * ws, hs * b + shear * a * ws, 0], [-b * ws, a * ws, 0]], np.float32)
         m[:, 2] = (size - m[:, :2] @ np.array([w, h], np.float32)) / 2
-        return cv2.warpAffine(pixels, m, (new_w, new_h), flags=self._method((h, w), (new_h, new_w), draw),
-                              borderMode=cv2.BORDER_CONSTANT, borderValue=[self.fill_value] * 4)
+        return warp_affine(cv2, pixels, m, new_w, new_h, self._method((h, w), (new_h, new_w), draw), self.fill_value)
 
     def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, leave: bool) -> np.ndarray:
         """A random part of a random area and aspect, resized; after ten misses, one of data_shape as without."""
