@@ -1,11 +1,12 @@
 """Photographs to batches: ImageRecordIter beside MXNet's, torch's DataLoader and the bare decoder; memory; overlap.
 
-    python perf/bench_io.py [--mxnet PYTHON] [--torch PYTHON] [--photos N] [--bursts N] [--only images|memory|overlap]
+    python perf/bench_io.py [--mxnet PYTHON] [--torch PYTHON] [--photos N] [--bursts N] [--only images|stages|memory|overlap]
 
 JPEGs of about 500 x 375 at quality 90; decode, random part resized to 224, mirrored, normalised, float32, batches of 32.
 Each reader is a process that stands still between its turns; the turns go round, so that all meet the same load. A line
 gives images per second of the clock and per second of processor time (the reader's process and its children), and the
-ratios are medians over turns made one after another. torch needs Pillow or OpenCV in its interpreter.
+ratios are medians over turns made one after another. torch needs Pillow or OpenCV in its interpreter. Beside two demands
+stands what the machine and the decoder alone allow: the decoder's own gain by a second thread, and what float32 costs more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ DEMANDS = [  # (ours, the other, at least this many times as fast)
     ("tritium 2", "torch+cv2 2", 1.25), ("tritium 2", "simplejpeg 2", 0.62), ("tritium 2", "tritium 1", 1.75),
     ("tritium uint8 2", "tritium 2", 1.08),
 ]
+CEILINGS = {("tritium 2", "tritium 1"): ("simplejpeg 2", "simplejpeg 1")}  # another pair of the same turns bounds a demand
 
 
 def write_photos(folder: Path, count: int) -> None:
@@ -152,7 +154,8 @@ def simplejpeg(folder: Path, threads: int) -> Iterator[Any]:
 
 READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     "tritium 1": lambda f: tritium(f, 1), "tritium 2": lambda f: tritium(f, 2),
-    "tritium uint8 2": lambda f: tritium(f, 2, "uint8"), "simplejpeg 2": lambda f: simplejpeg(f, 2),
+    "tritium uint8 2": lambda f: tritium(f, 2, "uint8"), "simplejpeg 1": lambda f: simplejpeg(f, 1),
+    "simplejpeg 2": lambda f: simplejpeg(f, 2),
     "mxnet 1": lambda f: mxnet(f, 1), "mxnet 2": lambda f: mxnet(f, 2),
     "torch+Pillow 2": lambda f: torch(f, 2, "Pillow"), "torch+cv2 2": lambda f: torch(f, 2, "cv2"),
 }
@@ -206,11 +209,17 @@ def images(folder: Path, pythons: dict[str, str | None], bursts: int) -> None:
                         "images_per_processor_s": round(statistics.median(processor)), "turns": len(got)})
     for ours, other, least in DEMANDS:
         if rates.get(ours) and rates.get(other):
-            wall, processor = ([a[i] / b[i] for a, b in zip(rates[ours], rates[other])] for i in (0, 1))
-            common.say({"bench": "io", "ratio": f"{ours} / {other}", "at_least": least,
-                        "clock": round(statistics.median(wall), 3),
-                        "best_of_best": round(max(r[0] for r in rates[ours]) / max(r[0] for r in rates[other]), 3),
-                        "processor": round(statistics.median(processor), 3)})
+            bound = CEILINGS.get((ours, other))
+            common.say({"bench": "io", "ratio": f"{ours} / {other}", "at_least": least, **compared(rates[ours], rates[other]),
+                        **({" / ".join(bound): compared(*(rates[name] for name in bound))} if bound else {})})
+
+
+def compared(ours: list[tuple[float, float]], other: list[tuple[float, float]]) -> dict[str, float]:
+    """How many times as fast the first is, by the clock and by processor time."""
+    wall, processor = ([a[i] / b[i] for a, b in zip(ours, other)] for i in (0, 1))
+    return {"clock": round(statistics.median(wall), 3),
+            "best_of_best": round(max(r[0] for r in ours) / max(r[0] for r in other), 3),
+            "processor": round(statistics.median(processor), 3)}
 
 
 def turn(child: subprocess.Popen[str]) -> tuple[float, float] | None:
@@ -227,7 +236,46 @@ def turn(child: subprocess.Popen[str]) -> tuple[float, float] | None:
     return None
 
 
-# ---- memory and overlap -------------------------------------------------------------------------------------------------
+# ---- stages, memory and overlap -----------------------------------------------------------------------------------------
+def stages(folder: Path) -> None:
+    """Microseconds of one image on one thread, by stage; what float32 costs more than uint8 bounds what uint8 can gain."""
+    import numpy as np
+    import tritium as mx
+    from tritium.io.decode import decode
+    from tritium.recordio import unpack
+
+    its = {dtype: mx.io.ImageRecordIter(**record_parameters(folder), dtype=dtype) for dtype in ("float32", "uint8")}
+    loads = {dtype: it._loader.load for dtype, it in its.items()}
+    rows = {dtype: np.zeros((BATCH, 3, SIZE, SIZE), dtype) for dtype in its}
+    numbers = np.random.default_rng(0).random(80).tolist()
+    seconds: dict[str, list[float]] = {}
+    for i in range(300):
+        start = time.perf_counter()
+
+        def lap(stage: str) -> None:
+            nonlocal start
+            now = time.perf_counter()
+            seconds.setdefault(stage, []).append(now - start)
+            start = time.perf_counter()
+
+        data = unpack(loads["uint8"].file.read(i))[1]
+        lap("read")
+        decode(data, upright=True)
+        lap("decode")
+        for dtype, load in loads.items():
+            pixels = decode(data, upright=True)  # again: it lies in the caches as it would
+            draw = iter(numbers).__next__
+            start = time.perf_counter()
+            part = load.augment(pixels, draw, leave=True)
+            lap("augment")
+            load.normalise(part, rows[dtype][i % BATCH], draw)
+            lap(f"row {dtype}")
+    us = {stage: statistics.median(s) * 1e6 for stage, s in seconds.items()}
+    whole = us["read"] + us["decode"] + us["augment"] + us["row uint8"]
+    common.say({"bench": "io", "stages": {stage: round(t, 1) for stage, t in us.items()},
+                "uint8_can_be": round((whole + us["row float32"] - us["row uint8"]) / whole, 3)})
+
+
 def held() -> tuple[float, int, int]:
     """Resident MiB, threads, open files of this process."""
     gc.collect()
@@ -320,15 +368,19 @@ def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, ro
 
     seconds: dict[str, list[float]] = {"loading": [], "training": [], "both": []}
     processor: dict[str, list[float]] = {name: [] for name in seconds}
+    decoder: list[dict[str, float]] = []
     for turn_number in range(rounds + 1):
         for name, work in (("loading", load), ("training", train), ("both", both)):
             endless = of_iterator(lambda: it)
             it.reset()  # nothing is read ahead when the clock starts
             mx.nd.waitall()
-            start, used = time.perf_counter(), time.process_time()
+            before, start, used = of_decoders(), time.perf_counter(), time.process_time()
             work()
             if turn_number:
                 seconds[name].append(time.perf_counter() - start)
+                if name == "both":
+                    ran, waited = (b - a for a, b in zip(before, of_decoders()))
+                    decoder.append({"runs": ran, "waits_for_a_core": waited, "stands_still": seconds[name][-1] - ran - waited})
                 processor[name].append(time.process_time() - used)
     ratios = [b / max(a, t) for a, t, b in zip(seconds["loading"], seconds["training"], seconds["both"])]
     best = {name: min(s) for name, s in seconds.items()}
@@ -337,10 +389,22 @@ def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, ro
                 "at_most": 1.15,
                 "both_by_the_slower": round(statistics.median(ratios), 3),
                 "of_best": round(best["both"] / max(best["loading"], best["training"]), 3),
-                "processor": {k: round(statistics.median(v), 3) for k, v in processor.items()}})
+                "processor": {k: round(statistics.median(v), 3) for k, v in processor.items()},
+                "decoder": {k: round(statistics.median(d[k] for d in decoder), 3) for k in decoder[0]}})
 
 
-MEASURES = {"memory": memory, "overlap": overlap}  # each in a process of its own: how many threads compute is settled once
+def of_decoders() -> tuple[float, float]:
+    """Seconds that the threads of iterators ran, and that they could have run but had no core."""
+    ran = waited = 0
+    for thread in threading.enumerate():
+        if thread.name.startswith("ImageRecordIter-"):
+            one, other = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()[:2]
+            ran, waited = ran + int(one), waited + int(other)
+    return ran / 1e9, waited / 1e9
+
+
+#: Each in a process of its own: how many threads compute is settled once.
+MEASURES = {"stages": stages, "memory": memory, "overlap": overlap}
 
 
 def main() -> None:
@@ -349,7 +413,7 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch, with Pillow or OpenCV")
     parser.add_argument("--photos", type=int, default=2000)
     parser.add_argument("--bursts", type=int, default=5, help="turns of every reader")
-    parser.add_argument("--only", choices=["images", "memory", "overlap"], action="append")
+    parser.add_argument("--only", choices=["images", *MEASURES], action="append")
     parser.add_argument("--reader", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
     parser.add_argument("--measure", choices=MEASURES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="where the photographs are, or will be kept; otherwise a temporary folder")
@@ -366,7 +430,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "photos.idx").exists():
             write_photos(folder, given.photos)
-        only = given.only or ["images", "memory", "overlap"]
+        only = given.only or ["images", *MEASURES]
         if "images" in only:
             images(folder, {"mxnet": given.mxnet, "torch": given.torch}, given.bursts)
         for name in MEASURES:
