@@ -1,5 +1,7 @@
 # Two commands on a fresh machine: `make demo` trains on real digits, `make test` checks everything that needs no GPU.
 PYTHON ?= python3
+# how many processes share the tests, file by file; WORKERS=0: this one alone, as --pdb needs it
+WORKERS ?= 2
 VENV := .venv
 TESTVENV := .venv-test
 
@@ -9,7 +11,7 @@ demo: $(VENV)/done
 	$(VENV)/bin/python -m tritium train
 
 test: $(TESTVENV)/done lint
-	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
 nightly: $(TESTVENV)/done
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly
