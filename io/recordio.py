@@ -67,7 +67,7 @@ class MXRecordIO:
         self._at = 0
         self._count = 0  # records read or written so far
         self._sought: tuple[Any, int] | None = None  # a key, and the byte of its record: what a message calls that one
-        self._map = None if self.writable else _mapped(self._file)
+        self._map: Any = None if self.writable else _mapped(self._file)  # None too where it cannot be mapped
         self._window, self._window_at = b"", 0  # bytes of the file that were read ahead, and where they stand in it
         self._small = False  # whether the record before the next is: then many more are near
         self.pid = os.getpid()
