@@ -233,7 +233,7 @@ class _Printer:
         return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
 
     def compile(self) -> Callable[..., Any]:
-        scope = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
+        scope: dict[str, Any] = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
         with np.errstate(all="ignore"):  # a constant may round to infinity
             scope |= {name: np.array(float.fromhex(value), d) for (value, d), name in self.constants.items()}
             exec(compile(self.text, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph

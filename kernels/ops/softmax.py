@@ -37,29 +37,39 @@ def goes_last(rows: Rows, shape: Shape) -> bool:
 
 
 def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None,
-                 halves: bool = False) -> np.ndarray:
+                 halves: bool = False, out: np.ndarray | None = None) -> np.ndarray:
     """Softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: where to look, the rest is 0 (-inf).
 
-    halves: round to float16 after every step, as MXNet does for float16 data and another dtype of the output.
+    halves:  round to float16 after every step, as MXNet does for float16 data and another dtype of the output.
+    out:     where it may be computed, if not in new memory: of x's shape, in the dtype of its arithmetic. x itself can be.
     """
     rounded = (lambda v: v.astype(np.float16).astype(v.dtype)) if halves else (lambda v: v)
     dtype = math_dtype(x.dtype)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        z = x * dtype.type(scale) if scale != 1.0 else x.astype(dtype)
+        x = x.astype(dtype, copy=False)
+        if scale != 1.0:
+            x = np.multiply(x, dtype.type(scale), out=out)
         if keep is not None:
-            z = np.where(keep, z, -np.inf)
-        z -= z.max(axis=1, keepdims=True, initial=-np.inf)
-        z = rounded(z)
-        e = np.exp(z)
+            x = np.where(keep, x, -np.inf)
+        z = rounded(np.subtract(x, x.max(axis=1, keepdims=True, initial=-np.inf), out=out))
+        e = np.exp(z, out=None if log else z)
         if keep is not None:
             e[~np.broadcast_to(keep, e.shape)] = 0
         total = rounded(e.sum(axis=1, keepdims=True))
-        e = rounded(e)
         if log:
             z -= np.log(total)
             return rounded(z)
+        e = rounded(e)
         e /= total
         return rounded(e)
+
+
+def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, halves: bool = False, **how: Any) -> None:
+    """softmax_rows, stored in y as req says: computed there, unless it is added to what stands there or needs rounding."""
+    there = req != Req.ADD and y.dtype == math_dtype(x.dtype) and not halves
+    found = softmax_rows(x, scale, halves=halves, out=y if there else None, **how)
+    if not there:
+        assign(y, req, found)
 
 
 def blocks(run: Any, rows: Rows, itemsize: int, work: Any) -> None:
@@ -143,7 +153,7 @@ class SoftmaxLike(OperatorProperty):
 
             def piece(a: int, z: int) -> None:
                 keep = None if length is None else np.arange(rows[1])[None, :, None] < length[a:z]
-                assign(y[a:z], req, softmax_rows(x[a:z], scale, log=log, keep=keep, halves=halves))
+                softmax_into(y[a:z], req, x[a:z], scale, log=log, keep=keep, halves=halves)
 
             blocks(run, rows, x.itemsize, piece)
 

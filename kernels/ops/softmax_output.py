@@ -13,7 +13,7 @@ from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ..quiet import quietly
 from ..tied import Call, tieable
-from .softmax import Rows, blocks, need_float, softmax_rows
+from .softmax import Rows, blocks, need_float, softmax_into
 
 _SMALL = 1 << 18  # bytes
 
@@ -115,7 +115,7 @@ class SoftmaxOutput(OperatorProperty):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             x, y = inputs[0].reshape(rows), outputs[0].reshape(rows)
-            blocks(run, rows, x.itemsize, lambda a, z: assign(y[a:z], req, softmax_rows(x[a:z])))
+            blocks(run, rows, x.itemsize, lambda a, z: softmax_into(y[a:z], req, x[a:z]))
 
         if not _is_small(ins[0], outs[0], rows, req):
             return kernel
