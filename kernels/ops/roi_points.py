@@ -210,7 +210,8 @@ class DeformablePSROIPooling(_PointRegions):
             moved = np.repeat(moved, self.output_dim // len(moved), axis=0)[..., None, None]  # [output_dim, 2, k, k, 1, 1]
             y = bins[:, None, None, None] * (height / k) + np.arange(s)[:, None] * (height / k / s) + top
             x = bins[None, :, None, None] * (width / k) + np.arange(s) * (width / k / s) + left
-            y, x = np.broadcast_arrays((y + moved[:, 1] * height).astype(data.dtype), (x + moved[:, 0] * width).astype(data.dtype))
+            y, x = np.broadcast_arrays(y + moved[:, 1] * height, x + moved[:, 0] * width)
+            y, x = y.astype(data.dtype), x.astype(data.dtype)
             yield r, int(image), width, height, _points(y, x, data.shape[2], data.shape[3], 0.5)
 
     def _channels(self) -> np.ndarray:
