@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tritium import engine
 from tritium.kvstore import serve
 from tritium.kvstore.frame import INLINE, WANT, Op, Record, decode, encode, unpack
 from tritium.kvstore.serve import Shard
@@ -12,15 +11,7 @@ from tritium.kvstore.values import Values
 
 SIZES = [2, 3, 4, 2, 8]
 MEMBERS = {"0": 1, "1": 1}
-
-
-@pytest.fixture(autouse=True)
-def serial():
-    """As in a shard's process."""
-    before = engine.current()
-    engine.set_current(engine.NaiveEngine())
-    yield
-    engine.set_current(before)
+pytestmark = pytest.mark.usefixtures("serial")
 
 
 def shard(policy="fail", kind="sync", folder=None, every=0):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tritium import engine
 from tritium.kvstore.frame import CODES, INLINE, WANT, Op, Record, decode, encode
 from tritium.kvstore.serve import Shard
 from tritium.kvstore.shared import Pool, Views, remove_segments
@@ -14,12 +13,9 @@ JOB = "00000000feed"
 
 
 @pytest.fixture(autouse=True)
-def serial():
-    """As in a shard's process."""
-    before = engine.current()
-    engine.set_current(engine.NaiveEngine())
+def _alone(serial):
+    """As a shard that leaves no shared memory."""
     yield
-    engine.set_current(before)
     remove_segments(JOB)
 
 
