@@ -17,7 +17,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -272,7 +272,7 @@ class Client:
         for link in self.links:
             link.fail(error)
 
-    def explain(self, text: str, dead: Sequence[int], work: Work) -> KVStoreError:
+    def explain(self, text: str, dead: Collection[int], work: Work) -> KVStoreError:
         """The error of one refused contribution: rank, key and round stand in it."""
         key = self.key_names.get(work.key, f"number {work.key}")
         where = f"KVStore.{'push' if isinstance(work, Send) else 'pull'}: worker {self.rank}, key {key}"

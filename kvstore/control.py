@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,7 @@ class Control:
         self.lost: float | None = None
         self.within = 60.0
         self.gone: dict[int, str] = {}
+        self._generation = 0  # of what `gone` says
         self.shards: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
         self._me: dict[str, Any] | None = None  # who this is, once it has joined
@@ -157,11 +159,16 @@ class Control:
         if ask is not None:
             ask.answer.set_result(m)
         elif m.get("op") == "gone":
-            self.gone = {int(r): why for r, why in m["gone"].items()}
+            self.gone, self._generation = {int(r): why for r, why in m["gone"].items()}, m["generation"]
         elif m.get("op") == "shard":
             self.shards[m["index"]] = m
             if m["index"] < len(self.client.links):
                 self.client.links[m["index"]].where(m)
+
+    def heard_of(self, gone: Mapping[int, str], generation: int) -> None:
+        """A server says that ranks are away, which it may have learned sooner: who waits for them to be back must know."""
+        if generation > self._generation:
+            self.gone = {**self.gone, **gone}
 
     def _lose(self) -> None:
         """Transfers go on; whoever waits for the coordinator waits until it is back."""

@@ -40,6 +40,8 @@ class _Worker:
     optimizers: int = 0  # how often it called set_optimizer
     barriers: int = 0  # how many it has passed
     was_dead: bool = False  # once: shards have dropped what it had not said to the end
+    was: str = ""  # what it was `gone` as before it came back, or was replaced
+    known_at: int = 0  # epoch of telling shards that it is back; until they have said ack, workers are not told
 
 
 @dataclass
@@ -213,7 +215,7 @@ class Coordinator:
         again = next((r for r, w in self._workers.items() if w.public == public and not w.gone), None)
         if again is not None:  # it asks again: the answer was lost
             self._workers[again].peer = peer
-            return self._tell_members(lambda: [(peer, self._joined(again, m))])
+            return self._tell_members(lambda: [(peer, self._joined(again, m)), *self._tell_gone()])
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
             self._growing.append((peer, m))
             return []
@@ -223,11 +225,11 @@ class Coordinator:
             raise FrameError(f"{who} here already")
         self.kind = kind
         self._let_in(free[0], peer, public)
-        return self._tell_members(lambda: [(peer, self._joined(free[0], m))]) + self._tell_gone()
+        return self._tell_members(lambda: [(peer, self._joined(free[0], m)), *self._tell_gone()])
 
     def _let_in(self, rank: int, peer: Any, public: str) -> None:
-        before = self._workers[rank].incarnation if rank in self._workers else 0
-        self._workers[rank] = _Worker(peer, before + 1, public)
+        before = self._workers.get(rank, _Worker())
+        self._workers[rank] = _Worker(peer, before.incarnation + 1, public, was=before.gone, known_at=self._epoch + 1)
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
@@ -243,16 +245,16 @@ class Coordinator:
         if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
                 w.gone != "died" or self.policy == "shrink")):
             raise FrameError(f"worker {rank} was taken for dead, and is not waited for any more")
-        w.peer, w.gone = peer, ""
+        w.peer, w.gone, w.was, w.known_at = peer, "", w.gone or w.was, self._epoch + 1
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
 
         def here() -> Sends:  # said as it is then: it may change until the shards have said ack
             return [(peer, {"id": m.get("id"), "shards": [self._where(i) for i in range(len(self._shards))],
-                            "dead": w.was_dead})]
+                            "dead": w.was_dead}), *self._tell_gone()]
 
-        return self._tell_members(here) + self._tell_gone()
+        return self._tell_members(here)
 
     def give_up(self) -> Sends:
         """What to send when shards and workers that were here before a restart have had time enough to come back."""
@@ -292,7 +294,10 @@ class Coordinator:
         return [(w.peer, message) for w in self._workers.values() if w.peer is not None]
 
     def _tell_gone(self) -> Sends:
-        return self._tell_workers({"op": "gone", "gone": self._gone()})
+        """Who is away, to workers. Who is back is away until shards know: what is pushed because of the news is not refused."""
+        shards_learn = {at for _, at, _ in self._after}
+        returning = {str(r): w.was for r, w in self._workers.items() if w.was not in ("", "out") and w.known_at in shards_learn}
+        return self._tell_workers({"op": "gone", "gone": returning | self._gone(), "generation": self._generation})
 
     def _gone(self) -> dict[str, str]:
         return {str(r): w.gone for r, w in self._workers.items() if w.gone not in ("", "out")}

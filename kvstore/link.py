@@ -418,7 +418,8 @@ class Link:
 
     def _take_refusal(self, frame: Any) -> None:
         m = unpack(frame.payload)
-        text, dead = str(m.get("text")), [int(r) for r in m.get("dead", ())]
+        text, dead = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}
+        self.client.control.heard_of(dead, m["generation"])
         if frame.seq in self._asked:
             self._asked.pop(frame.seq)[1].set_exception(KVStoreError(f"KVStore: server {self.index}: {text}."))
             return

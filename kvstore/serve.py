@@ -102,6 +102,7 @@ class Shard:
         self.members: dict[int, int] = {}
         self.optimizers = 0  # how many it was told of
         self._gone: dict[int, str] = {}
+        self._generation = 0  # of members, as the coordinator counts
         self._views: dict[int, Views] = {}
         self._unison = Unison(self.values, self.rounds, self._views)
         self._partial: dict[tuple[int, Name], _Partial | _PartialRows] = {}
@@ -120,6 +121,7 @@ class Shard:
         if m.get("kind"):
             self.rounds.sync = m["kind"] != "async"
         if "members" in m:
+            self._generation = m["members"].get("generation", 0)
             self._set_members({int(r): i for r, i in m["members"]["ranks"].items()},
                               {int(r): why for r, why in m["members"]["gone"].items()})
         for entry in m.get("keys", ()):
@@ -504,7 +506,7 @@ class Shard:
                 self._refuse(a.rank, [Record(*name, 0, 0, a.round)], a.text, dead=a.dead)
 
     def _refuse(self, rank: int, records: Iterable[Record], text: str, dead: tuple[int, ...] = (), seq: int = 0) -> None:
-        body = pack({"text": text, "dead": dead})
+        body = pack({"text": text, "gone": {str(r): self._gone[r] for r in dead}, "generation": self._generation})
         refused = [r._replace(segment=NOTHING, at=0) for r in records]  # the payload is no value
         self._out.append((rank, encode(Op.REFUSED, refused, len(body), seq=seq), [body]))
 

@@ -30,9 +30,18 @@ def workers(n, kind="dist_sync", shards=1, **settings):
                 s.close()
 
 
+class _Process(subprocess.Popen):
+    """With `with`: what fails is not followed by waiting for a process that waits for it."""
+
+    def __exit__(self, kind, *rest):
+        if kind is not None:
+            self.kill()
+        return super().__exit__(kind, *rest)
+
+
 def worker_process(job, rank, code, stderr=None):
     """A process that runs code as a worker; its stdout is a pipe."""
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, text=True, env={
+    return _Process([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, text=True, env={
         **os.environ, "TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_RANK": str(rank), "TRITIUM_GPU": "off"})
 
 

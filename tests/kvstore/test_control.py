@@ -206,6 +206,27 @@ def test_a_worker_that_was_only_silent_comes_back_as_itself(monkeypatch):
         kv.close()
 
 
+def test_who_is_refused_because_of_a_death_knows_of_it():
+    """The server's refusal may come before the coordinator's news: who waits for the worker to be back would not wait."""
+    with workers(2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        control, late = stores[0]._client.control, []
+        hear, control._hear = control._hear, late.append
+        stores[1]._client._stopping = True  # its connections end, and it has not left
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="worker 1 died"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        assert stores[0].get_num_dead_node(4) == 1
+        other = DistKVStore("dist_sync", job.file, rank=1)
+        until(lambda: len(late) == 2)
+        control._hear = hear
+        for m in late:
+            hear(m)
+        control.heard_of({1: "died"}, late[0]["generation"])  # a refusal of before
+        assert stores[0].get_num_dead_node(4) == 0
+        other.close()
+
+
 def test_a_hello_is_a_cut():
     """What was contributed before it does not count until it is sent again, so nothing said in between can be taken wrong."""
     with workers(2) as (_, stores, each):

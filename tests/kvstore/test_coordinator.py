@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.kvstore.coordinator import Coordinator
@@ -114,7 +115,7 @@ def test_a_death_ends_the_barrier_with_an_error():
     desk.say("a", op="barrier", id=1)
     desk.take(desk.c.lost("b"))
     assert desk.answer("a", 1)["error"] == "barrier: worker 1 died"
-    assert {"op": "gone", "gone": {"1": "died"}} in desk.sent["a"]
+    assert {"op": "gone", "gone": {"1": "died"}, "generation": 3} in desk.sent["a"]
     assert desk.join("b2", 1)["incarnation"] == 2
     assert desk.say("a", op="barrier", id=2) is None and desk.say("b2", op="barrier", id=2) == {"id": 2, "ranks": [0, 1]}
 
@@ -258,7 +259,8 @@ def test_who_is_back_hears_where_servers_are_when_it_is_answered():
         "op": "back", "id": 2, "rank": 0, "incarnation": 1, "public": "p"}))
     c.lost("s")
     sent = c.receive("t", "shard", {"op": "join", "id": 0, "index": 0, "address": "new", "public": "other"})
-    news = [m["shards"][0]["address"] if "shards" in m else m["address"] for peer, m in sent if peer == "A"]
+    news = [m["shards"][0]["address"] if "shards" in m else m["address"] for peer, m in sent
+            if peer == "A" and m.get("op") != "gone"]
     assert news[-1] == "new" and len(news) == 2
 
 
@@ -269,7 +271,7 @@ def test_who_does_not_come_back_after_a_restart_is_dead():
     new.say("S", "shard", op="back", index=0, incarnation=1, public="key0")
     assert new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a") is None
     new.take(new.c.give_up())
-    assert new.answer("A", 1)["shards"][1]["down"] is True and {"op": "gone", "gone": {"1": "died"}} in new.sent["A"]
+    assert new.answer("A", 1)["shards"][1]["down"] is True and new.sent["A"][-1]["gone"] == {"1": "died"}
     assert "was taken for dead" in new.say("A", op="back", id=2, rank=1, incarnation=7, public="x")["error"]
 
 
@@ -278,8 +280,32 @@ def test_a_worker_whose_connection_was_lost_comes_back_as_itself():
     desk.join("a"), desk.join("b")
     desk.take(desk.c.lost("b"))
     assert "error" not in desk.say("b2", op="back", id=1, rank=1, incarnation=1, public="public of b")
-    assert desk.sent["a"][-1] == {"op": "gone", "gone": {}}
+    assert desk.sent["a"][-1] == {"op": "gone", "gone": {}, "generation": 4}
     assert desk.sent["s0"][-1]["members"]["ranks"] == {"0": 1, "1": 1}
+
+
+@pytest.mark.parametrize("again", [{"op": "back", "rank": 1, "incarnation": 1, "public": "public of b"},
+                                   {"op": "join", "rank": 1, "kind": "sync", "public": "another"}], ids=["back", "replaced"])
+def test_others_hear_that_a_worker_is_here_when_every_shard_knows(again):
+    """Not before: what they push because of the news would be refused by a shard that has not heard. Nor by news of another."""
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    c, epochs = desk.c, []
+    desk.take(c.lost("b"))
+
+    def heard(sends):
+        epochs.extend(m["epoch"] for _, m in sends if "epoch" in m)
+        return [m["gone"] for peer, m in sends if peer == "a"]
+
+    def ack(epoch):
+        return heard(c.receive("s0", "shard", {"op": "ack", "epoch": epoch}))
+
+    assert heard(c.receive("b2", "worker", {"id": 1, **again})) == []
+    back = epochs[-1]
+    assert heard(c.lost("c")) == [{"1": "died", "2": "died"}] == heard(c.lost("b2"))
+    assert heard(c.receive("b3", "worker", {"id": 1, **again, "incarnation": c._workers[1].incarnation})) == []
+    assert ack(back) == [{"1": "died", "2": "died"}] and ack(epochs[-1]) == [{"2": "died"}]
 
 
 names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public", "n", "of", "leave",
