@@ -217,7 +217,7 @@ class SoftmaxAlong(SoftmaxLike):
         if x is None:
             return [x, *in_shape[1:]], [y], []
         axis = check_axis(self.name, self.axis, len(x))
-        return [x, *([(*x[:axis], *x[axis + 1:])] if self.use_length else [])], [y], []
+        return [x, *([(*x[:axis], *x[axis + 1:]) or (1,)] if self.use_length else [])], [y], []
 
 
 @register_operator("softmax")
