@@ -10,6 +10,7 @@ comes back after a crash, all that it may have lost is sent again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -34,7 +35,8 @@ from .link import Link
 from .shared import Pool, Slot
 
 _CHECK_EVERY = 0.2  # seconds between looks for what takes too long
-_FREE_WITHIN = 5.0  # seconds to wait for a rank that is taken
+_FREE_WITHIN = 10.0  # seconds to wait for a rank that is taken
+_LEAVE_WITHIN = 60.0, 2.0  # seconds for the coordinator to hear of it; the same if it is away, and may not come back
 _log = logging.getLogger(__name__)
 
 
@@ -104,12 +106,13 @@ class Client:
 
     def _join_when_free(self, kind: str, rank: int | str | None) -> dict[str, Any]:
         """The coordinator's answer. A rank that is taken may be that of a process whose death is about to be noticed."""
-        deadline = time.monotonic() + min(self.timeout, _FREE_WITHIN)
+        within = self.timeout if rank == "new" else min(self.timeout, 60.0)  # the others' next barrier may be far off
+        deadline: float | None = None
         while True:
             try:
-                return self.request("join", within=min(self.timeout, 60.0), kind=kind, public=self._keys.public, rank=rank,
-                                    pid=os.getpid())
+                return self.request("join", within=within, kind=kind, public=self._keys.public, rank=rank, pid=os.getpid())
             except KVStoreError as e:
+                deadline = deadline or time.monotonic() + min(self.timeout, _FREE_WITHIN)  # since the coordinator has looked
                 if "here already" not in str(e) or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
@@ -211,13 +214,16 @@ class Client:
         """Leave the job and end the thread."""
         if not self.alive:
             return
+        there, away = _LEAVE_WITHIN
+        self.control.within = min(self.control.within, away)
         try:
             if hasattr(self, "rank"):
-                self.request("leave", within=2.0)
+                self.request("leave", within=there)  # who is not heard of has died
         except KVStoreError:
             pass  # the job is gone already
         self._closed = self._stopping = True
-        os.eventfd_write(self._wake, 1)
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            os.eventfd_write(self._wake, 1)
         self._thread.join(5.0)
         if hasattr(self, "pool"):
             self.pool.close()

@@ -39,6 +39,7 @@ class Control:
     lost:    since when (time.monotonic) there is no coordinator; None: it is there.
     within:  seconds it may be away before requests are errors.
     gone:    ranks that are away, and why.    ranks: those that take part, since the last barrier.
+    over:    why this worker is none any more: it was taken for dead, and not waited for.
     shards:  what was said of each server last.
     """
 
@@ -48,6 +49,7 @@ class Control:
         self.within = 60.0
         self.gone: dict[int, str] = {}
         self._generation = 0  # of what `gone` says
+        self.over: KVStoreError | None = None
         self.shards: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
         self._me: dict[str, Any] | None = None  # who this is, once it has joined
@@ -87,7 +89,7 @@ class Control:
         m = ask.answer.result()
         if "error" in m:
             raise KVStoreError(f"KVStore.{op}: {m['error']}.")
-        if "ranks" in m:
+        if op in ("join", "barrier"):
             self.ranks = m["ranks"]
         return m
 
@@ -96,8 +98,8 @@ class Control:
         self._me = me
 
     def _ask(self, ask: _Request) -> None:
-        if self.lost is not None and self._me is None:
-            ask.answer.set_exception(_none())
+        if (self.lost is not None and self._me is None) or self.over is not None:
+            ask.answer.set_exception(self.over or _none())
             return
         self._asked[ask.message["id"]] = ask
         if self.lost is None:
@@ -186,7 +188,10 @@ class Control:
     def _is_back(self, answer: Future[dict[str, Any]]) -> None:
         m = answer.result()
         if "error" in m:
-            self.fail(KVStoreError(f"KVStore: {m['error']}."))
+            self.over = KVStoreError(f"KVStore: {m['error']}.")
+            self.fail(self.over)
+            for link in self.client.links:
+                link.end(self.over)
             return
         self.lost = None
         for where in m["shards"]:

@@ -42,6 +42,7 @@ class _Worker:
     was_dead: bool = False  # once: shards have dropped what it had not said to the end
     was: str = ""  # what it was `gone` as before it came back, or was replaced
     known_at: int = 0  # epoch of telling shards that it is back; until they have said ack, workers are not told
+    said: int = 0  # number of its last "back": an earlier one is of a connection that has ended, or will
 
 
 @dataclass
@@ -50,6 +51,7 @@ class _Shard:
     address: str = ""
     public: str = ""
     incarnation: int = 0
+    said: int = 0  # as a worker's
 
 
 @dataclass
@@ -136,7 +138,10 @@ class Coordinator:
         index, address, public = int(m["index"]), str(m["address"]), str(m["public"])
         if not 0 <= index < len(self._shards):
             raise FrameError(f"there is no shard {index}")
-        shard = self._shards[index]
+        shard, n = self._shards[index], int(m.get("n", 0))
+        if public == shard.public and n < shard.said:
+            return []
+        shard.said = n
         out = self._acked(index, self._epoch)  # it is about to learn all
         shard.peer, shard.address, shard.public, shard.incarnation = peer, address, public, shard.incarnation + 1
         self.changed = True
@@ -151,7 +156,10 @@ class Coordinator:
         shard = self._shards[index]
         if (shard.incarnation, shard.public) != (int(m["incarnation"]), m["public"]):
             raise FrameError(f"shard {index} has been started again meanwhile")
-        shard.peer = peer
+        n = int(m.get("n", 0))
+        if n < shard.said:
+            return []
+        shard.peer, shard.said = peer, n
         self._epoch += 1
         self._after.append(({index}, self._epoch, lambda: self._shard_is_here(index)))
         missed = self._optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
@@ -215,7 +223,7 @@ class Coordinator:
         again = next((r for r, w in self._workers.items() if w.public == public and not w.gone), None)
         if again is not None:  # it asks again: the answer was lost
             self._workers[again].peer = peer
-            return self._tell_members(lambda: [(peer, self._joined(again, m)), *self._tell_gone()])
+            return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(again, m))])
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
             self._growing.append((peer, m))
             return []
@@ -225,7 +233,7 @@ class Coordinator:
             raise FrameError(f"{who} here already")
         self.kind = kind
         self._let_in(free[0], peer, public)
-        return self._tell_members(lambda: [(peer, self._joined(free[0], m)), *self._tell_gone()])
+        return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(free[0], m))])  # it knows, when it is in
 
     def _let_in(self, rank: int, peer: Any, public: str) -> None:
         before = self._workers.get(rank, _Worker())
@@ -245,14 +253,17 @@ class Coordinator:
         if (w.incarnation, w.public) != (int(m["incarnation"]), m["public"]) or (w.gone and (
                 w.gone != "died" or self.policy == "shrink")):
             raise FrameError(f"worker {rank} was taken for dead, and is not waited for any more")
+        if int(m["id"]) < w.said:
+            return []
+        w.said = int(m["id"])
         w.peer, w.gone, w.was, w.known_at = peer, "", w.gone or w.was, self._epoch + 1
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
 
         def here() -> Sends:  # said as it is then: it may change until the shards have said ack
-            return [(peer, {"id": m.get("id"), "shards": [self._where(i) for i in range(len(self._shards))],
-                            "dead": w.was_dead}), *self._tell_gone()]
+            return [*self._tell_gone(), (peer, {"id": m.get("id"), "dead": w.was_dead,
+                                                "shards": [self._where(i) for i in range(len(self._shards))]})]
 
         return self._tell_members(here)
 

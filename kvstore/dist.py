@@ -123,7 +123,7 @@ class DistKVStore(LocalKVStore):
         if node_id & 4:
             dead += sum(why == "died" for why in self._client.control.gone.values())
         if node_id & 2:
-            dead += sum(not link.ready for link in self._client.links)
+            dead += sum(link.away for link in self._client.links)
         return dead
 
     num_dead_node = property(lambda self: self.get_num_dead_node(7))
@@ -437,6 +437,7 @@ class DistKVStore(LocalKVStore):
         self._need_optimizer("save_optimizer_states")
         super().barrier()
         blobs: dict[tuple[int, int], bytes] = {}
+        self._wait_for_rounds()
         links = range(len(self._client.links))
         for frames in self._client.wait_all([self._client.ask(i, Op.STATES) for i in links], "the servers' states"):
             for frame, payload in frames:
@@ -456,12 +457,18 @@ class DistKVStore(LocalKVStore):
         cut = remote.hook("cut")(data, os.fspath(fname), [
             (k, shape, [(*p[1:], part_shape(shape, key.parts, i)) for i, p in enumerate(key.parts)])
             for k, key in self._keys.items() for shape in [tuple(self._values[k].shape)]])
+        self._wait_for_rounds()
         futures = []
         for k, key in self._keys.items():
             for i, (shard, start, _) in enumerate(key.parts):
                 if (k, start) in cut:
                     futures.append(self._client.ask(shard, Op.STATES, cut[k, start], [Record(key.id, i, 0, 0, 0)]))
         self._client.wait_all(futures, "the servers' answer")
+
+    def _wait_for_rounds(self) -> None:
+        """Until the servers are where this worker is: one that died and is back may have to make its last rounds anew."""
+        self._values_through(list(self._keys), lambda k, part, _data, _place, done: Fetch(
+            self._keys[k].parts[part][0], self._keys[k].id, part, None, None, done, self._keys[k].round))
 
     def _need_optimizer(self, what: str) -> None:
         if not self._optimizers:

@@ -30,6 +30,9 @@ _MOST_RESTARTS, _WITHIN = 10, 10.0  # of one process, seconds: one that cannot l
 _BACK_WITHIN = "TRITIUM_KV_BACK_WITHIN"  # seconds for workers and shards to come back to a coordinator that was started again
 
 
+_Run = Callable[[Callable[[], None]], None]  # what a child does; it calls what it is given when it is ready
+
+
 class Desk:
     """The coordinator with its socket. `poll` handles what has come in.
 
@@ -76,9 +79,6 @@ class Desk:
 
     def poll(self, timeout: float) -> None:
         """Wait for up to timeout seconds, then handle all that is there."""
-        if self._wait_until and time.monotonic() > self._wait_until:
-            self._wait_until = 0.0
-            self._send(self.coordinator.give_up())
         ready = dict(self.poller.poll(int(timeout * 1000)))
         if self.gate.socket in ready:
             self.gate.answer()
@@ -88,6 +88,9 @@ class Desk:
                     self._receive(parts[0].bytes, parts[1])
         if self.watch.socket in ready:
             self._lose()
+        if self._wait_until and time.monotonic() > self._wait_until and not ready:  # who has come back is heard before
+            self._wait_until = 0.0
+            self._send(self.coordinator.give_up())
 
     def _lose(self) -> None:
         """Tell the coordinator whose connections have ended."""
@@ -120,12 +123,11 @@ class Children:
 
     def __init__(self, folder: Path, job: dict[str, Any]):
         self.folder = folder
-        starts: dict[str, Callable[[], int]] = {"coordinator": lambda: _fork(lambda ready: _coordinate(folder, job, ready))}
+        self._runs: dict[str, _Run] = {"coordinator": lambda ready: _coordinate(folder, job, ready)}
         for i in range(job["shards"]):
-            starts[f"shard-{i}"] = lambda i=i: _fork(lambda ready: _serve(folder, i, ready))
-        self._starts = starts
-        self.names = tuple(starts)
-        self._times: dict[str, list[float]] = {name: [] for name in starts}
+            self._runs[f"shard-{i}"] = lambda ready, i=i: _serve(folder, i, ready)
+        self.names = tuple(self._runs)
+        self._times: dict[str, list[float]] = {name: [] for name in self.names}
         self.running: dict[int, str] = {}  # process number -> name
 
     def start(self, name: str) -> None:
@@ -135,9 +137,8 @@ class Children:
         if len(self._times[name]) >= _MOST_RESTARTS:
             raise KVStoreError(f"{name} ended {_MOST_RESTARTS} times within {_WITHIN:.0f} s. Its messages are above.")
         self._times[name].append(now)
-        pid = self._starts[name]()
+        pid = _fork(self.folder / f"{name}.pid", self._runs[name])
         self.running[pid] = name
-        write_whole(self.folder / f"{name}.pid", str(pid), sync=False)
 
     def revive(self) -> None:
         """Start again every one that has ended."""
@@ -165,8 +166,11 @@ class Children:
                     end = float("inf")
 
 
-def _fork(run: Callable[[Callable[[], None]], None]) -> int:
-    """A child that does run(ready). Returns when it is ready, or has failed. A fork, since all it needs is imported already."""
+def _fork(file: Path, run: _Run) -> int:
+    """A child that does run(ready). Returns when it is ready, or has failed. A fork, since all it needs is imported already.
+
+    file:  gets its process number, before anybody can have heard of it.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if not pid:
@@ -174,6 +178,7 @@ def _fork(run: Callable[[Callable[[], None]], None]) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # at once, wherever it is: what must not be lost is on disk
         try:
             os.close(reading)
+            write_whole(file, str(os.getpid()), sync=False)
             run(lambda: os.close(writing))
             status = 0
         except BaseException as e:

@@ -82,7 +82,7 @@ class Job:
         os.close(self._alive)
         self._alive = -1
         try:
-            self.host.wait(5)
+            self.host.wait(30)
         except subprocess.TimeoutExpired:
             self.host.kill()
             self.host.wait()

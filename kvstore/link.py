@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import zmq
@@ -48,6 +48,16 @@ class RoundMadeError(KVStoreError):
     """A contribution came to a round that was made already: its worker had given up an earlier one, which counted after all."""
 
 
+class _Ask(NamedTuple):
+    """A request outside the order of keys, which may be sent again. answers: what has come, where it is more than one frame."""
+
+    op: Op
+    records: Sequence[Record]
+    payload: bytes
+    future: Future[list[Any]]
+    answers: list[Any]
+
+
 class Link:
     """index: which shard."""
 
@@ -62,6 +72,7 @@ class Link:
         self._lane: lane.Lane | None = None
         self._broken, self._joined_at = 0, 0.0  # lanes that have ended on their own, and since when there is one
         self.ready = False
+        self._down = False  # the coordinator says that the shard is away
         self.durable = False
         self._queue: deque[Work] = deque()
         self._runs: list[tuple[float, int, bytes, Any]] = []  # heap: (-priority, order, head, payload) the socket has not taken
@@ -74,7 +85,8 @@ class Link:
         self._kept_bytes = 0
         self._cap = int(os.environ.get("TRITIUM_KV_RETAIN_BYTES", str(256 << 20)))
         self._saving = False
-        self._asked: dict[int, tuple[list[Any], Future[list[Any]]]] = {}
+        self._asked: dict[int, _Ask] = {}
+        self._to_ask: list[_Ask] = []  # when the shard is back
         self._given_up: list[Send] = []  # of which it is not known whether they count
         self._made: dict[tuple[int, int], int] = {}  # name -> round of those that did
         self._welcome_records: list[Record] = []  # of a welcome that is not all here
@@ -87,7 +99,8 @@ class Link:
 
         anew:  connect in any case, and send again what is not answered.
         """
-        if m.get("down"):
+        self._down = bool(m.get("down"))
+        if self._down:
             self.down()
         elif anew or m["incarnation"] != self.incarnation or self.socket is None:
             self.connect(m)
@@ -111,8 +124,9 @@ class Link:
         if self.socket is not None:
             self.client.unwatch(sockets.descriptor(self.socket))
             self.close()
-        for _, future in self._asked.values():
-            future.set_exception(KVStoreError(f"KVStore: server {self.index} died while it was asked."))
+        for ask in self._asked.values():
+            ask.answers.clear()
+        self._to_ask += self._asked.values()
         self._asked.clear()
 
     def close(self) -> None:
@@ -176,15 +190,14 @@ class Link:
         done = {(r.key, r.part): r.round for r in records}
         on_disk = {(r.key, r.part): r.at for r in records}
         if any(on_disk.get(name, 0) < version for name, version in self._on_disk.items()):
-            self.lost = KVStoreError(f"KVStore: server {self.index} came back without its snapshots. Where servers may move to "
-                                     f"another machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all of them see.")
-            self.fail(self.lost)
+            self.end(KVStoreError(f"KVStore: server {self.index} came back without its snapshots. Where servers may move to "
+                                  f"another machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all of them see."))
             return
         self._drop_kept(on_disk)
         if "shared" not in text:  # an answer to SAVE
             self._saving = False
             if frame.seq in self._asked:
-                self._asked.pop(frame.seq)[1].set_result(records)
+                self._asked.pop(frame.seq).future.set_result(records)
             return
         first, same = not self.welcomed.done(), self.incarnation == self._welcomer
         self._welcomer = self.incarnation
@@ -195,9 +208,8 @@ class Link:
             self.welcomed.set_result(None)
             return
         if not self.durable and not same and (self._sent or done or self._kept):
-            self.lost = KVStoreError(f"KVStore: server {self.index} died, and its values with it: the job keeps no snapshots. "
-                                     f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10.")
-            self.fail(self.lost)
+            self.end(KVStoreError(f"KVStore: server {self.index} died, and its values with it: the job keeps no snapshots. "
+                                  f"Start it with TRITIUM_KV_SNAPSHOT_ROUNDS=10."))
             return
         self._settle(done)
         again = [s for kept in self._kept.values() for s in kept if s.round > done.get(s.name, 0)]
@@ -210,6 +222,9 @@ class Link:
             w.restart()
             if not self._is_made(w):
                 self._queue.append(w)
+        to_ask, self._to_ask = self._to_ask, []
+        for ask in to_ask:
+            self._put_ask(ask)
 
     def _settle(self, done: dict[tuple[int, int], int]) -> None:
         """What was given up counts or not. If it was sent to an earlier process, nobody knows any more: it shall count."""
@@ -244,12 +259,18 @@ class Link:
         self._queue.append(w)
 
     def ask(self, op: Op, records: Sequence[Record], payload: bytes, future: Future[list[Any]]) -> None:
-        if self.socket is None or not self.ready:
-            future.set_exception(KVStoreError(f"KVStore: server {self.index} is away. Try again."))
-            return
+        ask = _Ask(op, records, payload, future, [])
+        if self.lost is not None:
+            future.set_exception(self.lost)
+        elif self.ready:
+            self._put_ask(ask)
+        else:
+            self._to_ask.append(ask)
+
+    def _put_ask(self, ask: _Ask) -> None:
         self._seq += 1
-        self._asked[self._seq] = ([], future)
-        self._put(encode(op, records, len(payload), rank=self.client.rank, seq=self._seq), payload)
+        self._asked[self._seq] = ask
+        self._put(encode(ask.op, ask.records, len(ask.payload), rank=self.client.rank, seq=self._seq), ask.payload)
 
     def flush(self) -> None:
         """Hand over what the socket takes: the highest priority first, small contributions together."""
@@ -336,6 +357,11 @@ class Link:
 
     # ---- receiving ----------------------------------------------------------------------------------------------------------
     @property
+    def away(self) -> bool:
+        """Whether there is no server: the coordinator says so, or is away, too. Connections are made anew without that."""
+        return not self.ready and (self._down or self.client.control.lost is not None)
+
+    @property
     def busy(self) -> bool:
         """Whether something was sent, or waits to be, and is not answered."""
         return bool(self._sent or self._queue or self._runs)
@@ -371,11 +397,11 @@ class Link:
         elif frame.op is Op.REFUSED:
             self._take_refusal(frame)
         elif frame.seq in self._asked:
-            frames, future = self._asked[frame.seq]
-            frames.append((frame, bytes(frame.payload)))
+            ask = self._asked[frame.seq]
+            ask.answers.append((frame, bytes(frame.payload)))
             if frame.op is not Op.STATES:
                 del self._asked[frame.seq]
-                future.set_result(frames)
+                ask.future.set_result(ask.answers)
         elif frame.op is Op.ANSWER:
             self._take_answers(frame)
 
@@ -421,7 +447,7 @@ class Link:
         text, dead = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}
         self.client.control.heard_of(dead, m["generation"])
         if frame.seq in self._asked:
-            self._asked.pop(frame.seq)[1].set_exception(KVStoreError(f"KVStore: server {self.index}: {text}."))
+            self._asked.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {text}."))
             return
         fetches = self._fetching.pop(frame.seq, None) if frame.seq else None
         if fetches is not None:
@@ -432,10 +458,20 @@ class Link:
             s = self._sent.get((r.key, r.part, r.round))
             if s is not None and frame.seq in (0, s.seq):  # else another run of an earlier one, which has ended
                 del self._sent[r.key, r.part, r.round]
-                s.release()
+                if dead and self.durable and s.process != self.incarnation:
+                    self._insist(s)
+                else:
+                    s.release()
                 s.fail(self.client.explain(text, dead, s), time.monotonic())
 
     # ---- keeping what may be lost -------------------------------------------------------------------------------------------
+    def _insist(self, s: Send) -> None:
+        """It may be in a round of the shard's last process, which others have heard of: it counts, whoever has died since."""
+        self._made[s.name] = s.round
+        self._keep(s)
+        if self._kept[s.name] and self._kept[s.name][-1] is s:
+            self._encode([s], _FIRST, want=False)
+
     def _keep(self, s: Send) -> None:
         kept = self._kept.setdefault(s.name, deque())
         if s.fill or not self.durable or (kept and kept[-1].round >= s.round):  # of two, one given up, the first has counted
@@ -515,6 +551,11 @@ class Link:
         future.add_done_callback(tell)
         self.ask(Op.MISSING, [Record(*s.name, 0, 0, 0) for s in sends], b"", future)
 
+    def end(self, error: KVStoreError) -> None:
+        """Nothing can be done here any more, because of error."""
+        self.lost = error
+        self.fail(error)
+
     def fail(self, error: BaseException) -> None:
         """End everything under way with error."""
         work = self._pending()
@@ -523,9 +564,10 @@ class Link:
         self._runs = []
         for w in work:
             w.done(error)
-        for _, future in self._asked.values():
-            future.set_exception(error)
-        self._asked.clear()
+        asked = [*self._asked.values(), *self._to_ask]
+        self._asked, self._to_ask = {}, []
+        for ask in asked:
+            ask.future.set_exception(error)
         if not self.welcomed.done():
             self.welcomed.set_exception(error)
 

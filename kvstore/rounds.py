@@ -168,6 +168,8 @@ class Rounds:
         key = self._keys[name]
         if rank in self._members and n <= self.done_by(name, rank):
             return [Answer(rank, name, n)]
+        if self._gone.get(rank) == "died" and self.policy != "wait":
+            return []  # it is only silent: once it is back, it sends again what was not answered
         if rank not in self._members or (rank in self._gone and self.policy != "wait"):
             return [Refuse(rank, name, n, f"worker {rank} is no member of the job any more")]
         if n > self.done_by(name, rank) + (MOST_AHEAD if self.sync else 1):
@@ -178,7 +180,9 @@ class Rounds:
             return [Apply(name, key.version, (data,)), Answer(rank, name, n)]
         if self._gone and self.policy == "fail" and not again:
             return [self._refusal(name, n, rank)]
-        key.waiting.setdefault(n, {})[rank] = _Given(data, again)
+        by_rank = key.waiting.setdefault(n, {})
+        if again or rank not in by_rank or not by_rank[rank].again:  # what counted once counts, not what was pushed instead
+            by_rank[rank] = _Given(data, again)
         return self._advance(name, key)
 
     def begins(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:

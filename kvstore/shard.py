@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,28 @@ class Process:
         self.users = self.gate.allowed.setdefault("shard", {})
         keys = sockets.Keys.new()
         self.router, address = sockets.listen(self.context, keys, "shard", job["interface"], LARGEST_MESSAGE)
-        self.job, self.public = job, keys.public
+        self.job, self.public, self.said = job, keys.public, 0
         self.lanes = Lanes(job["interface"])
         self._connect()
         self.peers: dict[int, tuple[bytes, int]] = {}  # rank -> the connection of its last hello, and the hello's number
-        self.control.send(pack({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public}))
-        if not self.control.poll(int(_JOIN_WITHIN * 1000)):
-            raise KVStoreError(f"shard {index}: the coordinator at {job['address']} does not answer within {_JOIN_WITHIN:.0f} s.")
-        m = unpack(self.control.recv())
+        m = self._join({"op": "join", "id": 0, "index": index, "address": address, "public": keys.public})
         if "error" in m:
             raise KVStoreError(f"shard {index}: refused: {m['error']}")
         self._joined(m, folder)
+
+    def _join(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The coordinator's answer. Where one dies meanwhile, the next is asked."""
+        poller, end = self.zmq.Poller(), time.monotonic() + _JOIN_WITHIN
+        for s in (self.control, self.watch.socket):
+            poller.register(s, self.zmq.POLLIN)
+        self.control.send(pack(message))
+        while poller.poll(max(int((end - time.monotonic()) * 1000), 0)):
+            if self.sockets.readable(self.control):
+                return unpack(self.control.recv())
+            if list(self.watch.lost()):
+                self._reconnect(poller, message)
+        raise KVStoreError(f"shard {self.index}: the coordinator at {self.job['address']} does not answer within "
+                           f"{_JOIN_WITHIN:.0f} s.")
 
     def _joined(self, m: dict[str, Any], folder: Path | None) -> None:
         """m: what the coordinator says to a shard that joins."""
@@ -60,8 +72,9 @@ class Process:
                                             job["address"], _LARGEST_CONTROL)
         self.watch = self.sockets.Watch(self.control)
 
-    def _reconnect(self, poller: Any) -> None:
-        """The coordinator is gone: say that this shard is here, when it is back. Transfers go on."""
+    def _reconnect(self, poller: Any, message: dict[str, Any]) -> None:
+        """The coordinator is gone: say message, numbered, when it is back. Transfers go on."""
+        self.said += 1
         for s in (self.control, self.watch.socket):
             poller.unregister(s)
         self.watch.close()
@@ -69,8 +82,12 @@ class Process:
         self._connect()
         for s in (self.control, self.watch.socket):
             poller.register(s, self.zmq.POLLIN)
-        self.control.send(pack({"op": "back", "index": self.index, "incarnation": self.incarnation, "public": self.public,
-                                "optimizers": self.shard.optimizers}))
+        self.control.send(pack({**message, "n": self.said}))
+
+    def _back(self, poller: Any) -> None:
+        """This shard is here, and its values."""
+        self._reconnect(poller, {"op": "back", "index": self.index, "incarnation": self.incarnation, "public": self.public,
+                                 "optimizers": self.shard.optimizers})
 
     def _control(self, m: dict[str, Any]) -> None:
         if "members" in m:
@@ -103,7 +120,7 @@ class Process:
                 for (frame,) in self.sockets.receive(self.control):
                     self._control(unpack(frame.buffer))
             if self.watch.socket in ready and list(self.watch.lost()):
-                self._reconnect(poller)
+                self._back(poller)
             if self.router in ready:
                 for parts in self.sockets.receive(self.router):
                     self._receive(parts)

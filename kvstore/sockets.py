@@ -22,6 +22,7 @@ from ..whole_file import write_whole
 # network that goes silent; on a busy machine a living process can be silent for seconds, too, and must not be taken for dead.
 _HEARTBEATS = 5  # in the time after which a silent connection is lost
 _LOST_AFTER = "TRITIUM_KV_LOST_AFTER"  # seconds
+_LET_IN_WITHIN = 30_000  # ms: `Gate` answers from a thread that may have other work
 COPIED = 65536  # bytes: shorter messages are copied, which costs less than remembering whose they are
 _READABLE = int(zmq.POLLIN)
 
@@ -68,7 +69,7 @@ def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, larges
     s.zap_domain = domain.encode()
     _limit(s, largest)
     s.rcvhwm = 64  # messages: a peer that sends faster than we work has to wait
-    s.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    s.setsockopt(zmq.HANDSHAKE_IVL, _LET_IN_WITHIN)
     s.setsockopt(zmq.ROUTER_HANDOVER, 0)
     try:
         s.bind(f"tcp://{interface}:{port or '*'}")

@@ -7,31 +7,77 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import tritium as mx
+from tritium.errors import DeadWorkerError, MXNetError
 from tritium.kvstore.dist import DistKVStore
 from tritium.kvstore.job import Job
+
+TIMEOUT = 120  # seconds: many times what any test takes
+
+
+def until(condition):
+    """Wait for what must come, however long a busy machine takes."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def closing(stores):
+    """Close stores afterwards. What fails is not followed by waiting for rounds that nobody makes any more, or by errors."""
+    try:
+        yield
+    except BaseException:
+        for s in stores:
+            s._client.timeout = 0.0
+        for s in stores:
+            s.close()
+        with contextlib.suppress(MXNetError):
+            mx.nd.waitall()
+        raise
+    for s in stores:
+        s.close()
+
+
+@contextlib.contextmanager
+def worker(job, rank, kind="dist_sync"):
+    """A store of this process that is one worker of a job."""
+    kv = DistKVStore(kind, job.file, rank=rank, timeout=TIMEOUT)
+    with closing([kv]):
+        yield kv
 
 
 @contextlib.contextmanager
 def workers(n, kind="dist_sync", shards=1, **settings):
-    """n stores of one job, all in this process, and a function that runs fn(store) for each at the same time."""
-    with Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n) as pool:
-        stores = list(pool.map(lambda r: DistKVStore(kind, job.file, rank=r, timeout=300), range(n)))
+    """n stores of one job, all in this process, and each(fn), which runs fn(store) for each at the same time.
+
+    each.submit(fn, ...) runs something beside the test, which ends with the stores.
+    """
+    stores = []
+    with Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool, closing(stores):
+        joining = [pool.submit(DistKVStore, kind, job.file, rank=r, timeout=TIMEOUT) for r in range(n)]
+        concurrent.futures.wait(joining)
+        stores += [j.result() for j in joining if j.exception() is None]
+        for j in joining:
+            j.result()
 
         def each(fn):
-            return [f.result(60) for f in [pool.submit(fn, s) for s in stores]]
+            running = [pool.submit(fn, s) for s in stores]
+            ended, _ = concurrent.futures.wait(running, TIMEOUT, concurrent.futures.FIRST_EXCEPTION)
+            for f in ended:
+                f.result()
+            return [f.result(0) for f in running]
 
-        try:
-            yield job, stores, each
-        finally:
-            for s in stores:
-                s.close()
+        each.submit = pool.submit
+        yield job, stores, each
 
 
 class _Process(subprocess.Popen):
-    """With `with`: what fails is not followed by waiting for a process that waits for it."""
+    """With `with`: as `closing`."""
 
     def __exit__(self, kind, *rest):
         if kind is not None:
@@ -50,6 +96,19 @@ def pull(store, key, like):
     out = mx.nd.zeros(like.shape, dtype=like.dtype)
     store.pull(key, out)
     return out.asnumpy()
+
+
+def insist(kv, key, value):
+    """What a program does that goes on after a death: once nobody is dead, it pushes value again. The first number pulled."""
+    while True:
+        out = mx.nd.zeros(3)
+        try:
+            kv.pull(key, out)
+            return float(out.asnumpy()[0])
+        except DeadWorkerError:
+            while kv.get_num_dead_node(4):
+                time.sleep(0.01)
+            kv.push(key, value)
 
 
 def array(values, dtype="float32"):

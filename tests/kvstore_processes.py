@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import numpy as np
 import zmq
 from kvstore_wires import Lanes, Part, Pipe
-from tritium.errors import KVStoreError
+from tritium.errors import DeadWorkerError, KVStoreError
 from tritium.kvstore import client, control, errands, link, shard, sockets
 from tritium.kvstore.dist import _Countdown, _Ended
 from tritium.kvstore.frame import pack, unpack
+from tritium.kvstore.link import RoundMadeError
 from tritium.kvstore.placement import tag
 
 SMALL = 5  # keys that are pushed in one frame, by all
@@ -33,9 +34,10 @@ class Server:
         p = self.process = shard.Process.__new__(shard.Process)
         p.zmq, p.sockets, p.index, p.context, p.users, p.peers = zmq, job.sockets, index, self, {}, {}
         p.job = {"job": job.name, "public": "", "secret": "", "server": "", "address": "coordinator", "every": job.every}
-        p.public, p.lanes, p.router, self.parts = f"server{self.number}", Lanes(job, self), self, []
+        p.said, p.public, p.lanes, p.router, self.parts = 0, f"server{self.number}", Lanes(job, self), self, []
         p._connect()
-        p.control.send(pack({"op": "join", "id": 0, "index": index, "address": self.address, "public": p.public}))
+        self.joining = {"op": "join", "id": 0, "index": index, "address": self.address, "public": p.public}
+        p.control.send(pack(self.joining))
         self.joined = self.dead = False
 
     def send(self, data, flags=0, copy=True):
@@ -64,12 +66,12 @@ class Server:
             else:
                 p._joined(m, self.job.folder / f"shard-{self.index}")
                 self.joined = True
-        if p.control.ended and not self.joined:  # it gives up, and is started again
-            self.dies()
-            self.job.servers[self.index] = Server(self.job, self.index)
+        if p.control.ended and not self.joined:
+            p.control.ended = 0
+            p._reconnect(self, self.joining)
         elif p.control.ended:
             p.control.ended = 0
-            p._reconnect(self)
+            p._back(self)
 
     def receive(self, pipe, message):
         if pipe.user is None:
@@ -102,11 +104,16 @@ class Key:
 
 
 class Worker:
-    """A worker's process: a real client whose thread is `turn`, and a program that pushes and pulls."""
+    """A worker's process: a real client whose thread is `turn`, and a program that pushes and pulls.
+
+    patient:  once refused because of a death, it waits until it knows of nobody dead, and must not be refused for that one again.
+    """
 
     def __init__(self, job, rank):
-        self.job, self.rank, self.public, self.keys = job, rank, f"worker{next(Pipe.numbers)}", {}
+        self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(Pipe.numbers)}", {}, 0
         self.pushing = self.ending = self.finished = False  # how far it is
+        self.patient = bool(job.rng.random() < 0.7)
+        self.deaths, self.over = set(), set()  # those it was refused for, and those of them that it has waited for
         c = self.client = client.Client.__new__(client.Client)
         c.job, c.every, c.timeout, c.stall, c.pid, c.kind = job.name, job.every, 1e9, 1e9, os.getpid(), job.kind
         c.links, c.key_names, c.probe = [], {}, None
@@ -116,6 +123,8 @@ class Worker:
         c._poller = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)
         c.control = control.Control(c, {"public": "", "secret": "", "server": "", "address": "coordinator"})
         c.control.within = 1e9
+        c.explain, heard_of = self._explain, c.control.heard_of
+        c.control.heard_of = lambda gone, generation: (setattr(self, "heard", generation), heard_of(gone, generation))
         self.program = self._program()
         self.until = next(self.program)
 
@@ -141,7 +150,23 @@ class Worker:
             if li._lane is not None:
                 li._lane.close()
 
+    def _explain(self, text, dead, work):
+        error = client.Client.explain(self.client, text, dead, work)
+        if dead:
+            error.deaths = {self.job.last_death(rank, self.heard) for rank in dead}
+        return error
+
     # ---- its program ----------------------------------------------------------------------------------------------------
+    def _nobody_dead(self):
+        """As get_num_dead_node says it."""
+        return "died" not in self.client.control.gone.values()
+
+    def _wait_for_the_dead(self):
+        """Those that are in the way come back, or are replaced."""
+        deaths, self.deaths = self.deaths, set()
+        yield self._nobody_dead
+        self.over |= deaths
+
     def _ask(self, op, **fields):
         ask = control._Request({"op": op, "id": next(self.client.control._ids), **fields}, Future())
         self.client._hand(lambda: self.client.control._ask(ask))
@@ -188,20 +213,24 @@ class Worker:
     def _insist(self, op, **fields):
         """Ask again where somebody's death is in the way."""
         while True:
+            over = frozenset(self.over)
             m = yield from self._ask(op, **fields)
             if "error" not in m:
                 return m
-            assert "died" in m["error"] or "taken for dead" in m["error"], m
-            yield self.job.after(0.3)
+            assert "died" in m["error"], m
+            ranks = [int(r) for r in m["error"].partition("worker ")[2].partition(" died")[0].split(", ")]
+            deaths = {self.job.last_death(rank, self.client.control._generation) for rank in ranks}
+            assert not deaths & over, f"{op} failed once more because of {deaths & over}"
+            if self.patient:
+                self.deaths |= deaths
+                yield from self._wait_for_the_dead()
+            else:
+                yield self.job.after(0.3)
 
     def _rounds(self):
         """As dist.py's _join_rounds."""
-        while True:
-            futures = [c for i in range(len(self.client.links)) for c in [self.client.ask(i, link.Op.SAVE)]]
-            yield lambda futures=futures: all(f.done() for f in futures)
-            if not any(f.exception() for f in futures):
-                break
-            yield self.job.after(0.3)
+        futures = [self.client.ask(i, link.Op.SAVE) for i in range(len(self.client.links))]
+        yield lambda: all(f.done() for f in futures)
         found = {(r.key, r.part): r.round for f in futures for r in f.result()}
         for key in self.keys.values():
             key.round = client.round_of(found, key.id, len(key.parts))
@@ -241,6 +270,8 @@ class Worker:
         """Rounds of every key, in groups; a key's next operation begins when its last one has ended. Refused: once more."""
         rng, small = self.job.rng, [k for k in SIZES if k[1:].isdigit()]
         while any(k.round < self.job.rounds or k.busy for k in self.keys.values()):
+            if self.deaths and self.patient:
+                yield from self._wait_for_the_dead()
             todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.job.rounds]
             if todo and rng.random() < 0.7:
                 group = [k for k in small if k in todo] if rng.random() < 0.6 else []
@@ -301,12 +332,16 @@ class Worker:
         key, n = self.keys[k], self.keys[k].round
         tried = self.job.tried[k, i, n][self.rank]
         tried.append(data)
-        ended = _Ended(key, n, countdown)
+        ended, over = _Ended(key, n, countdown), frozenset(self.over)
 
         def done(error=None):
+            if isinstance(error, DeadWorkerError):
+                assert not error.deaths & over, f"{k} round {n}: refused once more because of {error.deaths & over}"
+                self.deaths |= error.deaths
             if error is None:
                 self.job.ended(self, k, i, n, data, out)
-            elif done.work.doomed is not None and error is done.work.doomed[1]:  # given up: nobody knows yet
+            elif (done.work.doomed is not None and error is done.work.doomed[1]) or (  # given up: nobody knows yet
+                    self.client.links[done.work.shard]._made.get(done.work.name) == n and not isinstance(error, RoundMadeError)):
                 self.job.unsure.add((k, i, n, self.rank))
             else:
                 assert isinstance(error, KVStoreError), error

@@ -1,12 +1,15 @@
 """A job without processes, sockets or a clock: the real coordinator, servers and workers' connections in one seeded loop.
 
 What the loop does next is drawn by seed: a message arrives, a worker's thread takes a turn, a connection breaks, a process dies.
-So a seed gives the same run each time. Connections are modelled as libzmq's are: what was on its way when one ended arrives up to
-some point, in any order with what comes on the next one; what was not, goes on the next one. Memory that is lent (a payload, the
-bytes of a contribution until they are released) is overwritten as soon as the lender may do so.
+Some connections and workers stand still for a while, as on a busy machine. So a seed gives the same run each time.
+
+Connections are modelled as libzmq's are: what was on its way when one ended arrives up to some point, in any order with what
+comes on the next one; what was not, goes on the next one. Memory that is lent (a payload, the bytes of a contribution until they
+are released) is overwritten as soon as the lender may do so.
 
 `Job(seed, ...).run()` ends when every worker has made all its rounds, and holds every value that a worker was given against
-NumPy. It fails where a value is wrong, a round counts a contribution twice or not at all, or nothing happens any more.
+NumPy. It fails where a value is wrong, a round counts a contribution twice or not at all, nothing happens any more, or a worker
+that waited until nobody was dead is refused once more because of a death that was over.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from tritium.kvstore.shared import remove_segments
 
 RUN, CHUNK = 64, 512  # bytes: small ones, so that little values are in several runs
 _MOST_STEPS = 60_000
+_STANDS = 600  # steps that something may stand still
 
 
 class Job:
@@ -53,6 +57,7 @@ class Job:
         self.finals = defaultdict(dict)  # key -> rank -> value
         self.known = defaultdict(set)  # worker -> (round, key, part) it has the value of
         self.sockets = FakeSockets(self)
+        self.deaths = []  # (generation, rank), as the coordinator says it
         self.log = deque(maxlen=400)
         self.parts = {}
 
@@ -169,6 +174,7 @@ class Job:
                                   (control, {"sockets": self.sockets, "time": clock}), (client, {"time": clock}),
                                   (serve, {"RUN": RUN, "CHUNK": CHUNK})):
                 stack.enter_context(mock.patch.multiple(module, **names))
+            stack.enter_context(mock.patch.object(Coordinator, "_away", self._noting_deaths(Coordinator._away)))
             stack.enter_context(mock.patch.dict(remote._hooks, make=lambda spec: Halves(self.kind == "sync")))
             try:
                 yield
@@ -176,18 +182,45 @@ class Job:
                 engine.set_current(before)
                 remove_segments(self.name)
 
+    def _noting_deaths(self, away):
+        def noted(coordinator, rank, why):
+            sends = away(coordinator, rank, why)
+            self.deaths.append((coordinator._generation, rank))
+            return sends
+
+        return noted
+
+    def last_death(self, rank, generation):
+        """That of which somebody speaks who has heard of what was until generation."""
+        return max((at, r) for at, r in self.deaths if r == rank and at <= generation)
+
+    def _stand_still(self):
+        """Something does not move for a while."""
+        some = self._one([*self.pipes, *self.lanes, *self.workers])
+        if some is not None:
+            self._hold(some)
+
+    def _hold(self, some):
+        some.held = self.steps + int(self.rng.integers(_STANDS))
+
+    def _moving(self, some):
+        return [s for s in some if self.steps >= s.held]
+
     def _step(self):
         """One thing that may happen now."""
         rng = self.rng
+        if rng.random() < 0.005:
+            self._stand_still()
         if self.now > self.give_up_at:
             self.give_up_at = 1e9
             self._send(self.coordinator.give_up())
         what = rng.random()
         self.now += 0.001
         if what < 0.35:
-            worker = self.workers[int(rng.integers(len(self.workers)))]
+            worker = self._one(self._moving(self.workers))
             self.now += 0.01
-            worker.turn()
+            if worker is not None:
+                worker.turn()
         elif what < 0.45 and self.to_end:
             self._end(self.to_end.pop(int(rng.integers(len(self.to_end)))))
         elif what < 0.5 and self.to_hear:
@@ -202,8 +235,9 @@ class Job:
 
     def _deliver(self):
         """A message over a connection."""
-        ways = [(p, True) for p in self.pipes if p.up and self._reaches(p)]
-        ways += [(p, False) for p in self.pipes if p.down and p.open]
+        pipes = self._moving(self.pipes)
+        ways = [(p, True) for p in pipes if p.up and self._reaches(p)]
+        ways += [(p, False) for p in pipes if p.down and p.open]
         if not ways:
             return
         pipe, up = ways[int(self.rng.integers(len(ways)))]
@@ -256,9 +290,9 @@ class Job:
         return ours
 
     def _deliver_lane(self):
-        if not self.lanes:
+        ours = self._one(self._moving(self.lanes))
+        if ours is None:
             return
-        ours = self.lanes[int(self.rng.integers(len(self.lanes)))]
         lanes = ours.server.process.lanes
         if ours.ended and not ours.up:
             self.lanes.remove(ours)
@@ -305,6 +339,7 @@ class Job:
             isinstance(p.dealer.owner, Server) or (self.policy != "shrink" and p.dealer.owner.client.control._me is not None)))
         if pipe is not None:
             pipe.dealer.cut()
+            self._hold(pipe.dealer.pipe)
         return pipe is not None
 
     def _kill_server(self):
@@ -347,6 +382,7 @@ class Job:
     def replace(self, worker):
         self._bury(worker)
         self.workers[worker.rank] = Worker(self, worker.rank)
+        self._hold(self.workers[worker.rank])
 
     def _bury(self, worker):
         worker.dies()

@@ -26,13 +26,13 @@ class Part(bytes):
 
 
 class Pipe:
-    """A connection. up, down: what is on its way. name: what the listening end calls it."""
+    """A connection. up, down: what is on its way. name: what the listening end calls it. held: until which step nothing moves."""
 
     numbers = itertools.count(1)
 
     def __init__(self, dealer, up=()):
         self.dealer, self.up, self.down, self.name, self.user = dealer, deque(up), deque(), b"%d" % next(self.numbers), None
-        self.open = True
+        self.open, self.held = True, 0
 
 
 class Dealer:
@@ -120,7 +120,7 @@ class Lane:
     def __init__(self, job, server, rank):
         self.job, self.server, self.rank, self.up, self.down = job, server, rank, deque(), deque()
         self.taken = self.ended = False
-        self.inbox = deque()
+        self.inbox, self.held = deque(), 0
         job.lanes.append(self)
 
     full = property(lambda self: self.job.rng.random() < 0.1)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import inspect
 import logging
 import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import pull, worker_process, workers
+from kvstore_cluster import TIMEOUT, insist, pull, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError
-from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore import client, control
 from tritium.kvstore.job import Job
 
 
@@ -25,27 +26,22 @@ def kill_coordinator(job):
     return pid
 
 
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_transfers_go_on_without_it_and_requests_wait_for_the_next_one():
     """A worker asks for a barrier while there is no coordinator, another one before: both pass. So do joining and new keys."""
-    with workers(2, every=2) as (job, stores, each), concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         each(lambda kv: kv.barrier())
-        early = pool.submit(stores[0].barrier)
+        early = each.submit(stores[0].barrier)
         until(lambda: stores[1]._client.request("missing", of="barrier")["ranks"] == [1])
+        os.kill(job.host.pid, signal.SIGSTOP)  # it starts the next one when it goes on
         pid = kill_coordinator(job)
-        until(lambda: stores[1].get_num_dead_node(1) == 1)
+        until(lambda: [kv.get_num_dead_node(1) for kv in stores] == [1, 1])
         for step in range(3):
             each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * n))
             assert [pull(s, "w", np.zeros(3, "f")).tolist() for s in stores] == [[2 * step] * 3] * 2
-        stores[1].barrier()
-        early.result(20)
+        late = each.submit(stores[1].barrier)
+        os.kill(job.host.pid, signal.SIGCONT)
+        late.result(TIMEOUT), early.result(TIMEOUT)
         assert job.coordinator_pid() != pid and stores[0].get_num_dead_node(7) == 0
         each(lambda kv: kv.init("v", mx.nd.ones(3) * 7))
         assert pull(stores[1], "v", np.zeros(3, "f")).tolist() == [7] * 3
@@ -53,10 +49,9 @@ def test_transfers_go_on_without_it_and_requests_wait_for_the_next_one():
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):
             pull(stores[0], "w", np.zeros(3, "f"))
-        other = DistKVStore("dist_sync", job.file, rank=1)
-        other.init("w", mx.nd.zeros(3))
-        assert other._keys["w"].round == 3
-        other.close()
+        with worker(job, 1) as other:
+            other.init("w", mx.nd.zeros(3))
+            assert other._keys["w"].round == 3
 
 
 @pytest.mark.nightly
@@ -126,8 +121,10 @@ def test_a_worker_that_dies_while_it_is_away_is_noticed(monkeypatch):
         assert stores[0].get_num_dead_node(4) == 1
 
 
-STOPS = """
-import os, signal, time, numpy as np, tritium as mx
+STOPS = f"""
+import os, signal, time, tritium as mx
+from tritium.errors import DeadWorkerError
+{inspect.getsource(insist)}
 kv = mx.kv.create("dist_sync")
 for key in "wv":
     kv.init(key, mx.nd.zeros(3))
@@ -135,16 +132,9 @@ kv.push("v", mx.nd.ones(3) * 2)
 kv._client.rounds([0])  # what was pushed has arrived
 print("there", flush=True)
 os.kill(os.getpid(), signal.SIGSTOP)
-out = mx.nd.zeros(3)
-while True:
-    try:
-        kv.push("w", mx.nd.ones(3)); kv.pull("w", out)
-        print(out.asnumpy()[0], flush=True)
-        break
-    except mx.MXNetError:
-        time.sleep(0.05)  # it is not let in again yet
-kv.pull("v", out)
-print(out.asnumpy()[0], flush=True)
+kv.push("w", mx.nd.ones(3))
+for key, value in ("w", 1), ("v", 2):
+    print(insist(kv, key, mx.nd.ones(3) * value), flush=True)
 """
 
 
@@ -154,15 +144,16 @@ def test_a_connection_that_is_back_before_its_loss_is_heard_of():
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         stores[0].push("w", mx.nd.ones(3))
         watch = stores[1]._client.control._watch
-        heard, watch.lost = watch.lost, lambda: iter(())
+        heard, events = watch.lost, []
+        watch.lost = lambda: events.extend(heard()) or ()
         former = kill_coordinator(job)
-        until(lambda: job.coordinator_pid() != former)
+        until(lambda: events and job.coordinator_pid() != former)
         each(lambda kv: kv.init("v", mx.nd.zeros(3)))
-        watch.lost = heard
+        watch.lost = lambda: [events.pop()] if events else heard()
         stores[1].push("w", mx.nd.ones(3))
         each(lambda kv: kv.barrier())
         assert [pull(kv, "w", np.zeros(3, "f")).tolist() for kv in stores] == [[2] * 3] * 2
-        assert [kv.get_num_dead_node(7) for kv in stores] == [0, 0]
+        until(lambda: not events and [kv.get_num_dead_node(7) for kv in stores] == [0, 0])
 
 
 @pytest.mark.nightly
@@ -191,19 +182,19 @@ def test_a_worker_that_was_only_silent_comes_back_as_itself(monkeypatch):
     """
     monkeypatch.setenv("TRITIUM_KV_LOST_AFTER", "1")
     with Job(2) as job, worker_process(job, 1, STOPS) as stopped:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
-        for key in "wv":
-            kv.init(key, mx.nd.zeros(3))
-        assert stopped.stdout.readline() == "there\n"
-        kv.push("w", mx.nd.ones(3))
-        with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died; the round is not applied"):
-            pull(kv, "w", np.zeros(3, "f"))
-        os.kill(stopped.pid, signal.SIGCONT)
-        until(lambda: kv.get_num_dead_node(4) == 0)
-        kv.push("w", mx.nd.ones(3) * 4)
-        kv.push("v", mx.nd.ones(3))
-        assert [pull(kv, key, np.zeros(3, "f"))[0] for key in "wv"] == [5, 3] and stopped.stdout.read() == "5.0\n3.0\n"
-        kv.close()
+        with worker(job, 0) as kv:
+            for key in "wv":
+                kv.init(key, mx.nd.zeros(3))
+            assert stopped.stdout.readline() == "there\n"
+            kv.push("w", mx.nd.ones(3))
+            with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died; the round is not applied"):
+                pull(kv, "w", np.zeros(3, "f"))
+            os.kill(stopped.pid, signal.SIGCONT)
+            until(lambda: kv.get_num_dead_node(4) == 0)
+            kv.push("w", mx.nd.ones(3) * 4)
+            kv.push("v", mx.nd.ones(3))
+            assert [insist(kv, "w", mx.nd.ones(3) * 4), insist(kv, "v", mx.nd.ones(3))] == [5, 3]
+            assert stopped.stdout.read() == "5.0\n3.0\n"
 
 
 def test_who_is_refused_because_of_a_death_knows_of_it():
@@ -217,14 +208,118 @@ def test_who_is_refused_because_of_a_death_knows_of_it():
         with pytest.raises(DeadWorkerError, match="worker 1 died"):
             pull(stores[0], "w", np.zeros(3, "f"))
         assert stores[0].get_num_dead_node(4) == 1
-        other = DistKVStore("dist_sync", job.file, rank=1)
-        until(lambda: len(late) == 2)
-        control._hear = hear
-        for m in late:
-            hear(m)
-        control.heard_of({1: "died"}, late[0]["generation"])  # a refusal of before
-        assert stores[0].get_num_dead_node(4) == 0
-        other.close()
+        with worker(job, 1):
+            until(lambda: len(late) == 2)
+            control._hear = hear
+            for m in late:
+                hear(m)
+            control.heard_of({1: "died"}, late[0]["generation"])  # a refusal of before
+            assert stores[0].get_num_dead_node(4) == 0
+
+
+def cut_off(client, address):
+    """Its connection to the coordinator ends, of which it does not hear."""
+    client._hand(lambda: client.control.socket.disconnect(address))
+
+
+def test_who_is_cut_off_comes_back_as_itself():
+    """What it pushes meanwhile is not refused: it is sent again when servers know that it is back."""
+    with workers(2, every=2) as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        client = stores[1]._client
+        address = client.control.job["address"]
+        cut_off(client, address)
+        until(lambda: stores[0].get_num_dead_node(4) == 1)
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        stores[1].push("w", mx.nd.ones(3) * 2)
+        client.rounds([0])  # what it pushed has arrived, and was dropped
+        client._hand(lambda: client.control.socket.connect(address))
+        client.request("missing", of="init")  # now it hears
+        assert insist(stores[0], "w", mx.nd.ones(3)) == pull(stores[1], "w", np.zeros(3, "f"))[0] == 3
+
+
+def test_a_round_that_another_has_heard_of_is_made_again_as_it_was():
+    """Its server died before worker 0 was answered, and worker 1 is cut off: what worker 0 pushes next is not taken instead."""
+    with workers(2) as (job, stores, each):
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        (link,), other, unheard = stores[0]._client.links, stores[1]._client, []
+        link._take_answers = unheard.append
+        each(lambda kv: kv.push("w", mx.nd.ones(3) * (kv.rank + 1)))
+        assert pull(stores[1], "w", np.zeros(3, "f"))[0] == -3
+        until(lambda: unheard)
+        address, pid = other.control.job["address"], job.shard_pid(0)
+        os.kill(pid, signal.SIGSTOP)  # it does not hear of what happens now, and writes nothing
+        cut_off(other, address)
+        until(lambda: stores[0].get_num_dead_node(4) == 1)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: link.incarnation == 2)
+        del link._take_answers
+        with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        other._hand(lambda: other.control.socket.connect(address))
+        other.request("missing", of="init")
+        until(lambda: stores[0].get_num_dead_node(4) == 0)
+        stores[0].push("w", mx.nd.ones(3) * 7)
+        with pytest.raises(KVStoreError, match="round 1 was made after all"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        each(lambda kv: kv.push("w", mx.nd.ones(3) * (kv.rank + 4)))
+        assert each(lambda kv: pull(kv, "w", np.zeros(3, "f"))[0]) == [-12, -12]
+
+
+def test_who_was_cut_off_and_is_replaced_hears_of_it():
+    """Nothing that it pushes will ever be answered: it ends, and what it asks for, with the reason."""
+    with workers(2, every=2) as (job, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        client = stores[1]._client
+        address = client.control.job["address"]
+        cut_off(client, address)
+        until(lambda: stores[0].get_num_dead_node(4) == 1)
+        with worker(job, 1):
+            stores[1].push("w", mx.nd.ones(3))
+            client._hand(lambda: client.control.socket.connect(address))
+            for act in (lambda: client.request("barrier", n=1), lambda: pull(stores[1], "w", np.zeros(3, "f")),
+                        lambda: client.rounds([0]), lambda: client.request("barrier", n=2)):
+                with pytest.raises(KVStoreError, match="worker 1 was taken for dead, and is not waited for any more"):
+                    act()
+
+
+def test_who_leaves_is_heard_however_long_it_takes(monkeypatch):
+    """Here its thread does not run before ten seconds are over. Others would be told that it died."""
+    with workers(2) as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        client, late = stores[1]._client, [0.0]
+        monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late[0]))
+        client.stall = 0.01
+        with client._turn_lock:
+            leaving = each.submit(client.close)
+            until(lambda: client._inbox)
+            late[0] = 10.0
+            until(lambda: len(client._inbox) > 2 or client._stopping)  # it has looked at the clock
+        leaving.result(TIMEOUT)
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(DeadWorkerError, match="worker 1 left"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+
+
+def test_a_rank_that_is_not_free_yet_is_asked_for_again(monkeypatch):
+    """However late the coordinator's first answer comes; and who joins at a barrier waits as long as anybody waits for one."""
+    now, asked = [0.0], []
+
+    def request(op, within, rank, **_):
+        now[0] += 50
+        asked.append(within)
+        if len(asked) == 1:
+            raise KVStoreError("worker 1 is here already")
+        return {"rank": rank}
+
+    c = client.Client.__new__(client.Client)
+    c.timeout, c._keys, c.request = 600.0, SimpleNamespace(public="key"), request
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None))
+    assert c._join_when_free("sync", 1) == {"rank": 1} and c._join_when_free("sync", "new") == {"rank": "new"}
+    assert asked == [60.0, 60.0, 600.0]
 
 
 def test_a_hello_is_a_cut():
@@ -243,7 +338,7 @@ def test_a_hello_is_a_cut():
 
         link._welcome = welcomed
         client._hand(lambda: link.connect(link._where))
-        assert back.wait(60)
+        assert back.wait(TIMEOUT)
         stores[0].push("w", mx.nd.ones(3) * 4)
         assert list(stores[0]._client.rounds([0]).values()) == [0]
         del link._drain
@@ -252,13 +347,13 @@ def test_a_hello_is_a_cut():
 
 
 def test_a_long_wait_for_others_says_for_whom_and_ends_at_the_deadline(caplog):
-    with workers(2) as (_, stores, _), concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with workers(2) as (_, stores, each):
         stores[0]._client.stall = 0.1
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
-            waiting = pool.submit(stores[0].barrier)
+            waiting = each.submit(stores[0].barrier)
             until(lambda: "worker 0: barrier waits for workers [1]" in caplog.text)
         stores[1].barrier()
-        waiting.result(20)
+        waiting.result(TIMEOUT)
         stores[0]._client.timeout = 0.3
         with pytest.raises(KVStoreError, match=r"barrier: the coordinator's answer did not come within 0 s\. Is the job still"):
             stores[0].barrier()

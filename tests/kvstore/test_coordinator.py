@@ -271,7 +271,8 @@ def test_who_does_not_come_back_after_a_restart_is_dead():
     new.say("S", "shard", op="back", index=0, incarnation=1, public="key0")
     assert new.say("A", op="back", id=1, rank=0, incarnation=1, public="public of a") is None
     new.take(new.c.give_up())
-    assert new.answer("A", 1)["shards"][1]["down"] is True and new.sent["A"][-1]["gone"] == {"1": "died"}
+    gone, answer = new.sent["A"][-2:]
+    assert answer == new.answer("A", 1) and answer["shards"][1]["down"] is True and gone["gone"] == {"1": "died"}
     assert "was taken for dead" in new.say("A", op="back", id=2, rank=1, incarnation=7, public="x")["error"]
 
 
@@ -282,6 +283,22 @@ def test_a_worker_whose_connection_was_lost_comes_back_as_itself():
     assert "error" not in desk.say("b2", op="back", id=1, rank=1, incarnation=1, public="public of b")
     assert desk.sent["a"][-1] == {"op": "gone", "gone": {}, "generation": 4}
     assert desk.sent["s0"][-1]["members"]["ranks"] == {"0": 1, "1": 1}
+
+
+def test_an_earlier_connection_that_is_heard_later_changes_nothing():
+    """Its end would be taken for the death of who is here on a later one."""
+    desk = Desk()
+    desk.join("a")
+    for peer, n in ("a3", 3), ("a2", 2):
+        desk.say(peer, op="back", id=n, rank=0, incarnation=1, public="public of a")
+    for peer, n in ("S2", 2), ("S1", 1):
+        desk.say(peer, "shard", op="back", id=1, n=n, index=0, incarnation=1, public="key0")
+    for peer, n in ("T1", 1), ("T0", 0):
+        desk.say(peer, "shard", op="join", n=n, index=0, address="x", public="new")
+    told = len(desk.sent["a3"])
+    for peer in ("a2", "S1", "S2", "T0"):
+        desk.take(desk.c.lost(peer))
+    assert len(desk.sent["a3"]) == told and desk.sent["a3"][-1]["incarnation"] == 2 and not desk.sent.keys() & {"a2", "S1", "T0"}
 
 
 @pytest.mark.parametrize("again", [{"op": "back", "rank": 1, "incarnation": 1, "public": "public of b"},
@@ -306,6 +323,20 @@ def test_others_hear_that_a_worker_is_here_when_every_shard_knows(again):
     assert heard(c.lost("c")) == [{"1": "died", "2": "died"}] == heard(c.lost("b2"))
     assert heard(c.receive("b3", "worker", {"id": 1, **again, "incarnation": c._workers[1].incarnation})) == []
     assert ack(back) == [{"1": "died", "2": "died"}] and ack(epochs[-1]) == [{"2": "died"}]
+
+
+@pytest.mark.parametrize("again", [{"op": "back", "rank": 1, "incarnation": 1, "public": "public of b"},
+                                   {"op": "join", "rank": 1, "kind": "sync", "public": "another"},
+                                   {"op": "join", "rank": None, "kind": "sync", "public": "public of a"}])
+def test_who_is_let_in_knows_already_who_is_dead(again):
+    """Else it would find nobody dead, and push to be refused."""
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    desk.take(desk.c.lost("b")), desk.take(desk.c.lost("c"))
+    desk.say("B", id=1, **again)
+    gone, answer = desk.sent["B"]
+    assert gone["gone"] == ({"2": "died"} if again["rank"] else {"1": "died", "2": "died"}) and answer["id"] == 1
 
 
 names = st.sampled_from(["op", "id", "keys", "index", "epoch", "rank", "kind", "spec", "public", "n", "of", "leave",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import array, pull, worker_process, workers
+from kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
 from tritium.errors import KVStoreError, ParameterError, ShapeError
 from tritium.kvstore.dist import DistKVStore
 from tritium.kvstore.job import Job
@@ -103,7 +102,7 @@ def test_barrier_rank_and_dead_nodes(two):
 
     def run(kv):
         if kv.rank == 1:
-            late.wait(20)
+            late.wait(TIMEOUT)
         else:
             threading.Timer(0.05, late.set).start()
         kv.barrier()
@@ -218,7 +217,7 @@ def test_async_applies_every_push_and_needs_an_optimizer():
 
 def test_members_join_and_leave_at_barriers():
     """Two workers, then three, then two others: each round is the sum over those that take part, who number themselves anew."""
-    with workers(2) as (job, stores, each), concurrent.futures.ThreadPoolExecutor(3) as pool:
+    with workers(2) as (job, stores, each):
         def step(*members):
             """What each reads after all have pushed 10 to the power of the number it joined with."""
             for kv in members:
@@ -226,33 +225,32 @@ def test_members_join_and_leave_at_barriers():
             return [(pull(kv, "w", np.zeros(2, "f"))[0], kv.rank, kv.num_workers) for kv in members]
 
         def barrier(*members):
-            for done in [pool.submit(kv.barrier) for kv in members]:
-                done.result(30)
+            for done in [each.submit(kv.barrier) for kv in members]:
+                done.result(TIMEOUT)
 
         a, b = stores
         each(lambda kv: kv.init("w", mx.nd.zeros(2)))
         assert step(a, b) == [(11, 0, 2), (11, 1, 2)]
-        joining = pool.submit(DistKVStore, "dist_sync", job.file, rank="new")
-        while a._client.request("info")["growing"] != 1:
-            pass
+        joining = each.submit(DistKVStore, "dist_sync", job.file, rank="new")
+        until(lambda: a._client.request("info")["growing"] == 1)
         assert step(a, b) == [(11, 0, 2), (11, 1, 2)]  # not before the barrier
         barrier(a, b)
-        c = joining.result(30)
+        c = joining.result(TIMEOUT)
+        stores.append(c)
         c.init("w", mx.nd.zeros(2))
         assert pull(c, "w", np.zeros(2, "f"))[0] == 11  # what there is, not what it brought
         assert step(a, b, c) == [(111, 0, 3), (111, 1, 3), (111, 2, 3)]
-        leaving = pool.submit(a.leave)
+        leaving = each.submit(a.leave)
         barrier(b, c)
-        leaving.result(30)
+        leaving.result(TIMEOUT)
         assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.alive
-        made = [pool.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
-        assert [m.result(30) for m in made] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the lowest that is left fills
-        c.close()
+        made = [each.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
+        assert [m.result(TIMEOUT) for m in made] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the lowest that is left fills
 
 
 def test_max_staleness_holds_who_is_too_fast():
     """Worker 0 may be two pushes ahead of worker 1. A pull beyond that waits, is reported, and ends with the slow one's push."""
-    with workers(2, "dist_async", staleness=2) as (_, (fast, slow), each), concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with workers(2, "dist_async", staleness=2) as (_, (fast, slow), each):
         each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         for n in (1, 2):
@@ -260,14 +258,14 @@ def test_max_staleness_holds_who_is_too_fast():
             assert pull(fast, "w", np.zeros(3, "f"))[0] == -n
         fast.push("w", mx.nd.ones(3))
         LocalKVStore.barrier(fast)  # it has arrived
-        held = pool.submit(pull, fast, "w", np.zeros(3, "f"))
+        held = each.submit(pull, fast, "w", np.zeros(3, "f"))
         assert pull(slow, "w", np.zeros(3, "f"))[0] == -3 and not held.done()
         slow.push("w", mx.nd.ones(3))
-        assert held.result(30)[0] == -4
+        assert held.result(TIMEOUT)[0] == -4
         fast.push("w", mx.nd.ones(3))
-        held = pool.submit(pull, fast, "w", np.zeros(3, "f"))
+        held = each.submit(pull, fast, "w", np.zeros(3, "f"))
         slow.close()  # nobody waits for who has left
-        assert held.result(30)[0] == -5
+        assert held.result(TIMEOUT)[0] == -5
 
 
 PUSHES_LAST = """
@@ -280,15 +278,13 @@ for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
 
 def test_what_a_script_pushes_last_arrives():
     """It ends without waiting for anything; the store waits for it."""
-    with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=250)
+    with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
         for key in "wv":
             kv.init(key, mx.nd.zeros((600, 600)))
         for key in "wv":
             kv.push(key, mx.nd.ones((600, 600)))
         assert [pull(kv, key, np.zeros((600, 600), "f"))[0, 0] for key in "wv"] == [6, 6]
-        assert script.wait(30) == 0 and script.stderr.read() == ""
-        kv.close()
+        assert script.wait(TIMEOUT) == 0 and script.stderr.read() == ""
 
 
 CATCHES = """
@@ -306,13 +302,12 @@ except mx.MXNetError as e:
 
 
 def test_an_error_that_was_caught_is_not_told_again_at_exit():
-    with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script:
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=250)
+    with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
         kv.init("w", mx.nd.zeros(3))
         kv.push("w", mx.nd.ones(3))
         assert script.stdout.readline() == "there\n"
         kv.close()
-        assert script.stdout.read() == "DeadWorkerError\n" and script.wait(30) == 0 and script.stderr.read() == ""
+        assert script.stdout.read() == "DeadWorkerError\n" and script.wait(TIMEOUT) == 0 and script.stderr.read() == ""
 
 
 def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):

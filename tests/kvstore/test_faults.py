@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -11,13 +10,14 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import array, pull, worker_process, workers
+from kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError
-from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore.frame import Op
 from tritium.kvstore.job import Job
 
 SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
@@ -144,11 +144,9 @@ def test_lanes_that_break_lose_nothing(monkeypatch):
                 if kv.rank == 0 and step in cuts:
                     link._lane._socket.shutdown(socket.SHUT_RDWR)
                 values = [pull(kv, "abc"[i], np.zeros(s, "f")) for i, s in enumerate([(5, 3), (150, 150), (900, 600)])]
-                deadline = time.monotonic() + 120
-                while kv.rank == 0 and link._broken != sum(c <= step for c in cuts) and time.monotonic() < deadline:
-                    time.sleep(0.01)
-                while not link.ready and time.monotonic() < deadline:
-                    time.sleep(0.01)
+                if kv.rank == 0:
+                    until(lambda n=sum(c <= step for c in cuts): link._broken == n)
+                until(lambda: link.ready)
             assert (link._lane is None) == (kv.rank == 0 and len(cuts) == 3)
             return values
 
@@ -158,6 +156,42 @@ def test_lanes_that_break_lose_nothing(monkeypatch):
     for cut, plain in zip(run([1, 4, 5]), run([])):
         for a, b in zip(cut, plain):
             np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_asked_of_a_server_waits_until_it_is_back():
+    """It may be sent and not answered, or not sent. A connection that is made anew is no death."""
+    with workers(1) as (_, (kv,), _):
+        kv.init("w", mx.nd.zeros(3))
+        (link,), asked, hand = kv._client.links, [Future(), Future()], kv._client._hand
+        where = link._where
+        hand(lambda: (link.ask(Op.SAVE, [], b"", asked[0]), link.down(), link.ask(Op.SAVE, [], b"", asked[1])))
+        until(lambda: len(link._to_ask) == 2)
+        assert kv.get_num_dead_node(2) == 0
+        hand(lambda: link.where({**where, "down": True}))
+        until(lambda: kv.get_num_dead_node(2) == 1)
+        hand(lambda: link.where(where))
+        assert all(a.result(TIMEOUT) for a in asked) and kv.get_num_dead_node(2) == 0
+
+
+def test_states_that_are_saved_after_a_death_are_those_of_the_weights(tmp_path):
+    """The server is back, and waits for what the other worker sends again."""
+    with workers(2) as (job, stores, each):
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)))
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        for step in range(3):
+            each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * (n + kv.rank)))
+        each(lambda kv: pull(kv, "w", np.zeros(3, "f")))
+        stores[0].save_optimizer_states(tmp_path / "before")
+        (link,), late = stores[1]._client.links, []
+        link._welcome = late.append
+        os.kill(job.shard_pid(0), signal.SIGKILL)
+        until(lambda: late)
+        saving = each.submit(stores[0].save_optimizer_states, tmp_path / "after")
+        until(lambda: saving.done() or stores[0]._client.links[0]._fetching)
+        del link._welcome
+        stores[1]._client._hand(lambda: [link._welcome(frame) for frame in late])
+        saving.result(TIMEOUT)
+    assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
 
 
 @pytest.mark.nightly
@@ -173,36 +207,28 @@ def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
 
 
 VICTIM = """
-import sys, tritium as mx
+import signal, tritium as mx
 kv = mx.kv.create("dist_sync")
 kv.init("w", mx.nd.zeros(3)); kv.init("v", mx.nd.zeros(3))
 out = mx.nd.zeros(3)
 for _ in range(%d):
     kv.push("w", mx.nd.ones(3)); kv.pull("w", out); out.wait_to_read()
 print("there", flush=True)
-sys.stdin.readline()
-import time; time.sleep(60)
+signal.pause()
 """
 
 
 @contextlib.contextmanager
 def survivor_and_victim(policy, rounds):
     """(job, the store of worker 0, the process of worker 1), both past `rounds` rounds of "w"."""
-    with Job(2, 1, policy=policy, every=3) as job:
-        victim = worker_process(job, 1, VICTIM % rounds)
-        kv = DistKVStore("dist_sync", job.file, rank=0, timeout=120)
-        try:
-            kv.init("w", mx.nd.zeros(3))
-            kv.init("v", mx.nd.zeros(3))
-            for _ in range(rounds):
-                kv.push("w", mx.nd.ones(3))
-            assert victim.stdout.readline() == "there\n"
-            yield job, kv, victim
-        finally:
-            victim.kill()
-            victim.wait()
-            victim.stdout.close()
-            kv.close()
+    with Job(2, 1, policy=policy, every=3) as job, worker_process(job, 1, VICTIM % rounds) as victim, worker(job, 0) as kv:
+        kv.init("w", mx.nd.zeros(3))
+        kv.init("v", mx.nd.zeros(3))
+        for _ in range(rounds):
+            kv.push("w", mx.nd.ones(3))
+        assert victim.stdout.readline() == "there\n"
+        yield job, kv, victim
+        victim.kill()
 
 
 @pytest.mark.nightly
@@ -225,39 +251,31 @@ def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
         victim.kill()
         with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
             pull(kv, "w", np.zeros(3, "f"))
-        deadline = time.monotonic() + 120
-        while kv.get_num_dead_node(4) != 1 and time.monotonic() < deadline:
-            time.sleep(0.01)
         assert kv.get_num_dead_node(7) == 1 and kv.get_num_dead_node(3) == 0
         kv.push("v", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="key 'v', round 1: worker 1 died"):
             pull(kv, "v", np.zeros(3, "f"))
         with pytest.raises(KVStoreError, match="barrier: worker 1 died"):
             kv._client.request("barrier")  # kv.barrier() would first raise what its own pushes met
-        other = DistKVStore("dist_sync", job.file, rank=1)
-        try:
+        with worker(job, 1) as other:
             for name in "wv":
                 other.init(name, mx.nd.zeros(3))
             assert (pull(other, "w", np.zeros(3, "f")) == 2).all()  # the round was not applied
             kv.push("w", mx.nd.ones(3) * 3)
             other.push("w", mx.nd.ones(3) * 4)
             assert (pull(kv, "w", np.zeros(3, "f")) == 7).all() and (pull(other, "w", np.zeros(3, "f")) == 7).all()
-            assert other._keys["w"].round == 3 and kv.get_num_dead_node(4) == 0
-        finally:
-            other.close()
+            assert other._keys["w"].round == 3
+            until(lambda: kv.get_num_dead_node(4) == 0)
 
 
 def test_waiting_for_a_replacement():
     with survivor_and_victim("wait", 1) as (job, kv, victim):
         kv.push("w", mx.nd.ones(3))
         victim.kill()
-        other = DistKVStore("dist_sync", job.file, rank=1)
-        try:
+        with worker(job, 1) as other:
             other.init("w", mx.nd.zeros(3))
             other.push("w", mx.nd.ones(3) * 5)
             assert (pull(kv, "w", np.zeros(3, "f")) == 6).all()
-        finally:
-            other.close()
 
 
 @pytest.mark.nightly
@@ -287,13 +305,11 @@ def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
             s._client.stall = 0.3
         pid = job.shard_pid(0)
         os.kill(pid, signal.SIGSTOP)
-        with caplog.at_level(logging.WARNING, "tritium.kvstore"), concurrent.futures.ThreadPoolExecutor(2) as pool:
-            ends = [pool.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
-            deadline = time.monotonic() + 120
-            while "worker 0 has waited" not in caplog.text and time.monotonic() < deadline:
-                concurrent.futures.wait(ends, 0.05)
+        with caplog.at_level(logging.WARNING, "tritium.kvstore"):
+            ends = [each.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
+            until(lambda: "worker 0 has waited" in caplog.text)
             os.kill(pid, signal.SIGCONT)
-            assert all((e.result(30) == 4).all() for e in ends)
+            assert all((e.result(TIMEOUT) == 4).all() for e in ends)
         assert "key 'w' round 2" in caplog.text
 
 
@@ -302,17 +318,13 @@ def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         stores[0]._client.stall = 0.1
         stores[0].push("w", mx.nd.ones(3))
-        deadline = time.monotonic() + 120
-        while "key 'w' round 1 waits for workers [1]" not in caplog.text and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert "key 'w' round 1 waits for workers [1]" in caplog.text
+        until(lambda: "key 'w' round 1 waits for workers [1]" in caplog.text)
         stores[0]._client.timeout = 0.1
         with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 0 s\. TRITIUM_KV_TIMEOUT"):
             pull(stores[0], "w", np.zeros(3, "f"))
         stores[0]._client.timeout = 300.0
         (link,) = stores[0]._client.links
-        while link._given_up and time.monotonic() < deadline:  # until the server has said that it does not count
-            time.sleep(0.01)
+        until(lambda: not link._given_up)  # the server has said that it does not count
         for kv, n in zip(stores, (2, 5)):
             kv.push("w", mx.nd.ones(3) * n)
         assert pull(stores[0], "w", np.zeros(3, "f")).tolist() == [7] * 3  # what was given up is no part of it
@@ -328,8 +340,20 @@ def test_an_owner_that_is_killed_leaves_nothing():
         folder, job, *pids = script.stdout.readline().split()
         assert os.path.exists(folder) and [n for n in os.listdir("/dev/shm") if job in n]
         script.kill()
-    deadline = time.monotonic() + 120
-    while (os.path.exists(folder) or any(os.path.exists(f"/proc/{p}") for p in pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not os.path.exists(folder) and not any(os.path.exists(f"/proc/{p}") for p in pids)
+    until(lambda: not os.path.exists(folder) and not any(os.path.exists(f"/proc/{p}") for p in pids))
     assert not [n for n in os.listdir("/dev/shm") if job in n]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_test_that_fails_ends(who):
+    """Its stores do not wait for each other: one failure is one failure, and no test that hangs."""
+    started = time.monotonic()
+    with pytest.raises(ZeroDivisionError), workers(2) as (_, _, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        each(lambda kv: 1 / 0 if kv.rank == who else (kv.push("w", mx.nd.ones(3)), pull(kv, "w", np.zeros(3, "f"))))
+    with pytest.raises(ZeroDivisionError), Job(2) as job, worker_process(job, 1, VICTIM % 0) as script, worker(job, 0) as kv:
+        kv.init("w", mx.nd.zeros(3))
+        kv.push("w", mx.nd.ones(3))
+        raise ZeroDivisionError
+    assert script.poll() is not None and time.monotonic() - started < TIMEOUT / 2
+    mx.nd.waitall()  # and no error is left for others

@@ -111,6 +111,15 @@ def test_what_was_made_before_is_not_refused_and_may_be_made_again():
     assert r.push("w", 1, 1, "b", again=True)[0] == Apply("w", 1, ("a", "b"))
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_what_was_made_before_counts_in_any_order(again):
+    """Not what was pushed instead: by a worker to which the round was lost, since another part of the key was given up."""
+    r = rounds()
+    given = {True: "first", False: "second"}
+    assert r.push("w", 0, 1, given[again], again) == r.push("w", 0, 1, given[not again], not again) == []
+    assert r.push("w", 1, 1, "b", again=True)[0] == Apply("w", 1, ("first", "b"))
+
+
 def test_what_is_forgotten_does_not_count():
     r = rounds()
     r.push("w", 0, 1, "a")
@@ -125,4 +134,16 @@ def test_what_was_applied_is_answered_even_to_the_dead():
     r.push("w", 1, 1, "a")
     r.set_members({0: 1, 1: 1}, {1: "died"})
     assert r.push("w", 1, 1, "a") == [Answer(1, "w", 1)]
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_who_is_silent_is_not_refused(sync):
+    """What it pushes before it hears that it was taken for dead, it sends again when it is back. Who has left is back no more."""
+    r = rounds(sync=sync)
+    r.set_members({0: 1, 1: 1}, {1: "died"})
+    assert r.push("w", 1, 1, "dropped") == []
+    r.set_members({0: 1, 1: 1}, {})
+    assert r.push("w", 1, 1, "b")[:1] == ([] if sync else [Apply("w", 1, ("b",))])
+    assert not sync or r.push("w", 0, 1, "a")[0] == Apply("w", 1, ("a", "b"))
+    r.set_members({0: 1, 1: 1}, {1: "left"})
     assert r.push("w", 1, 2, "b") == [Refuse(1, "w", 2, "worker 1 is no member of the job any more")]
