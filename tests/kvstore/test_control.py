@@ -290,14 +290,16 @@ def test_who_leaves_is_heard_however_long_it_takes(monkeypatch):
     """Here its thread does not run before ten seconds are over. Others would be told that it died."""
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        client, late = stores[1]._client, [0.0]
+        client, late, runs = stores[1]._client, [0.0], threading.Event()
         monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + late[0]))
         client.stall = 0.01
-        with client._turn_lock:
-            leaving = each.submit(client.close)
-            until(lambda: client._inbox)
-            late[0] = 10.0
-            until(lambda: len(client._inbox) > 2 or client._stopping)  # it has looked at the clock
+        client._turn = lambda told: not runs.wait(TIMEOUT)
+        leaving = each.submit(client.close)
+        until(lambda: client._inbox)
+        late[0] = 10.0
+        until(lambda: len(client._inbox) > 2 or client._stopping)  # it has looked at the clock
+        del client._turn
+        runs.set()
         leaving.result(TIMEOUT)
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):

@@ -44,8 +44,9 @@ def test_a_number_that_is_given_again_ends_the_connection_that_had_it():
 
 def test_who_has_come_back_is_heard_before_others_are_given_up(monkeypatch):
     """On a busy machine the time for coming back may be over before the coordinator has run at all."""
-    desk, did, ready = Desk.__new__(Desk), [], [{"router": zmq.POLLIN}, {}, {}]
-    desk.gate, desk.router, desk.watch = SimpleNamespace(socket="gate"), "router", SimpleNamespace(socket="watch")
+    desk, did, ready = Desk.__new__(Desk), [], [{"gate": zmq.POLLIN}, {"router": zmq.POLLIN}, {}]
+    desk.gate = SimpleNamespace(socket="gate", answer=lambda: did.append("let in"))
+    desk.router, desk.watch = "router", SimpleNamespace(socket="watch")
     desk.poller = SimpleNamespace(poll=lambda _: ready.pop(0))
     desk.sockets = SimpleNamespace(receive=lambda _: [[SimpleNamespace(bytes=b"w"), "back"]])
     desk._receive = lambda peer, frame: did.append(frame)
@@ -54,7 +55,7 @@ def test_who_has_come_back_is_heard_before_others_are_given_up(monkeypatch):
     monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: 100.0))
     for _ in range(3):
         desk.poll(1.0)
-    assert did == ["back", "given up"]
+    assert did == ["let in", "back", "given up"]
 
 
 def test_a_child_has_a_number_before_it_does_anything(tmp_path, monkeypatch):
