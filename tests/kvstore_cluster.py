@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import tritium as mx
+from tritium import engine
 from tritium.errors import DeadWorkerError, MXNetError
 from tritium.kvstore.dist import DistKVStore
 from tritium.kvstore.job import Job
@@ -36,8 +37,9 @@ def closing(stores):
             s._client.timeout = 0.0
         for s in stores:
             s.close()
-        with contextlib.suppress(MXNetError):
-            mx.nd.waitall()
+        if engine.current()._wait_idle(5.0):  # else another store is at work, which will be closed, too
+            with contextlib.suppress(MXNetError):
+                mx.nd.waitall()
         raise
     for s in stores:
         s.close()
