@@ -113,10 +113,12 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encodi
           MXIndexedRecordIO(new_index, new, "w") as records, ThreadPoolExecutor(threads, "im2rec") as pool):
         for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), how, 4 * threads), 1):
             try:
-                records.write_idx(line.id, record.result())
-                count += 1
+                data = record.result()
             except FileError as e:
                 bad.append((line.path, str(e)))
+            else:
+                records.write_idx(line.id, data)
+                count += 1
             progress(done)
     return Packed(path, count, bad)
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FileError
+from .appender import Appender, opened
 from .decode import decode, decode_as_stored, opencv, stored_channels
 from .files import ByteSource
 from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
 from .framing import frame as frame
 
 _AHEAD = 1 << 18  # bytes that are read ahead, where records are small; more do not stay in a core's own cache
-_BEHIND = 1 << 20  # bytes that are written at once: the system keeps them in one piece, and reading them back takes half as long
 _SMALL = 1 << 15  # a record of more bytes is read alone
 
 
@@ -47,7 +47,8 @@ class MXRecordIO:
     uri:   path of the file.
     flag:  "r" or "w" (which empties the file).
     Damage, a foreign file and a file cut short are a FileError that names file, record number and byte offset.
-    Reading is by position: a forked child has a place of its own in the file.
+    Reading is by position: a forked child has a place of its own in the file. What is written is in the file at the latest
+    when it is closed; where the disk is full that is a FileError too, and the file ends with a whole record.
     """
 
     def __init__(self, uri: str | os.PathLike, flag: str):
@@ -61,13 +62,14 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise FileError(f"{self.uri}: flag {self.flag!r} is not 'r' or 'w'.")
         self.writable = self.flag == "w"
-        self._file = _open(self.uri, self.flag + "b", _BEHIND if self.writable else 0)
-        self._descriptor = self._file.fileno()
-        self._size = os.fstat(self._descriptor).st_size  # bytes that may be read; the bound of every allocation
+        self._out = Appender(self.uri, "record") if self.writable else None
+        self._file = None if self.writable else opened(self.uri, "rb")
+        self._descriptor = self._file.fileno() if self._file else -1
+        self._size = os.fstat(self._descriptor).st_size if self._file else 0  # bytes that may be read; bounds every allocation
         self._at = 0
         self._count = 0  # records read or written so far
         self._sought: tuple[Any, int] | None = None  # a key, and the byte of its record: what a message calls that one
-        self._map: Any = None if self.writable else _mapped(self._file)  # None too where it cannot be mapped
+        self._map: Any = _mapped(self._file) if self._file else None  # None too where it cannot be mapped
         self._window, self._window_at = b"", 0  # bytes of the file that were read ahead, and where they stand in it
         self._small = False  # whether the record before the next is: then many more are near
         self.pid = os.getpid()
@@ -78,7 +80,20 @@ class MXRecordIO:
         if self.is_open:
             self.is_open = False
             self._window, self._map, self._small = b"", None, False
-            self._file.close()
+            try:
+                self._flush()
+            finally:
+                self._give_back()
+
+    def _flush(self) -> None:
+        """Bring what was written to the file."""
+        if self._out is not None:
+            self._out.flush()
+
+    def _give_back(self) -> None:
+        for file in (self._file, self._out):
+            if file is not None:
+                file.close()
 
     def reset(self) -> None:
         """Go back to the first record. A file that is being written is emptied."""
@@ -95,7 +110,7 @@ class MXRecordIO:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k != "_file"} | {"_map": None, "_window": b""}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_file", "_out")} | {"_map": None, "_window": b""}
         if self.writable:
             self.close()
         return state
@@ -109,10 +124,21 @@ class MXRecordIO:
     def write(self, buf: bytes) -> None:
         """Append one record."""
         self._check(writing=True)
-        framed = frame(bytes(buf))
-        self._file.write(framed)
+        self._append(frame(bytes(buf)))
+
+    def _append(self, framed: bytes) -> None:
+        """Add a record as it stands in the file."""
+        assert self._out is not None
+        full = self._out.append(framed)
         self._at += len(framed)
         self._count += 1
+        if full:
+            try:
+                self._flush()
+            except FileError:
+                self.is_open = False  # a later close must not write the lines of records that are not there
+                self._give_back()
+                raise
 
     def read(self) -> bytes | None:
         """The next record, or None at the end of the file."""
@@ -244,7 +270,7 @@ class MXIndexedRecordIO(MXRecordIO):
                  key_type: Callable[..., Any] = int):
         self.idx_path = os.fspath(idx_path)
         self.key_type = key_type
-        self.fidx = None
+        self.fidx: Appender | None = None
         super().__init__(uri, flag)
 
     def open(self) -> None:
@@ -253,7 +279,7 @@ class MXIndexedRecordIO(MXRecordIO):
         self._rows = array("q")  # the offsets of keys 0, 1, ..., if the index has these and no others
         self._plain = 0  # how many of them can be read from the map without a closer look
         if self.writable:
-            self.fidx = _open(self.idx_path, "w")
+            self.fidx = Appender(self.idx_path, "line")
         else:
             try:
                 self._load_index()
@@ -262,8 +288,17 @@ class MXIndexedRecordIO(MXRecordIO):
                 raise
 
     def close(self) -> None:
-        super().close()
         self._plain = 0
+        super().close()
+
+    def _flush(self) -> None:
+        """First the records, then their lines: an index never lists what is not there."""
+        super()._flush()
+        if self.fidx is not None:
+            self.fidx.flush()
+
+    def _give_back(self) -> None:
+        super()._give_back()
         if self.fidx is not None:
             self.fidx.close()
             self.fidx = None
@@ -283,7 +318,7 @@ class MXIndexedRecordIO(MXRecordIO):
             self.keys = [self.key_type(i) for i in range(len(offsets))]
             self.idx = dict(zip(self.keys, offsets.tolist()))
             return
-        with _open(self.idx_path, "rb") as file:
+        with opened(self.idx_path, "rb") as file:
             text = file.read()
         fields = self._plain_index(text)
         if fields is None:
@@ -379,10 +414,10 @@ class MXIndexedRecordIO(MXRecordIO):
     def write_idx(self, idx: Any, buf: bytes) -> None:
         """Append one record under key idx."""
         self._check(writing=True)
+        key, offset, framed = self.key_type(idx), self._at, frame(bytes(buf))
         assert self.fidx is not None
-        key, offset = self.key_type(idx), self._at
-        self.write(buf)
-        self.fidx.write(f"{key}\t{offset}\n")
+        self.fidx.append(f"{key}\t{offset}\n".encode())
+        self._append(framed)
         self.idx[key] = offset
         self.keys.append(key)
 
@@ -458,13 +493,6 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     except FileError as e:
         raise FileError(f"unpack_img: record {header.id}: {str(e).rstrip('.')}.") from None
     return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
-
-
-def _open(path: str, mode: str, buffering: int = -1):
-    try:
-        return open(path, mode, buffering)
-    except (OSError, ValueError) as e:
-        raise FileError(f"{path}: cannot be opened: {getattr(e, 'strerror', e)}.") from e
 
 
 def _mapped(file: Any) -> mmap.mmap | None:

@@ -376,6 +376,7 @@ def overlap_of(folder: Path, network: str, net: Any, edge: int, batches: int, ro
     def both() -> None:
         for _ in range(batches):
             step(next(endless))
+        it.reset()  # what is read ahead by now is none of these batches: `load` reads none of it, and nobody must wait for it
         mx.nd.waitall()
 
     trained = beside(train)
