@@ -113,8 +113,8 @@ class Pool:
             lock.release()
 
     def busy(self) -> bool:
-        """Whether a worker executes something."""
-        return any(_running.get(t.ident or 0) is not None for t in self._threads)
+        """Whether a worker executes something, or has yet to begin what is ready."""
+        return bool(self._plain or self._ranked) or any(_running.get(t.ident or 0) is not None for t in self._threads)
 
     @shielded
     def lend(self) -> None:

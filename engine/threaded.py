@@ -456,8 +456,8 @@ class ThreadedEngine(Engine):
     def quiet(self, limit: float | None) -> None:
         """Wait until idle. If only on_complete calls are outstanding for limit seconds, raise EngineError with names."""
         while not self._wait_idle(limit):
-            if not any(pool.busy() for pool in list(self._pools.values())):
-                names = ", ".join(self.unfinished()) or "none that is known"
+            names = ", ".join(self.unfinished())
+            if names and not any(pool.busy() for pool in list(self._pools.values())):
                 raise EngineError(f"stop: on_complete was not called within {limit:g} s by: {names}.")
 
     def end_threads(self) -> None:

@@ -8,6 +8,7 @@ keeps. A compiler that takes too long is killed with all it started, and the res
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import math
 import os
@@ -167,11 +168,12 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
     missing = [p for p, t in signature.items() if t == "constexpr" and p not in constexprs]
     assert not missing, f"neither a type nor a value for {missing}"
     attrs = {(fn.arg_names.index(p),): [["tt.divisibility", 16]] for p in job["align16"]}
-    compiled = triton.compile(
-        ASTSource(fn, signature, constexprs, attrs),
-        target=GPUTarget("cuda", job["target"], 32),
-        options={"num_warps": job["num_warps"], "num_stages": job["num_stages"], "enable_fp_fusion": job["fusion"]},
-    )
+    with _cache_of_triton():
+        compiled = triton.compile(
+            ASTSource(fn, signature, constexprs, attrs),
+            target=GPUTarget("cuda", job["target"], 32),
+            options={"num_warps": job["num_warps"], "num_stages": job["num_stages"], "enable_fp_fusion": job["fusion"]},
+        )
     ptx, cubin, metadata = compiled.asm["ptx"], compiled.asm["cubin"], compiled.metadata
     usage, spills = _disassemble(cubin, Path(str(triton.__file__)).parent / "backends" / "nvidia" / "bin")
     assert not getattr(metadata, "profile_scratch_size", 0), "a kernel that is profiled"
@@ -198,6 +200,24 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
         seconds=round(time.perf_counter() - began, 3),
     )
     return facts, cubin
+
+
+@contextlib.contextmanager
+def _cache_of_triton() -> Iterator[None]:
+    """Inside, Triton can write its cache, without which it does not compile: elsewhere, if its own folder cannot be."""
+    from triton import knobs
+
+    try:
+        os.makedirs(knobs.cache.dir, exist_ok=True)
+        writable = os.access(knobs.cache.dir, os.W_OK)
+    except OSError:
+        writable = False
+    if writable:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as once, knobs.cache.scope():
+        knobs.cache.dir = once
+        yield
 
 
 _ACCESS = re.compile(r"(@!?%p\d+\s+)?\b(ld|st)\.global((?:\.[\w:]+)*)")

@@ -83,8 +83,8 @@ class Runner:
         except (BrokenPipeError, EOFError):
             raise Failed(self._died()) from None
         except TimeoutError:
-            self.stop()
             self._check_time()
+            self.stop()
             raise Failed(f"no answer in {limit:.0f} s") from None
         if "error" in answer:
             raise Failed(answer["error"])
@@ -103,13 +103,12 @@ class Runner:
             self._child.stdin.flush()
             self._answer(STARTING)
         except (BrokenPipeError, EOFError, TimeoutError):
-            if time.monotonic() >= self.until:
-                self.stop()
             self._check_time()
             raise MXNetError(f"tune: the timing process does not start: {self._died()}") from None
 
     def _check_time(self) -> None:
         if time.monotonic() >= self.until:
+            self.stop()
             raise OutOfTime
 
     def _answer(self, limit: float) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 import pytest
 from tritium.context import cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine.pool import Pool
 from tritium.errors import ContextError, EngineError
 
 
@@ -194,7 +195,7 @@ def test_raising_before_and_after_completing(engine):
         kept[0]()
     engine.push_async(after, cpu(), [], [v], name="op")
     with pytest.raises(ValueError, match="op: after"):
-        engine.wait_for_all()
+        engine.stop()  # the operation is over before its function is: only who ends the threads has waited for that
 
 
 def test_completion_from_another_thread_with_an_error(engine):
@@ -225,6 +226,25 @@ def test_stop_names_what_never_completes():
         engine.stop(0.05)
     kept[0]()
     engine.stop()
+
+
+def test_what_no_thread_has_begun_yet_is_waited_for(monkeypatch):
+    """On a busy machine the worker may begin only after the time that stop was given for what is handed on."""
+    engine, ran, looks = ThreadedEngine(1), [], []
+    wait, start = engine._wait_idle, Pool._start
+    monkeypatch.setattr(Pool, "_start", lambda pool: None)
+    engine.push_async(lambda run, on_complete: (ran.append(1), on_complete()), cpu(), [], [], name="late")
+    (pool,) = engine._pools.values()
+
+    def look(timeout):
+        looks.append(timeout)
+        if len(looks) == 3:
+            monkeypatch.undo()
+            start(pool)
+        return wait(timeout)
+    engine._wait_idle = look
+    engine.stop(0.01)
+    assert ran == [1] and looks[:3] == [0.01] * 3
 
 
 # ---- misuse -----------------------------------------------------------------------------------------------------------

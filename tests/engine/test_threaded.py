@@ -50,17 +50,25 @@ def test_long_program(machines):
     assert [run_program(program, e, foreign) for e in engines] == [want, want]
 
 
+def alone(engine):
+    """engine without workers, which might still keep books; then what is inline would be handed to one of them."""
+    engine.stop()
+    engine.start()
+    return engine
+
+
 @pytest.mark.parametrize("prop, there", [("inline", True), (None, False)])
 def test_what_is_short_runs_where_what_it_waits_for_completes(machines, prop, there):
     """The copy of a value that came over a network, by the thread that received it; ordinary work goes to a worker."""
     _, (engine, _), _ = machines
     begun, var, ran = [], Var(), []
-    engine.push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
+    alone(engine).push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
     engine.push_sync(lambda _: ran.append(threading.get_ident()), cpu(), [var], [], prop=prop)
     engine.push_sync(lambda _: ran.append(0), cpu(), [], [var], prop=prop)  # not ready at once: a worker's
-    seen = threading.Event()
-    other = threading.Thread(target=lambda: (begun.pop()(), seen.wait(30)))  # it lives on: idents are used again
+    completed, seen = threading.Event(), threading.Event()
+    other = threading.Thread(target=lambda: (begun.pop()(), completed.set(), seen.wait()))  # it lives on: idents are used again
     other.start()
+    completed.wait()  # this thread, too, would hand what is short to a worker
     engine.wait_for_var(var)
     seen.set()
     assert ran[1] == 0 and (ran[0] == other.ident) is there
@@ -78,7 +86,7 @@ def test_a_prepared_operator_runs_where_it_is_pushed_if_that_push_says_so(machin
     for prop, usual in (("inline", True), (None, False)):
         opr = engine.new_operator(function, [], [var], prop=prop)
         for inline in (None, True, False, None):
-            engine.push(opr, cpu(), inline=inline)
+            alone(engine).push(opr, cpu(), inline=inline)
             while not ran:  # waiting for the var might run it here
                 time.sleep(0)
             engine.wait_for_var(var)
@@ -88,7 +96,7 @@ def test_a_prepared_operator_runs_where_it_is_pushed_if_that_push_says_so(machin
 def test_an_error_is_told_before_what_waits_for_it_runs(machines):
     _, (engine, _), _ = machines
     begun, var, ran = [], Var(), []
-    engine.push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
+    alone(engine).push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
     engine.push_sync(lambda _: ran.append(1), cpu(), [var], [], prop="inline")
     begun.pop()(ValueError("lost"))
     with pytest.raises(ValueError, match="lost"):

@@ -60,9 +60,10 @@ def place(tmp_path_factory):
 
 
 def child(place, body):
-    """What body, run with the stub driver, passes to `print(json.dumps(...))`."""
-    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    env |= {"TRITIUM_GPU": "cuda", "TRITIUM_LIBCUDA": str(place / "libcuda.so.1"), "TRITIUM_CACHE_DIR": str(place / "cache")}
+    """What body, run with the stub driver and without a home directory, passes to `print(json.dumps(...))`."""
+    env = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_HOME")}
+    env |= {"HOME": "/dev/null/nowhere", "TRITIUM_GPU": "cuda", "TRITIUM_LIBCUDA": str(place / "libcuda.so.1"),
+            "TRITIUM_CACHE_DIR": str(place / "cache")}
     done = subprocess.run([sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(body)], env=env, capture_output=True,
                           text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

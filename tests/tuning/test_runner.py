@@ -61,17 +61,18 @@ def test_a_child_that_hangs_is_killed(scripted, item):
     assert scripted.seconds(0, item, {"piece": 2}, 30) == 1.5
 
 
-def test_nobody_is_waited_for_when_the_time_is_over(item):
+@pytest.mark.parametrize("ahead", [0.2, -1.0], ids=["while it waits", "before it asks"])
+def test_nobody_is_waited_for_when_the_time_is_over(item, ahead):
     with Runner(REQUEST, [sys.executable, "-c", CHILD]) as runner:
         assert runner.seconds(0, item, {"piece": 1}, 30) == 1.5
-        child, runner.until = runner._child, time.monotonic() + 0.2
+        child, runner.until = runner._child, time.monotonic() + ahead
         with pytest.raises(OutOfTime):
             runner.seconds(0, item, {"piece": 777}, 1e9)
-        assert child.poll() is not None and time.monotonic() < runner.until + 60
+        assert child.poll() is not None
         with pytest.raises(OutOfTime):
             runner.differs(0, item, {"piece": 1}, 30)
         assert runner.restarts == 1
-    with Runner(REQUEST, [sys.executable, "-c", "import signal; signal.pause()"], time.monotonic() + 0.2) as runner, \
+    with Runner(REQUEST, [sys.executable, "-c", "import signal; signal.pause()"], time.monotonic() + ahead) as runner, \
             pytest.raises(OutOfTime):
         runner.roofs(["float32"])
 
