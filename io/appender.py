@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import BinaryIO
+from typing import IO, Any
 
 from ..errors import FileError
 
@@ -54,7 +54,7 @@ class Appender:
         self._file.close()
 
 
-def opened(path: str, mode: str) -> BinaryIO:
+def opened(path: str, mode: str) -> IO[Any]:
     """A file without a buffer; mode "rb" or "wb". Raises FileError that names it."""
     try:
         return open(path, mode, 0)
