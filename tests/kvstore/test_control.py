@@ -217,9 +217,11 @@ def test_who_is_refused_because_of_a_death_knows_of_it():
             assert stores[0].get_num_dead_node(4) == 0
 
 
-def cut_off(client, address):
-    """Its connection to the coordinator ends, of which it does not hear."""
-    client._hand(lambda: client.control.socket.disconnect(address))
+def cut_off(client):
+    """Its connection to the coordinator ends, of which it does not hear. Returns what makes another."""
+    socket, address = client.control.socket, client.control.job["address"]
+    client._hand(lambda: socket.disconnect(address))
+    return lambda: client._hand(lambda: socket.connect(address))
 
 
 def test_who_is_cut_off_comes_back_as_itself():
@@ -227,15 +229,14 @@ def test_who_is_cut_off_comes_back_as_itself():
     with workers(2, every=2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         client = stores[1]._client
-        address = client.control.job["address"]
-        cut_off(client, address)
+        connect = cut_off(client)
         until(lambda: stores[0].get_num_dead_node(4) == 1)
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died"):
             pull(stores[0], "w", np.zeros(3, "f"))
         stores[1].push("w", mx.nd.ones(3) * 2)
         client.rounds([0])  # what it pushed has arrived, and was dropped
-        client._hand(lambda: client.control.socket.connect(address))
+        connect()
         client.request("missing", of="init")  # now it hears
         assert insist(stores[0], "w", mx.nd.ones(3)) == pull(stores[1], "w", np.zeros(3, "f"))[0] == 3
 
@@ -250,16 +251,16 @@ def test_a_round_that_another_has_heard_of_is_made_again_as_it_was():
         each(lambda kv: kv.push("w", mx.nd.ones(3) * (kv.rank + 1)))
         assert pull(stores[1], "w", np.zeros(3, "f"))[0] == -3
         until(lambda: unheard)
-        address, pid = other.control.job["address"], job.shard_pid(0)
+        pid = job.shard_pid(0)
         os.kill(pid, signal.SIGSTOP)  # it does not hear of what happens now, and writes nothing
-        cut_off(other, address)
+        connect = cut_off(other)
         until(lambda: stores[0].get_num_dead_node(4) == 1)
         os.kill(pid, signal.SIGKILL)
         until(lambda: link.incarnation == 2)
         del link._take_answers
         with pytest.raises(DeadWorkerError, match="key 'w', round 1: worker 1 died"):
             pull(stores[0], "w", np.zeros(3, "f"))
-        other._hand(lambda: other.control.socket.connect(address))
+        connect()
         other.request("missing", of="init")
         until(lambda: stores[0].get_num_dead_node(4) == 0)
         stores[0].push("w", mx.nd.ones(3) * 7)
@@ -274,12 +275,11 @@ def test_who_was_cut_off_and_is_replaced_hears_of_it():
     with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         client = stores[1]._client
-        address = client.control.job["address"]
-        cut_off(client, address)
+        connect = cut_off(client)
         until(lambda: stores[0].get_num_dead_node(4) == 1)
         with worker(job, 1):
             stores[1].push("w", mx.nd.ones(3))
-            client._hand(lambda: client.control.socket.connect(address))
+            connect()
             for act in (lambda: client.request("barrier", n=1), lambda: pull(stores[1], "w", np.zeros(3, "f")),
                         lambda: client.rounds([0]), lambda: client.request("barrier", n=2)):
                 with pytest.raises(KVStoreError, match="worker 1 was taken for dead, and is not waited for any more"):
