@@ -49,7 +49,7 @@ class Op(enum.IntEnum):
     PUSH = 4  # contributions to rounds
     PULL = 5  # records: which keys
     ANSWER = 6  # records: round = version, at = version on disk; with the value if it was wanted
-    REFUSED = 7  # records that were not done; the payload is JSON: {"kind", "text", ...}
+    REFUSED = 7  # records that were not done; the payload is JSON: text, gone {rank: why}, generation of that
     STATES = 8  # JSON in the payload: optimizer states, asked for or given
     SAVE = 9  # write what has changed to disk now. Answered by WELCOME
     MISSING = 10  # which ranks does a round wait for? Answered by JSON

@@ -121,7 +121,7 @@ class Shard:
         if m.get("kind"):
             self.rounds.sync = m["kind"] != "async"
         if "members" in m:
-            self._generation = m["members"].get("generation", 0)
+            self._generation = m["members"]["generation"]
             self._set_members({int(r): i for r, i in m["members"]["ranks"].items()},
                               {int(r): why for r, why in m["members"]["gone"].items()})
         for entry in m.get("keys", ()):

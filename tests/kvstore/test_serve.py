@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("serial")
 def shard(policy="fail", kind="sync", folder=None, every=0):
     s = Shard("00000000beef", policy, kind, folder, every)
     keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
-    s.control({"members": {"ranks": MEMBERS, "gone": {}}, "keys": keys, "index": 0})
+    s.control({"members": {"ranks": MEMBERS, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for rank in range(2):
         s.receive(rank, decode(encode(Op.HELLO, [], 2, rank=rank), b"{}"))
     for i, n in enumerate(SIZES):
@@ -99,10 +99,10 @@ def test_a_pull_waits_for_the_round_that_its_worker_has_seen():
 def test_what_was_made_before_a_death_is_made_again_in_spite_of_it():
     s = shard()
     s.receive(0, push(0, 1, 0, 1, flags=0))  # no WANT: it had its answer, and the server has died since
-    assert s.control({"members": {"ranks": MEMBERS, "gone": {"1": "died"}}}) == []
+    assert s.control({"members": {"ranks": MEMBERS, "gone": {"1": "died"}, "generation": 0}}) == []
     ((_, refused),) = said(s.receive(0, push(0, 1, 1, 1)))
     assert refused.op is Op.REFUSED
-    s.control({"members": {"ranks": MEMBERS, "gone": {}}})
+    s.control({"members": {"ranks": MEMBERS, "gone": {}, "generation": 0}})
     s.receive(1, push(1, 1, 0, 2, flags=0))
     assert s.values[0, 0].flat.tolist() == [3, 3]
 
@@ -110,7 +110,7 @@ def test_what_was_made_before_a_death_is_made_again_in_spite_of_it():
 def test_who_is_no_member_holds_up_nobody():
     """Policy shrink: the dead is only silent, and its frame comes; the others' frames of the same keys are not kept for it."""
     s = shard("shrink")
-    s.control({"members": {"ranks": MEMBERS, "gone": {"1": "died"}}})
+    s.control({"members": {"ranks": MEMBERS, "gone": {"1": "died"}, "generation": 0}})
 
     def together(rank):
         records = [Record(i, 0, 0, n, 1, 0, INLINE) for i, n in enumerate(SIZES)]

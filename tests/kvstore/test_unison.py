@@ -22,7 +22,7 @@ def _alone(serial):
 def shard(workers, together, **more):
     s = Shard(JOB, "fail", "sync", **more)
     keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
-    s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}}, "keys": keys, "index": 0})
+    s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for r in range(workers):
         s.receive(r, decode(*hello(r)))
     first = np.zeros(sum(SIZES), "f")
@@ -125,7 +125,7 @@ def test_they_are_made_together_and_in_the_order_of_ranks(rng):
 def test_a_death_refuses_what_is_held(rng):
     s = shard(2, True)
     s.receive(0, decode(*push(0, 1, [0, 1, 2, 3], rng)[0]))
-    out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}}})
+    out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}, "generation": 0}})
     assert [rank for rank, _, _ in out] == [0] * 4 and all(b"worker 1 died" in pieces[0] for _, _, pieces in out)
 
 
