@@ -29,27 +29,41 @@ def until(condition):
 
 @contextlib.contextmanager
 def closing(stores):
-    """Close stores afterwards. What fails is not followed by waiting for rounds that nobody makes any more, or by errors."""
+    """Close stores afterwards. What fails is not followed by waiting for rounds that nobody makes any more."""
     try:
         yield
     except BaseException:
         for s in stores:
             s._client.timeout = 0.0
+        raise
+    finally:
         for s in stores:
             s.close()
-        if engine.current()._wait_idle(5.0):  # else another store is at work, which will be closed, too
+
+
+_within = []  # whose end is awaited: others' stores may be at work while an inner one ends
+
+
+@contextlib.contextmanager
+def one_failure():
+    """What fails inside is not followed by errors of what its threads had begun, or began later. They have ended by then."""
+    _within.append(None)
+    try:
+        yield
+    except BaseException:
+        if engine.current()._wait_idle(TIMEOUT if len(_within) == 1 else 5.0):
             with contextlib.suppress(MXNetError):
                 mx.nd.waitall()
         raise
-    for s in stores:
-        s.close()
+    finally:
+        _within.pop()
 
 
 @contextlib.contextmanager
 def worker(job, rank, kind="dist_sync"):
     """A store of this process that is one worker of a job."""
     kv = DistKVStore(kind, job.file, rank=rank, timeout=TIMEOUT)
-    with closing([kv]):
+    with one_failure(), closing([kv]):
         yield kv
 
 
@@ -60,7 +74,7 @@ def workers(n, kind="dist_sync", shards=1, **settings):
     each.submit(fn, ...) runs something beside the test, which ends with the stores.
     """
     stores = []
-    with Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool, closing(stores):
+    with one_failure(), Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool, closing(stores):
         joining = [pool.submit(DistKVStore, kind, job.file, rank=r, timeout=TIMEOUT) for r in range(n)]
         concurrent.futures.wait(joining)
         stores += [j.result() for j in joining if j.exception() is None]
