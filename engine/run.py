@@ -74,6 +74,7 @@ class Helpers:
                 self._jobs.put(job)
         job.help()
         job.finished.acquire()
+        del job.fn  # a helper that comes for it later finds no call left, and keeps no array alive until then
         if job.errors:
             raise min(job.errors, key=lambda e: e[0])[1]
 

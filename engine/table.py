@@ -17,10 +17,11 @@ def totals(made: Sequence[Operation], sort_by: str, ascending: bool) -> dict[str
     """name -> Count, and Total, Min, Max, Avg in milliseconds; sorted. Raises EngineError for an unknown column."""
     if sort_by not in _COLUMNS:
         raise EngineError(f"profiler.dumps: sort_by is {sort_by!r}. Give one of {', '.join(_COLUMNS)}.")
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[int]] = {}
     for o in made:
-        times.setdefault(o.name, []).append((o.end - o.start) / 1e6)
-    rows = {name: {"Count": len(t), "Total": sum(t), "Min": min(t), "Max": max(t), "Avg": sum(t) / len(t)}
+        times.setdefault(o.name, []).append(o.end - o.start)
+    # added up as whole nanoseconds: rounding never puts a mean of equal times beside them
+    rows = {name: {"Count": len(t), "Total": sum(t) / 1e6, "Min": min(t) / 1e6, "Max": max(t) / 1e6, "Avg": sum(t) / len(t) / 1e6}
             for name, t in times.items()}
     return dict(sorted(rows.items(), key=lambda row: row[1][_COLUMNS[sort_by]], reverse=not ascending))
 

@@ -81,7 +81,8 @@ class RecordFile:
             if self._index is None:
                 raise
             error, wrong = e, self._wrong_place(number)
-        if self.tolerant and (wrong is not None or self._mended):
+        # what looks like a head may stand inside a record, where bytes are missing or too many: then the line before is wrong too
+        if self.tolerant and (wrong is not None or self._mended or (number and self._wrong_place(number - 1) is not None)):
             self._mend(self._index)
             try:
                 return self._read(number)
@@ -202,7 +203,7 @@ class RecordFile:
             lines = read_lines(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
             if lines is not None and np.array_equal(np.unique(lines[1]), self.offsets):
                 listed, (heads, self.damage) = lines[1], find_heads(self.source)
-                meant = meant_by(listed, heads)
+                meant = meant_by(listed, np.union1d(heads, self._hurt(np.setdiff1d(listed, heads))))
                 known = meant >= 0
                 offsets = self.offsets.copy()
                 offsets[np.searchsorted(self.offsets, listed[known])] = meant[known]
@@ -211,6 +212,14 @@ class RecordFile:
                              "in %s.", idx_path, np.count_nonzero(meant != listed), len(listed),
                              np.count_nonzero(known & (meant != listed)), self.path)
             self._mended = True
+
+    def _hurt(self, places: np.ndarray) -> list[int]:
+        """Those of places where a damaged record begins. A line that points there is right, and keeps its number: whoever read
+        that was told of the damage, and will not ask again for another record under it."""
+        spans = np.array([(d.start, d.stop) for d in self.damage], np.int64).reshape(-1, 2)
+        before = np.searchsorted(spans[:, 0], places, side="right")
+        inside = places[(np.append(0, spans[:, 1])[before] > places) & (places + HEAD.size <= self.source.size)]
+        return [p for p in inside.tolist() if _begins(self.source.read(p, p + HEAD.size))]
 
     def _key(self, idx_path: str, offset: int) -> str:
         """How a message names the line that points at offset."""

@@ -32,6 +32,14 @@ class Foreign:
         self.thread.join()
 
 
+def alone(engine):
+    """engine without workers. One that has nothing to do might still hold the lock for a moment, and then what is inline is
+    handed to a worker, and nothing is called now."""
+    engine.stop()
+    engine.start()
+    return engine
+
+
 def random_program(seed, n=40, cells=8):
     """A list of steps, each a tuple that starts with its kind. Data only, so that every engine gets the same."""
     r = random.Random(seed)

@@ -9,6 +9,8 @@ from tritium.context import cpu
 from tritium.engine import ThreadedEngine, costs, interrupt
 from tritium.engine.streams import Marks
 
+from .programs import alone
+
 
 @pytest.fixture
 def engine():
@@ -177,7 +179,7 @@ def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
     engine.push_sync(lambda run: None, cpu(), [v], [w])
     assert not engine.run_now(ran.append, (w,), 3)  # a writer of w is queued
     gate.set()
-    engine.wait_for_all()
+    alone(engine)
     assert not engine.run_now(lambda: 1 / 0, (v,)) and v.held == 0  # the caller pushes it, and then it is told
     assert engine.run_now(ran.append, (v,), 4) and ran == [1, 4]
 
@@ -218,7 +220,7 @@ def test_what_is_called_now_keeps_everybody_else_waiting(engine):
         return x
     assert engine.call_now(Owner(v), Owner(), call, 7) == 7
     assert v.held == -1 or order == ["called", "writer"]  # what came meanwhile is under way without another push
-    engine.wait_for_all()
+    alone(engine)
     assert order == ["called", "writer"]
     assert engine.call_now(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
     assert engine.call_now(Owner(v), Owner(w), call, 8) == 8

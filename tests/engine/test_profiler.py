@@ -40,7 +40,7 @@ def test_every_operation_push_and_wait_is_in_the_file(engine):
         engine.push_sync(nothing, cpu(), [v], [w], name=f"op{i}")
     engine.push_async(lambda run, done: done(), cpu(), [w], [], name="handed on")
     engine.push(engine.new_operator(lambda run, done: done(), [w], [], name="prepared"), cpu(1))
-    engine.wait_for_all()
+    engine.stop()  # an asynchronous function may return later than it is done, and only then it is known how long it took
     events = written()
     slices = [e for e in events if e["ph"] == "X"]
     ran = [e["name"] for e in slices if e["cat"] == "operation"]
@@ -232,11 +232,9 @@ def test_continuous_dump_writes_while_it_runs(tmp_path):
     profiler.set_state("run", engine=engine)
     thread = profiler._profiler.dumper
     engine.push_sync(nothing, cpu(), [], [], name="early")
-    ticks = 0
     while not target.exists() or "early" not in target.read_text(encoding="utf-8"):
         thread.join(0.01)
-        ticks += 1
-        assert ticks < 3000
+        assert thread.is_alive()
     check(target.read_text(encoding="utf-8"))
     profiler.set_state("stop")
     thread.join()

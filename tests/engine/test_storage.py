@@ -55,6 +55,7 @@ def test_a_view_keeps_the_bytes(own):
 
 def test_gpu_views_keep_the_bytes():
     ctx = gpu()
+    gc.collect()  # what other tests left there in cycles
     before = storage.stats(ctx).in_use
     t = storage.view(storage.alloc(1 << 20, ctx), 256, (4, 8), "bfloat16")[1]
     assert storage.stats(ctx).in_use == before + (1 << 20)

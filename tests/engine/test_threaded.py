@@ -7,7 +7,7 @@ import pytest
 from tritium import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine, Var
 
-from .programs import Foreign, random_program, run_program
+from .programs import Foreign, alone, random_program, run_program
 
 SEEDS, CHUNK = 1200, 60
 
@@ -48,13 +48,6 @@ def test_long_program(machines):
     program = random_program(0, n=5000, cells=20)
     want = run_program(program, naive, foreign)
     assert [run_program(program, e, foreign) for e in engines] == [want, want]
-
-
-def alone(engine):
-    """engine without workers, which might still keep books; then what is inline would be handed to one of them."""
-    engine.stop()
-    engine.start()
-    return engine
 
 
 @pytest.mark.parametrize("prop, there", [("inline", True), (None, False)])

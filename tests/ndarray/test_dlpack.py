@@ -85,6 +85,7 @@ def test_a_read_only_array_is_copied():
 
 
 def test_memory_lives_while_anyone_holds_it():
+    gc.collect()
     before = len(dlpack._lent)
     a = nd.array(np.arange(100000.0))
     t = torch.from_dlpack(a)

@@ -60,6 +60,7 @@ def test_backward_lets_go(ctx):
     x = nd.ones((N,), ctx)
     x.attach_grad()
     nd.waitall()
+    gc.collect()
     before = storage.stats(ctx).in_use
     with autograd.record():
         y = chain(nd.tanh, 6)(x)
