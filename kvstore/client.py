@@ -10,13 +10,13 @@ comes back after a crash, all that it may have lost is sent again.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import select
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -61,8 +61,10 @@ class Client:
         self.probe: str | None = None  # what a shard finds in our shared memory, if it is on this host
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._wake).atexit = False  # not sooner: any thread may be about to write to it
         self._awake = False
         self._closed = self._stopping = False
+        self._ended = False  # the sockets are closed, and what is handed in ends with an error
         self._turn_lock = threading.Lock()  # of the sockets
         self._check_at = 0.0
         self._context = zmq.Context(io_threads=1)
@@ -170,6 +172,9 @@ class Client:
         if self._closed:
             raise KVStoreError("KVStore: the store is closed.")
         self._inbox.append(call)
+        if self._ended:  # no thread looks there any more
+            self._take_in()
+            return
         if now and not any(link.busy for link in self.links) and self._turn_lock.acquire(False):
             try:
                 more = self._send_now()
@@ -196,11 +201,16 @@ class Client:
     @shielded
     def _send_now(self) -> bool:
         """Send what was handed in; whether there is something to receive, of which no file descriptor may tell any more."""
-        while self._inbox:
-            self._inbox.popleft()()
+        self._make_calls()
+        if self._ended:
+            return False
         for link in self.links:
             link.flush()
         return self.stirred and self._news()
+
+    def _make_calls(self) -> None:
+        while self._inbox:
+            self._inbox.popleft()()
 
     def _news(self) -> bool:
         return self.control.news() or any(link.news() for link in self.links)
@@ -222,15 +232,14 @@ class Client:
         except KVStoreError:
             pass  # the job is gone already
         self._closed = self._stopping = True
-        with contextlib.suppress(OSError):  # the thread has ended meanwhile
-            os.eventfd_write(self._wake, 1)
+        os.eventfd_write(self._wake, 1)
         self._thread.join(5.0)
         if hasattr(self, "pool"):
             self.pool.close()
 
     # ---- the thread -----------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        news = False
+        news, ended = False, "the store is closed"
         try:
             while not self._stopping:
                 told = {fd for fd, _ in self._poller.poll(_CHECK_EVERY)} if not news and not self._inbox else set[int]()
@@ -240,23 +249,23 @@ class Client:
                     news = self._turn(news or not self._zeromq.isdisjoint(told))
         except Exception as e:  # ours: everybody who waits must hear of it
             _log.exception("kvstore: the connection's thread failed")
-            self._fail_all(KVStoreError(f"KVStore: the connection's thread failed: {type(e).__name__}: {e}. This is a bug."))
+            ended = f"the connection's thread failed: {type(e).__name__}: {e}. This is a bug"
         finally:
             self._closed = True
             with self._turn_lock:
-                self._fail_all(KVStoreError("KVStore: the store is closed."))
+                self._ended = True
+                self._end_all(KVStoreError(f"KVStore: {ended}."))
                 self.control.close()
                 for link in self.links:
                     link.close()
                 self._context.destroy(linger=0)
             self._poller.close()
-            os.close(self._wake)
+            self._take_in()
 
     def _turn(self, told: bool) -> bool:
         """Receive, send, look at the clock; whether there is more to receive already. told: a ZeroMQ socket has something."""
         self._awake = False
-        while self._inbox:
-            self._inbox.popleft()()
+        self._make_calls()
         now = time.monotonic()
         told = told or self.stirred or now >= self._check_at
         if told:
@@ -273,10 +282,18 @@ class Client:
                 link.check(now)
         return (told or self.stirred) and self._news()
 
-    def _fail_all(self, error: KVStoreError) -> None:
+    def _end_all(self, error: KVStoreError) -> None:
+        """End what is under way, and what was handed in, with error."""
+        self.control.over = self.control.over or error
         self.control.fail(error)
         for link in self.links:
-            link.fail(error)
+            link.end(error)
+        self._make_calls()
+
+    def _take_in(self) -> None:
+        """End what was handed in after all else had ended."""
+        with self._turn_lock:
+            self._make_calls()
 
     def explain(self, text: str, dead: Collection[int], work: Work) -> KVStoreError:
         """The error of one refused contribution: rank, key and round stand in it."""

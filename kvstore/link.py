@@ -100,6 +100,8 @@ class Link:
         anew:  connect in any case, and send again what is not answered.
         """
         self._down = bool(m.get("down"))
+        if self.lost is not None:
+            return
         if self._down:
             self.down()
         elif anew or m["incarnation"] != self.incarnation or self.socket is None:

@@ -117,7 +117,7 @@ class Worker:
         c = self.client = client.Client.__new__(client.Client)
         c.job, c.every, c.timeout, c.stall, c.pid, c.kind = job.name, job.every, 1e9, 1e9, os.getpid(), job.kind
         c.links, c.key_names, c.probe = [], {}, None
-        c._inbox, c._wake, c._awake, c._closed, c._stopping = deque(), -1, True, False, False
+        c._inbox, c._wake, c._awake, c._closed, c._stopping, c._ended = deque(), -1, True, False, False, False
         c._turn_lock, c._lock, c._check_at, c._context = threading.Lock(), threading.Lock(), 0.0, self
         c._keys, c._zeromq, c.stirred = sockets.Keys(self.public, ""), set(), True
         c._poller = SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None)

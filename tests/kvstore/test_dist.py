@@ -13,6 +13,7 @@ import tritium as mx
 from kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
 from tritium.errors import KVStoreError, ParameterError, ShapeError
 from tritium.kvstore.dist import DistKVStore
+from tritium.kvstore.frame import Op
 from tritium.kvstore.job import Job
 from tritium.kvstore.local import LocalKVStore
 
@@ -318,6 +319,32 @@ def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
     assert done.stdout.startswith("[4.0, 4.0]"), done.stderr
     _, _, folder, job = done.stdout.split()
     assert not os.path.exists(folder) and not [n for n in os.listdir("/dev/shm") if job in n] and done.stderr == ""
+
+
+def test_what_is_handed_in_while_a_store_closes_ends():
+    """Its thread looks at what was handed in, then ends; or has ended, after who hands in has seen that it had not."""
+    with workers(1) as (_, (kv,), _):
+        kv.init("w", mx.nd.zeros(3))
+        client, asked = kv._client, []
+        (link,) = client.links
+
+        def turn(told):
+            if not asked:
+                client._stopping = True
+                asked.append(client.ask(0, Op.SAVE))
+
+        link.turn = turn
+        until(lambda: asked)
+        client._thread.join(TIMEOUT)
+        client._closed = False  # as it was when who hands in looked
+        asked.append(client.ask(0, Op.SAVE))
+        kv.push("w", mx.nd.ones(3))
+        client._closed = True
+        for a in asked:
+            with pytest.raises(KVStoreError, match="the store is closed"):
+                a.result(TIMEOUT)
+        with pytest.raises(KVStoreError, match="the store is closed"):
+            mx.nd.waitall()
 
 
 def test_a_forked_child_is_refused(two):
