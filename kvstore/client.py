@@ -92,7 +92,6 @@ class Client:
     def _joined(self, m: dict[str, Any]) -> list[Future[None]]:
         """m: what the coordinator says to a worker that joins. Returns the servers' welcomes."""
         self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
-        self.control.joined({"rank": self.rank, "incarnation": self.incarnation, "public": self._keys.public})
         self.pool = Pool(self.job, self.rank, self.incarnation)
         slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
         if slot is not None:

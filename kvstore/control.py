@@ -2,10 +2,12 @@
 
 When the connection is lost, libzmq makes another one, on which the worker says that it is back; what is not answered is asked
 again. libzmq may be faster than the news of the loss: what is asked then is refused, since nobody knows whose the connection is.
+A worker that has not joined yet asks to join once more, with a greater number.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import time
@@ -93,12 +95,8 @@ class Control:
             self.ranks = m["ranks"]
         return m
 
-    def joined(self, me: dict[str, Any]) -> None:
-        """From now on a lost connection is made anew. me: rank, incarnation, public."""
-        self._me = me
-
     def _ask(self, ask: _Request) -> None:
-        if (self.lost is not None and self._me is None) or self.over is not None:
+        if self.over is not None or self._watch.refused:
             ask.answer.set_exception(self.over or _none())
             return
         self._asked[ask.message["id"]] = ask
@@ -107,7 +105,8 @@ class Control:
 
     def _send(self, message: dict[str, Any]) -> None:
         self.client.stirred = True
-        self.socket.send(pack(message), zmq.NOBLOCK)
+        with contextlib.suppress(zmq.Again):  # refused, and libzmq tries no more: `_watch` will tell
+            self.socket.send(pack(message), zmq.NOBLOCK)
 
     def _report(self, op: str) -> None:
         """Say for whom a request waits."""
@@ -159,6 +158,8 @@ class Control:
         for where in m.get("shards", ()):
             self.shards[where["index"]] = where
         if ask is not None:
+            if ask.message.get("op") == "join" and "error" not in m:
+                self._me = {"rank": m["rank"], "incarnation": m["incarnation"], "public": ask.message["public"]}
             ask.answer.set_result(m)
         elif m.get("op") == "gone":
             self.gone, self._generation = {int(r): why for r, why in m["gone"].items()}, m["generation"]
@@ -174,16 +175,23 @@ class Control:
 
     def _lose(self) -> None:
         """Transfers go on; whoever waits for the coordinator waits until it is back."""
-        self.lost = self.lost or time.monotonic()
         if self._me is None:
-            self.fail(_none())
+            self._ask_anew()
             return
+        self.lost = self.lost or time.monotonic()
         back: Future[dict[str, Any]] = Future()
         back.add_done_callback(self._is_back)
         number = next(self._ids)
         asked, self._asked = self._asked, {number: _Request({}, back)}
         self._asked.update((n, a) for n, a in asked.items() if a.message)  # all but an earlier attempt to be back
         self._send({"op": "back", "id": number, **self._me})
+
+    def _ask_anew(self) -> None:
+        """Who has not joined has nobody to be back as."""
+        if self._watch.refused:
+            self.fail(_none())
+        for ask in self._asked.values():
+            self._send({**ask.message, "n": next(self._ids)})
 
     def _is_back(self, answer: Future[dict[str, Any]]) -> None:
         m = answer.result()
@@ -194,8 +202,8 @@ class Control:
                 link.end(self.over)
             return
         self.lost = None
-        for where in m["shards"]:
-            self.client.links[where["index"]].where(where, anew=m["dead"])  # servers have dropped what they had of the dead
+        for link, where in zip(self.client.links, m["shards"]):  # of those that are made already
+            link.where(where, anew=m["dead"])  # servers have dropped what they had of the dead
         for ask in self._asked.values():
             self._send(ask.message)
 

@@ -42,7 +42,7 @@ class _Worker:
     was_dead: bool = False  # once: shards have dropped what it had not said to the end
     was: str = ""  # what it was `gone` as before it came back, or was replaced
     known_at: int = 0  # epoch of telling shards that it is back; until they have said ack, workers are not told
-    said: int = 0  # number of its last "back": an earlier one is of a connection that has ended, or will
+    said: int = 0  # number of its last "join" or "back": an earlier one is of a connection that has ended, or will
 
 
 @dataclass
@@ -216,28 +216,36 @@ class Coordinator:
 
     # ---- members --------------------------------------------------------------------------------------------------------
     def _worker_join(self, peer: Any, m: Message) -> Sends:
-        """rank: the one it wants; None: any that is free; "new": one more, from the next barrier on."""
-        kind, public, wanted = str(m["kind"]), str(m["public"]), m.get("rank")
+        """rank: the one it wants; None: any that is free; "new": one more, from the next barrier on.
+
+        n:  of who asks again, since its connection was lost before it was answered: greater each time.
+        """
+        kind, public, wanted, n = str(m["kind"]), str(m["public"]), m.get("rank"), int(m.get("n", 0))
         if self.kind and kind != self.kind:
             raise FrameError(f"the job is dist_{self.kind}; this worker wants dist_{kind}")
-        again = next((r for r, w in self._workers.items() if w.public == public and not w.gone), None)
+        said = {r: w.said for r, w in self._workers.items() if w.public == public}
+        if n < max([*said.values(), *(int(g.get("n", 0)) for _, g in self._growing if g["public"] == public)], default=0):
+            return []
+        again = next((r for r in said if not self._workers[r].gone), None)
         if again is not None:  # it asks again: the answer was lost
-            self._workers[again].peer = peer
+            self._workers[again].peer, self._workers[again].said = peer, n
+            self._away_workers.discard(again)
             return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(again, m))])
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
-            self._growing.append((peer, m))
+            self._growing = [(p, g) for p, g in self._growing if g["public"] != public] + [(peer, m)]
             return []
         free = [r for r, w in self._workers.items() if w.peer is None and w.gone != "out" and (wanted is None or r == wanted)]
         if not free:
             who = f"all {len(self._workers)} workers are" if wanted is None else f"worker {wanted} is"
             raise FrameError(f"{who} here already")
         self.kind = kind
-        self._let_in(free[0], peer, public)
+        self._let_in(free[0], peer, m)
         return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(free[0], m))])  # it knows, when it is in
 
-    def _let_in(self, rank: int, peer: Any, public: str) -> None:
+    def _let_in(self, rank: int, peer: Any, m: Message) -> None:
         before = self._workers.get(rank, _Worker())
-        self._workers[rank] = _Worker(peer, before.incarnation + 1, public, was=before.gone, known_at=self._epoch + 1)
+        self._workers[rank] = _Worker(peer, before.incarnation + 1, str(m["public"]), was=before.gone, known_at=self._epoch + 1,
+                                      said=int(m.get("n", 0)))
         self._away_workers.discard(rank)
         self._generation += 1
         self.changed = True
@@ -439,7 +447,7 @@ class Coordinator:
         for peer, m in growing:
             wanted = m.get("rank")
             rank = wanted if isinstance(wanted, int) and self._workers[wanted].gone == "out" else max(self._workers) + 1
-            self._let_in(rank, peer, str(m["public"]))
+            self._let_in(rank, peer, m)
             joined[rank] = peer, m
 
         def go_on() -> Sends:

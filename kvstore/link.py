@@ -41,6 +41,7 @@ _log = logging.getLogger(__name__)
 _FIRST = float("inf")  # priority of what must not wait
 _MOST_BROKEN = 3  # lanes that may end on their own, soon after each other, before no more are asked for
 _SOON = 60.0  # seconds
+_MOST_IN_SOCKET = 32  # messages; beyond them what waits is ours to order
 _DOOMED = 1.0  # seconds after which a contribution is given up because of what became of the others that were sent with it
 
 
@@ -112,7 +113,7 @@ class Link:
         self.down()
         self._where, self.incarnation = where, where["incarnation"]
         c = self.client
-        self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE)
+        self.socket = sockets.connect(c._context, c._keys, where["public"], where["address"], LARGEST_MESSAGE, _MOST_IN_SOCKET)
         self._watch = sockets.Watch(self.socket)
         c.watch(sockets.descriptor(self.socket))
         hello = pack({"probe": c.probe, "lane": self._broken < _MOST_BROKEN and lane.available()})

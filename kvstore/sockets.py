@@ -80,12 +80,12 @@ def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, larges
     return s, s.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest: int) -> zmq.Socket:
-    """A DEALER connected to address, whose CURVE public key is server."""
+def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest: int, most: int = 0) -> zmq.Socket:
+    """A DEALER connected to address, whose CURVE public key is server. most: messages that may wait in it; 0: any number."""
     s = context.socket(zmq.DEALER)
     s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server.encode()
     _limit(s, largest)
-    s.sndhwm = 32  # beyond it what waits is the sender's to order
+    s.sndhwm = most
     s.setsockopt(zmq.RECONNECT_IVL, 50)
     s.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
     s.connect(address)
@@ -102,18 +102,30 @@ def _limit(s: zmq.Socket, largest: int) -> None:
 
 
 class Watch:
-    """Which connections of a socket have ended, by file descriptor. `socket` is readable when there is news."""
+    """Which connections of a socket have ended, by file descriptor. `socket` is readable when there is news.
+
+    A connection that ended before anything could be sent on it is not told of: libzmq makes another one.
+
+    refused:  a connection was not let in because of its key. libzmq makes no other one then.
+    """
 
     def __init__(self, watched: zmq.Socket):
-        self.watched = watched
-        self.socket = watched.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self.watched, self.refused, self._unused = watched, False, False
+        self.socket = watched.get_monitor_socket(
+            zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 
     def lost(self) -> Iterator[int]:
         """The file descriptors of connections that have ended since the last call."""
         while readable(self.socket):
             event = recv_monitor_message(self.socket)
-            if event["event"] == zmq.EVENT_DISCONNECTED:
-                yield int(event["value"])
+            if event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+                self.refused = True
+            elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                self._unused = True  # the next event is its end
+            elif event["event"] == zmq.EVENT_DISCONNECTED:
+                unused, self._unused = self._unused, False
+                if not unused:
+                    yield int(event["value"])
 
     def close(self) -> None:
         self.watched.disable_monitor()

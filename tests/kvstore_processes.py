@@ -137,10 +137,6 @@ class Worker:
                 self.until = next(self.program)
             except StopIteration:
                 self.finished = True
-            except KVStoreError as e:
-                assert "coordinator is gone" in str(e) and self.client.control._me is None, e
-                self.job.replace(self)  # a process that could not join ends, and is started again
-                return
 
     def dies(self):
         for dealer in [self.client.control.socket, *(li.socket for li in self.client.links)]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import uuid
 from collections import Counter, defaultdict, deque
 from types import SimpleNamespace
 from unittest import mock
@@ -42,7 +43,7 @@ class Job:
 
     def __init__(self, seed, folder, *, kind="sync", policy="fail", workers=2, shards=2, every=3, rounds=4, optimizer=True,
                  faults=(), most_faults=8, timeout=1e9):
-        self.rng, self.folder, self.name = np.random.default_rng(seed), folder, f"{seed % (1 << 32):08x}51"
+        self.rng, self.folder, self.name = np.random.default_rng(seed), folder, uuid.uuid4().hex
         self.kind, self.policy, self.every, self.rounds, self.optimizer, self.timeout = (
             kind, policy, every, rounds, optimizer, timeout)
         self.count, self.shards = workers, shards
@@ -336,7 +337,7 @@ class Job:
     def _silence(self):
         """The coordinator hears nothing of somebody, who is only silent; its connection is made anew."""
         pipe = self._one(p for p in self.pipes if p.open and p.dealer.address == "coordinator" and (
-            isinstance(p.dealer.owner, Server) or (self.policy != "shrink" and p.dealer.owner.client.control._me is not None)))
+            isinstance(p.dealer.owner, Server) or self.policy != "shrink"))
         if pipe is not None:
             pipe.dealer.cut()
             self._hold(pipe.dealer.pipe)

@@ -88,7 +88,7 @@ class FakeSockets:
     def __init__(self, job):
         self.job = job
 
-    def connect(self, owner, _keys, _server, address, _largest):
+    def connect(self, owner, _keys, _server, address, _largest, _most=0):
         return Dealer(self.job, owner, address)
 
     @staticmethod
@@ -98,7 +98,7 @@ class FakeSockets:
                 dealer.ended -= 1
                 yield 0
 
-        return SimpleNamespace(socket=SimpleNamespace(fd=-1), lost=lost, close=lambda: None)
+        return SimpleNamespace(socket=SimpleNamespace(fd=-1), lost=lost, close=lambda: None, refused=False)
 
     @staticmethod
     def descriptor(_):

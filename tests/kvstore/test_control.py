@@ -8,14 +8,17 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import TIMEOUT, insist, pull, until, worker, worker_process, workers
+import zmq
+from kvstore_cluster import TIMEOUT, closing, insist, pull, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError
-from tritium.kvstore import client, control
+from tritium.kvstore import client, control, sockets
+from tritium.kvstore.dist import DistKVStore
 from tritium.kvstore.job import Job
 
 
@@ -79,6 +82,26 @@ def test_killed_at_any_point_it_changes_nothing(seed):
     np.testing.assert_array_equal(run(at), run(()))
 
 
+def test_who_was_joining_joins_the_next_one():
+    """It had been let in, which its server had yet to hear before it is told."""
+    with Job() as job, ThreadPoolExecutor(1) as pool:
+        def state():
+            return sockets.read_secret(job.folder / "coordinator.json")["state"]
+
+        until(lambda: state()["shards"][0][2] == 1)
+        server = job.shard_pid(0)
+        os.kill(server, signal.SIGSTOP)
+        joining = pool.submit(DistKVStore, "dist_sync", job.file, timeout=TIMEOUT)
+        until(lambda: state()["workers"][0][1] == 1)
+        kill_coordinator(job)
+        os.kill(server, signal.SIGCONT)
+        kv = joining.result(TIMEOUT)
+        with closing([kv]):
+            kv.init("w", mx.nd.zeros(3))
+            kv.push("w", mx.nd.ones(3))
+            assert pull(kv, "w", np.zeros(3, "f")).tolist() == [1] * 3 and kv._client.incarnation == 1
+
+
 def test_without_one_for_good_requests_are_errors():
     with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
@@ -112,8 +135,8 @@ def test_a_worker_that_dies_while_it_is_away_is_noticed(monkeypatch):
     with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         os.kill(job.host.pid, signal.SIGSTOP)
+        stores[1]._client.control._me = None  # it will not say that it is back
         kill_coordinator(job)
-        stores[1]._client.control._me = None  # it does not say that it is back
         os.kill(job.host.pid, signal.SIGCONT)
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 died; the round is not applied"):
@@ -304,6 +327,18 @@ def test_who_leaves_is_heard_however_long_it_takes(monkeypatch):
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):
             pull(stores[0], "w", np.zeros(3, "f"))
+
+
+def test_any_number_of_requests_waits_for_a_coordinator():
+    """Here in libzmq, which knows of no connection yet."""
+    with zmq.Context() as context:
+        keys = sockets.Keys.new()
+        job = {**keys._asdict(), "server": keys.public, "address": "tcp://127.0.0.1:1"}  # where nobody listens
+        c = control.Control(SimpleNamespace(_context=context, watch=lambda fd: None, unwatch=lambda fd: None), job)
+        for n in range(1000):
+            c._ask(control._Request({"op": "info", "id": n}, Future()))
+            assert c.socket.get(zmq.EVENTS) & zmq.POLLOUT
+        c.close()
 
 
 def test_a_rank_that_is_not_free_yet_is_asked_for_again(monkeypatch):

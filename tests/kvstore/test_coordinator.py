@@ -227,6 +227,26 @@ def test_what_was_answered_before_a_restart_is_answered_again():
     assert new.say("A", op="optimizer", id=4, spec={"name": "sgd"}, n=1) == {"id": 4} and len(new.sent["S"]) == sent
     m = new.say("B", op="join", id=5, kind="sync", public="public of b", rank=1)
     assert (m["rank"], m["incarnation"]) == (1, 1)
+    new.take(new.c.give_up())  # nobody: all are here
+    assert new.say("A", op="info", id=6)["members"]["gone"] == {}
+
+
+def test_who_asks_to_join_once_more_is_one_worker():
+    """What it said on an earlier connection may be heard later, and changes nothing."""
+    desk, join = Desk(3), {"op": "join", "kind": "sync", "public": "public of b"}
+    desk.join("a")
+    assert [desk.say("b3", n=3, **join)["rank"], desk.say("b5", n=5, **join)["rank"], desk.join("c")["rank"]] == [1, 1, 2]
+    assert desk.say("b4", n=4, **join) is None
+    desk.take(desk.c.lost("b4")), desk.take(desk.c.lost("b3"))
+    assert [m for m in desk.sent["a"] if m.get("gone")] == []
+    desk.take(desk.c.lost("b5"))
+    assert desk.say("b4", n=4, **join) is None and desk.say("b6", n=6, **join)["incarnation"] == 2
+    for n in (1, 4, 2):
+        assert desk.say(f"d{n}", n=n, op="join", kind="sync", public="public of d", rank="new") is None
+    for peer in "a", "b6":
+        desk.say(peer, op="barrier", n=1)
+    assert desk.say("c", op="barrier", n=1)["ranks"] == [0, 1, 2, 3]
+    assert [m["rank"] for m in desk.sent["d4"] if "rank" in m] == [3] and not desk.sent.keys() & {"d1", "d2"}
 
 
 def test_a_shard_that_joins_while_others_are_told_of_an_optimizer_learns_of_it():

@@ -59,7 +59,7 @@ def cluster(tmp_path_factory):
                              "--object-store-memory=100000000"], env=env, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
         found, deadline = temporary / "ray_current_cluster", time.monotonic() + 120
-        while not found.exists():
+        while not (found.exists() and found.read_text().strip()):
             assert time.monotonic() < deadline and head.poll() is None
             time.sleep(0.1)
         yield found.read_text().strip(), env

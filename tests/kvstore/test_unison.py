@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import numpy as np
 import pytest
 from tritium.kvstore.frame import CODES, INLINE, WANT, Op, Record, decode, encode
@@ -9,7 +11,7 @@ from tritium.kvstore.serve import Shard
 from tritium.kvstore.shared import Pool, Views, remove_segments
 
 SIZES = [5, 1, 300, 64, 7, 1024]
-JOB = "00000000feed"
+JOB = uuid.uuid4().hex
 
 
 @pytest.fixture(autouse=True)
