@@ -191,8 +191,12 @@ def join(host: str, offer: Offer, poller: select.epoll) -> Lane:
     connected = socket.create_connection((host, offer.port), _CONNECT_WITHIN)
     greeting = bytearray(bytes.fromhex(offer.name) + bytes(_TAG))
     up.seal(b"", memoryview(greeting)[_NAME:], bytes(greeting[:_NAME]))
-    connected.sendall(greeting)
-    return Lane(connected, up, down, poller)
+    try:
+        connected.sendall(greeting)
+        return Lane(connected, up, down, poller)
+    except OSError:
+        connected.close()
+        raise
 
 
 class _Offered(NamedTuple):

@@ -204,6 +204,21 @@ def test_who_has_no_offer_is_hung_up_on(said):
         assert not lanes._of
 
 
+def test_a_shard_that_ends_before_the_greeting_leaves_no_socket_open(monkeypatch):
+    with shard() as lanes:
+        offer, connect, made = lanes.offer(0, True), socket.create_connection, []
+
+        def cut(*where):
+            made.append(connect(*where))
+            made[0].shutdown(socket.SHUT_WR)
+            return made[0]
+
+        monkeypatch.setattr(socket, "create_connection", cut)
+        with pytest.raises(BrokenPipeError):
+            join(HOST, offer, select.epoll())
+        assert made[0].fileno() == -1
+
+
 def test_connections_that_say_nothing_are_few():
     with shard() as lanes:
         offer = lanes.offer(0, True)
