@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -58,7 +59,7 @@ class Desk:
             self.keys = {role: sockets.Keys.new() for role in ("server", "worker", "shard")}
         self.gate.allowed["coordinator"] = {self.keys[r].public: r for r in ("worker", "shard")}
         self.router, self.address = sockets.listen(self.context, self.keys["server"], "coordinator", job["interface"], _LARGEST,
-                                                   former.get("port", 0))
+                                                   former.get("port", job.get("port", 0)))
         self.watch = sockets.Watch(self.router)
         self._peer_of: dict[int, bytes] = {}  # file descriptor of a connection -> its peer
         self.poller = zmq.Poller()
@@ -166,6 +167,18 @@ class Children:
                     end = float("inf")
 
 
+def _reserve(interface: str) -> socket.socket | None:
+    """A port of interface that nobody else is given while this is open: the coordinator listens there whenever it is started."""
+    s = socket.socket()
+    try:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as libzmq has it: two may have the port, and one listen
+        s.bind((interface, 0))
+    except OSError:
+        s.close()
+        return None  # the coordinator will say what is wrong with the interface
+    return s
+
+
 def _fork(file: Path, run: _Run) -> int:
     """A child that does run(ready). Returns when it is ready, or has failed. A fork, since all it needs is imported already.
 
@@ -215,7 +228,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     folder = Path(sys.argv[1])
     job = sockets.read_secret(folder / "job.json")
-    children = Children(folder, job)
+    reserved = _reserve(job["interface"])
+    children = Children(folder, {**job, "port": 0 if reserved is None else reserved.getsockname()[1]})
     owner = select.poll()
     owner.register(0, select.POLLIN)
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import pathlib
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -82,17 +84,32 @@ def test_killed_at_any_point_it_changes_nothing(seed):
     np.testing.assert_array_equal(run(at), run(()))
 
 
+def kept(job):
+    """What the coordinator keeps on disk."""
+    return sockets.read_secret(job.folder / "coordinator.json")
+
+
+def test_its_port_is_given_to_nobody_else_while_it_is_away():
+    with Job() as job:
+        os.kill(job.host.pid, signal.SIGSTOP)
+        port, state = kept(job)["port"], f"/proc/{kill_coordinator(job)}/stat"
+        until(lambda: pathlib.Path(state).read_text().rpartition(")")[2].split()[0] == "Z")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        os.kill(job.host.pid, signal.SIGCONT)
+        with worker(job, 0) as kv:
+            kv.barrier()
+        assert kept(job)["port"] == port
+
+
 def test_who_was_joining_joins_the_next_one():
     """It had been let in, which its server had yet to hear before it is told."""
     with Job() as job, ThreadPoolExecutor(1) as pool:
-        def state():
-            return sockets.read_secret(job.folder / "coordinator.json")["state"]
-
-        until(lambda: state()["shards"][0][2] == 1)
+        until(lambda: kept(job)["state"]["shards"][0][2] == 1)
         server = job.shard_pid(0)
         os.kill(server, signal.SIGSTOP)
         joining = pool.submit(DistKVStore, "dist_sync", job.file, timeout=TIMEOUT)
-        until(lambda: state()["workers"][0][1] == 1)
+        until(lambda: kept(job)["state"]["workers"][0][1] == 1)
         kill_coordinator(job)
         os.kill(server, signal.SIGCONT)
         kv = joining.result(TIMEOUT)
@@ -234,6 +251,8 @@ def test_who_is_refused_because_of_a_death_knows_of_it():
         with worker(job, 1):
             until(lambda: len(late) == 2)
             control._hear = hear
+            hear({"op": "gone", "gone": {}, "generation": late[0]["generation"] - 1})  # on its way since before the death
+            assert stores[0].get_num_dead_node(4) == 1
             for m in late:
                 hear(m)
             control.heard_of({1: "died"}, late[0]["generation"])  # a refusal of before
@@ -242,9 +261,9 @@ def test_who_is_refused_because_of_a_death_knows_of_it():
 
 def cut_off(client):
     """Its connection to the coordinator ends, of which it does not hear. Returns what makes another."""
-    socket, address = client.control.socket, client.control.job["address"]
-    client._hand(lambda: socket.disconnect(address))
-    return lambda: client._hand(lambda: socket.connect(address))
+    s, address = client.control.socket, client.control.job["address"]
+    client._hand(lambda: s.disconnect(address))
+    return lambda: client._hand(lambda: s.connect(address))
 
 
 def test_who_is_cut_off_comes_back_as_itself():
