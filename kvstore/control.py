@@ -51,6 +51,7 @@ class Control:
         self.within = 60.0
         self.gone: dict[int, str] = {}
         self._generation = 0  # of what `gone` says
+        self._refused: tuple[int, dict[int, str]] = 0, {}  # the last generation of which a refusal told; who was away
         self.over: KVStoreError | None = None
         self.shards: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
@@ -162,7 +163,9 @@ class Control:
                 self._me = {"rank": m["rank"], "incarnation": m["incarnation"], "public": ask.message["public"]}
             ask.answer.set_result(m)
         elif m.get("op") == "gone":
-            self.gone, self._generation = {int(r): why for r, why in m["gone"].items()}, m["generation"]
+            older = m["generation"] < self._refused[0]
+            self.gone = {int(r): why for r, why in m["gone"].items()} | (self._refused[1] if older else {})
+            self._generation = m["generation"]
         elif m.get("op") == "shard":
             self.shards[m["index"]] = m
             if m["index"] < len(self.client.links):
@@ -172,6 +175,8 @@ class Control:
         """A server says that ranks are away, which it may have learned sooner: who waits for them to be back must know."""
         if generation > self._generation:
             self.gone = {**self.gone, **gone}
+            if gone and generation >= self._refused[0]:
+                self._refused = generation, dict(gone)
 
     def _lose(self) -> None:
         """Transfers go on; whoever waits for the coordinator waits until it is back."""
