@@ -117,8 +117,10 @@ class Runner:
         pipe = self._child.stdout.fileno()
         while b"\n" not in self._said:
             left = until - time.monotonic()
-            if left <= 0 or not select.select([pipe], [], [], left)[0]:
+            if left <= 0:
                 raise TimeoutError
+            if not select.select([pipe], [], [], min(left, 3600.0))[0]:
+                continue
             block = os.read(pipe, 1 << 16)
             if not block:
                 raise EOFError

@@ -226,7 +226,7 @@ def test_ended_early_it_leaves_no_thread_and_no_file(tmp_path, name, how):
     mx.nd.waitall()
     for thread in started:
         if thread.name.startswith(("Image", "Prefetching", "Resize")):
-            thread.join(20)
+            thread.join(250)
             assert not thread.is_alive(), thread.name
     assert open_files(tmp_path) == 0
 

@@ -302,7 +302,7 @@ def test_stopping_early_leaves_no_thread_and_no_file(tmp_path):
         del it
         mx.nd.waitall()
         for thread in threads:
-            thread.join(10)
+            thread.join(250)
         assert not any(t.is_alive() for t in threads) and open_files() == 0, how
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,7 @@ def work(task):
         return bytes(value)
     if kind == "file":
         raise FileError(f"a.rec: record {value} is damaged")
-    if kind == "interrupt":
-        os.kill(os.getppid(), signal.SIGINT)
+    if kind == "never":
         threading.Event().wait()
     if kind == "die":
         os._exit(value)
@@ -60,7 +60,8 @@ def test_answers_come_in_order_and_errors_in_their_place(pool):
         started[0].is_alive()
 
 
-def test_a_worker_that_dies_is_named(pool):
+def test_a_worker_that_dies_is_named(pool, monkeypatch):
+    monkeypatch.setattr(processes, "_PATIENCE", 250)  # it may close its pipe and be gone much later
     pool.ask(("square", 2))
     pool.ask(("die", 3))
     assert pool.answer() == 4
@@ -72,10 +73,27 @@ def test_a_worker_that_dies_is_named(pool):
 def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
     """A KeyboardInterrupt in the middle of an answer would leave the rest of it in the pipe."""
     monkeypatch.setattr(processes, "_PATIENCE", 0.01)
-    pool.ask(("interrupt", None))
+    main = threading.main_thread().ident
+
+    def knock():
+        while not any(code is Connection.recv.__code__ for code in running_in(main)):
+            time.sleep(0)
+        signal.pthread_kill(main, signal.SIGINT)
+    pool.ask(("never", None))
+    thread = threading.Thread(target=knock)
     with pytest.raises(KeyboardInterrupt):
+        thread.start()
         pool.answer()
+    thread.join()
     assert pool.closed, "also the worker that would have waited for ever is gone"
+
+
+def running_in(thread):
+    """The code of the functions that a thread is in."""
+    frame = sys._current_frames()[thread]
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
 
 
 def test_what_cannot_be_pickled_is_named():
