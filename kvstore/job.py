@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import select
@@ -98,8 +97,10 @@ class Job:
         self.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        try:  # at the end of the interpreter there are no modules any more
             self.close()
+        except Exception:
+            pass
 
 
 def _environment() -> dict[str, str]:

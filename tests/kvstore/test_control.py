@@ -197,8 +197,9 @@ def test_a_connection_that_is_back_before_its_loss_is_heard_of():
 
 
 @pytest.mark.nightly
-def test_who_is_silent_for_seconds_is_not_taken_for_dead():
+def test_who_is_silent_for_seconds_is_not_taken_for_dead(monkeypatch):
     """On a busy machine a process may not run for a while. Coordinator and server are stopped for 3 s, and nobody notices."""
+    monkeypatch.delenv("TRITIUM_KV_LOST_AFTER")
     with workers(2, every=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         each(lambda kv: kv.push("w", mx.nd.ones(3)))
