@@ -16,7 +16,6 @@ import secrets
 import select
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -61,7 +60,7 @@ class Client:
         self.probe: str | None = None  # what a shard finds in our shared memory, if it is on this host
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        weakref.finalize(self, os.close, self._wake).atexit = False  # not sooner: any thread may be about to write to it
+        self._wake_lock = threading.RLock()  # of that descriptor: it is not closed while somebody writes to it
         self._awake = False
         self._closed = self._stopping = False
         self._ended = False  # the sockets are closed, and what is handed in ends with an error
@@ -185,7 +184,12 @@ class Client:
             return  # who holds it looks at what was handed in afterwards
         if not self._awake:
             self._awake = True
-            os.eventfd_write(self._wake, 1)
+            self._knock()
+
+    def _knock(self) -> None:
+        with self._wake_lock:
+            if not self._ended:
+                os.eventfd_write(self._wake, 1)
 
     def watch(self, fd: int) -> None:
         """Wake when a ZeroMQ socket's file descriptor tells of something."""
@@ -231,7 +235,7 @@ class Client:
         except KVStoreError:
             pass  # the job is gone already
         self._closed = self._stopping = True
-        os.eventfd_write(self._wake, 1)
+        self._knock()
         self._thread.join(5.0)
         if hasattr(self, "pool"):
             self.pool.close()
@@ -259,6 +263,8 @@ class Client:
                     link.close()
                 self._context.destroy(linger=0)
             self._poller.close()
+            with self._wake_lock:
+                os.close(self._wake)
             self._take_in()
 
     def _turn(self, told: bool) -> bool:
