@@ -1,7 +1,9 @@
-"""Fixtures of every test: `ctx` is the CPU and the (interpreted) GPU; `rng` is seeded by the test's name."""
+"""Fixtures of every test: `ctx` is the CPU and the (interpreted) GPU; `rng` is seeded by the test's name, and so is whatever
+draws from a generator of the process."""
 
 import gc
 import os
+import random
 import signal
 import zlib
 
@@ -39,6 +41,15 @@ def ctx(request):
 @pytest.fixture
 def rng(request):
     return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _the_same_numbers_in_any_order(request):
+    """What a test draws without a seed of its own must not depend on which tests ran before it in this process."""
+    seed = zlib.crc32(request.node.name.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    mx.random.seed(seed)
 
 
 @pytest.fixture(autouse=True)
