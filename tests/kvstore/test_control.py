@@ -250,7 +250,7 @@ def test_who_is_refused_because_of_a_death_knows_of_it():
             pull(stores[0], "w", np.zeros(3, "f"))
         assert stores[0].get_num_dead_node(4) == 1
         with worker(job, 1):
-            until(lambda: len(late) == 2)
+            until(lambda: late and not late[-1]["gone"])
             control._hear = hear
             hear({"op": "gone", "gone": {}, "generation": late[0]["generation"] - 1})  # on its way since before the death
             assert stores[0].get_num_dead_node(4) == 1
