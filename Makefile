@@ -13,8 +13,10 @@ demo: $(VENV)/done
 test: $(TESTVENV)/done lint
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
+# the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done
-	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -m nightly --hypothesis-profile=anew
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --hypothesis-profile=anew
 
 lint: $(TESTVENV)/done
 	$(TESTVENV)/bin/ruff check .
