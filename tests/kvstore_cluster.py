@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import tritium as mx
@@ -25,6 +26,11 @@ def until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def stands(pid, state):
+    """Wait until a process is in a state of proc(5): "T" stopped, "Z" ended and not yet waited for."""
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == state)
 
 
 @contextlib.contextmanager

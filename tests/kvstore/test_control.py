@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import pathlib
 import signal
 import socket
 import threading
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import tritium as mx
 import zmq
-from kvstore_cluster import TIMEOUT, closing, insist, pull, until, worker, worker_process, workers
+from kvstore_cluster import TIMEOUT, closing, insist, pull, stands, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError
 from tritium.kvstore import client, control, sockets
 from tritium.kvstore.dist import DistKVStore
@@ -92,8 +91,8 @@ def kept(job):
 def test_its_port_is_given_to_nobody_else_while_it_is_away():
     with Job() as job:
         os.kill(job.host.pid, signal.SIGSTOP)
-        port, state = kept(job)["port"], f"/proc/{kill_coordinator(job)}/stat"
-        until(lambda: pathlib.Path(state).read_text().rpartition(")")[2].split()[0] == "Z")
+        port = kept(job)["port"]
+        stands(kill_coordinator(job), "Z")
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))
         os.kill(job.host.pid, signal.SIGCONT)

@@ -12,12 +12,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import Future
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
+from kvstore_cluster import TIMEOUT, array, pull, stands, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError, MXNetError
 from tritium.kvstore.frame import Op
 from tritium.kvstore.job import Job
@@ -311,7 +310,7 @@ def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
             s._client.stall = 0.3
         pid = job.shard_pid(0)
         os.kill(pid, signal.SIGSTOP)
-        until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+        stands(pid, "T")
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
             ends = [each.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
             until(lambda: re.search(r"worker 0 has waited \d+ s for server 0: .*key 'w' round 2", caplog.text))
