@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileError
+from ..errors import FileError, ParameterError
 from ..whole_file import write_whole
 from .tune_key import Config, Key, distance, parse_bucket
 
@@ -327,12 +327,23 @@ def _cpu_name() -> str:
 
 @cache
 def source_hash(template: str) -> str:
-    """A hash of the files whose text decides how fast a template's kernels are."""
-    here = Path(__file__).parent
+    """A hash of the files whose text decides how fast a template's kernels are.
+
+    Raises: FileError where one is not there, ParameterError for a template that names none: without its text, results of an
+            older kernel would pass for this one's.
+    """
+    names = SOURCES.get(template)
+    if not names:
+        raise ParameterError(f"source_hash: no source files are listed for the template {template!r}. Add them to SOURCES in "
+                             f"kernels/tune_store.py.")
     digest = hashlib.sha256()
-    for name in SOURCES.get(template, ()):
-        path = here / name
-        digest.update(path.read_bytes() if path.exists() else b"")
+    for name in names:
+        path = Path(__file__).parent / name
+        try:
+            digest.update(path.read_bytes())
+        except OSError as e:
+            raise FileError(f"{path}: a source of {template!r} cannot be read: {e.strerror}. Tuned results are told apart by its "
+                            f"text: install the package with its .py files, or set TRITIUM_TUNED=0.") from e
     return digest.hexdigest()[:16]
 
 

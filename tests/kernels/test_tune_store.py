@@ -1,11 +1,16 @@
 """The store of tuning results: one row per configuration, the best as a query, exchange as checked JSON lines."""
 
+import ast
+import fnmatch
 import json
+import re
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from tritium.errors import FileError
+from tritium.errors import FileError, ParameterError
+from tritium.kernels import tune_store
 from tritium.kernels.tune_key import key
 from tritium.kernels.tune_store import Device, Store, lookup_for, offline_device, pick, row_for, source_hash, spell
 
@@ -153,8 +158,6 @@ def test_the_newest_run_is_resumed_until_it_is_finished(store):
 
 
 def test_a_lookup_answers_from_the_file_and_is_absent_without_one(tmp_path, monkeypatch):
-    from tritium.kernels import tune_store
-
     assert lookup_for(tmp_path / "none.sqlite") is None
     monkeypatch.setattr(tune_store, "cpu_device", lambda: HERE)
     with Store(tmp_path / "tune.sqlite") as s:
@@ -174,3 +177,29 @@ def test_a_gpu_takes_what_was_compiled_for_its_capability_only_where_estimates_a
     with Store(tmp_path / "tune.sqlite") as s:
         s.put([row({"BM": 128}, 1.0, k=k, device=device, source=source_hash(k.template))])
     assert lookup_for(tmp_path / "tune.sqlite", device=device, estimates=True)(k) == {"BM": 128}
+
+
+def test_every_source_is_there_and_every_template_has_sources():
+    """Templates are those that kernels ask with: the first argument of each call of key(...), read from the source."""
+    top = Path(tune_store.__file__).parent
+    for names in tune_store.SOURCES.values():
+        assert names and all((top / name).is_file() for name in names), names
+    asked = set()
+    for path in top.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "key" and call.args:
+                name = ast.unparse(call.args[0]).lstrip("f").strip("'\"")
+                asked.add(re.sub(r"\{.*\}", "*", name))
+    asked.discard("")  # a task that is not known yet
+    assert len(asked) >= 8 and all(fnmatch.filter(tune_store.SOURCES, a) for a in asked), asked
+    hashes = {names: source_hash(template) for template, names in tune_store.SOURCES.items()}
+    assert len(set(hashes.values())) == len(hashes), "other files, another hash"
+
+
+def test_a_missing_source_is_an_error(monkeypatch):
+    monkeypatch.setitem(tune_store.SOURCES, "moved", ("numpy_printer.py", "gone/away.py"))
+    with pytest.raises(FileError, match=r"gone/away\.py: a source of 'moved' cannot be read: No such file or directory\. "
+                                        r"Tuned results are told apart by its text"):
+        source_hash("moved")
+    with pytest.raises(ParameterError, match=r"source_hash: no source files are listed for the template 'unheard of'\. Add"):
+        source_hash("unheard of")
