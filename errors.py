@@ -53,6 +53,10 @@ class UnreachableError(FileError):
     """A file is there, or may be, and its bytes cannot be had: a server that stays away. Not the fault of a record."""
 
 
+class MissingLibraryError(MXNetError, ImportError):
+    """A library that is optional, and wanted here, is not installed. Not the fault of a file, so no reader passes over it."""
+
+
 class GraphError(MXNetError, ValueError):
     """A symbol or graph that is not well formed."""
 

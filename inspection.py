@@ -16,7 +16,7 @@ from typing import Any
 from .errors import FileError, MXNetError
 from .graph import json as symbol_json
 from .graph.node import split_variables, topological
-from .io.decode import decode
+from .io.decode import check_libraries, decode
 from .io.framing import MAGIC_BYTES, tell_damage
 from .io.record_file import RecordFile
 from .io.recordio import MXIndexedRecordIO, unpack
@@ -97,6 +97,8 @@ def _records(found: Inspection, progress: Callable[[int, int], None], decoding: 
     lengths: list[int] = []
     labels: list[float] = []
     headless, damaged = 0, []
+    if decoding:
+        check_libraries("inspect")
     file = RecordFile(found.file, tolerant=True)
     for number, start in enumerate(file.offsets.tolist()):
         record = file.read(number)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FileError, ParameterError
+from ..errors import FileError, MissingLibraryError, ParameterError
 from .jpeg_head import JpegHead, read_jpeg_head
 
 MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
@@ -25,24 +25,32 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 @functools.cache
 def opencv(name: str) -> Any:
-    """The cv2 module, for the function called name. Raises FileError that says how to install it."""
+    """The cv2 module, for the function called name. Raises MissingLibraryError that says how to install it."""
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))  # read when it is first imported
     try:
         import cv2
     except ImportError:
-        raise FileError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
+        raise MissingLibraryError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
     cv2.setNumThreads(1)  # our threads decode; OpenCV's own would compete with them, and hang in a forked child
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what it cannot read, our errors tell, with a name
     return cv2
 
 
 @functools.cache
-def _simplejpeg() -> Any:
+def simplejpeg(name: str) -> Any:
+    """The simplejpeg module, as `opencv` gives cv2."""
     try:
         import simplejpeg
     except ImportError:
-        raise FileError('imdecode: JPEG images need simplejpeg. Install it with pip install "tritium[image]".') from None
+        raise MissingLibraryError(f'{name}: JPEG images need simplejpeg. Install it with '
+                                  f'pip install "tritium[image]".') from None
     return simplejpeg
+
+
+def check_libraries(name: str) -> None:
+    """Raises MissingLibraryError, for the function called name, unless images of every kind can be decoded."""
+    for library in (opencv, simplejpeg):
+        library(name)
 
 
 def decode(data: bytes, channels: int = 3, upright: bool = False) -> np.ndarray:
@@ -63,7 +71,7 @@ def decode(data: bytes, channels: int = 3, upright: bool = False) -> np.ndarray:
 
 
 def _jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
-    jpeg = _simplejpeg()
+    jpeg = simplejpeg("imdecode")
     try:
         height, width, colours, orientation = _head(data)
         _bound(width, height)
@@ -87,7 +95,7 @@ def _head(data: bytes) -> JpegHead:
     """The head of a JPEG. Raises ValueError where it has none."""
     head = read_jpeg_head(data)  # the library gives up Python's lock to read it, and to take that again costs more than to read
     if head is None:
-        height, width, space, _ = _simplejpeg().decode_jpeg_header(data)  # it is odd: the library finds it, or says why not
+        height, width, space, _ = simplejpeg("imdecode").decode_jpeg_header(data)  # odd: the library finds it, or says why not
         head = JpegHead(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
     return head
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import FileError, UnreachableError
+from ..errors import FileError, MissingLibraryError, UnreachableError
 
 _TRIES = 4  # how often a remote file system is asked before its error counts
 _GAP = 1 << 16  # bytes between two ranges up to which one question asks for both
@@ -177,7 +177,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise FileError(f"{url}: paths with :// are read through fsspec. Run: pip install 'tritium[cloud]'.") from None
+        raise MissingLibraryError(f"{url}: paths with :// are read through fsspec. Run: pip install 'tritium[cloud]'.") from None
     try:
         fs, path = fsspec.url_to_fs(url)
     except (ValueError, ImportError) as e:

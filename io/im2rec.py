@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import FileError, ParameterError
 from ..whole_file import whole_file, write_whole
-from .decode import decode, encode, opencv, stored_channels
+from .decode import check_libraries, decode, encode, opencv, stored_channels
 from .image_list import Listed, read_lines
 from .recordio import IRHeader, MXIndexedRecordIO, pack
 
@@ -71,7 +71,8 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
                 train_ratio: float = 1.0, test_ratio: float = 0.0) -> list[Path]:
     """The list files PREFIX.lst, or PREFIX_train.lst and its like, MXNet's im2rec's for the same images.
 
-    Raises ParameterError for ratios that cannot be, FileError if there are no images.
+    Raises ParameterError for ratios that cannot be, FileError if there are no images, or none for a list that has some now;
+    then nothing is written.
     """
     if not images:
         raise FileError(f"{os.fspath(prefix)}: there are no images to list. Give the folder that has them, or --recursive.")
@@ -80,7 +81,7 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
     order = list(images)
     if shuffle:
         random.Random(100).shuffle(order)
-    size, written = -(-len(order) // chunks), []
+    size, lists = -(-len(order) // chunks), []
     for chunk in range(chunks):
         rows, suffix = order[chunk * size:(chunk + 1) * size], f"_{chunk}" if chunks > 1 else ""
         train, test = int(size * train_ratio), int(size * test_ratio)
@@ -92,10 +93,18 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
         for part, lines in parts.items():
             if lines is not None:
                 path = Path(f"{os.fspath(prefix)}{suffix}{part}.lst")
-                text = "".join(f"{number}\t{label:f}\t{name}\n" for number, name, label in lines)
-                write_whole(path, text)
-                written.append(path)
-    return written
+                if not lines and _holds(path):
+                    raise FileError(f"{path}: nothing would be in it, where something is now: {len(order):,} images do not fill "
+                                    f"all lists. No list was written. Delete it, or ask for fewer lists.")
+                lists.append((path, "".join(f"{number}\t{label:f}\t{name}\n" for number, name, label in lines)))
+    for path, text in lists:
+        write_whole(path, text)
+    return [path for path, _ in lists]
+
+
+def _holds(path: Path) -> bool:
+    """Whether a file stands there that is not empty."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encoding = Encoding(), threads: int = 1,
@@ -103,9 +112,12 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encodi
     """The images of a list as a record file and its index beside the list, in the list's order.
 
     Every image is decoded and so checked; those that are damaged are left out and told. The two files appear whole or
-    not at all. The same list gives the same bytes with any number of threads.
+    not at all, and without a record only where none were listed and nothing stands there. The same list gives the same
+    bytes with any number of threads.
     progress:  called with how many images are done.
+    Raises:    MissingLibraryError before anything is written; FileError where no image can be packed.
     """
+    check_libraries("im2rec")
     lines = list(read_lines(list_path))
     path = Path(list_path).with_suffix(".rec")
     index, bad, count = path.with_suffix(".idx"), [], 0
@@ -120,6 +132,10 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encodi
                 records.write_idx(line.id, data)
                 count += 1
             progress(done)
+        if not count and (lines or _holds(path) or _holds(index)):
+            why = "; ".join(f"{name}: {what}" for name, what in bad[:3]) + "; ..." * (len(bad) > 3)
+            what = f"none of its {len(lines):,} images can be packed: {why}" if lines else "lists no image"
+            raise FileError(f"{os.fspath(list_path)}: {what}. {path} and its index stay as they were.")
     return Packed(path, count, bad)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DTypeError, MXNetError, ParameterError, ShapeError
+from ..errors import DTypeError, MissingLibraryError, MXNetError, ParameterError, ShapeError
 from ..ndarray import NDArray, array
 from .iterator import DataBatch, DataDesc, DataIter
 from .record_file import RecordFile
@@ -87,7 +87,7 @@ def to_ray_dataset(path_imgrec: str | os.PathLike, path_imgidx: str | os.PathLik
     try:
         import ray.data
     except ImportError:
-        raise MXNetError("to_ray_dataset: Ray Data is not installed. Run: pip install 'tritium[ray-data]'.") from None
+        raise MissingLibraryError("to_ray_dataset: Ray Data is not installed. Run: pip install 'tritium[ray-data]'.") from None
     path = os.fspath(path_imgrec)
     path = path if "://" in path else os.path.abspath(path)
     index = None if path_imgidx is None else os.path.abspath(path_imgidx)

@@ -1,5 +1,6 @@
 """`tritium im2rec`: lists as MXNet's im2rec writes them, records, damage, the same bytes with any number of threads."""
 
+import errno
 import os
 import random
 import subprocess
@@ -11,8 +12,10 @@ import tritium as mx
 from click.testing import CliRunner
 from image_files import picture
 from tritium import cli
+from tritium.io import appender
+from tritium.io import decode as decoding
 from tritium.io.decode import decode, encode
-from tritium.recordio import MXIndexedRecordIO, unpack
+from tritium.recordio import IRHeader, MXIndexedRecordIO, pack, unpack
 
 
 def run(*arguments):
@@ -153,3 +156,112 @@ def test_piped_it_prints_plain_lines(folder, tmp_path):
     command = [sys.executable, "-m", "tritium", "im2rec", str(tmp_path / "p"), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1 and "1 records" in done.stdout
+
+
+def contents(folder):
+    """The bytes of what stands in a folder, by name."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def pack_one(prefix, folder):
+    """A list of one image, packed."""
+    prefix.with_suffix(".lst").write_text("5\t1\ta/1.png\n")
+    assert run(prefix, folder).exit_code == 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--pass-through"], ["--resize", 256]], ids=str)
+@pytest.mark.parametrize("missing, text", [("cv2", "im2rec: images need OpenCV."),
+                                           ("simplejpeg", "im2rec: JPEG images need simplejpeg.")])
+def test_without_its_libraries_it_refuses_before_it_writes(folder, tmp_path, monkeypatch, flags, missing, text):
+    pack_one(tmp_path / "p", folder)
+    before = contents(tmp_path)
+    monkeypatch.setitem(sys.modules, missing, None)
+    decoding.opencv.cache_clear()
+    decoding.simplejpeg.cache_clear()
+    result = run(*flags, tmp_path / "p", folder)
+    assert result.exit_code == 1 and contents(tmp_path) == before
+    said = " ".join(result.output.split())
+    assert f'{text} Install it with pip install "tritium[image]".' in said and "damaged" not in said
+    assert run("--list", "--recursive", tmp_path / "q", folder).exit_code == 0, "a list needs neither"
+
+
+@pytest.mark.parametrize("lines, text", [
+    ("0\t1\tmissing.png\n1\t1\ta/notes.txt\n", "p.lst: none of its 2 images can be packed: missing.png: cannot be read: No such "
+     "file or directory; a/notes.txt: these 8 bytes are not an image"),
+    ("", "p.lst: lists no image"), ("\n \n", "p.lst: lists no image")])
+def test_records_are_not_replaced_by_none(folder, tmp_path, lines, text):
+    pack_one(tmp_path / "p", folder)
+    (tmp_path / "p.lst").write_text(lines)
+    before = contents(tmp_path)
+    result = run(tmp_path / "p", folder)
+    said = " ".join(result.output.split())
+    assert result.exit_code == 1 and text in said and f"{tmp_path}/p.rec and its index stay as they were." in said
+    assert contents(tmp_path) == before
+    for name in ("p.rec", "p.idx"):
+        (tmp_path / name).unlink()
+    assert run(tmp_path / "p", folder).exit_code == (1 if "missing" in lines else 0)
+    assert (tmp_path / "p.rec").exists() == (tmp_path / "p.idx").exists() == ("missing" not in lines), "MXNet packs an empty list"
+
+
+def test_a_list_is_not_replaced_by_an_empty_one(folder, tmp_path):
+    for name in ("p_0.lst", "p_1.lst", "p_2.lst"):
+        (tmp_path / name).write_text("0\t1\ta/1.png\n")
+    before = contents(tmp_path)
+    result = run("--list", "--chunks", 3, "--exts", ".JPG", tmp_path / "p", folder / "b")
+    said = " ".join(result.output.split())
+    assert result.exit_code == 1 and contents(tmp_path) == before
+    assert f"{tmp_path}/p_2.lst: nothing would be in it" in said
+    (tmp_path / "p_2.lst").unlink()
+    assert run("--list", "--chunks", 3, "--exts", ".JPG", tmp_path / "p", folder / "b").exit_code == 0
+    assert [len((tmp_path / f"p_{i}.lst").read_text().splitlines()) for i in range(3)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_stands_there_afterwards_is_the_old_file_or_a_whole_new_one(folder, tmp_path, monkeypatch, seed):
+    """Random lists of good and bad images over an old file or none; the disk may be full at any byte."""
+    random.seed(seed)
+    old = random.random() < 0.7
+    if old:
+        pack_one(tmp_path / "p", folder)
+    good = ["a/0.png", "a/1.png", "b/0.jpg"]
+    names = [random.choice(good if random.random() < 0.4 else ["missing.png", "a/notes.txt"]) for _ in range(random.randrange(6))]
+    rows = list(enumerate(names))
+    (tmp_path / "p.lst").write_text("".join(f"{i}\t{i}\t{name}\n" for i, name in rows))
+    before, full_at, write = contents(tmp_path), random.choice([None, 0, 1]), appender.opened
+
+    def opened(path, mode):
+        file = write(path, mode)
+        if full_at is None or mode != "wb" or not path.endswith(".part"):
+            return file
+        return FullDisk(file, full_at)
+
+    monkeypatch.setattr(appender, "opened", opened)
+    result = run("--pass-through", tmp_path / "p", folder)
+    after, kept = contents(tmp_path), [(i, name) for i, name in rows if name in good]
+    assert set(after) - {"p.rec", "p.idx", "p.lst"} == set()
+    if full_at is not None and kept:
+        assert result.exit_code == 1 and after == before and "No space left" in result.output
+    elif kept or not (old or rows):
+        with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
+            assert records.keys == [i for i, _ in kept]
+            for i, name in kept:
+                assert records.read_idx(i) == pack(IRHeader(0, float(i), i, 0), (folder / name).read_bytes())
+    else:
+        assert result.exit_code == 1 and after == before
+
+
+class FullDisk:
+    """A file that takes so many bytes."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        written = self.file.write(data[:self.room])
+        self.room -= written
+        return written
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)

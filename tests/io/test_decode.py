@@ -2,15 +2,19 @@
 
 import io
 import random
+import re
 import struct
+import sys
 import zlib
 
 import numpy as np
 import pytest
-from image_files import picture
+import tritium as mx
+from image_files import picture, write_pictures
 from PIL import Image
-from tritium.errors import FileError, ParameterError
-from tritium.io.decode import decode, encode
+from tritium.errors import FileError, MissingLibraryError, ParameterError
+from tritium.inspection import inspect_file
+from tritium.io.decode import decode, encode, opencv, simplejpeg
 
 PIXELS = picture(3, 33, 47)
 
@@ -185,3 +189,21 @@ def test_nothing_is_said_beside_the_error(capfd):
         with pytest.raises(FileError):
             decode(data[:len(data) // 2])
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("missing, form", [("cv2", ".png"), ("simplejpeg", ".jpg")])
+@pytest.mark.parametrize("read", [mx.image.ImageIter, mx.io.ImageRecordIter, inspect_file], ids=lambda read: read.__name__)
+def test_a_missing_library_is_no_damage(tmp_path, monkeypatch, read, missing, form):
+    """Nothing passes over good images because they cannot be decoded here."""
+    path = tmp_path / "a.rec"
+    write_pictures(path, 5, form=form)
+    monkeypatch.setitem(sys.modules, missing, None)
+    opencv.cache_clear()
+    simplejpeg.cache_clear()
+    text = r'need (OpenCV|simplejpeg)\. Install it with pip install "tritium\[image\]"\.'
+    if read is inspect_file:
+        (problem,) = inspect_file(path, decoding=True).problems
+        assert re.search(text, problem) and not inspect_file(path).problems
+        return
+    with pytest.raises(MissingLibraryError, match=text):
+        next(read(path_imgrec=path, data_shape=(3, 40, 50), batch_size=2, on_error="skip"))

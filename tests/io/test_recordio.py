@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritium.errors import FileError
+from tritium.errors import FileError, MissingLibraryError
 from tritium.io import framing, recordio
 from tritium.io.decode import opencv
 from tritium.io.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, find_records, pack, unpack
@@ -210,9 +210,9 @@ def test_a_record_without_its_header_is_refused(record, text):
 def test_images_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     opencv.cache_clear()
-    with pytest.raises(FileError, match=r'images need OpenCV\. Install it with pip install "tritium\[image\]"'):
+    with pytest.raises(MissingLibraryError, match=r'images need OpenCV\. Install it with pip install "tritium\[image\]"'):
         recordio.unpack_img(pack(IRHeader(0, 1, 0, 0), b"jpeg"))
-    with pytest.raises(FileError, match="pack_img: images need OpenCV"):
+    with pytest.raises(MissingLibraryError, match="pack_img: images need OpenCV"):
         recordio.pack_img(IRHeader(0, 1, 0, 0), np.zeros((2, 2, 3), np.uint8))
 
 
