@@ -25,6 +25,7 @@ from .ndarray.safetensors import is_safetensors, read_tensors
 from .ndarray.serialize import read_arrays
 from .train import states
 from .train.mxnet_states import is_pickle, read_mxnet_states
+from .whole_file import open_regular, read_whole
 
 _PARAMS_MAGIC = struct.pack("<Q", 0x112)
 _SHOWN = 20  # rows of a table of formats, and problems of one kind
@@ -58,7 +59,7 @@ def inspect_file(path: str | os.PathLike, progress: Callable[[int, int], None] |
     """
     path = os.fspath(path)
     try:
-        with open(path, "rb") as f:
+        with open(path, "rb", opener=open_regular) as f:
             head = f.read(64)
             size = os.fstat(f.fileno()).st_size
     except OSError as e:
@@ -202,14 +203,14 @@ def image_format(data: bytes) -> tuple[str, tuple[int, int] | None]:
 
 
 def _arrays(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    names, arrays = read_arrays(Path(found.file).read_bytes(), found.file)
+    names, arrays = read_arrays(read_whole(found.file), found.file)
     _table(found, [(names[i] if names else f"[{i}]", a) for i, a in enumerate(arrays)])
     if names and all(n.startswith(("arg:", "aux:")) for n in names):
         found.kind += ", a checkpoint's"
 
 
 def _tensors(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    arrays, metadata = read_tensors(Path(found.file).read_bytes(), found.file)
+    arrays, metadata = read_tensors(read_whole(found.file), found.file)
     _table(found, list(arrays.items()))
     found.facts |= {f"metadata {k}": v for k, v in metadata.items()}
 
@@ -222,7 +223,7 @@ def _table(found: Inspection, arrays: list[tuple[str, Any]]) -> None:
 
 
 def _states(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    data = Path(found.file).read_bytes()
+    data = read_whole(found.file)
     if is_pickle(data):
         found.kind += ", MXNet's pickle (read by a parser that runs nothing)"
         trees = read_mxnet_states(data, found.file)
@@ -234,7 +235,7 @@ def _states(found: Inspection, progress: Callable[[int, int], None]) -> None:
 
 def _symbol(found: Inspection, progress: Callable[[int, int], None]) -> None:
     try:
-        text = Path(found.file).read_text("utf-8")
+        text = read_whole(found.file).decode()
     except UnicodeDecodeError as e:
         raise symbol_json.not_a_symbol(found.file, f"it is not UTF-8 ({e.reason} at byte {e.start:,})") from None
     nodes, version = _plain(text)

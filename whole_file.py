@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: what stood there before stays until the new one is complete.
+"""Files that are written whole or not at all: what stood there before stays until the new one is complete. And read whole.
 
 The one way files are written here: the bytes go to a new name beside the file, which is then given the file's name.
 """
@@ -12,6 +12,8 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from .errors import FileError
+
+_READING = os.O_CLOEXEC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # waits for no pipe's writer
 
 
 @contextlib.contextmanager
@@ -57,6 +59,24 @@ def write_whole(path: str | os.PathLike, data: str | bytes | Iterable[bytes | me
         data = data.encode()
     with whole_file(path, mode=mode, sync=sync) as new, _told(os.fsdecode(path)), open(new, "wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
+
+
+def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a file that is read; the opener that open() takes.
+
+    Raises: FileError for a folder, a pipe or a device, which may have no end, or never begin; OSError as open() does.
+    """
+    descriptor = os.open(path, flags | _READING)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileError(f"{os.fsdecode(path)}: is a folder, a pipe or a device, and not a file.")
+    return descriptor
+
+
+def read_whole(path: str | os.PathLike) -> bytes:
+    """The bytes that a file has when it is opened. Raises as open_regular does."""
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read(os.fstat(file.fileno()).st_size)
 
 
 def _existing(target: str) -> os.stat_result | None:

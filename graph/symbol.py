@@ -12,7 +12,7 @@ from ..dtype import DTYPE_TO_FLAG, as_dtype
 from ..errors import DTypeError, GraphError, ShapeError, nearest
 from ..kernels import op as ops
 from ..kernels.op import Op, Shape, is_known
-from ..whole_file import write_whole
+from ..whole_file import read_whole, write_whole
 from . import bind as binding
 from . import json as symbol_json
 from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
@@ -476,11 +476,10 @@ load_json = fromjson
 
 def load(fname: str) -> Symbol:
     """The symbol in a file `PREFIX-symbol.json`."""
-    with open(fname, encoding="utf-8") as f:
-        try:
-            text = f.read()
-        except UnicodeDecodeError:
-            raise symbol_json.not_a_symbol(fname, "it is not text") from None
+    try:
+        text = read_whole(fname).decode()
+    except UnicodeDecodeError:
+        raise symbol_json.not_a_symbol(fname, "it is not text") from None
     return Symbol(symbol_json.loads(text, fname))
 
 

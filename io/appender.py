@@ -7,6 +7,7 @@ import os
 from typing import IO, Any
 
 from ..errors import FileError
+from ..whole_file import open_regular
 
 _BEHIND = 1 << 20  # bytes that are written at once: the system keeps them in one piece, and reading them back takes half as long
 
@@ -55,8 +56,11 @@ class Appender:
 
 
 def opened(path: str, mode: str) -> IO[Any]:
-    """A file without a buffer; mode "rb" or "wb". Raises FileError that names it."""
+    """A file without a buffer; mode "rb" or "wb". Raises FileError that names it, also where something else than a file would be
+    read."""
     try:
-        return open(path, mode, 0)
+        return open(path, mode, 0, opener=open_regular if mode == "rb" else None)
+    except FileError:
+        raise
     except (OSError, ValueError) as e:
         raise FileError(f"{path}: cannot be opened: {getattr(e, 'strerror', e)}.") from e

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import FileError, MissingLibraryError, UnreachableError
+from ..whole_file import open_regular
 
 _TRIES = 4  # how often a remote file system is asked before its error counts
 _GAP = 1 << 16  # bytes between two ranges up to which one question asks for both
 _TOGETHER = 1 << 23  # bytes that one question asks for, if it asks for several ranges
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # waits for no pipe's writer
 _PAUSE = 0.1  # seconds before it is asked again; twice as long every time
 
 
@@ -37,14 +36,12 @@ class ByteSource:
             self.size = int(self._ask(lambda: self._fs.size(self._remote)))
         else:
             try:
-                self._fd = os.open(self.path, _FLAGS)
+                self._fd = open_regular(self.path)
+            except FileError:
+                raise
             except (OSError, ValueError) as e:
                 raise FileError(f"{self.path}: cannot be opened: {getattr(e, 'strerror', e)}.") from None
-            told = os.fstat(self._fd)
-            if not stat.S_ISREG(told.st_mode):
-                self.close()
-                raise FileError(f"{self.path}: is a folder, a pipe or a device, and not a file.")
-            self.size = told.st_size
+            self.size = os.fstat(self._fd).st_size
 
     def _connect(self) -> None:
         self._fs, self._remote = _filesystem(self.path)

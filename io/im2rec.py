@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import FileError, ParameterError
-from ..whole_file import whole_file, write_whole
+from ..whole_file import read_whole, whole_file, write_whole
 from .decode import check_libraries, decode, encode, opencv, stored_channels
 from .image_list import Listed, read_lines
 from .recordio import IRHeader, MXIndexedRecordIO, pack
@@ -152,7 +152,9 @@ def _ahead(pool: ThreadPoolExecutor, lines: list[Listed], root: Path, how: Encod
 
 def _record(line: Listed, root: Path, how: Encoding) -> bytes:
     try:
-        data = (root / line.path).read_bytes()
+        data = read_whole(root / line.path)
+    except FileError:
+        raise
     except (OSError, ValueError) as e:
         raise FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
     if not len(line.label):

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, ParameterError
-from ..whole_file import write_whole
+from ..whole_file import open_regular, write_whole
 from .tune_key import Config, Key, distance, parse_bucket
 
 #: What became of a configuration. "compiled": never timed. "timed", "verified": its output was compared with the
@@ -269,7 +269,7 @@ def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
 
 def read_rows(path: Path | str) -> Iterator[Row]:
     """The rows of an exported file, each line checked: names, types, status, configuration."""
-    with open(path, encoding="utf-8", errors="replace") as f:
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as f:
         for number, line in enumerate(iter(lambda: f.readline(LONGEST_LINE), ""), 1):
             if line.strip():
                 try:

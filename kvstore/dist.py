@@ -24,7 +24,7 @@ from ..context import cpu
 from ..engine import Var, current
 from ..errors import FileError, KVStoreError, ParameterError
 from ..ndarray import NDArray, RowSparseNDArray, empty, zeros
-from ..whole_file import write_whole
+from ..whole_file import read_whole, write_whole
 from . import remote
 from .base import Key, Updater, first_values, pairs
 from .client import Client, round_of
@@ -451,7 +451,7 @@ class DistKVStore(LocalKVStore):
         """Give the servers the states in fname, however many servers they were saved from."""
         self._need_optimizer("load_optimizer_states")
         try:
-            data = Path(fname).read_bytes()
+            data = read_whole(fname)
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
         cut = remote.hook("cut")(data, os.fspath(fname), [

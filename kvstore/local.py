@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, RowSparseNDArray, empty
-from ..whole_file import write_whole
+from ..whole_file import read_whole, write_whole
 from .base import Key, KVStore, MakesUpdater, Updater, first_values, pairs
 from .rows import add_up_rows, row_numbers
 from .work import add_up, add_up_all, copy, copy_all, copy_rows
@@ -179,7 +178,7 @@ class LocalKVStore(KVStore):
         """Take over the states in fname. Raises FileError when they cannot be read; then nothing changed."""
         put = self._hook("load_optimizer_states", "set_states")
         try:
-            data = Path(fname).read_bytes()
+            data = read_whole(fname)
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
         put(data, os.fspath(fname))

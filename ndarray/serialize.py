@@ -18,7 +18,7 @@ import numpy as np
 
 from ..dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
 from ..errors import DTypeError, FileError, describe
-from ..whole_file import write_whole
+from ..whole_file import read_whole, write_whole
 from .creation import array
 from .ndarray import NDArray
 from .safetensors import beyond_memory, is_safetensors, read_tensors, write_tensors
@@ -183,15 +183,13 @@ def load(fname: str | os.PathLike) -> Any:
     Raises: FileError with file, byte and reason; nothing is returned of a damaged file.
     """
     path = os.fspath(fname)
-    with open(path, "rb") as f:
-        return _load(f.read(), path)
+    return _load(read_whole(path), path)
 
 
 def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
     """The metadata of a safetensors file. Raises FileError."""
     path = os.fspath(fname)
-    with open(path, "rb") as f:
-        return read_tensors(f.read(), path)[1]
+    return read_tensors(read_whole(path), path)[1]
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, nearest
 from ..ndarray import NDArray, array, zeros
-from ..whole_file import write_whole
+from ..whole_file import read_whole, write_whole
 from . import optimizer as opt
 from .base_module import SGD_DEFAULTS, BaseModule
 from .checkpoint import (
@@ -128,7 +127,7 @@ class Module(BaseModule):
             self._kvstore.load_optimizer_states(fname)
             return
         try:
-            data = Path(fname).read_bytes()
+            data = read_whole(fname)
         except OSError as e:
             raise FileError(f"Module.load_optimizer_states: {fname}: cannot be read: {e.strerror}.") from e
         self._updater.set_states(data, str(fname))
