@@ -67,6 +67,22 @@ class DataBatch:
         return f"{type(self).__name__}: data shapes: {data} label shapes: {label}"
 
 
+def as_batch(batch: Any) -> DataBatch:
+    """A batch of any class as a DataBatch: `data` it must have; each other attribute that its class lacks is None.
+
+    Raises ParameterError when there is no `data`.
+    """
+    if isinstance(batch, DataBatch):
+        return batch
+    if not hasattr(batch, "data"):
+        raise ParameterError(f"Module: a batch of class {type(batch).__name__} has no attribute `data`. Give a DataBatch, or any "
+                             f"object whose `data` is a list of arrays.")
+    index = getattr(batch, "index", None)
+    index = None if callable(index) else index  # every tuple, so every namedtuple, has a method of that name
+    return DataBatch(batch.data, getattr(batch, "label", None), getattr(batch, "pad", None), index, getattr(batch, "bucket_key", None),
+                     getattr(batch, "provide_data", None), getattr(batch, "provide_label", None))
+
+
 class DataIter:
     """A source of batches: iterate over it, `reset()`, iterate again.
 
@@ -126,16 +142,16 @@ class WholeBatchIter(DataIter):
         return self.current_batch
 
     def getdata(self):
-        return self.current_batch.data if self.current_batch else []
+        return self.current_batch.data if self.current_batch is not None else []
 
     def getlabel(self):
-        return self.current_batch.label if self.current_batch else []
+        return as_batch(self.current_batch).label if self.current_batch is not None else []
 
     def getindex(self):
-        return self.current_batch.index if self.current_batch else None
+        return as_batch(self.current_batch).index if self.current_batch is not None else None
 
     def getpad(self):
-        return self.current_batch.pad if self.current_batch else None
+        return as_batch(self.current_batch).pad if self.current_batch is not None else None
 
 
 class ResizeIter(WholeBatchIter):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
-from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter
+from .iterator import DataBatch, DataDesc, DataIter, WholeBatchIter, as_batch
 from .states import check_keys, state_of
 from .workers import Workers
 
@@ -68,7 +68,8 @@ class PrefetchingIter(WholeBatchIter):
             if ended < len(batches):
                 raise ParameterError("PrefetchingIter: the iterators have different numbers of batches.")
             return False
-        self.current_batch = DataBatch([a for b in batches for a in b.data], [a for b in batches for a in b.label or ()],
+        batches = [as_batch(b) for b in batches]
+        self.current_batch = DataBatch([a for b in batches for a in b.data or ()], [a for b in batches for a in b.label or ()],
                                        batches[0].pad, batches[0].index, provide_data=self.provide_data,
                                        provide_label=self.provide_label)
         self._ask()

@@ -16,6 +16,7 @@ from .. import ndarray as nd
 from ..context import cpu
 from ..errors import MXNetError, ParameterError, ShapeError
 from ..io import DataBatch
+from ..io.iterator import as_batch
 from ..ndarray import NDArray, array, save
 from . import metric as metrics
 from .checkpoint import BatchEndParam, split_params
@@ -136,6 +137,7 @@ class BaseModule:
         return eval_metric.get_name_value()
 
     def _count(self, eval_metric: Any, batch: Any) -> None:
+        batch = as_batch(batch)
         if not batch.pad:
             self.update_metric(eval_metric, batch.label)
             return
@@ -154,7 +156,7 @@ class BaseModule:
             if nbatch == num_batch:
                 break
             self.forward(batch, is_train=False)
-            pad = batch.pad or 0
+            pad = as_batch(batch).pad or 0
             yield [out[0 : out.shape[0] - pad] for out in self.get_outputs()], nbatch, batch
 
     def predict(self, eval_data: Any, num_batch: int | None = None, merge_batches: bool = True, reset: bool = True,
@@ -218,7 +220,7 @@ class BaseModule:
                 if len(ahead) > AHEAD:
                     engine.current().wait_for_var(ahead.popleft())
                 self.update()
-                self.update_metric(eval_metric, data_batch.label)
+                self.update_metric(eval_metric, as_batch(data_batch).label)
                 may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
                 if monitor is not None:
                     monitor.toc_print()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..context import Context
 from ..errors import MXNetError, ParameterError
 from ..graph import symbol as sym
+from ..io import DataBatch, DataDesc
+from ..io.iterator import as_batch
 from .base_module import SGD_DEFAULTS, BaseModule
 from .checkpoint import load_params, save_checkpoint
 from .module import Module
@@ -124,11 +128,22 @@ class BucketingModule(BaseModule):
         self._curr_module, self._curr_bucket_key = module, bucket_key
 
     def _for_batch(self, data_batch: Any) -> Module:
-        key = getattr(data_batch, "bucket_key", None)
-        key = self._default_bucket_key if key is None else key
+        batch = as_batch(data_batch)
+        key = self._default_bucket_key if batch.bucket_key is None else batch.bucket_key
         if key != self._curr_bucket_key:
-            self.switch_bucket(key, data_batch.provide_data, data_batch.provide_label)
+            self.switch_bucket(key, *((None, None) if key in self._buckets else self._shapes_of(batch, key)))
         return self._current
+
+    def _shapes_of(self, batch: DataBatch, key: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+        """What to bind the bucket `key` for: what its first batch says, else what its arrays and the network tell."""
+        symbol, data_names, label_names = self._sym_gen(key)
+        first = self._buckets[self._default_bucket_key]
+        data = batch.provide_data or _described(_named(data_names, batch.data), first.data_shapes)
+        label = batch.provide_label or _described(_named(label_names, batch.label), first.label_shapes)
+        if not label and first.label_shapes:  # later batches of this bucket may bring labels
+            found = dict(zip(symbol.list_arguments(), symbol.infer_shape(**{d[0]: tuple(d[1]) for d in data})[0] or ()))
+            label = _described({n: found[n] for n in label_names or () if found.get(n)}, first.label_shapes)
+        return data, label
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Make the network of a batch's bucket, and stay in the bucket of the moment."""
@@ -250,6 +265,17 @@ class BucketingModule(BaseModule):
             raise ParameterError("BucketingModule.load_dict: give either sym_dict or sym_gen.")
         made = BucketingModule(sym_gen or sym_dict.__getitem__, default_bucket_key, **kwargs)
         return _holding(made, arg_params, aux_params)
+
+
+def _described(shapes: Mapping[str, Sequence[int]], like: Sequence[DataDesc] | None) -> list[DataDesc]:
+    """Shapes by name, with the dtype and layout of those in `like` that have the same name."""
+    known = {d.name: (d.dtype, d.layout) for d in like or ()}
+    return [DataDesc(n, shape, *known.get(n, ())) for n, shape in shapes.items()]
+
+
+def _named(names: Sequence[str] | None, arrays: Sequence[Any] | None) -> dict[str, Sequence[int]]:
+    """The shapes of arrays that come in the order of names."""
+    return {n: np.shape(a) if not hasattr(a, "shape") else a.shape for n, a in zip(names or (), arrays or ())}
 
 
 class _Loaded(BucketingModule):

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import kvstore as kv
 from ..errors import ParameterError
+from ..io.iterator import as_batch
 from ..ndarray import NDArray
 from .checkpoint import update_params
 from .executor_group import ExecutorGroup as DataParallelExecutorGroup
@@ -41,7 +42,7 @@ def _load_data(batch: Any, targets: Sequence[Any]) -> None:
 
 def _load_label(batch: Any, targets: Sequence[Any]) -> None:
     """Copy a batch's labels into its targets."""
-    _load_general(batch.label, targets)
+    _load_general(as_batch(batch).label or (), targets)
 
 
 def _update_params(param_arrays: Sequence[Sequence[NDArray]], grad_arrays: Sequence[Sequence[Any]], updater: Any, num_device: int,

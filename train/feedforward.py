@@ -12,6 +12,7 @@ import numpy as np
 from ..context import Context, cpu
 from ..errors import MXNetError, ParameterError, ShapeError
 from ..io import DataIter, NDArrayIter, ResizeIter
+from ..io.iterator import as_batch
 from ..ndarray import NDArray
 from . import metric as metrics
 from .callback import LogValidationMetricsCallback
@@ -179,8 +180,10 @@ class FeedForward:
         for got, _, batch in module.iter_predict(data, num_batch, reset=False):
             outputs.append([o.asnumpy() for o in got])
             if return_data:
-                keep = slice(0, batch.data[0].shape[0] - (batch.pad or 0))
-                seen.append([d[keep].asnumpy() for d in batch.data])
+                batch = as_batch(batch)
+                data = list(batch.data or ())
+                keep = slice(0, data[0].shape[0] - (batch.pad or 0))
+                seen.append([d[keep].asnumpy() for d in data])
                 truth.append([d[keep].asnumpy() for d in batch.label or ()])
         if not outputs:
             raise ParameterError("FeedForward.predict: X gave no batch.")

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, nearest
+from ..io.iterator import as_batch
 from ..ndarray import NDArray, array, zeros
 from ..whole_file import read_whole, write_whole
 from . import optimizer as opt
@@ -368,12 +369,12 @@ class Module(BaseModule):
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Load a batch and run it; is_train None: as the module was bound. A batch of another shape is bound for."""
         self._require("forward", params=True)
-        data = [a if hasattr(a, "shape") else np.asarray(a) for a in data_batch.data]
-        label = data_batch.label or None
-        described = getattr(data_batch, "provide_data", None)
+        batch = as_batch(data_batch)
+        data = [a if hasattr(a, "shape") else np.asarray(a) for a in batch.data or ()]
+        label, described = batch.label or None, batch.provide_data
         if [tuple(a.shape) for a in data] != [tuple(d.shape) for d in self._data_shapes]:
             new_data = descriptions(described) if described else self._like(self._data_shapes, data)
-            new_label = (self._like(self._label_shapes, label) if label else self._rebatched(new_data))
+            new_label = (self._like(self._label_shapes, label) if label and self._label_shapes else self._rebatched(new_data))
             self.reshape(new_data, new_label)
         is_train = self.for_training if is_train is None else is_train
         self._params_dirty |= is_train  # moving statistics change

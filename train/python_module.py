@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MXNetError, ParameterError
+from ..io.iterator import as_batch
 from ..ndarray import NDArray, array
 from .base_module import SGD_DEFAULTS, BaseModule
 from .executor_group import descriptions
@@ -75,7 +76,7 @@ class PythonModule(BaseModule):
         if self._label_shapes:
             if pre_sliced:
                 raise ParameterError("PythonModule.update_metric: pre_sliced labels are for modules with several contexts.")
-            eval_metric.update_dict(dict(zip(self._label_names, labels)), dict(zip(self._output_names, self.get_outputs())))
+            eval_metric.update_dict(dict(zip(self._label_names, labels or ())), dict(zip(self._output_names, self.get_outputs())))
 
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
              force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
@@ -124,10 +125,10 @@ class PythonLossModule(PythonModule):
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Take scores, and labels if there are any."""
-        self._scores = data_batch.data[0]
-        is_train = self.for_training if is_train is None else is_train
-        if is_train and data_batch.label:
-            self._labels = data_batch.label[0]
+        batch = as_batch(data_batch)
+        self._scores = batch.data[0] if batch.data else None
+        if self.for_training if is_train is None else is_train:
+            self._labels = batch.label[0] if batch.label else None
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """The scores as they came."""

@@ -7,7 +7,9 @@ from typing import Any
 
 from ..errors import MXNetError, ParameterError
 from ..io import DataBatch, DataDesc
+from ..io.iterator import as_batch
 from .base_module import SGD_DEFAULTS, BaseModule
+from .executor_group import descriptions
 from .initializer import Uniform
 
 
@@ -83,7 +85,7 @@ class SequentialModule(BaseModule):
         if not self._modules:
             raise MXNetError("SequentialModule.bind: there are no modules. Call add(module) first.")
         self.binded, self.for_training, self.inputs_need_grad = True, for_training, inputs_need_grad
-        self._label_shapes = label_shapes if any(m.get(self.META_TAKE_LABELS) for m in self._metas) else None
+        self._label_shapes = descriptions(label_shapes) if any(m.get(self.META_TAKE_LABELS) for m in self._metas) else None
         shapes = list(data_shapes)
         for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
             if meta.get(self.META_AUTO_WIRING):
@@ -139,11 +141,12 @@ class SequentialModule(BaseModule):
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Run a batch through all modules."""
         self._require("forward", params=True)
-        data = data_batch.data
+        batch = as_batch(data_batch)
+        data, provided = batch.data, batch.provide_data
         for module, meta in zip(self._modules, self._metas):
-            label = data_batch.label if meta.get(self.META_TAKE_LABELS) else None
-            module.forward(DataBatch(data, label, data_batch.pad), is_train)
-            data = module.get_outputs()
+            labels = (batch.label, batch.provide_label) if meta.get(self.META_TAKE_LABELS) else (None, None)
+            module.forward(DataBatch(data, labels[0], batch.pad, batch.index, batch.bucket_key, provided, labels[1]), is_train)
+            data, provided = module.get_outputs(), None  # the next module knows the names of its inputs
 
     def backward(self, out_grads: Any = None) -> None:
         """Run the derivative from the last module to the first."""
