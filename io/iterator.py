@@ -79,8 +79,9 @@ def as_batch(batch: Any) -> DataBatch:
                              f"object whose `data` is a list of arrays.")
     index = getattr(batch, "index", None)
     index = None if callable(index) else index  # every tuple, so every namedtuple, has a method of that name
-    return DataBatch(batch.data, getattr(batch, "label", None), getattr(batch, "pad", None), index, getattr(batch, "bucket_key", None),
-                     getattr(batch, "provide_data", None), getattr(batch, "provide_label", None))
+    label, pad, bucket_key = (getattr(batch, name, None) for name in ("label", "pad", "bucket_key"))
+    return DataBatch(batch.data, label, pad, index, bucket_key, getattr(batch, "provide_data", None),
+                     getattr(batch, "provide_label", None))
 
 
 class DataIter:

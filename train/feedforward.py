@@ -181,9 +181,9 @@ class FeedForward:
             outputs.append([o.asnumpy() for o in got])
             if return_data:
                 batch = as_batch(batch)
-                data = list(batch.data or ())
-                keep = slice(0, data[0].shape[0] - (batch.pad or 0))
-                seen.append([d[keep].asnumpy() for d in data])
+                arrays = list(batch.data or ())
+                keep = slice(0, arrays[0].shape[0] - (batch.pad or 0))
+                seen.append([d[keep].asnumpy() for d in arrays])
                 truth.append([d[keep].asnumpy() for d in batch.label or ()])
         if not outputs:
             raise ParameterError("FeedForward.predict: X gave no batch.")
