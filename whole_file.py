@@ -1,6 +1,8 @@
 """Files that are written whole or not at all: what stood there before stays until the new one is complete. And read whole.
 
-The one way files are written here: the bytes go to a new name beside the file, which is then given the file's name.
+The one way files are written here: the bytes go to a new name beside the file, which is then given the file's name. The writer
+holds a lock (flock) on it meanwhile. One that nobody has locked is what a killed process left, and the next save in that folder
+removes it.
 """
 
 from __future__ import annotations
@@ -8,11 +10,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 
 from .errors import FileError
 
+try:
+    import fcntl
+except ImportError:  # a system without such locks: there nothing is removed
+    fcntl = None
+
+_LEFT = re.compile(r"\..{0,50}\.[0-9a-f]{16}\.part", re.DOTALL)
+_seen: set[str] = set()  # folders in which this process removed what others left
 _READING = os.O_CLOEXEC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)  # waits for no pipe's writer
 
 
@@ -31,7 +41,10 @@ def whole_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool =
         target = os.path.realpath(name)
         there = _existing(target)
         aside = there is None or stat.S_ISREG(there.st_mode)
-        new = _create(target, 0o666 if mode is None else mode) if aside else target
+        folder = os.path.dirname(target)
+        if aside and (sync or folder not in _seen):  # what need not be synced is one of many small files: not for each of them
+            _sweep(folder)
+        new, lock = _create(target, 0o666 if mode is None else mode) if aside else (target, -1)
     if not aside:
         yield target
         return
@@ -47,6 +60,8 @@ def whole_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool =
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new)
         raise
+    finally:
+        os.close(lock)
 
 
 def write_whole(path: str | os.PathLike, data: str | bytes | Iterable[bytes | memoryview], *, mode: int | None = None,
@@ -91,12 +106,42 @@ def _existing(target: str) -> os.stat_result | None:
     return there
 
 
-def _create(target: str, mode: int) -> str:
-    """A new, empty file beside target, hidden, with a name that no other call uses."""
+def _create(target: str, mode: int) -> tuple[str, int]:
+    """A new, empty file beside target, hidden, with a name that no other call uses; and a descriptor that holds its lock."""
     folder, name = os.path.split(target)
-    new = os.path.join(folder, f".{name[:50]}.{os.urandom(8).hex()}.part")
-    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-    return new
+    while True:
+        new = os.path.join(folder, f".{name[:50]}.{os.urandom(8).hex()}.part")
+        lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        _lock(lock)
+        if os.fstat(lock).st_nlink:
+            return new, lock
+        os.close(lock)  # another process took it for a leftover before it was locked
+
+
+def _lock(descriptor: int, wait: bool = True) -> bool:
+    """Lock a file for as long as the descriptor is open; whether that could be done. A file system may have no locks."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(folder: str) -> None:
+    """Remove the unfinished files in a folder that no living process writes. What cannot be removed stays."""
+    _seen.add(folder)
+    with contextlib.suppress(OSError):
+        for name in filter(_LEFT.fullmatch, os.listdir(folder)):
+            path = os.path.join(folder, name)
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | _READING)
+                try:
+                    if stat.S_ISREG(os.fstat(descriptor).st_mode) and _lock(descriptor, wait=False):
+                        os.unlink(path)
+                finally:
+                    os.close(descriptor)
 
 
 def _to_disk(path: str) -> None:

@@ -2,10 +2,16 @@
 
 import errno
 import os
+import random
+import signal
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import tritium
+from tritium import whole_file as module
 from tritium.errors import FileError
 from tritium.whole_file import whole_file, write_whole
 
@@ -133,3 +139,108 @@ def test_many_writers_of_one_file(tmp_path):
         while not all(w.done() for w in writes):
             assert file.read_bytes() in texts
     assert not any(w.exception() for w in writes) and _names(tmp_path) == ["x"]
+
+
+#: Another process that saves, without the package around it, which takes long to import: it says when it is in the middle.
+SAVING = """
+import sys, types
+sys.modules["t"] = package = types.ModuleType("t")
+package.__path__ = [sys.argv[1]]
+from t.whole_file import whole_file
+with whole_file(sys.argv[2]) as new:
+    open(new, "w").write(sys.argv[3])
+    print("in the middle", flush=True)
+    sys.stdin.read()
+"""
+
+
+class Saving:
+    """A process in the middle of a save."""
+
+    def __init__(self, path, text):
+        self.path, self.text = path, text
+        command = [sys.executable, "-S", "-c", SAVING, os.path.dirname(tritium.__file__), str(path), text]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert self.process.stdout.readline() == b"in the middle\n"
+
+    def end(self, kill):
+        if kill:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+        assert self.process.returncode == (-signal.SIGKILL if kill else 0)
+
+
+def _left(folder):
+    return [name for name in _names(folder) if name.endswith(".part")]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    living, killed = Saving(tmp_path / "x", "living"), Saving(tmp_path / "epoch-7", "killed")
+    killed.end(kill=True)
+    assert len(_left(tmp_path)) == 2
+    write_whole(tmp_path / "y", b"1")
+    assert len(_left(tmp_path)) == 1
+    write_whole(tmp_path / "x", b"mine", sync=False)
+    living.end(kill=False)
+    assert _names(tmp_path) == ["x", "y"] and (tmp_path / "x").read_text() == "living"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_saves_and_kills(tmp_path, seed):
+    """After every save no file is left but those of living processes; every file holds the text of the last save that ended."""
+    chance, under_way, want = random.Random(seed), [], {}
+    for step in range(12):
+        path, text = tmp_path / f"file {chance.randrange(3)}", f"text {step}"
+        what = chance.choice(["begin", "end", "kill", "save"])
+        if what == "begin" and len(under_way) < 3:
+            under_way.append(Saving(path, text))
+        elif what in ("end", "kill") and under_way:
+            saving = under_way.pop(chance.randrange(len(under_way)))
+            saving.end(what == "kill")
+            if what == "end":
+                want[saving.path] = saving.text
+        elif what == "save":
+            write_whole(path, text)
+            want[path] = text
+            assert len(_left(tmp_path)) == len(under_way)
+        assert {p: p.read_text() for p in tmp_path.glob("file *")} == want
+    for saving in under_way:
+        saving.end(kill=True)
+    write_whole(tmp_path / "last", "")
+    assert not _left(tmp_path)
+
+
+def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    lock, times = module._lock, []
+
+    def late(descriptor, wait=True):
+        times.append(wait)
+        if len(times) == 1:
+            module._sweep(str(tmp_path))  # another process saves
+        return lock(descriptor, wait)
+
+    monkeypatch.setattr(module, "_lock", late)
+    write_whole(tmp_path / "x", b"1")
+    assert times == [True, False, True] and _names(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"1"
+
+
+def test_what_is_no_leftover_stays(tmp_path):
+    """Other programs' files, folders, links, and what cannot be opened."""
+    names = ["x.part", ".x.part", ".x.0123456789abcdeg.part", ".x.0123456789abcdef.part.gz", ".x.0123456789abcdef"]
+    for name in names:
+        (tmp_path / name).write_text("theirs")
+    (tmp_path / ".folder.0123456789abcdef.part").mkdir()
+    (tmp_path / ".link.0123456789abcdef.part").symlink_to("x.part")
+    os.mkfifo(tmp_path / ".pipe.0123456789abcdef.part")
+    before = _names(tmp_path)
+    (tmp_path / ".x.0123456789abcdef.part").write_text("a leftover")
+    (tmp_path / ("." + "ö" * 50 + ".0123456789abcdef.part")).write_text("a leftover")
+    write_whole(tmp_path / "x", b"1")
+    assert _names(tmp_path) == sorted([*before, "x"])
+
+
+def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "fcntl", None)
+    (tmp_path / ".x.0123456789abcdef.part").write_text("a leftover, or not")
+    write_whole(tmp_path / "x", b"1")
+    assert _names(tmp_path) == [".x.0123456789abcdef.part", "x"] and (tmp_path / "x").read_bytes() == b"1"
