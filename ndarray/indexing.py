@@ -6,6 +6,7 @@ of positions or a boolean mask: their values are waited for. An index that leave
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,12 @@ import numpy as np
 
 from ..errors import MXNetError, ShapeError, describe
 from ..kernels.op import get as get_op
+from ..kernels.ops.shape import reshape_codes
 from .arithmetic import is_mask, is_number
 from .call import call_op
 from .chunk import layout
 from .core import ArrayCore, allocate, wrap
 from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
-from .shaping import reshaped
 from .tape import CallNode, state, written
 
 _ALL = slice(None)
@@ -115,7 +116,11 @@ class Indexing(ArrayCore):
             codes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if isinstance(codes, (int, np.integer)):
             codes = (int(codes),)
-        return reshape_view(self, reshaped(self._layout.shape, codes, reverse=reverse))
+        new = reshape_codes("reshape", self._layout.shape, codes, reverse)
+        if math.prod(new) != self._layout.size:
+            raise ShapeError(f"reshape: {self._layout.shape} does not reshape to {tuple(codes)}: {self._layout.size} elements do "
+                             f"not fill {new}. Choose sizes whose product is {self._layout.size}.")
+        return reshape_view(self, new)
 
     def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> Any:
         """self[begin:end:step] = rhs; returns self."""

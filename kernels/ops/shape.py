@@ -34,32 +34,41 @@ class SameElements(MoveProperty):
         return [Move(0, shaped((n,)), 0, shaped((m,)))]
 
 
-def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) -> Shape:
+def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool = False) -> Shape:
     """The shape that MXNet's reshape codes make of a shape; -1 for sizes that do not follow from what is known of it.
 
     0 keeps a size; -1 is what is left over; -2 keeps all remaining sizes; -3 multiplies two; -4 splits one into the
-    next two codes, one of which may be -1. reverse: codes and shape are matched from the right.
+    next two codes, one of which may be -1. reverse: both lists are read from the right, so that the two sizes of a split
+    stand before its -4, as in MXNet.
+    Raises: ShapeError stating both. As MXNet, it works out a -1 that leaves a rest, and who runs it refuses.
     """
-    told = f"{name}: cannot reshape {shape} to {tuple(codes)}"
-    src = list(shape)[::-1] if reverse else list(shape)
-    todo = list(codes)[::-1] if reverse else list(codes)
+    given = tuple(int(c) for c in codes)
+    src, todo = (shape[::-1], given[::-1]) if reverse else (shape, given)
     out: list[int] = []
     at, i, free = 0, 0, -1
+
+    def wrong(why: str) -> ShapeError:
+        return ShapeError(f"{name}: {shape} does not reshape to {given}{' from the right' if reverse else ''}: {why}. "
+                          f"Codes: 0 copy, -1 infer, -2 the rest, -3 merge two, -4 split into "
+                          f"the {'two before it' if reverse else 'next two'}.")
 
     def take() -> int:
         nonlocal at
         if at >= len(src):
-            raise ShapeError(f"{told}: the codes use more than {len(src)} axes.")
+            raise wrong(f"code {code} has no axis left to read")
         at += 1
         return src[at - 1]
 
+    if reverse and -4 in given[:2]:
+        raise wrong("-4 wants two sizes before it")
     while i < len(todo):
         code = todo[i]
+        i += 1
         if code == 0:
             out.append(take())
         elif code == -1:
             if free >= 0:
-                raise ShapeError(f"{told}: only one size can be -1.")
+                raise wrong("only one size can be -1")
             free = len(out)
             out.append(1)
             at += 1
@@ -70,33 +79,32 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool) 
             a, b = take(), take()
             out.append(-1 if -1 in (a, b) else a * b)
         elif code == -4:
-            if i + 2 >= len(todo):
-                raise ShapeError(f"{told}: -4 wants two sizes behind it.")
-            size, a, b = take(), todo[i + 1], todo[i + 2]
-            if a == -1 and b == -1:
-                raise ShapeError(f"{told}: only one of the two sizes of a split can be -1.")
-            if size >= 0:
-                a, b = (size // b if a == -1 and b else a), (size // a if b == -1 and a else b)
-            if size >= 0 and a * b != size:
-                raise ShapeError(f"{told}: {size} does not split into {a} and {b}.")
-            out += [a, b]
+            whole_size = take()
+            if i + 2 > len(todo):
+                raise wrong("-4 wants two sizes after it")
+            a, b = todo[i:i + 2]
             i += 2
+            known = max(a, 1) * max(b, 1)  # of the two; the one that is -1 is the rest
+            if min(a, b) < -1 or 0 in (a, b) or a == b == -1 or (whole_size >= 0 and (
+                    whole_size % known if -1 in (a, b) else whole_size != known)):
+                raise wrong(f"-4 cannot split {whole_size} into {a} and {b}")
+            rest = -1 if whole_size < 0 else whole_size // known
+            out += [rest if a == -1 else a, rest if b == -1 else b]
         elif code > 0:
             out.append(code)
             at += 1
         else:
-            raise ShapeError(f"{told}: {code} is no code. Codes are 0, -1, -2, -3, -4.")
-        i += 1
-    size = math.prod(shape)
+            raise wrong(f"{code} is no code")
+    size, rest = math.prod(shape), math.prod(out)
     if -1 in shape:
         if free >= 0:
             out[free] = -1
     elif free >= 0:
-        rest = math.prod(out)
         out[free] = size // rest if rest else 0
-    elif math.prod(out) != size:  # with -1 MXNet infers what it cannot run: the kernel refuses
-        raise ShapeError(f"{told}: {size} elements do not fill {tuple(out[::-1] if reverse else out)}, "
-                         f"which holds {math.prod(out)}.")
+        if size and not out[free]:
+            raise wrong(f"{size} elements do not divide by {rest}")
+    elif rest != size:
+        raise wrong(f"{size} elements are not {rest}")
     return tuple(out[::-1] if reverse else out)
 
 
