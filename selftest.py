@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
 import tritium as mx
 
 SECONDS = 10.0

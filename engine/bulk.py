@@ -60,8 +60,9 @@ class Merged(Task):
         mutable = dict.fromkeys(v for t in tasks for v in t.mutable_vars)
         const = dict.fromkeys(v for t in tasks for v in t.const_vars if v not in mutable)
         head = tasks[0]
-        super().__init__(self._run, tuple(const), tuple(mutable), head.lane, head.priority, head.seq,
-                         f"bulk of {len(tasks)}", head.origin, False, all(t.inline for t in tasks))
+        super().__init__(self._run, tuple(const), (), head.lane, head.priority, head.seq, f"bulk of {len(tasks)}", head.origin,
+                         False, all(t.inline for t in tasks))
+        self.mutable_vars = tuple(mutable)  # not given above: each part has counted as a write, when it was pushed
         self.tasks = tasks
         self.spoiled: dict[Var, Failure] = {}
         self.marks: dict[Var, Failure | None] = {}

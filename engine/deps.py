@@ -22,9 +22,10 @@ class Var:
     queue:    task, is_write, task, is_write ... not yet granted, in order; None when nobody waits.
     failure:  what spoiled the resource, until it is raised or written anew.
     marks:    work on it that was enqueued on a GPU stream, see streams.py; None: nothing.
+    version:  how many functions that mutate it were pushed. It rises here and nowhere else, so no write goes unseen.
     """
 
-    __slots__ = ("__weakref__", "deleted", "failure", "held", "marks", "queue")
+    __slots__ = ("__weakref__", "deleted", "failure", "held", "marks", "queue", "version")
 
     def __init__(self) -> None:
         self.held = 0
@@ -32,6 +33,7 @@ class Var:
         self.failure: Failure | None = None
         self.deleted = False
         self.marks: Any = None
+        self.version = 0
 
 
 class Task:
@@ -72,6 +74,8 @@ class Task:
         self.inline = inline
         self.waits = 0
         self.failure: Failure | None = None
+        for v in mutable_vars:
+            v.version += 1
 
     def inherit(self, var: Var, failure: Failure) -> None:
         """A var this task reads is spoiled, so the task will be skipped. Of several, the first pushed is kept."""

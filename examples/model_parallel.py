@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 import tritium as mx
 
 from .digits import load_digits

@@ -15,6 +15,7 @@ import os
 import sys
 
 import numpy as np
+
 import tritium as mx
 
 from .digits import load_digits

@@ -131,6 +131,10 @@ class Op:
         """Names of the states that forward changes; the last inputs."""
         return ()
 
+    def changes_states(self, p: Params, train: bool) -> bool:
+        """Whether forward changes its auxiliary states, if it has any, rather than only read them."""
+        return True
+
     def outputs(self, p: Params) -> tuple[str, ...]:
         return ("output",)
 

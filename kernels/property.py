@@ -184,6 +184,10 @@ class OperatorProperty:
     def list_auxiliary_states(self) -> list[str]:
         return []
 
+    def changes_states(self, train: bool) -> bool:
+        """Whether forward changes the auxiliary states, rather than only read them. Default: yes."""
+        return True
+
     def num_visible_outputs(self) -> int:
         return len(self.list_outputs())
 
@@ -377,6 +381,9 @@ class PropertyOp(Op):
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
         return tuple(self.property(p).list_auxiliary_states())
+
+    def changes_states(self, p: Params, train: bool) -> bool:
+        return self.property(p).changes_states(train)
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(self.property(p).list_outputs())

@@ -200,7 +200,6 @@ class _Sums:
         if slot[0] is None:
             if self.to_buffers and isinstance(node, Leaf):
                 slot[:] = node.grad, True
-                node.grad._chunk.version += 1
                 return node.grad, Req.ADD if node.req == "add" else Req.WRITE
             return None, Req.WRITE
         return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)

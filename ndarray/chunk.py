@@ -18,16 +18,17 @@ _TINY = 4096  # bytes: malloc is faster than the pool, and what so little memory
 
 
 class Chunk:
-    """Memory that arrays share: a storage block, one engine variable, and the context both belong to.
+    """Memory that arrays share: a storage block, one engine variable, and the context both belong to."""
 
-    version:  how often an array in it was written in place; the tape compares (tape.written).
-    """
-
-    __slots__ = ("__weakref__", "block", "ctx", "var", "version")
+    __slots__ = ("__weakref__", "block", "ctx", "var")
 
     def __init__(self, block: storage.Block, var: Any, ctx: Context):
         self.block, self.var, self.ctx = block, var, ctx
-        self.version = 0
+
+    @property
+    def version(self) -> int:
+        """How many functions that write it were pushed; the tape compares."""
+        return self.var.version
 
     @staticmethod
     def new(nbytes: int, ctx: Context) -> Chunk:

@@ -2,6 +2,8 @@
 
 What leaves keeps the array's memory alive until the consumer lets go; what enters is kept by the array. The engine does
 not know what the other side does: `__dlpack__` waits for writes that are queued, and after that both see each other's.
+Memory that comes back, or comes twice, keeps the variable it has, so that arrays over it wait for each other and autograd
+notices writes through any of them.
 Source: https://dmlc.github.io/dlpack (C structures).
 """
 
@@ -53,7 +55,8 @@ _valid = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_IsValid", c.p
 _pointer = c.PYFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)(("PyCapsule_GetPointer", c.pythonapi))
 _rename = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_SetName", c.pythonapi))
 
-_lent: dict[int, tuple[Any, ...]] = {}  # address of what a consumer holds -> what must stay alive for it
+_lent: dict[int, tuple[Any, ...]] = {}  # address of what a consumer holds -> its variable, memory, and what else must live
+_taken: dict[int, weakref.ref[Chunk]] = {}  # the chunks over memory of others, by id
 
 
 @_Deleter
@@ -104,7 +107,7 @@ def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, strea
         held.major, held.minor = _VERSION
         held.flags = _COPIED if copy else 0
     address = c.addressof(held)
-    _lent[address] = held, shape, strides, memory
+    _lent[address] = a._chunk.var, memory, held, shape, strides
     return _new(address, _ANY_VERSION if versioned else _OLD_NAME, c.cast(_dropped, c.c_void_p))
 
 
@@ -172,6 +175,18 @@ def over(values: np.ndarray, ctx: Context | None = None) -> Any:
     """An NDArray over the memory of a contiguous numpy array, which it keeps alive."""
     ctx = ctx or cpu()
     flat = values.reshape(-1).view(np.uint8)
-    a = wrap(Chunk(storage.Block(flat, flat.nbytes, ctx), Var(), ctx), 0, layout(values.shape, values.dtype, ctx))
+    chunk = Chunk(storage.Block(flat, flat.nbytes, ctx), _var_of(flat) or Var(), ctx)
+    key = id(chunk)
+    _taken[key] = weakref.ref(chunk, lambda _: _taken.pop(key, None))
+    a = wrap(chunk, 0, layout(values.shape, values.dtype, ctx))
     a._view = values
     return a
+
+
+def _var_of(flat: np.ndarray) -> Var | None:
+    """The variable of arrays that already stand over some of this memory; None if it is new here."""
+    start, end = flat.ctypes.data, flat.ctypes.data + flat.nbytes
+    chunks = [c for c in (ref() for ref in list(_taken.values())) if c is not None]
+    known = [(var, memory) for var, memory, *_ in list(_lent.values())]
+    known += [(c.var, c.block.memory) for c in chunks if c.block.memory is not None]
+    return next((var for var, m in known if m.ctypes.data < end and start < m.ctypes.data + m.nbytes), None)

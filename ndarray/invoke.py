@@ -50,7 +50,7 @@ class Plan:
     def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
         self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
         self.target = "gpu" if ctx.is_gpu else "cpu"
-        self.mutated = tuple(range(len(op.arguments(p)), len(ins)))
+        self.mutated = tuple(range(len(op.arguments(p)), len(ins))) if op.changes_states(p, train) else ()
         self.visible = op.visible_outputs(p)
         self.draws = op.draws(p, [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
@@ -205,7 +205,7 @@ def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layou
 
 def execute_copy(src: Any, dst: Any) -> None:
     """dst = src: same shape, dtype and context."""
-    const = [] if src._chunk is dst._chunk else [src._chunk.var]
+    const = [] if src._chunk.var is dst._chunk.var else [src._chunk.var]
 
     def run(_: Any) -> None:
         dst._device()[...] = src._device()

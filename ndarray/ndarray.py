@@ -21,7 +21,7 @@ from .fluent import Fluent
 from .functions import split_v2
 from .html import to_html
 from .indexing import Indexing
-from .move import allocate_like_host, copy_to
+from .move import allocate_like_host, copy_to, push
 from .numpy_protocol import apply_function, apply_ufunc, plain
 from .safetensors import read_tensors, write_tensors
 from .tape import CallNode, bare, state, written
@@ -85,8 +85,9 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return dlpack.export(self, None, None, None, None)
 
     def to_dlpack_for_write(self) -> Any:
-        """A DLPack capsule (of before version 1) whose consumer may write."""
+        """A DLPack capsule (of before version 1) whose consumer may write, which counts as a write now."""
         written(self, "to_dlpack_for_write")
+        push("to_dlpack_for_write", self.ctx, lambda run: None, (), self)
         return dlpack.export(self, None, None, None, None)
 
     # ---- copies ----

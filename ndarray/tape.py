@@ -130,8 +130,7 @@ def bare(a: Any) -> Any:
 
 
 def written(a: Any, what: str) -> None:
-    """Note that a is about to be written in place. Raises if that would falsify the tape."""
+    """Raise if to write a in place would falsify the tape. That it was written, its chunk's version says."""
     if state.recording and a._entry is not None:
         raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
                          f"gradient. Make a new array, or write outside autograd.record().")
-    a._chunk.version += 1

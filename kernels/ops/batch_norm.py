@@ -52,6 +52,9 @@ class BatchNorm(OperatorProperty):
     def list_auxiliary_states(self) -> list[str]:
         return ["moving_mean", "moving_var"]
 
+    def changes_states(self, train: bool) -> bool:
+        return train and not self.use_global_stats
+
     def num_visible_outputs(self) -> int:
         return 3 if self.output_mean_var else 1
 
