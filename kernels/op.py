@@ -190,9 +190,6 @@ class Op:
         """This use as a part of a fused kernel, for operators whose arrays do not simply broadcast, or that sum rows."""
         return None
 
-    def check_use(self, p: Params, ins: Sequence[Spec], target: str) -> None:
-        """Raise if such inputs are not computed on target. Asked before a kernel is made, and when a graph is bound."""
-
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
         """The compiled kernel.
@@ -287,7 +284,6 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
     if found is None:
         if len(_compiled) >= KEPT:
             _compiled.clear()
-        op.check_use(p, ins, target)
         empty = outs and not any(o.size for o in outs) and not op.auxiliaries(p)
         found = _compiled[key] = nothing if empty else op.kernel(p, ins, outs, reqs, target, train)
     return found

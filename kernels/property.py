@@ -238,9 +238,6 @@ class OperatorProperty:
     def validate(self) -> None:
         """Raise ParameterError for parameters that cannot be, each alone or together."""
 
-    def check_use(self, ins: Sequence[Spec], target: str) -> None:
-        """Raise if such inputs are not computed on target, "cpu" or "gpu"."""
-
     # ---- computing ----------------------------------------------------------------------------------------------
     def create_operator(self, target: str, in_shapes: list[Shape], in_dtypes: list[np.dtype]) -> Operator:
         """The operator for target "cpu" or "gpu"."""
@@ -443,9 +440,6 @@ class PropertyOp(Op):
 
     def draws(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.property(p).draws(outs)
-
-    def check_use(self, p: Params, ins: Sequence[Spec], target: str) -> None:
-        self.property(p).check_use(ins, target)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:

@@ -13,7 +13,6 @@ TOLERANCE = {"float16": (1e-2, 1e-2), "float32": (1e-4, 1e-5), "float64": (1e-6,
 
 #: case -> why it is otherwise on the (interpreted) GPU.
 ON_GPU = {
-    "FullyConnected-c03": "MXNet without a GPU refuses float16, as we do on the CPU; a GPU computes it",
     **dict.fromkeys(("Pooling_pad-c02", "Pooling_pad-c03", "Pooling_pad-c04", "Pooling_pad-c11"),
                     "the lowest float64, the maximum of a window of padding, is -inf where a kernel is handed float32"),
 }

@@ -189,7 +189,6 @@ def test_dtypes(op, inputs, params):
     for dtype in FLOATS:
         try:
             arrays, outs = inputs_of(op, p, inputs, dtype)
-            op.check_use(p, tuple(map(spec, arrays)), "cpu")
         except MXNetError:
             assert dtype != "float32"
             continue

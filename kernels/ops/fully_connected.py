@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DTypeError, ParameterError, ShapeError, describe
+from ...dtype import is_half
+from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
-from ..property import OperatorProperty, Shapes, gpu_module, register_operator
+from ..property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
 from ..tied import Call, tieable
-from .matmul_gemm import cpu_product, matrix, product, sum_rows, together, view
+from .matmul_gemm import gemm, matrix, product, sum_rows, together, view
 
 
 @register_operator("FullyConnected")
@@ -22,7 +23,7 @@ class FullyConnected(OperatorProperty):
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
     weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
-    Raises:  DTypeError for float16 on the CPU, as MXNet does.
+    Half precision adds up in float32, the bias too, and rounds once.
     """
 
     num_hidden: int
@@ -32,11 +33,6 @@ class FullyConnected(OperatorProperty):
     def validate(self) -> None:
         if self.num_hidden < 1:
             raise ParameterError(f"{self.name}: num_hidden={self.num_hidden} must be at least 1.")
-
-    def check_use(self, ins: Sequence[Spec], target: str) -> None:
-        if target == "cpu" and ins[0].dtype == np.float16:
-            raise DTypeError(f"{self.name}: float16 is for GPUs only, as in MXNet: data {describe(ins[0])} is on the CPU. "
-                             f"Cast data, weight and bias to float32, or use a gpu context.")
 
     def list_arguments(self) -> list[str]:
         return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
@@ -90,17 +86,20 @@ class FullyConnected(OperatorProperty):
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
-        multiply = cpu_product(x, w, y, req)
 
         def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
-            compute = multiply([*inputs, outputs[0]])
+            arrays = [*inputs, outputs[0]]
+            a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
+            if bias and is_half(out.dtype):
+                return _rounded_once(a, b, inputs[2], out, req)
+            compute = gemm(a, b, out, req == Req.ADD)
             if not bias:
                 return compute
-            out, b = outputs[0].reshape(n, h), inputs[2]
+            per_output = inputs[2]
 
             def call(run: Any) -> None:
                 compute(run)
-                np.add(out, b, out)
+                np.add(out, per_output, out=out)
 
             return call
 
@@ -150,3 +149,19 @@ class FullyConnected(OperatorProperty):
             return call
 
         return tieable(tie)
+
+
+def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> Call:
+    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision: a sum that were rounded before the bias would be
+    rounded twice."""
+
+    def call(run: Any) -> None:
+        total = np.empty(out.shape, np.float32)
+        gemm(upcast(a), upcast(b), total)(run)
+        np.add(total, upcast(bias), out=total)
+        if req == Req.ADD:
+            np.add(out, total, out=out, casting="unsafe")
+        else:
+            np.copyto(out, total, casting="unsafe")
+
+    return call
