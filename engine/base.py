@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import index
 from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
 from ..context import Context, cpu
 from ..errors import EngineError
-from .bulk import Bulk
+from .bulk import Bulk, Merged
 from .deps import Task, Var
-from .failure import Failure, first, here
+from .failure import Failure, first, here, in_words
+from .handle import Handle
 from .interrupt import shielded
 from .recorder import Recorder
 from .run import RunContext
@@ -26,7 +28,7 @@ PROPS = (None, "normal", "inline", "copy", "io", "priority")
 _LANES = {None: "compute", "normal": "compute", "inline": "compute", "copy": "copy", "io": "io", "priority": "priority"}
 
 
-class Opr:
+class Opr(Handle):
     """A prepared operator: checked once by `new_operator`, pushed many times."""
 
     __slots__ = ("const_vars", "deleted", "fn", "inline", "kind", "lane", "lane_ctx", "mutable_vars", "name")
@@ -43,7 +45,7 @@ class Opr:
         return f"<opr {self.name}>"
 
 
-class Engine:
+class Engine(Handle):
     """Runs pushed functions in an order that respects what they read and mutate. Subclasses decide on which thread.
 
     Two functions run in push order if one mutates a var that the other uses; all else may overlap. Any thread may push.
@@ -56,6 +58,9 @@ class Engine:
     def __init__(self) -> None:
         self._seq = itertools.count()
         self._bulks: list[Bulk] = []
+        self._collecting = threading.RLock()  # held to fill and empty bulks, never while a function runs
+        self._nested = 0  # how often it is held: a finalizer may push in the middle
+        self._entered: deque[Task] = deque()  # left bulks, have their place in the queue, and are yet to be looked at
         self._unseen: list[Failure] = []
         self._stopped = False
         self._lanes: dict[tuple[str, int, str | None], Any] = {}  # (device type, number, prop) -> its queue of workers
@@ -85,10 +90,13 @@ class Engine:
         const_vars, mutable_vars:  what fn reads, and what it changes. A var stands in one of them, once.
         prop:      a hint, see PROPS.
         priority:  of functions that are ready in one context the highest runs first.
-        Raises:    EngineError for lists that overlap, deleted vars, a stopped engine; ContextError for a missing GPU.
+        Raises:    EngineError for lists that overlap, deleted vars, a priority that is no whole number, a stopped engine;
+                   ContextError for a missing GPU. Nothing is queued then.
         """
         const, mutable = tuple(const_vars), tuple(mutable_vars)
         _check(const, mutable, name)
+        if priority:
+            priority = _whole(priority, name)
         lane = self._lanes.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._lane(exec_ctx, prop, name)
         task = Task(fn, const, mutable, lane, priority, next(self._seq), name, here(), False, prop == "inline")
         profiler = self._profiler
@@ -112,6 +120,7 @@ class Engine:
         """
         const, mutable = tuple(const_vars), tuple(mutable_vars)
         _check(const, mutable, name)
+        priority = _whole(priority, name)
         lane = self._lanes.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._lane(exec_ctx, prop, name)
         self._push(Task(fn, const, mutable, lane, priority, next(self._seq), name, here(), True, prop == "inline"))
 
@@ -129,6 +138,8 @@ class Engine:
         """
         if opr.deleted:
             raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
+        if priority:
+            priority = _whole(priority, opr.name)
         if opr.lane_ctx is not exec_ctx or self._stopped:
             opr.lane, opr.lane_ctx = self._lane_of_kind(exec_ctx, opr.kind, opr.name), exec_ctx
         self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, opr.lane, priority, next(self._seq), opr.name, here(),
@@ -157,44 +168,56 @@ class Engine:
         opr.deleted = True
 
     # ---- bulk ---------------------------------------------------------------------------------------------------
-    @contextlib.contextmanager
-    def bulk(self, n: int) -> Iterator[None]:
-        """Functions that this thread pushes inside are merged into operations of up to n functions.
+    def bulk(self, n: int) -> Bulk:
+        """`with engine.bulk(n)`: functions that this thread pushes inside are merged into operations of up to n functions.
 
         Fewer, longer operations cost less to order and overlap less. Results and errors are the same. What was
-        collected is queued when n is reached, the context changes, anyone waits, or the block ends.
+        collected is queued when n is reached, the context changes, another bulk begins, anyone waits, or the block ends.
         """
-        bulk = Bulk(self, n)
-        self._bulks.append(bulk)
-        try:
-            yield
-        finally:
-            self._bulks.remove(bulk)
-            bulk.flush()
+        return Bulk(self, n)
 
     def set_bulk_size(self, size: int) -> int:
         """Merge what the calling thread pushes, up to size functions at a time, until told otherwise; the size before.
 
-        0 and 1 end it.
+        0 and 1 end it. Inside `with engine.bulk(n)` that bulk comes first.
         """
-        me = threading.get_ident()
+        me = get_ident()
         before = next((b for b in self._bulks if b.thread == me and b.lasting), None)
         if before is not None:
-            self._bulks.remove(before)
-            before.flush()
+            self.end_bulk(before)
         if size > 1:
             self._bulks.insert(0, Bulk(self, size, lasting=True))
         return before.n if before is not None else 0
 
+    def begin_bulk(self, bulk: Bulk) -> None:
+        """The calling thread collects in bulk from now on."""
+        self._bulks.append(bulk)
+
+    @shielded
+    def end_bulk(self, bulk: Bulk) -> None:
+        """Queue what bulk has collected; it collects nothing more."""
+        with self._collecting:
+            self._nested += 1
+            self._let_out(bulk)
+            self._bulks.remove(bulk)  # not earlier: a finalizer that pushes meanwhile must find it
+            self._nested -= 1
+        self._proceed_all()
+
+    @shielded
     def flush(self) -> None:
         """Queue what bulks have collected."""
-        for bulk in list(self._bulks):
-            bulk.flush()
+        with self._collecting:
+            self._nested += 1
+            for bulk in list(self._bulks):
+                self._let_out(bulk)
+            self._nested -= 1
+        self._proceed_all()
 
     def _push(self, task: Task) -> None:
-        if self._bulks and self._collect(task):
-            return
-        self._enter(task)
+        if self._bulks:
+            self._collect(task)
+        else:
+            self._enter(task)
 
     def _enter(self, task: Task) -> None:
         profiler = self._profiler
@@ -203,15 +226,69 @@ class Engine:
         else:
             self._submit(task)
 
-    def _collect(self, task: Task) -> bool:
-        """Give task to this thread's innermost bulk. Other threads' bulks go first: they may have been told of."""
-        mine, me = None, threading.get_ident()
-        for bulk in list(self._bulks):
-            if bulk.thread == me:
-                mine = bulk
+    @shielded
+    def _collect(self, task: Task) -> None:
+        """Give task to this thread's innermost bulk. What is in others goes first: it was pushed before, or told of."""
+        me = get_ident()
+        with self._collecting:
+            self._nested += 1
+            mine = None
+            bulks = self._bulks
+            if len(bulks) == 1 and bulks[0].thread == me:
+                mine = bulks[0]
             else:
-                bulk.flush()
-        return mine is not None and mine.take(task)
+                for bulk in reversed(bulks):
+                    if bulk.thread == me:
+                        mine = bulk
+                        break
+                for bulk in list(bulks):
+                    if bulk is not mine:
+                        self._let_out(bulk)
+            if mine is None:
+                self._arrive(task)
+            else:
+                if task.wants_complete or not mine.fits(task):
+                    self._let_out(mine)
+                if task.wants_complete:
+                    self._arrive(task)
+                else:
+                    mine.tasks.append(task)
+                    if len(mine.tasks) >= mine.n:
+                        self._let_out(mine)
+            self._nested -= 1
+        if self._entered:
+            self._proceed_all()
+
+    @shielded
+    def _let_out(self, bulk: Bulk) -> None:
+        """Lock held: queue what bulk has collected, as one operation. A finalizer may push while that is made."""
+        while bulk.tasks:
+            tasks, fresh = bulk.tasks, []
+            n = len(tasks)
+            operation = Merged(self, tasks[:]) if n > 1 else tasks[0]
+            if bulk.tasks is tasks and len(tasks) == n:
+                bulk.tasks = fresh
+                self._arrive(operation)
+
+    @shielded
+    def _arrive(self, task: Task) -> None:
+        """Lock held: give task its place behind all that was pushed before; `_proceed_all` has it run."""
+        profiler = self._profiler
+        if profiler is not None:
+            profiler.pushed(task, self._append)
+        else:
+            self._append(task)
+        self._entered.append(task)
+
+    @shielded
+    def _proceed_all(self) -> None:
+        """Have run what arrived, with the lock free: it may be run here, push, and wait for other threads."""
+        while self._entered and not self._nested:
+            try:
+                task = self._entered.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            self._proceed(task)
 
     # ---- failures -----------------------------------------------------------------------------------------------
     @shielded
@@ -241,7 +318,7 @@ class Engine:
         with self._failure_lock:
             unseen, self._unseen = [f for f in self._unseen if not f.seen], []
         worst = first(unseen)
-        return None if worst is None else worst.error
+        return None if worst is None else worst.explained()
 
     # ---- what a kind of engine adds -------------------------------------------------------------------------------
     def wait_for_var(self, var: Var) -> None:
@@ -276,6 +353,13 @@ class Engine:
         raise NotImplementedError
 
     def _submit(self, task: Task) -> None:
+        """Queue task, and have it run as soon as may be: `_append` and `_proceed`."""
+        raise NotImplementedError
+
+    def _append(self, task: Task) -> None:
+        raise NotImplementedError
+
+    def _proceed(self, task: Task) -> None:
         raise NotImplementedError
 
     def _clear(self, var: Var, failure: Failure) -> None:
@@ -290,6 +374,14 @@ def _kind(prop: str | None, name: str) -> str:
         return _LANES[prop]
     except KeyError:
         raise EngineError(f"{name or 'push'}: unknown prop {prop!r}. Known: {', '.join(map(str, PROPS))}.") from None
+
+
+def _whole(priority: Any, name: str) -> int:
+    """priority, if workers can be told by it which function to take first: nothing may go wrong once a function is queued."""
+    try:
+        return index(priority)
+    except TypeError:
+        raise EngineError(f"{name or 'push'}: priority is {in_words(priority)!r}. Give a whole number.") from None
 
 
 def _check(const: tuple[Var, ...], mutable: tuple[Var, ...], name: str) -> None:

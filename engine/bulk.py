@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EngineError
@@ -14,38 +14,30 @@ if TYPE_CHECKING:
 
 
 class Bulk:
-    """What one thread has pushed inside `engine.bulk(n)` and not yet queued. Any thread may flush it."""
+    """What one thread has pushed inside `with engine.bulk(n)` and not yet queued: the engine sees to that.
+
+    No generator: what one raises inside must come out as it is, also an exception whose attributes cannot be set.
+    """
 
     def __init__(self, engine: Engine, n: int, lasting: bool = False):
         if n < 1:
             raise EngineError(f"bulk: n is {n}. Give a positive number of functions.")
         self.n, self.lasting = n, lasting
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
+        self.tasks: list[Task] = []
         self._engine = engine
-        self._tasks: list[Task] = []
-        self._lock = threading.RLock()
 
-    def take(self, task: Task) -> bool:
-        """Collect task; False if it cannot be merged (then what was collected is queued, to keep the order)."""
-        with self._lock:
-            mergeable = not task.wants_complete
-            if self._tasks and not (mergeable and task.lane is self._tasks[0].lane
-                                    and task.priority == self._tasks[0].priority):
-                self.flush()
-            if mergeable:
-                self._tasks.append(task)
-                if len(self._tasks) >= self.n:
-                    self.flush()
-            return mergeable
+    def __enter__(self) -> None:
+        self.thread = get_ident()
+        self._engine.begin_bulk(self)
 
-    def flush(self) -> None:
-        """Queue what was collected, as one operation."""
-        with self._lock:
-            tasks, self._tasks = self._tasks, []
-            if len(tasks) == 1:
-                self._engine._enter(tasks[0])
-            elif tasks:
-                self._engine._enter(Merged(self._engine, tasks))
+    def __exit__(self, *exc: object) -> None:
+        self._engine.end_bulk(self)
+
+    def fits(self, task: Task) -> bool:
+        """Whether task can be merged with what was collected."""
+        tasks = self.tasks
+        return not tasks or (task.lane is tasks[0].lane and task.priority == tasks[0].priority)
 
 
 class Merged(Task):

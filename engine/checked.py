@@ -22,10 +22,9 @@ class CheckedEngine(NaiveEngine):
         super().__init__()
         guard.install()
 
-    def _collect(self, task: Task) -> bool:
+    def _collect(self, task: Task) -> None:
         """Nothing is merged: each function answers for itself."""
-        super().flush()
-        return False
+        self._enter(task)
 
     @opens
     def _call(self, task: Task) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from ..errors import EngineError
 from .deps import Task
+from .failure import in_words
+from .handle import Handle
 from .interrupt import shielded
 
 
-class Completion:
+class Completion(Handle):
     """Called with nothing, or with the error that spoiled the work. A second call raises EngineError.
 
     If it is dropped without having been called, nobody can call it any more: the operator then fails, saying so.
@@ -27,7 +29,7 @@ class Completion:
             raise EngineError(f"{self._task.name or 'push_async'}: on_complete was called after the operator had ended. "
                               f"Call it once, and not after raising.")
         if error is not None and not isinstance(error, BaseException):
-            error = EngineError(f"{self._task.name or 'push_async'}: failed: {error}")
+            error = EngineError(f"{self._task.name or 'push_async'}: failed: {in_words(error)}")
         self._then(self._task, error)
 
     @shielded

@@ -7,14 +7,13 @@ that only record. TRITIUM_GPU=cuda: torch.cuda. The second half is exercised onl
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import importlib.util
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -207,19 +206,32 @@ def _stream(device_id: int, kind: str) -> Any:
         FakeStream(device_id, kind)
 
 
-@contextlib.contextmanager
-def run_on(s: Any) -> Iterator[None]:
-    """Work inside is enqueued on stream s. Does nothing for None."""
-    before = getattr(_here, "stream", None)
-    _here.stream = s if s is not None else before
-    try:
-        if s is None or isinstance(s, FakeStream):
-            yield
-        else:
-            with _torch().cuda.stream(s):
-                yield
-    finally:
-        _here.stream = before
+class run_on:
+    """`with run_on(s)`: work inside is enqueued on stream s. Does nothing for None.
+
+    No generator: what a function raises inside comes out as it is, also an exception whose attributes cannot be set.
+    """
+
+    __slots__ = ("_before", "_stream", "_torch")
+
+    def __init__(self, s: Any):
+        self._stream = s
+        self._torch: Any = None
+
+    def __enter__(self) -> None:
+        self._before = getattr(_here, "stream", None)
+        if self._stream is not None:
+            _here.stream = self._stream
+            if not isinstance(self._stream, FakeStream):
+                self._torch = _torch().cuda.stream(self._stream)
+                self._torch.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        try:
+            if self._torch is not None:
+                self._torch.__exit__(*exc)
+        finally:
+            _here.stream = self._before
 
 
 _here = threading.local()

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .failure import Failure
+from .handle import Handle
 from .interrupt import shielded
 
 
-class Var:
+class Var(Handle):
     """A token for any resource the engine orders by. It knows nothing of what it stands for.
 
     held:     readers holding it now; -1 is one writer.

@@ -8,11 +8,9 @@ function did not say it mutates changes.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -41,15 +39,20 @@ def install() -> None:
     storage.guardian = Guardian()
 
 
-@contextlib.contextmanager
-def running(task: Task) -> Iterator[None]:
-    """While the calling thread runs task, its accesses are checked against what task declared."""
-    before = getattr(_now, "task", None)
-    _now.task = task
-    try:
-        yield
-    finally:
-        _now.task = before
+class running:
+    """`with running(task)`: the calling thread runs task, and its accesses are checked against what task declared."""
+
+    __slots__ = ("_before", "_task")
+
+    def __init__(self, task: Task):
+        self._task = task
+
+    def __enter__(self) -> None:
+        self._before = getattr(_now, "task", None)
+        _now.task = self._task
+
+    def __exit__(self, *exc: object) -> None:
+        _now.task = self._before
 
 
 class Guardian:

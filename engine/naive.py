@@ -63,8 +63,11 @@ class NaiveEngine(Engine):
         """Run what is queued; block while another thread does."""
         if self._bulks:
             self.flush()
-        with self._turn:
-            self._run_queue()
+        while True:
+            with self._turn:
+                self._run_queue()
+            if not self._queue:
+                return
 
     def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> _Lane:
         if self._stopped:
@@ -78,6 +81,14 @@ class NaiveEngine(Engine):
     @shielded
     def _submit(self, task: Task) -> None:
         self._queue.append(task)
+        self._proceed(task)
+
+    @shielded
+    def _append(self, task: Task) -> None:
+        self._queue.append(task)
+
+    @shielded
+    def _proceed(self, task: Task) -> None:
         while self._queue and self._turn.acquire(False):
             try:
                 if self._depth:  # pushed by a function that is running: after it
@@ -104,13 +115,17 @@ class NaiveEngine(Engine):
         if task.failure is None:
             profiler = self._profiler
             start = time.perf_counter_ns() if profiler is not None else 0
+            stream = task.lane.run.stream
             try:
-                with cuda.run_on(task.lane.run.stream):
+                if stream is None:
                     self._call(task)
+                else:
+                    with cuda.run_on(stream):
+                        self._call(task)
             except BaseException as e:
                 if task.failure is None:
                     self._fail(task, e)
-                if not isinstance(e, Exception):
+                if isinstance(e, KeyboardInterrupt):
                     raise
             finally:
                 if profiler is not None:

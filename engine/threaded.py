@@ -70,12 +70,25 @@ class ThreadedEngine(Engine):
         if not task.inline:
             self._pump()
         else:
-            for t in self._turn():
-                if t is task:
-                    self._execute_inline(t)
-                else:
-                    t.lane.put(t)
-            self._pump()
+            self._run_inline(task)
+
+    @shielded
+    def _append(self, task: Task) -> None:
+        self._arrived.append(task)
+
+    @shielded
+    def _proceed(self, task: Task) -> None:
+        self._run_inline(task) if task.inline else self._pump()
+
+    @shielded
+    def _run_inline(self, task: Task) -> None:
+        """Run task here, if it is ready and nobody else does the bookkeeping."""
+        for t in self._turn():
+            if t is task:
+                self._execute_inline(t)
+            else:
+                t.lane.put(t)
+        self._pump()
 
     @shielded
     def _finish(self, task: Task) -> None:
@@ -248,7 +261,7 @@ class ThreadedEngine(Engine):
             if profiler is not None:
                 profiler.ended(task, start)
             self._finish(task)
-            if inline and not isinstance(e, Exception):
+            if inline and isinstance(e, KeyboardInterrupt):
                 self._pump()
                 raise
 

@@ -1,10 +1,12 @@
 """bulk: fewer operations, the same results in the same order."""
 
+import contextlib
 import threading
 
 import pytest
+import tritium as mx
 from tritium.context import cpu
-from tritium.engine import NaiveEngine, ThreadedEngine, bulk, current, set_bulk_size, set_current
+from tritium.engine import NaiveEngine, ThreadedEngine, base, bulk, current, set_bulk_size, set_current
 from tritium.errors import EngineError
 
 
@@ -12,8 +14,9 @@ from tritium.errors import EngineError
 def engine(request):
     e = NaiveEngine() if request.param == "naive" else ThreadedEngine(2)
     e.sizes = []
-    submit = e._submit
-    e._submit = lambda task: (e.sizes.append(len(getattr(task, "tasks", [0]))), submit(task))[1]
+    for name in ("_submit", "_append"):  # alone, and out of a bulk
+        accept = getattr(e, name)
+        setattr(e, name, lambda task, accept=accept: (e.sizes.append(len(getattr(task, "tasks", [0]))), accept(task))[1])
     yield e
     e.stop()
 
@@ -79,3 +82,95 @@ def test_misuse(engine):
     with pytest.raises(EngineError, match=r"bulk: n is 0\. Give a positive number"):
         with engine.bulk(0):
             pass
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_bulk_inside_another_overtakes_nothing(engine, lasting, n):
+    v, log = engine.new_variable(), []
+    if lasting:
+        engine.set_bulk_size(10)
+    with contextlib.nullcontext() if lasting else engine.bulk(10):
+        push(engine, log, 1, v)
+        with engine.bulk(n):
+            push(engine, log, 3, v)
+            engine.push_async(lambda run, done: (log.append("async"), done()), cpu(), [], [v])
+            push(engine, log, 1, v)
+        push(engine, log, 2, v)
+    engine.set_bulk_size(0)
+    engine.wait_for_var(v)
+    assert log == [0, 0, 1, 2, "async", 0, 0, 1]
+    assert engine.sizes == {1: [1, 1, 1, 1, 1, 1, 2], 2: [1, 2, 1, 1, 1, 2], 7: [1, 3, 1, 1, 2]}[n]
+
+
+def test_arrays_in_a_bulk_inside_another(engine):
+    before = set_current(engine)
+    try:
+        a, b = mx.nd.zeros((2, 3)), mx.nd.zeros((2, 3))
+        with bulk(10):
+            a[:] = 1
+            with bulk(2):
+                b[:] = a + 1
+                c = b * 10
+        assert c.asnumpy().tolist() == [[20.0] * 3] * 2
+    finally:
+        set_current(before)
+
+
+def test_a_bulk_of_a_prepared_operator_inside_another(engine):
+    v, log = engine.new_variable(), []
+    opr = engine.new_operator(lambda run, done: (log.append("prepared"), done()), [], [v])
+    with engine.bulk(10):
+        push(engine, log, 2, v)
+        with engine.bulk(5):
+            engine.push(opr, cpu())
+            push(engine, log, 1, v)
+    engine.wait_for_var(v)
+    assert log == [0, 1, "prepared", 0]
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_a_finalizer_that_pushes_while_an_operation_is_made_overtakes_nothing(engine, monkeypatch, flush):
+    """Merging allocates, so the garbage collector may run a finalizer in its middle."""
+    v, log, made = engine.new_variable(), [], []
+
+    class Made(base.Merged):
+        __slots__ = ()
+
+        def __init__(self, *args):
+            super().__init__(*args)
+            if not made:
+                made.append(1)
+                push(engine, log, 1, v)
+                engine.push_async(lambda run, done: (log.append("async"), done()), cpu(), [], [v])
+    monkeypatch.setattr(base, "Merged", Made)
+    with engine.bulk(5):
+        push(engine, log, 3, v)
+        if flush:
+            engine.flush()
+    engine.wait_for_var(v)
+    assert log == [0, 1, 2, 0, "async"]
+
+
+def test_functions_of_a_bulk_may_wait_for_a_thread_that_pushes(engine):
+    """Another thread's push lets out what this one's bulk holds: not while one of those functions runs."""
+    v, w, log = engine.new_variable(), engine.new_variable(), []
+    begun, pushed = threading.Event(), threading.Event()
+
+    def other():
+        with engine.bulk(10):
+            begun.wait()
+            push(engine, log, 1, w)
+            pushed.set()
+
+    def waits(run):
+        begun.set()
+        log.append("in time" if pushed.wait(60) else "too late")
+    thread = threading.Thread(target=other)
+    thread.start()
+    with engine.bulk(2):
+        engine.push_sync(waits, cpu(), [], [v], prop="inline")
+        engine.push_sync(waits, cpu(), [], [v], prop="inline")
+    thread.join()
+    engine.wait_for_all()
+    assert log.count("in time") == 2
