@@ -4,6 +4,7 @@ What leaves keeps the array's memory alive until the consumer lets go; what ente
 not know what the other side does: `__dlpack__` waits for writes that are queued, and after that both see each other's.
 Memory that comes back, or comes twice, keeps the variable it has, so that arrays over it wait for each other and autograd
 notices writes through any of them.
+Capsules are NumPy's and torch's own: a consumer may drop one while it raises an error, when no Python code can run.
 Source: https://dmlc.github.io/dlpack (C structures).
 """
 
@@ -24,7 +25,7 @@ from .core import wrap
 
 CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
 _VERSION = (1, 0)
-_READ_ONLY, _COPIED = 1, 2
+_READ_ONLY = 1
 _CODE = {"i": 0, "u": 1, "f": 2, "b": 6}
 _BFLOAT = 4
 _ANY_VERSION, _OLD_NAME = b"dltensor_versioned", b"dltensor"
@@ -49,27 +50,12 @@ class _Versioned(c.Structure):
                 ("flags", c.c_uint64), ("tensor", _Tensor)]
 
 
-_Destructor = c.PYFUNCTYPE(None, c.c_void_p)
-_new = c.PYFUNCTYPE(c.py_object, c.c_void_p, c.c_char_p, c.c_void_p)(("PyCapsule_New", c.pythonapi))
 _valid = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_IsValid", c.pythonapi))
 _pointer = c.PYFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)(("PyCapsule_GetPointer", c.pythonapi))
 _rename = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_SetName", c.pythonapi))
 
-_lent: dict[int, tuple[Any, ...]] = {}  # address of what a consumer holds -> its variable, memory, and what else must live
+_lent: dict[int, tuple[weakref.ref[np.ndarray], Var]] = {}  # memory that consumers hold, by id, and its variable
 _taken: dict[int, weakref.ref[Chunk]] = {}  # the chunks over memory of others, by id
-
-
-@_Deleter
-def _let_go(address: int) -> None:
-    _lent.pop(address, None)
-
-
-@_Destructor
-def _dropped(capsule: int) -> None:
-    """A capsule that nobody consumed gives up its tensor."""
-    for name in (_ANY_VERSION, _OLD_NAME):
-        if _valid(capsule, name):
-            _lent.pop(_pointer(capsule, name), None)
 
 
 def device_of(a: Any) -> tuple[int, int]:
@@ -87,28 +73,36 @@ def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, strea
     a.wait_to_read()
     if dl_device is not None and tuple(map(int, dl_device)) != device_of(a):
         raise BufferError(f"__dlpack__: the array lives on {a.ctx}. Copy it with as_in_context first.")
-    if copy:
-        a = a.copyto(a.ctx)
-        a.wait_to_read()
     if a._layout.target == "gpu":
+        if copy:
+            a = a.copyto(a.ctx)
+            a.wait_to_read()
         return a._device().__dlpack__() if stream is None else a._device().__dlpack__(stream=stream)
     memory = a._device()
-    shape = (c.c_int64 * max(a.ndim, 1))(*a.shape)
-    strides = (c.c_int64 * max(a.ndim, 1))(*(s // memory.itemsize for s in memory.strides))
-    versioned = max_version is not None and max_version[0] >= 1
-    held: Any = _Versioned() if versioned else _Managed()
-    t = held.tensor
-    t.data, t.device_type, t.device_id = memory.ctypes.data, *CPU_DEVICE
-    t.code = _BFLOAT if memory.dtype == bfloat16 else _CODE[memory.dtype.kind]
-    t.bits, t.lanes, t.ndim, t.byte_offset = 8 * memory.itemsize, 1, a.ndim, 0
-    t.shape, t.strides = c.cast(shape, c.POINTER(c.c_int64)), c.cast(strides, c.POINTER(c.c_int64))
-    held.deleter = _let_go
-    if versioned:
-        held.major, held.minor = _VERSION
-        held.flags = _COPIED if copy else 0
-    address = c.addressof(held)
-    _lent[address] = a._chunk.var, memory, held, shape, strides
-    return _new(address, _ANY_VERSION if versioned else _OLD_NAME, c.cast(_dropped, c.c_void_p))
+    is_bfloat = memory.dtype == bfloat16
+    bits = memory.view(np.uint16) if is_bfloat else memory
+    try:
+        capsule = bits.__dlpack__(max_version=max_version, copy=copy)
+    except TypeError:  # NumPy before 2.1
+        capsule = (bits.copy() if copy else bits).__dlpack__()
+    if not copy:
+        key = id(bits)
+        _lent[key] = weakref.ref(bits, lambda _: _lent.pop(key, None)), a._chunk.var
+    if is_bfloat:  # which NumPy does not know
+        name = _unused(capsule)
+        assert name is not None
+        _held(capsule, name).tensor.code = _BFLOAT
+    return capsule
+
+
+def _unused(capsule: Any) -> bytes | None:
+    """The name of a capsule that nobody has consumed; None if it is none."""
+    return next((n for n in _USED if type(capsule).__name__ == "PyCapsule" and _valid(id(capsule), n)), None)
+
+
+def _held(capsule: Any, name: bytes) -> Any:
+    """What a capsule points at."""
+    return (_Versioned if name == _ANY_VERSION else _Managed).from_address(_pointer(id(capsule), name))
 
 
 def adopt(source: Any) -> Any:
@@ -127,12 +121,10 @@ def adopt(source: Any) -> Any:
             capsule = source.__dlpack__()
     else:
         capsule = source
-    handle = id(capsule)
-    name = next((n for n in (_ANY_VERSION, _OLD_NAME) if type(capsule).__name__ == "PyCapsule" and _valid(handle, n)), None)
+    name = _unused(capsule)
     if name is None:
         raise MXNetError(f"from_dlpack: a {type(source).__name__} is no DLPack tensor, or one that was consumed already.")
-    address = _pointer(handle, name)
-    held: Any = (_Versioned if name == _ANY_VERSION else _Managed).from_address(address)
+    held = _held(capsule, name)
     if name == _ANY_VERSION and held.major > _VERSION[0]:
         raise MXNetError(f"from_dlpack: the tensor speaks DLPack {held.major}.{held.minor}; {_VERSION[0]}.x is understood.")
     t = held.tensor
@@ -141,24 +133,24 @@ def adopt(source: Any) -> Any:
         raise ContextError(f"from_dlpack: the tensor lives on DLPack device ({t.device_type}, {t.device_id}), not the host.")
     read_only = name == _ANY_VERSION and bool(held.flags & _READ_ONLY)
     strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim)) if t.strides else None
-    _rename(handle, _USED[name])
+    _rename(id(capsule), _USED[name])
     size = int(np.prod(shape, dtype=np.int64))
     reach = size * dtype.itemsize
     if strides is not None and size:
         reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
         low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
         if low < 0:
-            held.deleter(address)
+            _release(held)
             raise MXNetError("from_dlpack: negative strides. Copy the array first.")
     memory: Any = (c.c_uint8 * max(reach, 1)).from_address(t.data + t.byte_offset) if size else (c.c_uint8 * 1)()
-    weakref.finalize(memory, _release, held, address)
+    weakref.finalize(memory, _release, held)
     values = np.ndarray(shape, dtype, memory, 0, strides)
     return over(values if values.flags.c_contiguous and not read_only else values.copy())
 
 
-def _release(held: Any, address: int) -> None:
+def _release(held: Any) -> None:
     if held.deleter:
-        held.deleter(address)
+        held.deleter(c.addressof(held))
 
 
 def _dtype(t: _Tensor) -> np.dtype:
@@ -187,6 +179,6 @@ def _var_of(flat: np.ndarray) -> Var | None:
     """The variable of arrays that already stand over some of this memory; None if it is new here."""
     start, end = flat.ctypes.data, flat.ctypes.data + flat.nbytes
     chunks = [c for c in (ref() for ref in list(_taken.values())) if c is not None]
-    known = [(var, memory) for var, memory, *_ in list(_lent.values())]
+    known = [(var, memory) for ref, var in list(_lent.values()) if (memory := ref()) is not None]
     known += [(c.var, c.block.memory) for c in chunks if c.block.memory is not None]
     return next((var for var, m in known if m.ctypes.data < end and start < m.ctypes.data + m.nbytes), None)

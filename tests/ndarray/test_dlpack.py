@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import tritium as mx
 from tritium import nd
 from tritium.errors import MXNetError
-from tritium.ndarray import dlpack
 
 torch = pytest.importorskip("torch")
 DTYPES = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64",
@@ -84,24 +84,61 @@ def test_a_read_only_array_is_copied():
     assert x.tolist() == [0, 1, 2]
 
 
+def held_by(a):
+    """A weak reference to an array's bytes, which a view of them keeps too."""
+    return weakref.ref(a._chunk.block.memory)
+
+
 def test_memory_lives_while_anyone_holds_it():
-    gc.collect()
-    before = len(dlpack._lent)
     a = nd.array(np.arange(100000.0))
+    memory = held_by(a)
     t = torch.from_dlpack(a)
     del a
     gc.collect()
-    assert len(dlpack._lent) == before + 1 and t[99999] == 99999
+    assert memory() is not None and t[99999] == 99999
     del t
     gc.collect()
-    assert len(dlpack._lent) == before
-    capsule = nd.ones((3,)).__dlpack__()
-    assert len(dlpack._lent) == before + 1
+    assert memory() is None
+    a = nd.ones((3,))
+    memory = held_by(a)
+    capsule = a.__dlpack__()
+    del a
+    gc.collect()
+    assert memory() is not None
     del capsule  # never consumed
-    assert len(dlpack._lent) == before
+    gc.collect()
+    assert memory() is None
     b = nd.from_dlpack(torch.arange(5.0))
     gc.collect()
     assert b.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (40, 50)], ids=str)
+@pytest.mark.parametrize("arguments", [{}, {"max_version": (1, 0)}, {"max_version": (1, 0), "copy": True}], ids=str)
+def test_whoever_takes_a_capsule_or_not_the_memory_is_let_go(dtype, shape, arguments):
+    """Dropped, read here, read by torch."""
+    a = nd.zeros(shape, dtype=dtype)
+    memory = held_by(a)
+    for take in (lambda x: x, nd.from_dlpack, torch.from_dlpack):
+        taken = take(a.__dlpack__(**arguments))
+        assert tuple(getattr(taken, "shape", shape)) == shape
+        del taken
+    del a
+    gc.collect()
+    assert memory() is None
+
+
+def test_numpy_refuses_bfloat16_and_lets_go():
+    for shape in ((3,), (40, 50)):
+        a = nd.ones(shape, dtype="bfloat16")
+        memory = held_by(a)
+        for _ in range(3):
+            with pytest.raises((RuntimeError, BufferError), match="dtype"):
+                np.from_dlpack(a)
+        del a
+        gc.collect()
+        assert memory() is None
 
 
 def test_what_cannot_be_taken():
