@@ -21,7 +21,7 @@ from rich.console import Console
 
 from .context import GPU_MODE, Context, missing_gpu
 from .engine import num_gpus
-from .errors import ContextError, FileError
+from .errors import ContextError, FileError, ParameterError
 from .kernels.c_compile import compiler, trial
 from .kernels.c_compile import folder as c_folder
 from .kernels.cache import cache_dir
@@ -118,7 +118,10 @@ def doctor(test: bool, as_json: bool) -> None:
 # ---- facts ------------------------------------------------------------------------------------------------------------
 def machine() -> dict[str, Any]:
     """The system, the CPU and its BLAS."""
-    cc = compiler()
+    try:
+        cc = compiler()
+    except ParameterError:  # the advice tells it
+        cc = None
     blas = [f"{p.get('internal_api')} {p.get('version')}" for p in threadpoolctl.threadpool_info() if p.get("user_api") == "blas"]
     return {"system": f"{platform.system()} {platform.machine()}", "cpu": cpu_device().name,
             "l2_bytes": cache_bytes(), "blas": sorted(set(blas)), "compiler": f"{cc.command[0]}: {cc.version}" if cc else ""}

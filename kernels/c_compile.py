@@ -3,7 +3,7 @@
 Functions are first wanted and then compiled, all that are wanted in one call of the compiler: binding a graph does that, or
 else the first one that is asked for. A library is found again by what it was made of: text, flags, compiler and processor.
 It ends in a checksum of itself; one that is damaged counts as absent. Where there is no compiler, or it fails, there are no
-C functions: a log line says so once, and NumPy computes the same.
+C functions: a log line says so once, and NumPy computes the same. A compiler that hangs is not asked again by this process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -62,6 +63,7 @@ _lock = threading.Lock()
 _wanted: dict[str, CFunction] = {}
 _loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
 _told: set[str] = set()
+_hung: set[tuple[str, ...]] = set()  # commands that did not end in time
 
 
 def _after_fork() -> None:
@@ -84,14 +86,21 @@ def mode() -> str:
 
 @functools.cache
 def compiler() -> Compiler | None:
-    """The compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None where there is none. Looked for once."""
+    """The compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None where there is none. Looked for once.
+
+    Raises: ParameterError where TRITIUM_CC is no command.
+    """
     given = os.environ.get("TRITIUM_CC")
-    for command in (shlex.split(given),) if given else (["cc"], ["gcc"], ["clang"]):
+    try:
+        commands = (shlex.split(given),) if given else (["cc"], ["gcc"], ["clang"])
+    except ValueError as e:
+        raise ParameterError(f"TRITIUM_CC: {given!r} is no command: {e}. Give a compiler and its options, as in "
+                             f"'gcc -m64', or nothing.") from None
+    for command in commands:
         if not command or shutil.which(command[0]) is None:
             continue
         try:
-            said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS, check=True,
-                                  stdin=subprocess.DEVNULL).stdout
+            said = _run([*command, "--version"])
         except (OSError, subprocess.SubprocessError):
             continue
         return Compiler(tuple(command), said.splitlines()[0] if said else "", (*FLAGS, *_OF_MACHINE.get(platform.machine(), ())))
@@ -100,11 +109,11 @@ def compiler() -> Compiler | None:
 
 def available() -> bool:
     """Whether C functions can be had; says once in the log why not."""
-    found = compiler() is not None
-    if not found:
+    found = compiler()
+    if found is None:
         _tell("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name one in "
               "TRITIUM_CC.")
-    return found
+    return found is not None and found.command not in _hung
 
 
 def want(function: CFunction) -> None:
@@ -133,7 +142,10 @@ def function(f: CFunction) -> Loaded | None:
 
 def trial() -> str:
     """What is wrong with the compiler, in its own words; "" where nothing is, or there is none."""
-    found = compiler()
+    try:
+        found = compiler()
+    except ParameterError as wrong:
+        return str(wrong)
     if found is None:
         return ""
     with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
@@ -175,12 +187,16 @@ def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
         with_library = _open(path, functions)
         if with_library is not None:
             return with_library
+    if found.command in _hung:
+        return nothing
     try:
         with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
             made = _compile(text, found, Path(scratch))
             at = path if _keep(made, path) else made
             return _open(at, functions) or nothing  # a library that is open may lose its file
     except (OSError, subprocess.SubprocessError) as failure:
+        if isinstance(failure, subprocess.TimeoutExpired):
+            _hung.add(found.command)
         _tell(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Fused operators are computed with "
               f"NumPy. Set TRITIUM_CC to another compiler, or TRITIUM_CPU_CODE=numpy.")
         return nothing
@@ -190,11 +206,25 @@ def _compile(text: str, by: Compiler, scratch: Path) -> Path:
     """Compile text in an empty folder; the library, checksum included."""
     source, made = scratch / "kernels.c", scratch / "kernels.so"
     source.write_text(text)
-    subprocess.run([*by.command, *by.flags, "-o", str(made), str(source), "-lm"], capture_output=True, text=True,
-                   timeout=SECONDS, check=True, stdin=subprocess.DEVNULL)
+    _run([*by.command, *by.flags, "-o", str(made), str(source), "-lm"])
     code = made.read_bytes()
     made.write_bytes(code + hashlib.sha256(code).digest())  # what follows a library's own bytes is not looked at
     return made
+
+
+def _run(command: list[str]) -> str:
+    """What a command prints. Raises OSError, CalledProcessError, or, after SECONDS, TimeoutExpired: then it and what it
+    started are ended."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", start_new_session=True) as process:
+        try:
+            said, wrong = process.communicate(timeout=SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said, wrong)
+    return said
 
 
 def _keep(made: Path, path: Path) -> bool:

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import random
+import select
 import subprocess
 import sys
 
@@ -23,7 +25,8 @@ def _fresh(tmp_path, monkeypatch):
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("_loaded", "_wanted"):
         monkeypatch.setattr(c_compile, name, {})
-    monkeypatch.setattr(c_compile, "_told", set())
+    for name in ("_told", "_hung"):
+        monkeypatch.setattr(c_compile, name, set(), raising=False)
     c_compile.compiler.cache_clear()
     yield
     monkeypatch.undo()
@@ -140,6 +143,52 @@ def test_no_compiler_is_said_once(monkeypatch, caplog):
     assert c_compile.compiler() is None and not c_compile.available() and not c_compile.available()
     assert c_compile.function(times(2)) is None and c_compile.trial() == ""
     assert caplog.text.count("no C compiler was found") == 1
+
+
+def test_a_compiler_that_hangs_is_waited_for_once(tmp_path, monkeypatch, caplog):
+    """It, and what it started, are ended; every later batch is NumPy's at once."""
+    os.mkfifo(tmp_path / "never")
+    calls = fake(tmp_path, monkeypatch, f"cat {tmp_path}/never; exit 0")
+    assert c_compile.available()
+    writers = []
+
+    def communicate(process, input=None, timeout=None):
+        writers.append(os.open(tmp_path / "never", os.O_WRONLY))  # waits until the script's child reads
+        raise subprocess.TimeoutExpired("cc", timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    assert [c_compile.function(times(n)) for n in (13, 17, 19)] == [None] * 3 and calls() == 1
+    assert not c_compile.available() and c_compile.function(times(23)) is None and calls() == 1
+    assert caplog.text.count("the C compiler failed") == 1 and "timed out after 60.0 seconds" in caplog.text
+    ended = select.poll()
+    ended.register(writers[0], 0)
+    assert ended.poll(30_000) == [(writers[0], select.POLLERR)], "nobody reads any more"
+    os.close(writers[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_text_in_tritium_cc_is_a_command_none_or_a_named_error(monkeypatch, seed):
+    chance = random.Random(seed)
+    given = "".join(chance.choices(["gcc", "cc ", "'", '"', "\\", " ", "-m64", "#", "\n", "ö", "\udcff", "$(x)", "|"],
+                                  k=chance.randrange(7)))
+    monkeypatch.setenv("TRITIUM_CC", given)
+    try:
+        found = c_compile.compiler()
+    except ParameterError as e:
+        assert str(e).startswith(f"TRITIUM_CC: {given!r} is no command: No ") and c_compile.trial() == str(e)
+    else:
+        assert found is None or "cc" in found.command[0]
+
+
+def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CC", "gcc 'open")
+    with pytest.raises(ParameterError, match=r"TRITIUM_CC: \"gcc 'open\" is no command: No closing quotation\. Give a compiler"):
+        c_compile.compiler()
+
+
+def test_what_a_compiler_says_in_no_utf_8_is_told(tmp_path, monkeypatch):
+    fake(tmp_path, monkeypatch, "printf 'caf\\351: no' >&2; exit 1")
+    assert c_compile.function(times(13)) is None and c_compile.trial() == "caf\ufffd: no"
 
 
 def test_an_unknown_mode_is_named(monkeypatch):
