@@ -31,7 +31,8 @@ _LANES = {None: "compute", "normal": "compute", "inline": "compute", "copy": "co
 class Opr(Handle):
     """A prepared operator: checked once by `new_operator`, pushed many times."""
 
-    __slots__ = ("const_vars", "deleted", "fn", "inline", "kind", "lane", "lane_ctx", "mutable_vars", "name")
+    __slots__ = ("const_vars", "deleted", "fn", "inline", "kind", "lane", "lane_ctx", "lane_of",
+                 "mutable_vars", "name")
 
     def __init__(self, fn: Callable[..., Any], const_vars: tuple[Var, ...], mutable_vars: tuple[Var, ...], name: str,
                  inline: bool, kind: str):
@@ -40,6 +41,7 @@ class Opr(Handle):
         self.deleted = False
         self.lane: Any = None
         self.lane_ctx: Context | None = None
+        self.lane_of: Any = None
 
     def __repr__(self) -> str:
         return f"<opr {self.name}>"
@@ -140,8 +142,9 @@ class Engine(Handle):
             raise EngineError(f"{opr.name or 'push'}: the operator was deleted.")
         if priority:
             priority = _whole(priority, opr.name)
-        if opr.lane_ctx is not exec_ctx or self._stopped:
-            opr.lane, opr.lane_ctx = self._lane_of_kind(exec_ctx, opr.kind, opr.name), exec_ctx
+        if opr.lane_ctx is not exec_ctx or opr.lane_of is not self._lanes or self._stopped:
+            opr.lane = self._lane_of_kind(exec_ctx, opr.kind, opr.name)
+            opr.lane_ctx, opr.lane_of = exec_ctx, self._lanes
         self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, opr.lane, priority, next(self._seq), opr.name, here(),
                         True, opr.inline if inline is None else inline))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
 from heapq import heappop, heappush
@@ -51,6 +53,22 @@ def this_pool() -> Pool | None:
     return _pools.get(threading.get_ident())
 
 
+class Worker:
+    """A thread of a pool, with the lock it sleeps in front of.
+
+    lent:    it stands in for one that waits.
+    leaves:  it is to end as soon as it is between two tasks.
+    """
+
+    __slots__ = ("bed", "leaves", "lent", "thread")
+
+    def __init__(self, lent: bool):
+        self.lent, self.leaves = lent, False
+        self.bed = allocate_lock()
+        self.bed.acquire()
+        self.thread: threading.Thread
+
+
 class Pool:
     """`put` hands a ready task to the workers: the highest priority first, among equals in order.
 
@@ -58,20 +76,31 @@ class Pool:
     One is woken at a time, and wakes the next if it finds more than it can take: so a thread that pushes many tasks
     pays for one call to the operating system and not for one each. No task is overlooked: `put` appends before it
     looks at `_waking`, a woken worker clears that before it looks for tasks, and none sleeps without a second look.
+
+    No lock is held while a thread starts: it may run a finalizer that pushes before it says that it has begun.
+    A sleeping worker holds no engine, so that one nobody holds any more goes, and its threads with it. While tasks
+    wait, `_held` holds it: `put` sets that after it appends, and who clears it looks once more.
     """
 
     def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: Helpers):
-        self.engine, self.ctx, self.kind, self.size, self.stream = engine, ctx, kind, size, stream
+        self.ctx, self.kind, self.size, self.stream = ctx, kind, size, stream
+        self._engine = weakref.ref(engine)
         self.run = RunContext(ctx, stream, helpers)
         self._reset()
 
     def _reset(self) -> None:
-        self._plain: deque[Task | None] = deque()
+        self._plain: deque[Task] = deque()
         self._ranked: list[tuple[int, int, Task]] = []
         self._sleepers: list[LockType] = []
         self._waking = False
-        self._threads: list[threading.Thread] = []
-        self._lock = threading.RLock()
+        self._workers: list[Worker] = []
+        self._room = [None] * self.size  # one for each thread that may yet be started: to take one is atomic
+        self._held: ThreadedEngine | None = None
+
+    @property
+    def engine(self) -> ThreadedEngine | None:
+        """Whose pool it is; None when nobody holds that any more, and no task of it is left."""
+        return self._engine()
 
     @shielded
     def put(self, task: Task) -> None:
@@ -80,9 +109,11 @@ class Pool:
             heappush(self._ranked, (-task.priority, task.seq, task))
         else:
             self._plain.append(task)
+        if self._held is None:
+            self._held = self._engine()
         if not self._waking and self._sleepers:
             self._wake()
-        elif not self._threads:
+        elif self._room:
             self._start()
 
     @shielded
@@ -91,7 +122,7 @@ class Pool:
         plain = self._plain
         try:
             task = plain[-1]
-            if task is None or task.wants_complete or var not in task.mutable_vars:
+            if task.wants_complete or var not in task.mutable_vars:
                 return None
             taken = plain.pop()
         except IndexError:
@@ -114,66 +145,84 @@ class Pool:
 
     def busy(self) -> bool:
         """Whether a worker executes something, or has yet to begin what is ready."""
-        return bool(self._plain or self._ranked) or any(_running.get(t.ident or 0) is not None for t in self._threads)
+        return bool(self._plain or self._ranked) or \
+            any(_running.get(w.thread.ident or 0) is not None for w in list(self._workers))
 
     @shielded
-    def lend(self) -> None:
-        """A worker is about to block: start another in its place."""
-        with self._lock:
-            self._add_thread()
+    def lend(self) -> Worker | None:
+        """A worker is about to block: start another in its place, if there can be one."""
+        try:
+            return self._add_worker(lent=True)
+        except RuntimeError:  # the interpreter is ending
+            return None
 
     @shielded
-    def give_back(self) -> None:
-        """A worker goes on: end one."""
-        self._plain.append(None)
-        self._wake()
+    def dismiss(self, worker: Worker) -> None:
+        """Have a worker end, once it is done with its task."""
+        worker.leaves = True
+        try:
+            self._sleepers.remove(worker.bed)
+        except ValueError:  # it is awake, or being woken, and looks before it sleeps
+            return
+        worker.bed.release()
+
+    def dismiss_all(self) -> list[Worker]:
+        """Have every worker end; they are. What is put later starts fresh ones."""
+        workers, self._workers = self._workers, []
+        for w in workers:
+            self.dismiss(w)
+        return workers
 
     def stop(self) -> None:
-        """End the threads, after what is queued; `put` starts fresh ones."""
-        with self._lock:
-            threads, self._threads = self._threads, []
-            alive = [t for t in threads if t.is_alive()]
-            for _ in alive:
-                self.give_back()
-        for t in alive:
-            t.join()
-        self._reset()
+        """End the threads. What is still queued, or put meanwhile, is for fresh ones."""
+        me = threading.get_ident()
+        for w in self.dismiss_all():
+            if w.thread.ident != me:
+                w.thread.join()
 
     def forget(self) -> None:
         """In a forked child: the threads are not here."""
-        for t in self._threads:
-            _running.pop(t.ident or 0, None)
-            _pools.pop(t.ident or 0, None)
+        me = threading.get_ident()
+        for w in self._workers:
+            w.leaves = True
+            if w.thread.ident != me:
+                _running.pop(w.thread.ident or 0, None)
+                _pools.pop(w.thread.ident or 0, None)
         self._reset()
 
     @shielded
     def _start(self) -> None:
-        try:
-            with self._lock:
-                while len(self._threads) < self.size:
-                    self._add_thread()
-        except RuntimeError:  # the interpreter is ending and starts no threads any more
-            if not self._threads:
-                self._serve_here()
+        while True:
+            try:
+                self._room.pop()
+            except IndexError:
+                return
+            try:
+                self._add_worker(lent=False)
+            except RuntimeError:  # the interpreter is ending and starts no threads any more
+                self._room.append(None)
+                if not self._workers:
+                    self._serve_here()
+                return
 
     def _serve_here(self) -> None:
         """Do what waits in the calling thread."""
-        run = self.run
-        while (task := self._take()) is not _NOTHING:
-            if task is not None:
-                before = enter(task)
-                self.engine.execute(task, run)
-                leave(before)
+        engine = self._engine()
+        while engine is not None and (task := self._take()) is not _NOTHING:
+            before = enter(task)
+            engine.execute(task, self.run)
+            leave(before)
 
     @shielded
-    def _add_thread(self) -> None:
-        self._threads = [t for t in self._threads if t.is_alive()]
-        t = threading.Thread(target=self._work, name=f"tritium-{self.ctx}-{self.kind}", daemon=True)
-        t.start()
-        self._threads.append(t)
+    def _add_worker(self, lent: bool) -> Worker:
+        worker = Worker(lent)
+        worker.thread = threading.Thread(target=self._work, args=(worker,), name=f"tritium-{self.ctx}-{self.kind}", daemon=True)
+        worker.thread.start()
+        self._workers.append(worker)
+        return worker
 
     def _take(self) -> Any:
-        """The next task; None tells the worker to end, _NOTHING that there is none."""
+        """The next task; _NOTHING: there is none."""
         plain, ranked = self._plain, self._ranked
         while True:  # another worker may be quicker between the look and the pop
             try:
@@ -184,12 +233,14 @@ class Pool:
                 if not plain and not ranked:
                     return _NOTHING
 
-    def _next(self, bed: LockType) -> Task | None:
-        """The next task, slept for if need be; None tells the worker to end."""
-        sleepers = self._sleepers
-        while (task := self._take()) is _NOTHING:
-            sleepers.append(bed)
+    def _sleep(self, worker: Worker) -> bool:
+        """Sleep until there may be something to do; False: the worker is to end."""
+        sleepers, bed = self._sleepers, worker.bed
+        while not worker.leaves:
             if self._plain or self._ranked:
+                return True
+            sleepers.append(bed)
+            if self._plain or self._ranked or worker.leaves:
                 try:
                     sleepers.remove(bed)
                     continue
@@ -197,26 +248,42 @@ class Pool:
                     pass
             bed.acquire()
             self._waking = False
-        if sleepers and not self._waking and (self._plain or self._ranked):
-            self._wake()
-        return task
+        return False
 
-    def _work(self) -> None:
+    def _work(self, worker: Worker) -> None:
         me = threading.get_ident()
         _pools[me] = self
         try:
             with cuda.run_on(self.stream):
-                self._serve(me)
+                while self._sleep(worker):
+                    engine = self._engine()
+                    if engine is None:
+                        return
+                    self._serve(engine, me, worker)
+                    del engine
         finally:
             _pools.pop(me, None)
             _running.pop(me, None)
+            with contextlib.suppress(ValueError):  # who ended it may have forgotten it
+                self._workers.remove(worker)
+            if not worker.lent:
+                self._room.append(None)
+            if self._plain or self._ranked:  # it was woken for them, perhaps
+                self._wake() if self._sleepers else self._start()
 
-    def _serve(self, me: int) -> None:
-        engine, run = self.engine, self.run
-        running, ranked, execute, pump_for = _running, self._ranked, engine.execute, engine.pump_for
-        bed = allocate_lock()
-        bed.acquire()
-        while (task := self._next(bed)) is not None:
+    def _serve(self, engine: ThreadedEngine, me: int, worker: Worker) -> None:
+        """Do what waits, until nothing does."""
+        run, running, ranked, execute, pump_for = self.run, _running, self._ranked, engine.execute, engine.pump_for
+        plain, sleepers = self._plain, self._sleepers
+        while True:
+            task = self._take()
+            if task is _NOTHING:
+                self._held = None
+                if plain or ranked:
+                    continue
+                return
+            if sleepers and not self._waking and (plain or ranked):
+                self._wake()
             for left in range(_CHAIN, -1, -1):
                 running[me] = task
                 execute(task, run)
@@ -224,3 +291,8 @@ class Pool:
                 task = pump_for(self, left > 0 and not ranked)  # a task that this one set free needs no other thread
                 if task is None:
                     break
+            if worker.leaves:
+                self._held = None
+                if plain or ranked:
+                    self._held = engine
+                return

@@ -62,13 +62,13 @@ class Helpers:
         self.n = n
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._lock = threading.Lock()
+        self._room = [None] * n  # one for each thread that may yet be started: to take one is atomic
 
     def run(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(i) for i below n here and on the helpers; return when all are done."""
         job = _Job(fn, n)
         if self.n:
-            if not self._threads:
+            if self._room:
                 self._start()
             for _ in range(min(len(self._threads), n - 1)):
                 self._jobs.put(job)
@@ -78,13 +78,16 @@ class Helpers:
         if job.errors:
             raise min(job.errors, key=lambda e: e[0])[1]
 
+    def dismiss_all(self) -> list[threading.Thread]:
+        """Have the threads end; they are. A later call starts fresh ones."""
+        threads, self._threads = self._threads, []
+        for _ in threads:
+            self._jobs.put(None)
+        return threads
+
     def stop(self) -> None:
         """End the threads; a later call starts fresh ones."""
-        with self._lock:
-            threads, self._threads = self._threads, []
-            for _ in threads:
-                self._jobs.put(None)
-        for t in threads:
+        for t in self.dismiss_all():
             t.join()
 
     def forget(self) -> None:
@@ -92,23 +95,25 @@ class Helpers:
         self.__init__(self.n)
 
     def _start(self) -> None:
-        with self._lock:
-            if self._threads:
+        """No lock is held meanwhile: a thread may run a finalizer that pushes before it says that it has begun."""
+        while True:
+            try:
+                self._room.pop()
+            except IndexError:
                 return
-            threads = []
-            for i in range(self.n):
-                t = threading.Thread(target=self._work, name=f"tritium-helper-{i}", daemon=True)
-                try:
-                    t.start()
-                except RuntimeError:  # the interpreter is ending: the caller works alone
-                    break
-                threads.append(t)
-            self._threads = threads
+            t = threading.Thread(target=self._work, name="tritium-helper", daemon=True)
+            try:
+                t.start()
+            except RuntimeError:  # the interpreter is ending: the caller works alone
+                self._room.append(None)
+                return
+            self._threads.append(t)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job.help()
             del job  # no thread keeps the arrays of a finished job alive
+        self._room.append(None)
 
 
 class _Job:

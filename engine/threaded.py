@@ -6,7 +6,6 @@ never waits, not even for the lock, and may come from a finalizer or a signal ha
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
@@ -62,6 +61,7 @@ class ThreadedEngine(Engine):
         self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
         self._handed_on: dict[Task, None] = {}  # asynchronous tasks whose function returned
         _engines.add(self)
+        weakref.finalize(self, _end, self._pools, self._helpers).atexit = False
 
     # ---- bookkeeping ----------------------------------------------------------------------------------------------
     @shielded
@@ -352,8 +352,7 @@ class ThreadedEngine(Engine):
         self._arrived.append(task)
         self._pump()
         if not woken.acquire(False) and not self._help(var, woken):
-            with _standing_in():
-                block(woken)
+            _sleep(woken)
         if self._on_gpu:
             streams.settle(var)
         if profiler is not None:
@@ -493,18 +492,22 @@ def _nothing() -> None:
     """A signal nobody waits for."""
 
 
-@contextlib.contextmanager
-def _standing_in() -> Any:
-    """While a worker blocks in a wait, another thread does its work, so that waiting functions cannot fill a pool."""
+def _sleep(woken: LockType) -> None:
+    """Block. While a worker does, another thread does its work, so that waiting functions cannot fill a pool."""
     pool = this_pool()
-    if pool is None:
-        yield
-        return
-    pool.lend()
+    lent = pool.lend() if pool is not None else None
     try:
-        yield
+        block(woken)
     finally:
-        pool.give_back()
+        if pool is not None and lent is not None:
+            pool.dismiss(lent)
+
+
+def _end(pools: dict[Any, Pool], helpers: Helpers) -> None:
+    """Nobody holds the engine any more: its threads go too. No waiting for them, in a finalizer."""
+    for pool in list(pools.values()):
+        pool.dismiss_all()
+    helpers.dismiss_all()
 
 
 _engines: weakref.WeakSet[ThreadedEngine] = weakref.WeakSet()
