@@ -27,10 +27,12 @@ class Request:
     """What is to be compiled.
 
     specs:     of every output of every node, in topological order.
-    grad_req:  by argument; counts in training.
+    train:     whether operators train: Dropout drops, BatchNorm measures.
+    grad_req:  by argument; counts in training, and with backward.
     places:    the context of each node by name, as a number; 0 where none is given.
     targets:   "cpu" or "gpu", by context.
     budget:    bytes the plan may take; None: no limit.
+    backward:  True to go back outside training too: the derivative of what inference computes.
     room:      bytes that the memory of each output has; None where it is still to be made.
     seen:      True to keep every node's outputs apart, for a monitor.
     """
@@ -44,6 +46,7 @@ class Request:
     budget: int | None = None
     seen: bool = False
     room: Sequence[int] | None = None
+    backward: bool = False
 
 
 def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
@@ -53,12 +56,13 @@ def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
 
 
 def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
-    program = lower(request.heads, request.specs, request.train, request.places, request.targets)[0]
+    goes_back = request.train or request.backward
+    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=goes_back)[0]
     if how.layout and not request.seen:
         program = turn_channels(program)
     if not request.train and not request.seen:
         program = leave_out_idle(program)
-    if request.train:
+    if goes_back:
         program = add_gradients(program, request.grad_req)
     program = place(program)
     naive = naive_bytes(program)
@@ -74,7 +78,7 @@ def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
         final = merge(candidate)
         return peak_bytes(final), moved_bytes(final)
 
-    if request.train and not request.seen:
+    if goes_back and not request.seen:
         program = _recomputed(program, request, how, weigh)
     program = merge(program)
     plan = plan_memory(program, share=how.plan and not request.seen, naive=naive, room=request.room)

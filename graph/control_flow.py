@@ -112,7 +112,8 @@ class ControlFlow(Op):
         needs += [("y", shown + i) for i in range(len(self.kept(p)))]
         return Gradient(self._backward, tuple(needs), tuple(range(len(self.arguments(p)))))
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
         """kernel(run, inputs, outputs) of the derivative; ins as gradient() names them, outs one per argument."""
         raise NotImplementedError(self.name)
 
@@ -134,7 +135,7 @@ class _Backward(Op):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        return self.forward.backward_kernel(p, ins, outs, reqs, target)
+        return self.forward.backward_kernel(p, ins, outs, reqs, target, train)
 
 
 def row(array: Any, t: int, shape: Shape) -> Any:
@@ -167,7 +168,7 @@ class Back:
     """
 
     def __init__(self, sub: Subgraph, wires: Sequence[int], specs: Sequence[Spec], reqs: Mapping[int, Req], target: str,
-                 rows: Sequence[int] = (), carried: Sequence[int] = ()):
+                 train: bool, rows: Sequence[int] = (), carried: Sequence[int] = ()):
         """specs: of the subgraph's inputs. reqs: by input of the node; NULL or missing where nothing is wanted.
         rows: inputs of the node that are read row by row. carried: those that the states start from."""
         self.wires, self.carried, self.states = wires, carried, sub.states
@@ -180,7 +181,7 @@ class Back:
             self.requests[i] = "write" if w in carried or (w in rows and req != Req.ADD) else "add"
             self.home[i] = w
         self.rows, self.specs, self.reqs = rows, specs, reqs
-        self.routine = Routine(sub, specs, target, True, self.requests)
+        self.routine = Routine(sub, specs, target, train, self.requests)
 
     def open(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BackFrame:
         """inputs: the node's. grads: the node's derivatives, by input; None where they are not wanted."""

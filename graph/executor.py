@@ -51,10 +51,11 @@ class Executor:
         self._contexts = list(dict.fromkeys([ctx, *self._where.values()]))
         self._places = {n: self._contexts.index(c) for n, c in self._where.items() if c != ctx}
         self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
-        self._programs: dict[tuple[bool, bool], Compiled] = {}
+        self._programs: dict[tuple[bool, bool, bool], Compiled] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
-        self._monitor_all = self._inferred = False
-        self._last: Compiled | None = None
+        self._monitor_all = False
+        self._last: Compiled | None = None  # the training program whose forward pass ran last
+        self._inferred: Compiled | None = None  # or that of inference
         self._head_arrays: dict[int, NDArray] = {}
         plain = lower(self._heads, specs, False, self._places)[0]
         self._head_values = [plain.values[v] for v in plain.heads]
@@ -125,7 +126,7 @@ class Executor:
             _assign(self.arg_dict[name], array, f"forward: {name}")
         program = self._compile(bool(is_train))
         program.push(program.forward, self._show if self._monitor is not None else None)
-        self._last, self._inferred = program if is_train else None, not is_train
+        self._last, self._inferred = (program, None) if is_train else (None, program)
         self.pool.holds = self._last
         return self.outputs
 
@@ -133,16 +134,16 @@ class Executor:
         """Queue the backward pass: gradients go to `grad_dict` as grad_req says.
 
         out_grads: derivatives by the outputs, one array or a list; loss layers need none.
-        After forward(is_train=False) forward runs once more, in training mode.
+        is_train:  does not matter: the gradient is that of the forward pass that ran, in training or not.
+        Inference keeps nothing: after it forward runs once more, as it ran, in memory of its own.
         """
-        if self._inferred:  # it kept nothing; forward runs again, and keeps what backward needs
-            self.forward(is_train=True)
-        program = self._last
-        if program is None or self.pool.holds is not program:
+        ran = self._inferred or self._last
+        if ran is None or (ran is self._last and self.pool.holds is not ran):
             raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")
-        failed = next((s for s in program.forward if s.failed), None)
+        failed = next((s for s in ran.forward if s.failed), None)
         if failed is not None:
             raise GraphError(f"backward: the forward pass failed ({failed.name}). Run forward again first.")
+        program = ran if ran is self._last else self._compile(False, monitored=False, aside=True)
         given = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
         if len(given) > len(self.outputs):
             raise GraphError(f"backward: {len(given)} head gradients for {len(self.outputs)} outputs.")
@@ -155,6 +156,10 @@ class Executor:
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
             self.grad_dict[name][:] = 0
+        if program is not ran:
+            for own, state in program.states:
+                own[:] = state
+            program.push(program.forward, again=ran.drawn())
         program.push(program.backward)
         self._last = self.pool.holds = None
 
@@ -201,26 +206,31 @@ class Executor:
     def _main(self) -> Compiled:
         return self._compile(bool(self._grad_req), monitored=False)
 
-    def _compile(self, train: bool, monitored: bool | None = None) -> Compiled:
+    def _compile(self, train: bool, monitored: bool | None = None, aside: bool = False) -> Compiled:
+        """The program for a mode, made when it is first asked for.
+
+        aside: inference and its derivative, with outputs and states of its own, so that the caller's stay as they are.
+        """
         monitored = self._monitor is not None if monitored is None else monitored
-        found = self._programs.get((train, monitored))
+        found = self._programs.get((train, monitored, aside))
         if found is None:
-            found = self._programs[train, monitored] = self._build(train, monitored)
+            found = self._programs[train, monitored, aside] = self._build(train, monitored, aside)
         return found
 
-    def _build(self, train: bool, monitored: bool) -> Compiled:
+    def _build(self, train: bool, monitored: bool, aside: bool) -> Compiled:
         how = self._options
         targets = tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts)
-        request = Request(self._heads, self._specs, train, self._grad_req, targets, self._places, self._budget if train else None,
-                          monitored, self._room)
+        request = Request(self._heads, self._specs, train, self._grad_req, targets, self._places,
+                          self._budget if train or aside else None, monitored,
+                          [v.spec.nbytes for v in self._head_values] if aside else self._room, aside)
         program, plan = compile_program(request, how)
         if self._outputs is None:
             self._make_outputs([plan.room.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in on_plan:
             check(program, plan)
         chunks = [self.pool.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
-        arrays = self._arrays(program, plan, chunks)
-        bulk = 1 if monitored else how.bulk_train if train else how.bulk_infer
+        arrays = self._arrays(program, plan, chunks, aside)
+        bulk = 1 if monitored else how.bulk_train if train or aside else how.bulk_infer
         name = str(self._symbol.name or "graph")
 
         def kind(step: Step) -> tuple[int, type]:
@@ -258,14 +268,17 @@ class Executor:
                 before.mutable.append(token)
                 after.const.append(token)
         compile_ahead((*forward, *backward))
-        made = Compiled(program, plan, forward, backward, chunks)
+        states = [(arrays[v], self.aux_dict[n]) for n, v in program.auxes.items()] if aside else ()
+        made = Compiled(program, plan, forward, backward, chunks, states)
         weakref.finalize(self, made.release).atexit = False
         return made
 
-    def _arrays(self, program: Program, plan: Plan, chunks: Sequence[Chunk]) -> dict[int, NDArray]:
+    def _arrays(self, program: Program, plan: Plan, chunks: Sequence[Chunk], aside: bool) -> dict[int, NDArray]:
         arrays: dict[int, NDArray] = {}
         for number, v in enumerate(program.heads):
-            arrays[v] = self.outputs[number]
+            if v not in arrays:
+                value = program.values[v]
+                arrays[v] = _array(value.spec, self._contexts[value.ctx]) if aside else self.outputs[number]
         for number, v in program.head_grads.items():
             if number not in self._head_arrays:
                 self._head_arrays[number] = _array(program.values[v].spec, self._contexts[program.values[v].ctx])
@@ -274,7 +287,7 @@ class Executor:
             if value.kind == ARG:
                 arrays[v] = self.arg_dict[value.name]
             elif value.kind == AUX:
-                arrays[v] = self.aux_dict[value.name]
+                arrays[v] = _array(value.spec, self._contexts[value.ctx]) if aside else self.aux_dict[value.name]
             elif value.kind == GRAD:
                 arrays[v] = self.grad_dict[value.name]
             elif value.kind == ZERO:

@@ -60,7 +60,7 @@ def add_gradients(program: Program, grad_req: Mapping[str, str]) -> Program:
         if req not in REQUESTS:
             raise GraphError(f"bind: grad_req of {name!r} is {req!r}. Use 'write', 'add' or 'null'.")
     new = Program(list(program.values), list(program.steps), program.n_forward, list(program.heads), dict(program.args),
-                  dict(program.auxes), train=True, targets=program.targets)
+                  dict(program.auxes), train=program.train, targets=program.targets)
     requests = {program.args[n]: REQUESTS[r] for n, r in grad_req.items() if r != "null" and n in program.args}
     _Backward(new, requests).run()
     return new

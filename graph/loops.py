@@ -109,11 +109,12 @@ class Foreach(ControlFlow):
         n = len(p.in_data_locs)
         return [Spec(ins[w].shape[1:] or (1,), ins[w].dtype) if w < n else ins[w] for w in self.wiring(p)[0]]
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
         data = range(len(p.in_data_locs))
-        back = Back(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, data, carried)
+        back = Back(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train, data, carried)
         rounds, heads, names = x[0].shape[0], back.routine.heads, self.kept(p)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -218,12 +219,13 @@ class WhileLoop(ControlFlow):
 
         return kernel
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
-        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, True)
+        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         specs = [x[w] for w in p.func_input_locs]
-        back = Back(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, (), carried)
+        back = Back(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
         heads, names, per_round = back.routine.heads, self.kept(p), test.draws + back.routine.draws
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -293,11 +295,12 @@ class Cond(ControlFlow):
 
         return kernel
 
-    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
         shown, total = p.num_outputs, self.n_inputs(p)
         x = ins[shown:shown + total]
-        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, True)
-        then, other = (Back(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target)
+        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
+        then, other = (Back(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target, train)
                        for sub, wires in zip(p.subgraphs[1:], self.wiring(p)[1:]))
         names = self.kept(p)
 

@@ -22,7 +22,7 @@ def join_norms(program: Program) -> Program:
     if "gpu" not in program.targets or not any(s.op.name == _NORM for s in program.steps):
         return program
     links = _Links(program)
-    if not program.train:
+    if not program.train and program.n_forward == len(program.steps):
         return replace(program, steps=[_formula(program, s, links) for s in program.steps])
     joined: dict[int, Step] = {}  # last step of a group -> the step that stands for the group
     gone: set[int] = set()

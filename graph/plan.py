@@ -95,7 +95,7 @@ def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNM
     if share and len(live) <= MANY:
         apart = _set_apart(program, live, sizes, inplace, alignment)
         rooms = [outputs]
-        if room is None and not program.train and len(live) <= MANY // 4:
+        if room is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
             rooms += larger_rooms(program, tried[0].spans, sizes, outputs)
         tried += [_Places(program, live, sizes, pairs, sized, share, alignment)
                   for sized in rooms for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]

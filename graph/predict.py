@@ -12,7 +12,7 @@ from .program import ARG, INNER, OUTPUT, Program, Step
 def leave_out_idle(program: Program) -> Program:
     """The program without steps that change nothing outside training; one whose result is an output becomes a copy.
 
-    Not for training programs. The given program is not changed.
+    Not for training programs; before backward steps are added. The given program is not changed.
     """
     if not any(s.op.idle(s.params) for s in program.steps):
         return program

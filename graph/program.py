@@ -137,12 +137,14 @@ def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping
 
 
 def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: Mapping[str, int] | None = None,
-          targets: tuple[str, ...] = ("cpu",)) -> tuple[Program, dict[int, list[int]]]:
+          targets: tuple[str, ...] = ("cpu",), keep: bool | None = None) -> tuple[Program, dict[int, list[int]]]:
     """The forward program of the graph under heads, and the values of each node by its id.
 
     specs:   by node, in topological order.
     places:  the context of each node, by name; 0 where none is given. targets: "cpu" or "gpu", by context.
+    keep:    whether operators compute what only backward reads; None: in training.
     """
+    keep = train if keep is None else keep
     places = places or {}
     order = topological(n for n, _ in heads)
     states = {id(n) for node in order for n, _ in node.auxiliary_inputs()}
@@ -160,7 +162,7 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
             program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i], places.get(node.name, 0))
             for i, spec in enumerate(known)
         ]
-        forgets = not train and (node.subgraphs or node.op.forgets)  # what is kept is for backward alone
+        forgets = not keep and (node.subgraphs or node.op.forgets)  # what is kept is for backward alone
         shown = node.n_visible() if forgets else len(outs)
         program.steps.append(Step(
             node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs),

@@ -30,7 +30,8 @@ class Routine:
     def __init__(self, sub: Subgraph, ins: Sequence[Spec], target: str, train: bool, requests: Mapping[int, str] | None = None):
         specs = specs_of(sub.order, {str(i): s.shape for i, s in enumerate(ins)}, {str(i): s.dtype for i, s in enumerate(ins)})
         asked = {str(i): r for i, r in (requests or {}).items()}
-        self.program, self.plan = compile_program(Request(sub.body, specs, train, asked, (target,)), current())
+        request = Request(sub.body, specs, train, asked, (target,), backward=requests is not None)
+        self.program, self.plan = compile_program(request, current())
         program, values = self.program, self.program.values
         self.heads = [values[v].spec for v in program.heads]
         self.ins = {**program.args, **program.auxes}

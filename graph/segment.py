@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -24,6 +24,9 @@ from .views import input_specs
 #: Nanoseconds a segment may take in the thread that pushes it. Waking a worker, and taking turns with it at Python's lock,
 #: costs some 40 us a segment: on a graph of tiny arrays a quarter of the time.
 SHORT = 300_000
+
+#: By the step's name and operator, the random numbers (seed and offset) that it took in a pass, in order.
+Draws = Mapping[str, Iterator[tuple[int, int]]]
 
 
 class Pool:
@@ -52,7 +55,7 @@ class Pool:
 class Crossing:
     """A copy from one context to another, an engine operation of its own."""
 
-    __slots__ = ("const", "ctx", "failed", "mutable", "name", "produced", "read", "source", "target")
+    __slots__ = ("const", "ctx", "drawn", "failed", "mutable", "name", "produced", "read", "source", "target")
 
     def __init__(self, source: NDArray, target: NDArray):
         self.source, self.target, self.failed, self.ctx = source, target, False, target.context
@@ -60,11 +63,12 @@ class Crossing:
         self.const, self.mutable = [source._chunk.var], [target._chunk.var]
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
+        self.drawn: list[tuple[str, tuple[int, int]]] = []
 
     def prepare(self, on: Any) -> None:
         """Nothing to prepare: each copy is pushed by itself."""
 
-    def push(self, on: Any, opr: Any) -> None:
+    def push(self, on: Any, opr: Any, again: Draws | None = None) -> None:
         """Queue the copy."""
         on.push_sync(lambda _: store_host(self.target, host(self.source)), self.ctx, self.const, self.mutable, name=self.name)
 
@@ -75,8 +79,8 @@ class Segment:
     own: whether every step is Tritium's own kernel on the CPU, so that it computes and ends; a user's code may block.
     """
 
-    __slots__ = ("calls", "const", "ctx", "draws", "failed", "mutable", "name", "own", "produced", "random", "read", "ready",
-                 "took")
+    __slots__ = ("calls", "const", "ctx", "drawn", "draws", "failed", "mutable", "name", "own", "produced", "random", "read",
+                 "ready", "took")
 
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
@@ -84,6 +88,7 @@ class Segment:
         self.ready: list[Call] | None = None
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
         self.draws: dict[int, tuple[int, int]] = {}  # call -> (seed, offset) of the run under way; runs do not overlap
+        self.drawn: list[tuple[str, tuple[int, int]]] = []  # (call, seed and offset) of the run pushed last
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
         self.name, self.ctx = name, ctx
@@ -147,16 +152,19 @@ class Segment:
 
         return on.new_operator(run, self.const, self.mutable, name=self.name)
 
-    def push(self, on: Any, opr: Any) -> None:
+    def push(self, on: Any, opr: Any, again: Draws | None = None) -> None:
         """Queue the segment; random numbers are drawn now, so results depend on the order of pushes alone.
 
+        again: what an earlier pass drew, to be taken instead.
         One of own kernels that was short before runs here, if nothing it needs is still under way.
         """
         short = self.own and self.took <= SHORT
         if not self.random:
             on.push(opr, self.ctx, inline=short)
             return
-        draws = {at: resource.get_random(n, self.ctx) for at, n in self.random}
+        draws = {at: next(again[self.calls[at][3]]) if again is not None else resource.get_random(n, self.ctx)
+                 for at, n in self.random}
+        self.drawn = [(self.calls[at][3], numbers) for at, numbers in draws.items()]
         on.push_sync(lambda rc: self.run(rc, draws), self.ctx, self.const, self.mutable, prop="inline" if short else None,
                      name=self.name)
 
@@ -175,15 +183,20 @@ Part = Segment | Crossing
 
 
 class Compiled:
-    """One program, planned, cut into segments, and prepared for the engine of the moment."""
+    """One program, planned, cut into segments, and prepared for the engine of the moment.
 
-    def __init__(self, program: Program, plan: Plan, forward: list[Part], backward: list[Part], chunks: list[Chunk]):
+    states:  (own array, the caller's) of each auxiliary state, for a program that must leave the caller's as they are.
+    """
+
+    def __init__(self, program: Program, plan: Plan, forward: list[Part], backward: list[Part], chunks: list[Chunk],
+                 states: Sequence[tuple[NDArray, NDArray]] = ()):
+        self.states = states
         self.program, self.plan, self.forward, self.backward, self.chunks = program, plan, forward, backward, chunks
         self.on: Any = None
         self.oprs: dict[int, Any] = {}
 
-    def push(self, segments: Sequence[Part], after: Callable[[Part], None] | None = None) -> None:
-        """Queue segments in order; after(segment) is called once each is queued."""
+    def push(self, segments: Sequence[Part], after: Callable[[Part], None] | None = None, again: Draws | None = None) -> None:
+        """Queue segments in order; after(segment) is called once each is queued. again: random numbers, as in Segment.push."""
         on = engine.current()
         if on is not self.on:
             self.release()
@@ -191,9 +204,17 @@ class Compiled:
             self.oprs = {id(s): s.prepare(on) for s in (*self.forward, *self.backward)}
         for segment in segments:
             segment.failed = False
-            segment.push(on, self.oprs[id(segment)])
+            segment.push(on, self.oprs[id(segment)], again)
             if after is not None:
                 after(segment)
+
+    def drawn(self) -> Draws:
+        """What the last forward pass drew."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for segment in self.forward:
+            for call, numbers in segment.drawn:
+                found.setdefault(call, []).append(numbers)
+        return {call: iter(numbers) for call, numbers in found.items()}
 
     def release(self) -> None:
         """Give the prepared operators back to their engine."""
