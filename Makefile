@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # how many processes share the tests, file by file; WORKERS=0: this one alone, as --pdb needs it
 WORKERS ?= 2
+# what runs the tests; .ci/run gives one that runs what failed once more
+PYTEST ?= -m pytest
 VENV := .venv
 TESTVENV := .venv-test
 
@@ -11,7 +13,7 @@ demo: $(VENV)/done
 	$(VENV)/bin/python -m tritium train
 
 test: $(TESTVENV)/done lint
-	TRITIUM_GPU=interpret $(TESTVENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
+	TRITIUM_GPU=interpret $(TESTVENV)/bin/python $(PYTEST) -n $(WORKERS) --dist loadfile
 
 # the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done
