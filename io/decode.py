@@ -19,6 +19,7 @@ from .jpeg_head import JpegHead, read_jpeg_head
 MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
 _PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
 _INFLATION = 1032  # deflate makes at most so many bytes of one
+_OF_A_BYTE = 4096  # pixels that other forms may make of one byte: they could make more of one colour, but no photograph does
 _SMALL = 1 << 24  # pixels that are decoded whatever the file's length
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -120,15 +121,46 @@ def check_whole(data: bytes) -> None:
         if size > len(data):
             raise FileError(f"the BMP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
         if len(data) >= 26:
-            _bound(*map(abs, struct.unpack_from("<ii", data, 18)))
+            old = data[14:18] == b"\x0c\0\0\0"  # OS/2's head
+            _justified(data, "BMP", *map(abs, struct.unpack_from("<HH" if old else "<ii", data, 18)))
     elif data[:4] == b"RIFF":
         size = int.from_bytes(data[4:8], "little") + 8
         if size > len(data):
             raise FileError(f"the WebP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
-        if data[12:16] == b"VP8X" and len(data) >= 30:
-            _bound(*(int.from_bytes(data[at:at + 3], "little") + 1 for at in (24, 27)))
+        _justified(data, "WebP", *_webp_size(data))
     elif data[:3] == b"GIF" and len(data) >= 10:
-        _bound(*struct.unpack_from("<HH", data, 6))
+        _justified(data, "GIF", *struct.unpack_from("<HH", data, 6))
+    elif data[:4] in _TIFF_ORDERS:
+        _justified(data, "TIFF", *_tiff_size(data))
+
+
+_TIFF_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
+_TIFF_NUMBERS = {1: "B", 3: "H", 4: "I"}  # by the type of a field
+
+
+def _webp_size(data: bytes) -> tuple[int, int]:
+    """Width and height of a WebP (RFC 9649), 0 and 0 where they cannot be read."""
+    kind, head = data[12:16], data[20:30]
+    if len(head) < 10:
+        return 0, 0
+    if kind == b"VP8X":
+        return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
+    if kind == b"VP8L":
+        bits = int.from_bytes(head[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return int.from_bytes(head[6:8], "little") & 0x3FFF, int.from_bytes(head[8:10], "little") & 0x3FFF
+
+
+def _tiff_size(data: bytes) -> tuple[int, int]:
+    """Width and height of the first image of a TIFF 6.0 file, 0 and 0 where they cannot be read."""
+    order, found = _TIFF_ORDERS[bytes(data[:4])], {}
+    at = struct.unpack_from(f"{order}I", data, 4)[0] if len(data) >= 8 else len(data)
+    count = struct.unpack_from(f"{order}H", data, at)[0] if at + 2 <= len(data) else 0
+    for field in range(at + 2, min(at + 2 + 12 * count, len(data) - 11), 12):
+        tag, kind = struct.unpack_from(f"{order}HH", data, field)
+        if tag in (0x100, 0x101) and kind in _TIFF_NUMBERS:
+            found[tag] = struct.unpack_from(f"{order}{_TIFF_NUMBERS[kind]}", data, field + 8)[0]
+    return found.get(0x100, 0), found.get(0x101, 0)
 
 
 def decode_as_stored(data: bytes) -> np.ndarray:
@@ -179,6 +211,12 @@ def _check_png(data: bytes) -> None:
             if height * width > _SMALL and height * width * depth // 8 > _INFLATION * len(data):
                 raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of PNG cannot hold")
         at = end
+
+
+def _justified(data: bytes, form: str, width: int, height: int) -> None:
+    _bound(width, height)
+    if height * width > max(_SMALL, _OF_A_BYTE * len(data)):
+        raise FileError(f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data):,} bytes of {form}")
 
 
 def _bound(width: int, height: int) -> None:

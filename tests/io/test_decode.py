@@ -14,6 +14,7 @@ from image_files import picture, write_pictures
 from PIL import Image
 from tritium.errors import FileError, MissingLibraryError, ParameterError
 from tritium.inspection import inspect_file
+from tritium.io import decode as decoding
 from tritium.io.decode import decode, encode, opencv, simplejpeg
 
 PIXELS = picture(3, 33, 47)
@@ -207,3 +208,95 @@ def test_a_missing_library_is_no_damage(tmp_path, monkeypatch, read, missing, fo
         return
     with pytest.raises(MissingLibraryError, match=text):
         next(read(path_imgrec=path, data_shape=(3, 40, 50), batch_size=2, on_error="skip"))
+
+
+def webp_of_one_colour(width, height):
+    """34 bytes that are a whole image of any size: every code of it has one symbol, which takes no bits (RFC 9649, 6.2.1)."""
+    bits = (width - 1) | (height - 1) << 14 | sum(0b0001 << 35 + 4 * code for code in range(5))
+    body = b"\x2f" + bits.to_bytes(13, "little")
+    return b"RIFF" + struct.pack("<I", 26) + b"WEBPVP8L" + struct.pack("<I", len(body)) + body
+
+
+def webp(width, height, kind):
+    """The head of a WebP: VP8 (lossy) or VP8X (with more to come), and nothing behind it."""
+    if kind == b"VP8 ":
+        body = b"\x10\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height) + bytes(4)
+    else:
+        body = bytes(4) + (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
+    return b"RIFF" + struct.pack("<I", 12 + len(body)) + b"WEBP" + kind + struct.pack("<I", len(body)) + body
+
+
+def gif(width, height):
+    return b"GIF89a" + struct.pack("<HH", width, height) + b"\x80\0\0" + bytes(6) + b"," + struct.pack("<4HB", 0, 0, 1, 1, 0) + \
+        b"\x02\x02D\x01\0;"
+
+
+def tiff(width, height, order="<"):
+    fields = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1), (273, 4, 1, 8),
+              (277, 3, 1, 1), (278, 4, 1, height), (279, 4, 1, 1)]
+    packed = b"".join(struct.pack(f"{order}HHI" + ("HH" if kind == 3 else "I"), tag, kind, n, *([v, 0] if kind == 3 else [v]))
+                      for tag, kind, n, v in fields)
+    return {"<": b"II*\0", ">": b"MM\0*"}[order] + struct.pack(f"{order}IH", 8, len(fields)) + packed + bytes(4)
+
+
+def bmp(width, height):
+    """One whose rows are packed, and of which all but a few pixels are left out."""
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, 4, 0, 0, 2, 0) + bytes(8)
+    return b"BM" + struct.pack("<IHHI", 66, 0, 0, 62) + head + b"\x05\x01\x00\x01"
+
+
+def old_bmp(width, height):
+    return b"BM" + struct.pack("<IHHI", 32, 0, 0, 26) + struct.pack("<IHHHH", 12, width, height, 1, 24) + bytes(6)
+
+
+HEADS = {"WebP": webp_of_one_colour, "WebP, lossy": lambda w, h: webp(w, h, b"VP8 "),
+         "WebP, extended": lambda w, h: webp(w, h, b"VP8X"), "GIF": gif, "BMP": bmp,
+         "BMP, old": old_bmp, "TIFF": tiff, "TIFF, big end first": lambda w, h: tiff(w, h, ">")}
+
+
+@pytest.mark.parametrize("form", HEADS)
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_a_few_bytes_make_no_huge_image(form, channels, monkeypatch):
+    """It is refused before a decoder sees it."""
+    monkeypatch.setattr(opencv("test"), "imdecode", None)
+    for width, height in ((16383, 16383), (16383, 1100), (5000, 4000)):
+        data = HEADS[form](width, height)
+        assert len(data) < 130
+        text = f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data)} bytes of {form.split(',')[0]}$"
+        with pytest.raises(FileError, match=text):
+            decode(data, channels)
+
+
+@pytest.mark.parametrize("width, height", [(1, 1), (7, 300), (2000, 3)])
+def test_a_small_image_of_a_few_bytes_is_decoded(width, height):
+    assert decode(webp_of_one_colour(width, height)).shape == (height, width, 3)
+    assert len(webp_of_one_colour(width, height)) == 34
+
+
+@pytest.mark.parametrize("form", ["WEBP", "GIF", "TIFF", "BMP"])
+@pytest.mark.parametrize("seed", range(8))
+def test_sizes_are_read_where_they_stand(form, seed, monkeypatch):
+    """What Pillow writes, in all its ways, claims its own size."""
+    chance = random.Random(seed)
+    width, height = chance.randrange(1, 60), chance.randrange(1, 60)
+    image = Image.fromarray(picture(seed, height, width)).convert(chance.choice(["RGB", "L"]))
+    options = {"WEBP": {"lossless": chance.random() < 0.5, "exif": chance.choice([b"", b"Exif\0\0II*\0"])},
+               "TIFF": {"compression": chance.choice(["tiff_lzw", "tiff_deflate", "raw"])}, "GIF": {}, "BMP": {}}[form]
+    claimed = []
+    monkeypatch.setattr(decoding, "_justified", lambda data, form, *size: claimed.append(size))
+    decode(by_pillow(image, form, **options))
+    assert claimed == [(width, height)]
+
+
+@pytest.mark.parametrize("form", HEADS)
+def test_heads_cut_anywhere_are_refused(form):
+    """Nothing but FileError comes of a head that ends early or has other bytes in it."""
+    chance, whole = random.Random(form), HEADS[form](40, 30)
+    for _ in range(60):
+        data = bytearray(whole[:chance.randrange(4, len(whole) + 1)])
+        for _ in range(chance.randrange(3)):
+            data[chance.randrange(4, len(data) + 1) - 1] = chance.randrange(256)
+        try:
+            assert decode(bytes(data)).dtype == np.uint8
+        except FileError:
+            pass
