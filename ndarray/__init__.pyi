@@ -445,7 +445,7 @@ def FullyConnected(
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
     weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
-    Raises:  DTypeError for float16 on the CPU, as MXNet does.
+    Half precision adds up in float32, the bias too, and rounds once.
 
     Arrays: data, weight, bias.
     num_hidden: int, required.

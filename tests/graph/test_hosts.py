@@ -67,7 +67,7 @@ def test_grown_outputs_stay_the_executors_outputs(first):
     held = ex.outputs[0] if first else None
     out = ex.forward(is_train=False)[0]
     assert held is None or held is out
-    room = ex._programs[False, False].plan.room
+    room = ex._compile(train=False).plan.room
     assert list(room.values()) == [64 * 72 * 4 if first else 64 * 80 * 4]
     np.testing.assert_allclose(out.asnumpy(), want, rtol=1e-4, atol=1e-3)
     assert ex.forward(is_train=True)[0] is out
