@@ -18,7 +18,7 @@ from .core import ArrayCore, allocate
 from .invoke import backward_plan, execute, execute_copy, invoke
 from .move import fill
 from .second import derivative, formula
-from .tape import CallNode, Entry, Leaf, Node, OpNode, bare, overwritten, state
+from .tape import CallNode, Entry, Leaf, Node, OpNode, any_taped, bare, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
@@ -401,8 +401,8 @@ class Function:
         with pause(train_mode=is_training()):
             results = self.forward(*inputs)
         outputs = _listed(results)
-        if is_recording() and any(a._entry is not None for a in inputs):
-            name = type(self).__name__
+        name = type(self).__name__
+        if is_recording() and any_taped(inputs, name):
             node = CallNode(name, [a._entry for a in inputs], [o._layout for o in outputs], _checked(self, inputs))
             for i, o in enumerate(outputs):
                 if any(o is a for a in inputs):

@@ -18,12 +18,20 @@ _TINY = 4096  # bytes: malloc is faster than the pool, and what so little memory
 
 
 class Chunk:
-    """Memory that arrays share: a storage block, one engine variable, and the context both belong to."""
+    """Memory that arrays share: a storage block, one engine variable, and the context both belong to.
 
-    __slots__ = ("__weakref__", "block", "ctx", "var")
+    overwrites:  what was written in place while recording (tape.Overwrite), for arrays that share the memory.
+    """
+
+    __slots__ = ("__weakref__", "block", "ctx", "overwrites", "var")
 
     def __init__(self, block: storage.Block, var: Any, ctx: Context):
         self.block, self.var, self.ctx = block, var, ctx
+        self.overwrites: tuple[Any, ...] = ()
+
+    def twin(self) -> Chunk:
+        """The same memory and variable, for arrays that are to know nothing of what was recorded."""
+        return Chunk(self.block, self.var, self.ctx)
 
     @property
     def version(self) -> int:

@@ -16,8 +16,11 @@ from . import dlpack
 from .call import as_context, call_op
 from .chunk import layout
 from .core import ArrayCore, allocate
-from .move import copy_to, fill, store_host
+from .indexing import copy_recorded
+from .move import fill, store_host
 from .ndarray import NDArray, context_or_current
+from .numpy_protocol import arrays_in
+from .tape import any_taped, state
 
 Shape = int | Sequence[int]
 
@@ -30,8 +33,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
     if isinstance(source_array, ArrayCore):
         wanted = source_array._layout.dtype if dtype is None else as_dtype(dtype)
         out = allocate(layout(source_array.shape, wanted, context_or_current(as_context(ctx))))
-        copy_to(source_array, out)
-        return out
+        return copy_recorded(source_array, out, "array")
+    if state.recording and any_taped(arrays_in(source_array), "array"):
+        return _stacked(source_array, as_dtype(dtype), context_or_current(as_context(ctx)))
     wanted = float32 if dtype is None else as_dtype(dtype)
     if isinstance(source_array, (list, tuple)) and any(isinstance(e, ArrayCore) for e in source_array):
         source_array = [e.asnumpy() if isinstance(e, ArrayCore) else e for e in source_array]
@@ -44,6 +48,13 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
     out = allocate(layout(values.shape, wanted, context_or_current(as_context(ctx))))
     store_host(out, values)  # nobody else knows the memory yet: no need to queue
     return out
+
+
+def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> Any:
+    """The array of nested lists of arrays, whose derivatives flow back to them."""
+    if not isinstance(x, (list, tuple)):
+        return array(x, ctx, dtype)
+    return call_op(get_op("stack"), [_stacked(e, dtype, ctx) for e in x], {})
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:

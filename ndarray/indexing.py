@@ -17,10 +17,10 @@ from ..kernels.op import get as get_op
 from ..kernels.ops.shape import reshape_codes
 from .arithmetic import is_mask, is_number
 from .call import call_op
-from .chunk import layout
+from .chunk import Chunk, layout
 from .core import ArrayCore, allocate, wrap
 from .move import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
-from .tape import CallNode, state, written
+from .tape import CallNode, is_taped, state, written
 
 _ALL = slice(None)
 
@@ -69,11 +69,13 @@ class Indexing(ArrayCore):
         return _record(self, out, "slice", _spread(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        written(self, "a[key] = value")
-        if state.recording and isinstance(value, ArrayCore) and value._entry is not None:
+        taped = state.recording and isinstance(value, ArrayCore) and is_taped(value, "a[key] = value")
+        whole = type(key) is slice and key == _ALL
+        written(self, "a[key] = value", whole=whole)  # after the value was looked at: it may share the memory
+        if taped:
             _write_recorded(self, key, value)
             return
-        if type(key) is slice and key == _ALL and self._layout.shape:
+        if whole and self._layout.shape:
             key, part_shape = (Ellipsis,), self._layout.shape
         else:
             full = _normal(key)
@@ -135,7 +137,7 @@ class Indexing(ArrayCore):
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
     """a's memory with another shape of the same size; recorded."""
-    out = wrap(a._chunk, a._offset, layout(shape, a._layout.dtype, a.ctx))
+    out = wrap(_memory(a), a._offset, layout(shape, a._layout.dtype, a.ctx))
     if state.recording and a._entry is not None:
         before = a._layout.shape
         return _record(a, out, "reshape", lambda dy: wrap(
@@ -146,17 +148,45 @@ def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
-    out = wrap(a._chunk, a._offset + distance, layout(shape, a._layout.dtype, a._chunk.ctx))
+    out = wrap(_memory(a), a._offset + distance, layout(shape, a._layout.dtype, a.ctx))
     if state.recording and a._entry is not None:
         return _record(a, out, "slice", _spread(a, key))
     return out
 
 
+def _memory(a: Any) -> Chunk:
+    """The chunk for a view of a. What is taken while nothing records knows nothing of what was recorded."""
+    chunk = a._chunk
+    return chunk.twin() if chunk.overwrites and not state.recording else chunk
+
+
 def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
     """Note on the tape that out was made from a."""
-    if state.recording and a._entry is not None:
+    if state.recording and is_taped(a, name):
         out._entry = (CallNode(name, [a._entry], [out._layout], lambda dys: [backward(dys[0])]), 0)
     return out
+
+
+def copy_recorded(a: Any, out: Any, name: str) -> Any:
+    """out, a fresh array, = a, across contexts and dtypes; the derivative flows back to a."""
+    node = copy_over(a, out, name)
+    if node is not None:
+        out._entry = node, 0
+    return out
+
+
+def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
+    """out = a, across contexts and dtypes, of equally many elements. Returns: what the derivative goes through to a."""
+    taped = state.recording and is_taped(a, name)
+    written(out, name)
+    copy_to(a, out)
+    before = a._layout
+
+    def backward(dys: list[Any]) -> list[Any]:
+        dx = dys[0] if dys[0].shape == before.shape else reshape_view(dys[0], before.shape)
+        return [dx.as_in_context(before.ctx).astype(before.dtype, copy=False)]
+
+    return CallNode(name, [a._entry], [out._layout], backward) if taped else None
 
 
 def _spread(a: Any, key: Any) -> Callable[[Any], Any]:

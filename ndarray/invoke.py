@@ -14,7 +14,7 @@ from ..kernels.params import Params
 from .chunk import Layout, layout
 from .core import allocate
 from .hidden import allocate_hidden
-from .tape import OpNode, state, written
+from .tape import OpNode, any_taped, computed, state, written
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
 _LIMIT = 4096  # plans kept; a program with ever new shapes must not grow for ever
@@ -105,6 +105,7 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
         if len(_plans) >= _LIMIT:
             _plans.clear()
         _plans[key] = plan
+    taped = state.recording and any_taped(inputs, op.name)
     if out is None and req is Req.WRITE:
         outputs = [allocate(o) for o in plan.outs]
         if plan.visible < len(outputs):
@@ -116,16 +117,16 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
         targets, kernel, copies = _place(plan, inputs, out, req)
         outputs = targets
         execute(plan, kernel, inputs, targets, p.scalars)
-    if state.recording:
-        for a in inputs:
-            if a._entry is not None:
-                node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
-                for i, o in enumerate(outputs):
-                    o._entry = (node, i)
-                break
+    if taped:
+        node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
+        for i, o in enumerate(outputs):
+            o._entry = (node, i)
     for made, wanted in copies:
         execute_copy(made, wanted)
         wanted._entry = made._entry
+    if taped and out is not None:
+        for o in out if isinstance(out, (list, tuple)) else [out]:
+            computed(o, *o._entry)
     if copies:
         replaced = {id(made): wanted for made, wanted in copies}
         outputs = [replaced.get(id(o), o) for o in outputs]
@@ -261,7 +262,7 @@ def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[
         written(o, plan.name)
         request = req
         for j, a in enumerate(inputs):
-            if a._chunk is not o._chunk or j in plan.mutated or not _overlap(a, o):
+            if a._chunk.block is not o._chunk.block or j in plan.mutated or not _overlap(a, o):
                 continue
             if state.recording:
                 _refuse_overwrite(plan, inputs, j)

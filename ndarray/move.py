@@ -86,7 +86,7 @@ def as_element(value: Any, what: Layout) -> Any:
 def assign(dst: ArrayCore, key: Any, value: Any) -> None:
     """dst[key] = value for a basic key; value a number, a host array of dst's dtype, or an array on dst's context."""
     reads = (value,) if isinstance(value, ArrayCore) else ()
-    shared = bool(reads) and value._chunk is dst._chunk
+    shared = bool(reads) and value._chunk.block is dst._chunk.block
 
     def run(_: Any) -> None:
         if dst._layout.target == "cpu":

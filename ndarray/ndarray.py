@@ -20,11 +20,11 @@ from .core import ArrayCore, allocate, use_class
 from .fluent import Fluent
 from .functions import split_v2
 from .html import to_html
-from .indexing import Indexing
-from .move import allocate_like_host, copy_to, push
+from .indexing import Indexing, copy_over, copy_recorded
+from .move import allocate_like_host, push
 from .numpy_protocol import apply_function, apply_ufunc, plain
 from .safetensors import read_tensors, write_tensors
-from .tape import CallNode, bare, state, written
+from .tape import bare, computed, written
 
 
 class NDArray(Arithmetic, Indexing, Fluent):
@@ -56,9 +56,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
         wanted = as_dtype(dtype)
         if wanted == self._layout.dtype and not copy:
             return self
-        out = allocate(layout(self.shape, wanted, self.ctx))
-        copy_to(self, out)
-        return _recorded(self, out, "astype", lambda dy: dy.astype(self.dtype))
+        return copy_recorded(self, allocate(layout(self.shape, wanted, self.ctx)), "astype")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -98,16 +96,14 @@ class NDArray(Arithmetic, Indexing, Fluent):
     def copyto(self, other: Any) -> Any:
         """Copy into another array of the same size, casting; or to a context, as a fresh array. Returns the copy."""
         if isinstance(other, ArrayCore):
-            if other is self:
-                return other
-            written(other, "copyto")
-            copy_to(self, other)
+            if other is not self:
+                node = copy_over(self, other, "copyto")
+                if node is not None:
+                    computed(other, node, 0)
             return other
         if not isinstance(other, Context):
             raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")
-        out = allocate(layout(self.shape, self._layout.dtype, other))
-        copy_to(self, out)
-        return _recorded(self, out, "copyto", lambda dy: dy.copyto(self.ctx))
+        return copy_recorded(self, allocate(layout(self.shape, self._layout.dtype, other)), "copyto")
 
     def as_in_context(self, context: Context) -> Any:
         """self if it lives on context, else a copy there."""
@@ -142,7 +138,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def detach(self) -> NDArray:
         """The same memory, off the tape: no gradient flows through it."""
-        return bare(self)
+        return bare(self, self._chunk.twin())
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Put derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
@@ -221,12 +217,6 @@ def restore(data: bytes, context: str) -> Any:
         return allocate_like_host(values, as_context(context) or current_context())
     except ContextError:
         return allocate_like_host(values, current_context())
-
-
-def _recorded(a: NDArray, out: NDArray, name: str, backward: Callable[[Any], Any]) -> NDArray:
-    if state.recording and a._entry is not None:
-        out._entry = (CallNode(name, [a._entry], [out._layout], lambda dys: [backward(dys[0])]), 0)
-    return out
 
 
 def context_or_current(ctx: Context | None) -> Context:

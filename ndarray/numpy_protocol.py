@@ -2,25 +2,26 @@
 
 The rule: a NumPy function that we have as an operator runs as that operator, asynchronously, on the array's context, on
 the tape if it records, and gives an NDArray of our dtype and shape conventions. Any other function, and any call with an
-option that the operator lacks (where=, dtype=, ...), gets the values as numpy arrays and gives what NumPy gives.
-`out=` may be an NDArray either way.
+option that the operator lacks (where=, dtype=, ...), gets the values as numpy arrays and gives what NumPy gives; while
+recording that is an error where a derivative would be lost. `out=` may be an NDArray either way.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtype import as_dtype, is_float
-from ..errors import DTypeError
+from ..errors import DTypeError, MXNetError, describe
 from ..kernels.op import get as get_op
 from .arithmetic import array_op, combine, is_number, like, reflected
 from .call import call_op
 from .core import ArrayCore
 from .indexing import reshape_view
+from .tape import is_taped, state
 
 # ---- ufuncs ---------------------------------------------------------------------------------------------------------
 #: Operators of one array that give fractions: whole numbers become float32 first, as everywhere in MXNet.
@@ -50,6 +51,7 @@ def apply_ufunc(a: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: 
         result = _operator_of(a, ufunc, inputs)
     if result is NotImplemented:
         result = getattr(ufunc, method)(*map(plain, inputs), **{k: plain(v) for k, v in kwargs.items()})
+        _check_lost(ufunc, result, (inputs, tuple(kwargs.values())))
     return _stored(result, out)
 
 
@@ -66,6 +68,34 @@ def _operator_of(a: Any, ufunc: Any, inputs: Sequence[Any]) -> Any:
         return _BINARY[ufunc](x, y)
     both, scalar = _PAIRS[ufunc]
     return combine(x, y, both, both, scalar) if isinstance(x, ArrayCore) else reflected(y, x, both, both, scalar)
+
+
+_CONSTANT = (np.full_like, np.empty_like)  # the derivative is zero, and nothing is lost
+
+
+def _check_lost(func: Any, result: Any, given: Any) -> None:
+    """Raise if result has fractions that depend on an array whose derivative is being recorded."""
+    if not state.recording or func in _CONSTANT or not _has_fractions(result):
+        return
+    for a in arrays_in(given):
+        if is_taped(a, f"np.{func.__name__}"):
+            raise MXNetError(f"np.{func.__name__}: {describe(a)} is part of a recorded computation, and this call, which NumPy "
+                             f"computes, would lose its derivative. Use an operator of mx.nd, or give it a.detach().")
+
+
+def _has_fractions(result: Any) -> bool:
+    if isinstance(result, (list, tuple)):
+        return any(map(_has_fractions, result))
+    return isinstance(result, (float, complex, np.ndarray, np.generic)) and np.asarray(result).dtype.kind not in "biuSUMmO"
+
+
+def arrays_in(x: Any) -> Iterator[Any]:
+    """The arrays in x, also inside lists and tuples."""
+    if isinstance(x, ArrayCore):
+        yield x
+    elif isinstance(x, (list, tuple)):
+        for e in x:
+            yield from arrays_in(e)
 
 
 def _stored(result: Any, out: Any) -> Any:
@@ -95,6 +125,7 @@ def apply_function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
                 raise
     if result is NotImplemented:
         result = func(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
+        _check_lost(func, result, (args, tuple(kwargs.values())))
     return _stored(result, out)
 
 

@@ -20,6 +20,7 @@ from ..kernels.primitives import PRIMITIVES
 from ..kernels.quiet import prepared
 from .chunk import Layout
 from .core import ArrayCore, fresh
+from .tape import Seen
 
 _BYTES = 512  # of a result: NumPy keeps the GIL for so few elements, so that the engine's bookkeeping is not held up
 _KEPT = 4096  # what is known of one operator; a program with ever new numbers must not grow for ever
@@ -40,7 +41,7 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
         if b.__class__ is a.__class__:
             key = a._layout, b._layout
             found = known.get(key)
-            if found and a._entry is None and b._entry is None:
+            if found and a._entry is None and b._entry is None and not (Seen.overwrites and _overwritten(a, b)):
                 function, what, _, _ = found
                 x, y = a._view, b._view
                 if x is not None and y is not None:
@@ -50,7 +51,7 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
         elif b.__class__ in _NUMBERS and b:  # 0.0 and -0.0 would be one key
             key = a._layout, b, b.__class__
             found = known.get(key)
-            if found and a._entry is None:
+            if found and a._entry is None and not (Seen.overwrites and _overwritten(a, a)):
                 function, what, left, right = found
                 x = a._view
                 if x is not None:
@@ -84,7 +85,7 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
             if turned is not None:
                 key = a._layout, b._layout, turned
                 what = known.get(key)
-                if what is not None and a._entry is None and b._entry is None:
+                if what is not None and a._entry is None and b._entry is None and not (Seen.overwrites and _overwritten(a, b)):
                     x, y = a._view, b._view
                     if x is not None and y is not None:
                         view = current().call_now(a, b, np.dot, x.T if turned[0] else x, y.T if turned[1] else y)
@@ -98,6 +99,11 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return dot
+
+
+def _overwritten(a: Any, b: Any) -> bool:
+    """Whether memory of a or b was written in place while recording: the tape looks closer."""
+    return bool((a._held is not None and a._held.overwrites) or (b._held is not None and b._held.overwrites))
 
 
 def _is_small(a: Layout, b: Layout, what: Layout) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import MXNetError, describe
@@ -20,6 +20,12 @@ class _State(threading.local):
     training = False
 
 
+class Seen:
+    """overwrites: whether anything was ever written in place while recording; until then nobody need look for it."""
+
+    overwrites = False
+
+
 state = _State()
 _number = itertools.count()
 
@@ -32,16 +38,19 @@ class Node:
     layouts:  of the outputs.
     """
 
-    __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number")
+    __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number", "overwrite")
 
     def __init__(self, name: str, inputs: Sequence[Entry | None], layouts: Sequence[Layout]):
         self.number = next(_number)
+        self.overwrite: Overwrite | None = None
         self.name, self.inputs, self.layouts = name, tuple(inputs), tuple(layouts)
         self.freed = False
 
     def free(self) -> None:
         """Let go of what was kept for backward."""
         self.freed, self.inputs = True, ()
+        if self.overwrite is not None:
+            self.overwrite.freed = True
 
     def check(self) -> None:
         """Raise if the node was walked before without retain_graph."""
@@ -120,17 +129,73 @@ def overwritten(name: str, a: Any) -> MXNetError:
                       f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
 
 
-def bare(a: Any) -> Any:
-    """The same memory without the array's place on the tape, which would be a circle."""
+def bare(a: Any, chunk: Any = None) -> Any:
+    """The same memory without the array's place on the tape, which would be a circle. chunk: its own, or a twin of it."""
     b = object.__new__(type(a))
-    b._held, b._offset, b._layout, b._view = a._chunk, a._offset, a._layout, a._view
+    b._held, b._offset, b._layout, b._view = chunk or a._chunk, a._offset, a._layout, a._view
     b._var = a._var
     b._entry = b._grad = b._grad_req = None
     return b
 
 
-def written(a: Any, what: str) -> None:
-    """Raise if to write a in place would falsify the tape. That it was written, its chunk's version says."""
-    if state.recording and a._entry is not None:
-        raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
-                         f"gradient. Make a new array, or write outside autograd.record().")
+class Overwrite:
+    """Bytes start to end of a chunk, written in place while recording by the operation called name and numbered so.
+
+    taped:  whether a derivative belongs to them. freed: whether it has been walked, after which they count as constant.
+    """
+
+    __slots__ = ("end", "freed", "name", "number", "start", "taped")
+
+    def __init__(self, a: Any, name: str, number: int, taped: bool):
+        self.start, self.end = a._offset, a._offset + a._layout.nbytes
+        self.name, self.number, self.taped, self.freed = name, number, taped, False
+
+
+def written(a: Any, what: str, *, whole: bool = True) -> None:
+    """Call before a, or a part of it, is written in place: raises if that would falsify the tape.
+
+    That it was written, its variable says.
+    """
+    entry = a._entry
+    if entry is not None:
+        if entry[0].freed:
+            a._entry = None  # what computed the old values is no longer known, and no longer matters
+        elif state.recording:
+            raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
+                             f"gradient. Make a new array, or write outside autograd.record().")
+    if a._held is not None and a._held.overwrites:
+        _overwritten_again(a, Overwrite(a, what, next(_number), False), whole)
+
+
+def computed(a: Any, node: Node, output: int) -> None:
+    """a, which was there before, holds from now on this output of node. Other arrays over its memory know nothing of that."""
+    a._entry = node, output
+    node.overwrite = Overwrite(a, node.name, node.number, True)
+    _overwritten_again(a, node.overwrite, True)
+
+
+def _overwritten_again(a: Any, new: Overwrite, whole: bool) -> None:
+    chunk, Seen.overwrites = a._chunk, True
+    old = [o for o in chunk.overwrites if not (o.freed or (whole and new.start <= o.start and o.end <= new.end))]
+    chunk.overwrites = (*old, *([new] if state.recording or new.taped else ()))
+
+
+def any_taped(arrays: Iterable[Any], what: str) -> bool:
+    """Whether a derivative flows through any of arrays, each of which is checked as `is_taped` does."""
+    return True in [is_taped(a, what) for a in arrays]
+
+
+def is_taped(a: Any, what: str) -> bool:
+    """Whether a derivative flows through a, which is being used while recording.
+
+    Raises: MXNetError if its memory was written through another array since a was computed: a does not know how.
+    """
+    entry = a._entry
+    if a._held is not None:
+        for o in a._held.overwrites:
+            if o.start < a._offset + a._layout.nbytes and a._offset < o.end and not o.freed and (
+                    o.taped if entry is None else entry[0].number < o.number):
+                raise MXNetError(f"{what}: the memory of {describe(a)} was written while recording, by {o.name} through another "
+                                 f"array that shares it, so a derivative would be lost here. Write into the array that "
+                                 f"is used, or put parts together with concat, stack or where; .detach() takes the values alone.")
+    return entry is not None
