@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import index
@@ -17,8 +19,10 @@ from ..errors import EngineError
 from .bulk import Bulk, Merged
 from .deps import Task, Var
 from .failure import Failure, first, here, in_words
+from .gate import Gate
 from .handle import Handle
-from .interrupt import shielded
+from .interrupt import is_shielded, shielded
+from .pool import current_task, running_here
 from .recorder import Recorder
 from .run import RunContext
 
@@ -62,12 +66,16 @@ class Engine(Handle):
         self._bulks: list[Bulk] = []
         self._collecting = threading.RLock()  # held to fill and empty bulks, never while a function runs
         self._nested = 0  # how often it is held: a finalizer may push in the middle
+        self._gate: Gate | None = None
         self._entered: deque[Task] = deque()  # left bulks, have their place in the queue, and are yet to be looked at
         self._unseen: list[Failure] = []
         self._stopped = False
         self._lanes: dict[tuple[str, int, str | None], Any] = {}  # (device type, number, prop) -> its queue of workers
         self._profiler: Recorder | None = None
         self._failure_lock = threading.RLock()
+        self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
+        self._still = 0  # the thread that forks, while no other may keep books
+        _engines.add(self)
 
     # ---- vars ---------------------------------------------------------------------------------------------------
     def new_variable(self) -> Var:
@@ -232,35 +240,51 @@ class Engine(Handle):
     @shielded
     def _collect(self, task: Task) -> None:
         """Give task to this thread's innermost bulk. What is in others goes first: it was pushed before, or told of."""
+        gate = self._gate
+        if gate is not None and gate.refuses and self._is_outside(gate):
+            raise EngineError(f"{task.name or 'push'}: {gate.refuses}.")
         me = get_ident()
         with self._collecting:
-            self._nested += 1
-            mine = None
-            bulks = self._bulks
-            if len(bulks) == 1 and bulks[0].thread == me:
-                mine = bulks[0]
+            if gate is not None and self._gate is not gate and gate.moved_to is not None:  # it opened meanwhile
+                heir = gate.moved_to
             else:
-                for bulk in reversed(bulks):
-                    if bulk.thread == me:
-                        mine = bulk
-                        break
-                for bulk in list(bulks):
-                    if bulk is not mine:
-                        self._let_out(bulk)
-            if mine is None:
-                self._arrive(task)
-            else:
-                if task.wants_complete or not mine.fits(task):
-                    self._let_out(mine)
-                if task.wants_complete:
-                    self._arrive(task)
-                else:
-                    mine.tasks.append(task)
-                    if len(mine.tasks) >= mine.n:
-                        self._let_out(mine)
-            self._nested -= 1
+                heir = None
+                self._give(task, me)
+        if heir is not None:
+            for t in (task, *getattr(task, "tasks", ())):
+                t.lane = heir._lane_of_kind(t.lane.ctx, t.lane.kind, t.name)
+            heir._push(task)
         if self._entered:
             self._proceed_all()
+
+    @shielded
+    def _give(self, task: Task, me: int) -> None:
+        """Lock held: see `_collect`."""
+        self._nested += 1
+        mine = None
+        bulks = self._bulks
+        if len(bulks) == 1 and bulks[0].thread == me:
+            mine = bulks[0]
+        else:
+            for bulk in reversed(bulks):
+                if bulk.thread == me:
+                    mine = bulk
+                    break
+            for bulk in list(bulks):
+                if bulk is not mine:
+                    self._let_out(bulk)
+        if mine is None:
+            self._arrive(task)
+        else:
+            if task.wants_complete or not mine.fits(task):
+                self._let_out(mine)
+            if task.wants_complete:
+                self._arrive(task)
+            else:
+                mine.tasks.append(task)
+                if len(mine.tasks) >= mine.n:
+                    self._let_out(mine)
+        self._nested -= 1
 
     @shielded
     def _let_out(self, bulk: Bulk) -> None:
@@ -276,6 +300,10 @@ class Engine(Handle):
     @shielded
     def _arrive(self, task: Task) -> None:
         """Lock held: give task its place behind all that was pushed before; `_proceed_all` has it run."""
+        gate = self._gate
+        if gate is not None and not gate.refuses and self._is_outside(gate):
+            gate.kept.append(task)
+            return
         profiler = self._profiler
         if profiler is not None:
             profiler.pushed(task, self._append)
@@ -292,6 +320,131 @@ class Engine(Handle):
             except IndexError:  # another thread was quicker
                 return
             self._proceed(task)
+
+    # ---- gate ---------------------------------------------------------------------------------------------------
+    def close_gate(self, refuses: str = "") -> None:
+        """Keep aside what other threads push from now on, or refuse it. Blocks while another thread has it closed."""
+        while True:
+            with self._collecting:
+                gate = self._gate
+                if gate is None:
+                    self.flush()
+                    gate = self._gate = Gate(self)
+                    gate.refuses = refuses
+                    self._bulks.insert(0, gate)
+                    break
+                if gate.owner == get_ident():
+                    gate.depth += 1
+                    gate.refuses = gate.refuses or refuses
+                    break
+            gate.wait()
+        self._proceed_all()
+
+    @shielded
+    def open_gate(self, moved_to: Engine | None = None, then: Callable[[], Any] | None = None) -> None:
+        """Queue what was kept aside: here, or on the engine that takes the place of this one.
+
+        then:  called when that has its place in the queue and nobody has pushed anything after it.
+        """
+        gate = self._gate
+        if gate is None:
+            return
+        gate.depth -= 1
+        if gate.depth:
+            return
+        if moved_to is None or moved_to._stopped:
+            heir = self
+        else:
+            heir = moved_to
+            heir.flush()
+        with self._collecting:
+            for task in gate.kept:
+                heir.take_over(task)
+            if then is not None:
+                then()
+            gate.moved_to = moved_to
+            self._gate = None
+            self._bulks.remove(gate)
+        gate.open()
+        for task in gate.kept:
+            heir._proceed(task)
+
+    def take_over(self, task: Task) -> None:
+        """Give a task that another engine may have made its place in the queue."""
+        for t in (task, *getattr(task, "tasks", ())):
+            t.lane = self._lane_of_kind(t.lane.ctx, t.lane.kind, t.name)
+        self._append(task)
+
+    def _close_for_stop(self) -> None:
+        """Refuse what other threads push from now on, so that there is an end."""
+        self.close_gate(_WAS_STOPPED)
+
+    def _is_outside(self, gate: Gate) -> bool:
+        """Whether the calling thread is one that the gate holds up."""
+        return gate.owner != get_ident() and current_task() is None
+
+    def _refuse_inside(self, name: str) -> None:
+        """Raise EngineError if the calling function was called in the middle of the engine's own work."""
+        if is_shielded(sys._getframe(2)):
+            raise EngineError(f"{name}: called by a finalizer or a signal handler in the middle of the engine's own work, which "
+                              f"goes on only when that returns. Push there, and wait elsewhere.")
+
+    def _before_wait(self, name: str) -> Engine:
+        """Queue what bulks hold; the engine to wait on, which may be another by now."""
+        self._refuse_inside(name)
+        self.flush()
+        gate = self._gate
+        if gate is not None and not gate.refuses and self._is_outside(gate):
+            return gate.wait() or self
+        return self
+
+    # ---- fork and exit --------------------------------------------------------------------------------------------
+    def is_running_here(self) -> bool:
+        """Whether the calling thread is in the middle of a function of this engine."""
+        return any(task.lane.engine is self for task in running_here())
+
+    def be_quiet(self, limit: float, refuses: str = "") -> None:
+        """Wait until nothing is under way, also if other threads never stop pushing: that is kept aside, or refused.
+
+        The gate is closed afterwards; `open_gate` opens it. With `refuses`, a reason, it closes only if it must.
+        limit: seconds; what EngineError is raised for, and when, says `stop`.
+        """
+        raise NotImplementedError
+
+    def end_threads(self) -> None:
+        """End what threads there are; fresh ones start when they are needed."""
+
+    def hold_still(self, limit: float) -> None:
+        """Nobody keeps books until `go_on` or `forget_threads`: a fork finds them whole. Gives up after limit seconds."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """In the parent of a fork: do what came meanwhile."""
+        raise NotImplementedError
+
+    def forget_threads(self) -> None:
+        """In a forked child: no other thread is here, and no lock may be trusted. What was under way is lost: that is told."""
+        me = get_ident()
+        self._collecting, self._nested = threading.RLock(), 0
+        self._failure_lock = threading.RLock()
+        lost = list(self._gate.kept) if self._gate is not None else []
+        for bulk in self._bulks:
+            if bulk.thread != me:
+                lost += bulk.tasks
+        self._bulks = [b for b in self._bulks if b.thread == me]
+        self._gate = None
+        self._entered.clear()
+        self._lose(lost)
+
+    def _lose(self, tasks: Sequence[Task]) -> None:
+        """What tasks, which will not run, were to write is spoiled."""
+        for t in tasks:
+            t.fn = None
+            failure = Failure(EngineError(f"{t.name or 'push'}: was under way in the parent when this process was forked. Wait "
+                                          f"for it before os.fork."), "", t.origin, t.seq)
+            for v in t.mutable_vars:
+                v.failure = failure
+            self._spoiled.update(t.mutable_vars)
 
     # ---- failures -----------------------------------------------------------------------------------------------
     @shielded
@@ -332,6 +485,10 @@ class Engine(Handle):
         """Block until nothing is queued or running; raise the failure that was pushed first, and clear all marks."""
         raise NotImplementedError
 
+    def drain(self) -> None:
+        """`wait_for_all` for who has closed the gate: EngineError if what runs waits for threads that wait at the gate."""
+        self.wait_for_all()
+
     def stop(self, timeout: float | None = None) -> None:
         """Drain, end the threads, raise as wait_for_all does. Pushing is an EngineError until start().
 
@@ -369,7 +526,16 @@ class Engine(Handle):
         raise NotImplementedError
 
     def _refuse(self, name: str) -> EngineError:
-        return EngineError(f"{name or 'push'}: the engine was stopped. Call start() to use it again.")
+        return EngineError(f"{name or 'push'}: {_WAS_STOPPED}.")
+
+
+_WAS_STOPPED = "the engine was stopped. Call start() to use it again"
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def live_engines() -> list[Engine]:
+    """Every engine that exists."""
+    return list(_engines)
 
 
 def _kind(prop: str | None, name: str) -> str:

@@ -31,15 +31,27 @@ def current() -> Engine:
 
 
 def set_current(engine: Engine) -> Engine:
-    """Have arrays use engine from now on; the one they used before, drained, with unraised errors raised."""
-    global _current
+    """Have arrays use engine from now on; the one they used before, drained, with unraised errors raised.
+
+    What other threads push meanwhile is kept aside, and queued on the new one before anything else.
+    """
     before = current()
     if engine is not before:
-        before.wait_for_all()
-        engine.set_profiler(before._profiler)
-        before.set_profiler(None)
-        _current = engine
+        before.close_gate()
+        try:
+            before.drain()
+        except BaseException:
+            before.open_gate()
+            raise
+        before.open_gate(engine, lambda: _put_in_place(engine, before))
     return before
+
+
+def _put_in_place(engine: Engine, before: Engine) -> None:
+    global _current
+    engine.set_profiler(before._profiler)
+    before.set_profiler(None)
+    _current = engine
 
 
 def bulk(size: int) -> contextlib.AbstractContextManager[None]:

@@ -133,6 +133,62 @@ def done(task: Task) -> Sequence[Task]:
     return freed
 
 
+def behind(task: Task, var: Var) -> Task | None:
+    """A task that mutates var and cannot begin before task, which holds its vars, has let go of them; None: there is none."""
+    return next((t for t in everything_behind([task]) if t is not task and var in t.mutable_vars), None)
+
+
+def everything_behind(tasks: Sequence[Task]) -> list[Task]:
+    """tasks, and all that cannot begin before they are done. It looks once at each place of a queue."""
+    found = dict.fromkeys(tasks)
+    todo = list(found)
+    lines: dict[Var, _Line] = {}
+    while todo:
+        task = todo.pop()
+        for v in (*task.const_vars, *task.mutable_vars):
+            if v.queue is None:
+                continue
+            line = lines.get(v)
+            if line is None:
+                line = lines[v] = _Line(v.queue)
+            at = line.place.get(task, -1) + 1  # it stands there, or else holds v
+            if v not in task.mutable_vars:
+                at = line.next_write[at]  # readers do not wait for a reader
+            for t in line.tasks[at:line.known]:
+                if t not in found:
+                    found[t] = None
+                    todo.append(t)
+            line.known = min(line.known, at)
+    return list(found)
+
+
+class _Line:
+    """A var's queue, to be looked through. known: from there on, all of it was found."""
+
+    __slots__ = ("known", "next_write", "place", "tasks")
+
+    def __init__(self, queue: deque[Any]):
+        entries = list(queue)
+        self.tasks: list[Task] = entries[::2]
+        self.place = {t: i for i, t in enumerate(self.tasks)}
+        self.known = n = len(self.tasks)
+        self.next_write = [n] * (n + 1)
+        for i in range(n - 1, -1, -1):
+            self.next_write[i] = i if entries[2 * i + 1] else self.next_write[i + 1]
+
+
+def abandon(tasks: Sequence[Task], own: Task | None) -> None:
+    """Nothing of tasks, which are all that use their vars, will ever be done; but own, if any, is running."""
+    for t in (*tasks, *(() if own is None else (own,))):
+        for v in (*t.const_vars, *t.mutable_vars):
+            v.held, v.queue = 0, None
+    if own is not None:
+        for v in own.const_vars:
+            v.held = 1
+        for v in own.mutable_vars:
+            v.held = -1
+
+
 @shielded
 def grant(v: Var, queue: deque[Any], freed: list[Task]) -> None:
     """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""

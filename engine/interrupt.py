@@ -18,21 +18,24 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_shielded: set[CodeType] = set()
-_opens: set[CodeType] = set()
+_shielded: set[int] = set()  # ids of code objects: their hash is made anew each time, from all they hold
+_opens: set[int] = set()
+_kept: list[CodeType] = []
 _AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
 _SLICE = 0.1  # seconds that the main thread sleeps without looking for signals
 
 
 def shielded(fn: _F) -> _F:
     """Mark fn: nothing below it is interrupted, except below a function that `opens`."""
-    _shielded.add(fn.__code__)
+    _kept.append(fn.__code__)
+    _shielded.add(id(fn.__code__))
     return fn
 
 
 def opens(fn: _F) -> _F:
     """Mark fn: it calls user functions or waits, and what it calls may be interrupted again."""
-    _opens.add(fn.__code__)
+    _kept.append(fn.__code__)
+    _opens.add(id(fn.__code__))
     return fn
 
 
@@ -47,7 +50,7 @@ def is_shielded(frame: FrameType | None) -> bool:
     """Whether an interrupt at frame has to wait."""
     innermost = True
     while frame is not None:
-        code = frame.f_code
+        code = id(frame.f_code)
         if code in _shielded and (innermost or code not in _opens):
             return True
         if code in _opens:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections import deque
 from typing import Any
 
@@ -16,6 +15,7 @@ from .blas import limit_blas
 from .complete import Completion
 from .deps import Task, Var, add, done
 from .failure import Failure
+from .gate import Gate
 from .interrupt import install, opens, shielded
 from .run import RunContext
 
@@ -32,18 +32,22 @@ class NaiveEngine(Engine):
         install()
         self._queue: deque[Task] = deque()
         self._turn = threading.RLock()
-        self._lane_of: dict[tuple[str, int], _Lane] = {}
-        self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
+        self._lane_of: dict[tuple[str, int, str], _Lane] = {}
         self._depth = 0
+        self._runner = 0  # the thread that runs functions
 
     def wait_for_var(self, var: Var) -> None:
-        self._settle()
+        if (engine := self._settle()) is not self:
+            return engine.wait_for_var(var)
+        if var.held < 0 and self.is_running_here():
+            raise EngineError("wait_for_var: a running function waits for a var that it mutates itself.")
         failure = var.failure
         if failure is not None:
             self._raise_marked(var, failure)
 
     def wait_for_all(self) -> None:
-        self._settle()
+        if (engine := self._settle("wait_for_all")) is not self:
+            return engine.wait_for_all()
         marked = []
         for v in list(self._spoiled):
             if v.failure is not None:
@@ -54,28 +58,74 @@ class NaiveEngine(Engine):
 
     def stop(self, timeout: float | None = None) -> None:
         """Refuse pushes until start(); raise as wait_for_all does. Nothing is ever under way here."""
-        self._settle()
-        self._stopped = True
+        self._close_for_stop()
+        try:
+            self._settle("stop")
+            self._stopped = True
+        finally:
+            self.open_gate()
         self._lanes.clear()
         self.wait_for_all()
 
-    def _settle(self) -> None:
-        """Run what is queued; block while another thread does."""
-        if self._bulks:
-            self.flush()
+    def _settle(self, name: str = "wait_for_var") -> Engine:
+        """Run what is queued; block while another thread does. The engine that has what was queued here meanwhile."""
+        if self._depth or self._queue or self._bulks:
+            engine = self._before_wait(name)
+            if engine is not self:
+                return engine
         while True:
             with self._turn:
                 self._run_queue()
             if not self._queue:
-                return
+                return self
+
+    def _is_outside(self, gate: Gate) -> bool:
+        return super()._is_outside(gate) and not (self._depth and self._runner == threading.get_ident())
+
+    def is_running_here(self) -> bool:
+        return bool(self._depth) and self._runner == threading.get_ident()
+
+    def be_quiet(self, limit: float, refuses: str = "") -> None:
+        self.close_gate(refuses)
+        self.flush()
+        if not self._turn.acquire(timeout=limit):
+            raise EngineError(f"stop: a function did not end within {limit:g} s.")
+        try:
+            self._run_queue()
+        finally:
+            self._turn.release()
+
+    def hold_still(self, limit: float) -> None:
+        self._still = threading.get_ident() if self._turn.acquire(timeout=limit) else 0
+
+    def go_on(self) -> None:
+        if self._still == threading.get_ident():
+            self._still = 0
+            self._turn.release()
+            if self._gate is not None and self._gate.owner == threading.get_ident():
+                self.open_gate()
+            self._settle()
+
+    def forget_threads(self) -> None:
+        own = self.is_running_here()
+        super().forget_threads()
+        if self._still == threading.get_ident():
+            self._still = 0
+            self._turn.release()
+        else:
+            self._turn = threading.RLock()
+        if not own:
+            self._lose([*self._queue])
+            self._queue.clear()
+            self._depth = self._runner = 0
 
     def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> _Lane:
         if self._stopped:
             raise self._refuse(name)
-        key = (ctx.device_type, ctx.device_id)
+        key = (ctx.device_type, ctx.device_id, kind)
         lane = self._lane_of.get(key)
         if lane is None:
-            lane = self._lane_of[key] = _Lane(self, ctx)
+            lane = self._lane_of[key] = _Lane(self, ctx, kind)
         return lane
 
     @shielded
@@ -99,17 +149,20 @@ class NaiveEngine(Engine):
 
     @shielded
     def _run_queue(self) -> None:
+        if not self._depth:
+            self._runner = threading.get_ident()
         self._depth += 1
         try:
             while self._queue:
-                self._execute(self._queue.popleft())
+                task = self._queue.popleft()
+                if self._depth > 1:  # a running function waits: it cannot wait for what it holds itself
+                    self._refuse_own(task)
+                self._execute(task)
         finally:
             self._depth -= 1
 
     @shielded
     def _execute(self, task: Task) -> None:
-        if self._depth > 1:  # a running function waits: it cannot wait for what it holds itself
-            self._refuse_own(task)
         ready = add(task)
         assert ready, f"{task.name}: not ready in a serial engine"
         if task.failure is None:
@@ -169,6 +222,7 @@ class NaiveEngine(Engine):
     def _refuse_own(self, task: Task) -> None:
         for v in (*task.const_vars, *task.mutable_vars):
             if v.held == -1 or (v.held and v in task.mutable_vars):
+                self._queue.appendleft(task)  # it runs when that function has ended
                 raise EngineError(f"{task.name or 'wait'}: a running function waits for a var that it holds itself.")
 
     def _clear(self, var: Var, failure: Failure) -> None:
@@ -179,9 +233,9 @@ class NaiveEngine(Engine):
 class _Lane:
     """A context of the serial engine: its RunContext has no helpers, so `parallel` is a loop."""
 
-    __slots__ = ("ctx", "engine", "run")
+    __slots__ = ("ctx", "engine", "kind", "run")
 
-    def __init__(self, engine: NaiveEngine, ctx: Context):
-        self.engine, self.ctx = engine, ctx
+    def __init__(self, engine: NaiveEngine, ctx: Context, kind: str):
+        self.engine, self.ctx, self.kind = engine, ctx, kind
         stream: Any = cuda.stream(ctx.device_id) if ctx.is_gpu else None
         self.run = RunContext(ctx, stream)

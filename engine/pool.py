@@ -23,6 +23,7 @@ _NOTHING = object()
 _CHAIN = 32  # tasks a worker may take straight from the one it finished, before others get their turn
 
 _running: dict[int, Task | None] = {}  # thread -> the task it executes
+_outer: dict[int, list[Task]] = {}  # thread -> the tasks in whose middle it executes that
 _pools: dict[int, Pool] = {}  # worker thread -> its pool
 
 
@@ -35,8 +36,17 @@ def enter(task: Task) -> Task | None:
     """The calling thread, no worker or one in the middle of a task, executes task; what it executed before."""
     me = threading.get_ident()
     before = _running.get(me)
+    if before is not None:
+        _outer.setdefault(me, []).append(before)
     _running[me] = task
     return before
+
+
+def running_here() -> list[Task]:
+    """The functions that the calling thread is in the middle of, the innermost first."""
+    me = threading.get_ident()
+    task = _running.get(me)
+    return [] if task is None else [task, *reversed(_outer.get(me, ()))]
 
 
 def leave(before: Task | None) -> None:
@@ -46,6 +56,10 @@ def leave(before: Task | None) -> None:
         _running.pop(me, None)
     else:
         _running[me] = before
+        outer = _outer[me]
+        outer.pop()
+        if not outer:
+            del _outer[me]
 
 
 def this_pool() -> Pool | None:
@@ -147,6 +161,15 @@ class Pool:
         """Whether a worker executes something, or has yet to begin what is ready."""
         return bool(self._plain or self._ranked) or \
             any(_running.get(w.thread.ident or 0) is not None for w in list(self._workers))
+
+    def running(self) -> list[Task]:
+        """What the workers execute."""
+        tasks = [_running.get(w.thread.ident or 0) for w in list(self._workers)]
+        return [t for t in tasks if t is not None]
+
+    def unfinished(self) -> list[Task]:
+        """What the workers execute, and what waits for them."""
+        return [*self.running(), *self._plain, *(t for _, _, t in self._ranked)]
 
     @shielded
     def lend(self) -> Worker | None:

@@ -7,7 +7,6 @@ never waits, not even for the lock, and may come from a finalizer or a signal ha
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
@@ -22,13 +21,14 @@ from . import backlog, costs, cuda, streams
 from .base import Engine, number_from
 from .blas import limit_blas
 from .complete import Completion
-from .deps import Task, Var, add, done, grant
+from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
 from .interrupt import block, install, opens, shielded
-from .pool import Pool, current_task, enter, leave, this_pool
+from .pool import Pool, current_task, enter, leave, running_here, this_pool
 from .run import Helpers, RunContext
 
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
+_PATIENCE = 10  # seconds between looks whether what runs waits for threads that are held up
 _SHORT_KERNEL = 5_000_000  # the same for kernels
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
 
@@ -58,9 +58,7 @@ class ThreadedEngine(Engine):
         self._idlers: list[LockType] = []
         self._pools: dict[tuple[str, int, str], Pool] = {}
         self._helpers = Helpers(workers - 1)
-        self._spoiled: weakref.WeakSet[Var] = weakref.WeakSet()
         self._handed_on: dict[Task, None] = {}  # asynchronous tasks whose function returned
-        _engines.add(self)
         weakref.finalize(self, _end, self._pools, self._helpers).atexit = False
 
     # ---- bookkeeping ----------------------------------------------------------------------------------------------
@@ -162,10 +160,15 @@ class ThreadedEngine(Engine):
         if not self._few <= pending < self._many:
             self._few, self._many = backlog.weigh(pending, self)
         if not pending and self._idlers:
-            for idler in self._idlers:
-                idler.release()
-            self._idlers.clear()
+            self._wake_idlers()
         return ready
+
+    @shielded
+    def _wake_idlers(self) -> None:
+        """Lock held: nothing is pending."""
+        for idler in self._idlers:
+            idler.release()
+        self._idlers.clear()
 
     @shielded
     def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
@@ -180,6 +183,7 @@ class ThreadedEngine(Engine):
                 return False
         for v in const_vars:  # as a reader that `add` let in
             v.held += 1
+        self._pending += 1
         lock.release()
         try:
             fn(*args)
@@ -196,6 +200,9 @@ class ThreadedEngine(Engine):
                     grant(v, v.queue, freed)
             if freed:
                 self._route(freed, ready)
+            self._pending -= 1
+            if self._idlers and not self._pending:
+                self._wake_idlers()
             lock.release()
             for t in ready:
                 t.lane.put(t)
@@ -335,14 +342,15 @@ class ThreadedEngine(Engine):
 
     # ---- waiting --------------------------------------------------------------------------------------------------
     def wait_for_var(self, var: Var) -> None:
-        if self._bulks:
-            self.flush()
+        if self._bulks and (engine := self._before_wait("wait_for_var")) is not self:
+            return engine.wait_for_var(var)
         if self._is_settled(var):
             if self._on_gpu:
                 streams.settle(var)
             if var.failure is not None:
                 self._raise_marked(var, var.failure)
             return
+        self._refuse_inside("wait_for_var")
         self._refuse_own(var)
         woken = allocate_lock()
         woken.acquire()
@@ -398,32 +406,46 @@ class ThreadedEngine(Engine):
         return settled
 
     def wait_for_all(self) -> None:
+        if self._bulks and (engine := self._before_wait("wait_for_all")) is not self:
+            return engine.wait_for_all()
         self._wait_idle(None)
+        self._raise_first(self._take_marks())
+
+    @shielded
+    def _take_marks(self) -> list[Failure]:
+        """What marks vars, which it does no more."""
+        marked = []
         with self._lock:
-            marked = []
             for v in list(self._spoiled):
                 if v.failure is not None:
                     marked.append(v.failure)
                     v.failure = None
             self._spoiled.clear()
         self._pump()
-        self._raise_first(marked)
+        return marked
 
-    def _wait_idle(self, timeout: float | None) -> bool:
-        """Block until nothing is pending; False if that took longer than timeout seconds."""
-        if self._bulks:
-            self.flush()
-        task = current_task()
-        if task is not None and task.lane.engine is self:
-            raise EngineError(f"{task.name or 'wait_for_all'}: a running function waits for everything, itself included."
-                              f" Wait for a var instead.")
-        woken = allocate_lock()
-        woken.acquire()
+    @shielded
+    def _signal_idle(self, woken: LockType) -> None:
+        """Have woken released when nothing is pending."""
         with self._lock:
             self._idlers.append(woken)
         # a task that nobody else needs: its round of bookkeeping finds out whether all is idle
         self._arrived.append(Task(_nothing, (), (), None, 0, 0, "wait_for_all", None, False, False))
         self._pump()
+
+    def _wait_idle(self, timeout: float | None) -> bool:
+        """Block until nothing is pending; False if that took longer than timeout seconds."""
+        self._refuse_inside("wait_for_all")
+        if self._bulks:
+            self.flush()
+        if any(task.lane.engine is self for task in running_here()):
+            task = current_task()
+            assert task is not None
+            raise EngineError(f"{task.name or 'wait_for_all'}: a running function waits for everything, itself included."
+                              f" Wait for a var instead.")
+        woken = allocate_lock()
+        woken.acquire()
+        self._signal_idle(woken)
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         idle = block(woken, timeout)
@@ -435,10 +457,21 @@ class ThreadedEngine(Engine):
         return idle
 
     def _refuse_own(self, var: Var) -> None:
-        task = current_task()
-        if task is not None and var in task.mutable_vars:
-            raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that it mutates "
-                              f"itself.")
+        for task in running_here():
+            if var in task.mutable_vars:
+                raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that it mutates "
+                                  f"itself.")
+            if not task.wants_complete and (behind := self._behind(task, var)) is not None:
+                raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that "
+                                  f"{behind.name or 'another'} mutates, which waits for that function itself.")
+
+    @shielded
+    def _behind(self, task: Task, var: Var) -> Task | None:
+        """A task that mutates var and cannot begin before task, which is running, has ended."""
+        with self._lock:
+            found = behind(task, var)
+        self._pump()
+        return found
 
     @shielded
     def _clear(self, var: Var, failure: Failure) -> None:
@@ -451,11 +484,19 @@ class ThreadedEngine(Engine):
     def stop(self, timeout: float | None = None) -> None:
         if self._stopped:
             return
-        self.quiet(timeout)
-        self._stopped = True
-        self._lanes.clear()
-        self.quiet(timeout)  # what other threads pushed meanwhile
+        self._close_for_stop()
+        try:
+            self.quiet(timeout)
+            self._stopped = True
+            self._lanes.clear()
+            self.quiet(timeout)  # what other threads were about to push
+        finally:
+            self.open_gate()
         self.end_threads()
+        self.wait_for_all()
+
+    def drain(self) -> None:
+        self.quiet(_PATIENCE)
         self.wait_for_all()
 
     def start(self) -> None:
@@ -466,22 +507,61 @@ class ThreadedEngine(Engine):
         return [t.name or "without a name" for t in list(self._handed_on)]
 
     def quiet(self, limit: float | None) -> None:
-        """Wait until idle. If only on_complete calls are outstanding for limit seconds, raise EngineError with names."""
+        """Wait until idle. If only on_complete calls are outstanding for limit seconds, raise EngineError with names.
+
+        So, too, if the same functions ran all the while and somebody waits at the gate, who may be what they wait for.
+        """
+        before: list[Task] = []
         while not self._wait_idle(limit):
             names = ", ".join(self.unfinished())
             if names and not any(pool.busy() for pool in list(self._pools.values())):
                 raise EngineError(f"stop: on_complete was not called within {limit:g} s by: {names}.")
+            running = [t for pool in list(self._pools.values()) for t in pool.running()]
+            if running and running == before and self._gate is not None and self._gate.waiting:
+                names = ", ".join(t.name or "without a name" for t in running)
+                raise EngineError(f"stop: these functions did not end within {limit:g} s: {names}. Other threads, which wait "
+                                  f"for the engine, may have to do something first.")
+            before = running
+
+    def be_quiet(self, limit: float, refuses: str = "") -> None:
+        idle = self._wait_idle(limit)
+        if not idle or not refuses:
+            self.close_gate(refuses)
+            self.quiet(limit)
 
     def end_threads(self) -> None:
         for pool in list(self._pools.values()):
             pool.stop()
         self._helpers.stop()
 
+    def hold_still(self, limit: float) -> None:
+        if self._lock.acquire(timeout=limit):
+            self._still = get_ident()
+
+    def go_on(self) -> None:
+        if self._still == get_ident():
+            self._still = 0
+            self._lock.release()
+            if self._gate is not None and self._gate.owner == get_ident():
+                self.open_gate()
+            self._pump()
+
     def forget_threads(self) -> None:
-        """In a forked child: no worker is here, and no lock may be trusted."""
-        self._lock = allocate_lock()
-        self._failure_lock = threading.RLock()
+        self._lock, self._still = allocate_lock(), 0
+        super().forget_threads()
         self._idlers.clear()
+        own = current_task()
+        under_way = [*self._arrived, *self._finished, *self._handed_on]
+        for pool in self._pools.values():
+            under_way += pool.unfinished()
+        lost = [t for t in everything_behind(under_way) if t is not own and t.lane is not None and t not in self._finished]
+        finished = list(self._finished)
+        self._arrived.clear()
+        self._finished.clear()
+        self._handed_on.clear()
+        abandon([*lost, *finished], own)
+        self._pending = 0 if own is None else 1
+        self._lose(lost)
         streams.forget()
         for pool in self._pools.values():
             pool.forget()
@@ -508,12 +588,3 @@ def _end(pools: dict[Any, Pool], helpers: Helpers) -> None:
     for pool in list(pools.values()):
         pool.dismiss_all()
     helpers.dismiss_all()
-
-
-_engines: weakref.WeakSet[ThreadedEngine] = weakref.WeakSet()
-
-
-def live_engines() -> list[ThreadedEngine]:
-    """Every threaded engine that exists."""
-    return list(_engines)
-
