@@ -1,5 +1,5 @@
-"""Random programs that nest bulks, raise exceptions of any kind, copy handles and switch engines. Oracle: a loop without an engine,
-which keeps cells, marks and what was told in plain lists."""
+"""Random programs that nest bulks, raise exceptions of any kind, copy handles and switch engines. Oracle: a loop without an
+engine, which keeps cells, marks and what was told in plain lists."""
 
 import contextlib
 import copy
@@ -31,8 +31,8 @@ class Mute(Exception):
         raise ArithmeticError
 
 
-ERRORS = [lambda i: ValueError(f"step {i}"), Frozen, Bare, Mute, lambda i: SystemExit(i), lambda i: OSError(2, "gone"), StopIteration,
-          GeneratorExit, lambda i: KeyError("k"), lambda i: UnicodeDecodeError("ascii", b"x", 0, 1, "why")]
+ERRORS = [lambda i: ValueError(f"step {i}"), Frozen, Bare, Mute, lambda i: SystemExit(i), lambda i: OSError(2, "gone"),
+          StopIteration, GeneratorExit, lambda i: KeyError("k"), lambda i: UnicodeDecodeError("ascii", b"x", 0, 1, "why")]
 
 
 def random_program(seed, n=50, cells=6):
@@ -151,9 +151,9 @@ def run(program, engines, switching):
                 on_complete()
         return fn
 
-    def attempt(wait):
+    def attempt(wait, *args):
         try:
-            wait()
+            wait(*args)
         except BaseException as e:
             log.append(names[id(e)])
             return False
@@ -175,7 +175,7 @@ def run(program, engines, switching):
             ctx, priority, copies = step[1]
             current().push(COPIES[copies](oprs[step[0]]), CONTEXTS[ctx], priority)
         elif kind == "wait":
-            attempt(lambda: current().wait_for_var(COPIES[step[1][2]](variables[step[0]])))
+            attempt(current().wait_for_var, COPIES[step[1][2]](variables[step[0]]))
         elif kind == "wait all":
             attempt(current().wait_for_all)
         elif kind == "bulk":
@@ -188,7 +188,7 @@ def run(program, engines, switching):
                 engine.set_bulk_size(step[0])
         elif kind == "switch" and switching:
             target = engines[(engines.index(current()) + 1 + step[0] % 2) % len(engines)]
-            while not attempt(lambda: set_current(target)):
+            while not attempt(set_current, target):
                 pass
         elif kind == "switch":
             while not attempt(current().wait_for_all):

@@ -102,13 +102,17 @@ def test_what_is_put_while_a_pool_stops_is_done():
     engine.push_sync(lambda run: None, cpu(), [], [v])
     engine.wait_for_all()
     (pool,) = engine._pools.values()
-    for i in range(200):
-        dismiss_all = pool.dismiss_all
-        pool.dismiss_all = lambda: (workers := dismiss_all(), engine.push_sync(lambda run: ran.append(1), cpu(), [], [v]))[0]
+
+    def dismiss_all():
+        told = Pool.dismiss_all(pool)
+        engine.push_sync(lambda run: ran.append(1), cpu(), [], [v])
+        return told
+    pool.dismiss_all = dismiss_all
+    for _ in range(200):
         pool.stop()
-        del pool.dismiss_all
         engine.wait_for_var(v)
     assert len(ran) == 200
+    del pool.dismiss_all
     engine.stop()
     assert not pool._workers and len(pool._room) == 2
 
