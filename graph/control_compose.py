@@ -190,7 +190,7 @@ class _Trace:
         found: list[Entry] = []
         for node, index in entries:
             if self._is_leaf(node) or id(node) in seen:
-                node, index = _node(create(ops.get("_copy"), (Symbol([(node, index)]),), {}, hint="identity")), 0
+                node, index = _node(create(ops.builtin("_copy"), (Symbol([(node, index)]),), {}, hint="identity")), 0
                 self._inside.add(id(node))
             seen.add(id(node))
             found.append((node, index))
@@ -214,7 +214,7 @@ def _used(inputs: Sequence[Entry], locs: Sequence[Sequence[int]]) -> tuple[list[
 
 def _node_of(op_name: str, inputs: Sequence[Entry], subgraphs: Sequence[Subgraph], n_outputs: int, own: dict[str, Any]
              ) -> list[Symbol]:
-    op = ops.get(op_name)
+    op = ops.builtin(op_name)
     texts = {k: str(v) for k, v in {**own, "num_args": len(inputs) + len(subgraphs), "num_outputs": n_outputs}.items()}
     params = op.parse({**texts, "subgraphs": tuple(subgraphs)})
     node = Node(op, NameManager.current().get(None, op_name), params, {**AttrScope.current().get(None), **texts}, inputs)

@@ -21,7 +21,7 @@ _NONE = Params({})
 
 def add_epilogues(program: Program) -> Program:
     """The program with elementwise steps put behind the products and convolutions they read. The given one is not changed."""
-    if not any(s.op.name in HEADS for s in program.steps):
+    if not any(s.op.role in HEADS for s in program.steps):
         return program
     bodies = bodies_of(program)
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
@@ -67,7 +67,7 @@ def why_not_tail(program: Program, t: int, bodies: Sequence[Body | str]) -> str 
 def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writers: Counter) -> str | None:
     """Why step t is not the tail of step h; None if it may be."""
     head, tail, body = program.steps[h], program.steps[t], bodies[t]
-    if head.op.name not in HEADS:
+    if head.op.role not in HEADS:
         return f"{head.op.name} takes no tail"
     if (h < program.n_forward) != (t < program.n_forward):
         return "one is forward, the other backward"

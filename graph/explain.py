@@ -117,9 +117,9 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
         return f"{apart}it runs in backward"
     if isinstance(b, str):
         return f"{apart}{f'{second.op.head.name} is no formula over single elements' if isinstance(second.op, EpilogueOp) else b}"
-    if first.op.name == "BatchNorm":
+    if first.op.role == "BatchNorm":
         return f"{apart}the statistics must be complete before they are used"
-    if first.op.name in HEADS:
+    if first.op.role in HEADS:
         return apart + (why_not_tail(program, j, bodies) or why_not(program, i, j, bodies, writers)
                         or f"{second.name} follows another product")
     if isinstance(a, str):

@@ -45,7 +45,7 @@ def _own_copy() -> tuple[Op, Params]:
 def copy_op() -> tuple[Op, Params]:
     """The operator that copies an array, and its parameters."""
     try:
-        op = ops.get("_copy")
+        op = ops.builtin("_copy")
     except MXNetError:
         return _own_copy()
     return op, op.parse({})

@@ -61,11 +61,11 @@ def _outputs_in_file(node: Node) -> int:
     """How many outputs MXNet counts for a node: max pooling has one more, and what RNN and loops keep for backward is none."""
     if node.op is None:
         return 1
-    if node.op.name == "Pooling" and node.attrs.get("pool_type", "max") == "max":
+    if node.op.role == "Pooling" and node.attrs.get("pool_type", "max") == "max":
         return 2
-    if node.subgraphs or node.op.name == "RNN":
+    if node.subgraphs or node.op.role == "RNN":
         return node.n_visible()
-    return _COUNTED.get(node.op.name, node.n_outputs())
+    return _COUNTED.get(node.op.role, node.n_outputs())
 
 
 def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:

@@ -72,12 +72,12 @@ class _Turning:
         ready = [v for v in step.inputs if self.last.get(v) is not None and self.new.values[self.last[v]].ctx == step.ctx]
         if not ready:
             return None
-        if op.name == "Pooling" and p.layout in _CHANNELS_FIRST:
+        if op.role == "Pooling" and p.layout in _CHANNELS_FIRST:
             return _with(step, layout="NHWC")
-        if op.name == "BatchNorm" and p.axis in (1, -3):
+        if op.role == "BatchNorm" and p.axis in (1, -3):
             return _with(step, axis=3)
         planes = [v for v in (*step.inputs, *step.outputs) if v >= 0]
-        if op.name == "Concat" and p.dim in (1, -3) and all(map(self._is_plane, planes)):
+        if op.role == "Concat" and p.dim in (1, -3) and all(map(self._is_plane, planes)):
             return _with(step, dim=3)
         shapes = {self.old.values[v].spec.shape for v in planes}
         if len(shapes) == 1 and 2 * len(ready) >= len(step.inputs) and self._is_elementwise(step):
@@ -118,15 +118,15 @@ class _Turning:
         n, rest = self.new.values[source].spec.shape[0], self.new.values[source].spec.shape[1:]
         channels = rest[0] if axes == _LAST else rest[2]
         if channels == 1 or n * channels == self.new.values[source].spec.size:
-            op, given = ops.get("Reshape"), {"shape": spec.shape}
+            op, given = ops.builtin("Reshape"), {"shape": spec.shape}
         else:
-            op, given = ops.get("transpose"), {"axes": tuple(axes)}
+            op, given = ops.builtin("transpose"), {"axes": tuple(axes)}
         self.new.steps.append(Step(op, op.parse(given), name, (source,), (target,), (ops.Req.WRITE,), ctx=ctx))
 
 
 def _convolves(step: Step) -> bool:
     """Whether step is a convolution over planes, channels first."""
-    return step.op.name == "Convolution" and len(step.params.kernel) == 2 and step.params.layout in _CHANNELS_FIRST
+    return step.op.role == "Convolution" and len(step.params.kernel) == 2 and step.params.layout in _CHANNELS_FIRST
 
 
 def _with(step: Step, **changed: object) -> Params:

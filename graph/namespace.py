@@ -143,13 +143,13 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
     """A node that gives start, start + step, ... below stop, each `repeat` times."""
     given = {"start": start, "stop": "None" if stop is None else stop, "step": step, "repeat": repeat, "infer_range": False,
              "dtype": as_dtype(dtype).name, **kwargs}
-    return create(ops.get("_arange"), (), given)
+    return create(ops.builtin("_arange"), (), given)
 
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, dtype: Any = None, **kwargs: Any) -> Symbol:
     """A node that gives num values from start to stop, at equal distances."""
     given = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "dtype": as_dtype(dtype).name, **kwargs}
-    return create(ops.get("_linspace"), (), given)
+    return create(ops.builtin("_linspace"), (), given)
 
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
@@ -160,29 +160,29 @@ def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis:
 def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Symbol:
     """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
     if isinstance(bins, Symbol):
-        return create(ops.get("_histogram"), (a, bins), kwargs)
+        return create(ops.builtin("_histogram"), (a, bins), kwargs)
     if range is None:
         raise GraphError("histogram: a number of bins needs range=(low, high) in a graph.")
-    return create(ops.get("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range), **kwargs})
+    return create(ops.builtin("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range), **kwargs})
 
 
 def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
-    return create(ops.get("_eye"), (), {"N": N, "M": M, "k": k, "dtype": as_dtype(dtype).name, **kwargs})
+    return create(ops.builtin("_eye"), (), {"N": N, "M": M, "k": k, "dtype": as_dtype(dtype).name, **kwargs})
 
 
 def _filled(name: str, shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:
-    return create(ops.get(name), (), {"shape": format_value(shape), "dtype": as_dtype(dtype).name, **kwargs})
+    return create(ops.builtin(name), (), {"shape": format_value(shape), "dtype": as_dtype(dtype).name, **kwargs})
 
 
 def _either(both: str, scalar: str, reverse: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def call(left: Any, right: Any) -> Any:
         if isinstance(left, Symbol) and isinstance(right, Symbol):
-            made = create(ops.get(both), (left, right), {})
+            made = create(ops.builtin(both), (left, right), {})
         elif isinstance(left, Symbol) and isinstance(right, Number):
-            made = create(ops.get(scalar), (left,), {"scalar": right}, hint=scalar.replace("_scalar", "scalar"))
+            made = create(ops.builtin(scalar), (left,), {"scalar": right}, hint=scalar.replace("_scalar", "scalar"))
         elif isinstance(right, Symbol) and isinstance(left, Number):
-            made = create(ops.get(reverse), (right,), {"scalar": left}, hint=reverse.replace("_scalar", "scalar"))
+            made = create(ops.builtin(reverse), (right,), {"scalar": left}, hint=reverse.replace("_scalar", "scalar"))
         elif isinstance(left, Number) and isinstance(right, Number):
             made = numbers(left, right)
         else:

@@ -19,7 +19,7 @@ _SUM, _NORM = "elemwise_add", "BatchNorm"
 
 def join_norms(program: Program) -> Program:
     """The program with BatchNorm, sum and rectifier in one step where nobody else reads what lies between. Not changed itself."""
-    if "gpu" not in program.targets or not any(s.op.name == _NORM for s in program.steps):
+    if "gpu" not in program.targets or not any(s.op.role == _NORM for s in program.steps):
         return program
     links = _Links(program)
     if not program.train and program.n_forward == len(program.steps):
@@ -30,7 +30,7 @@ def join_norms(program: Program) -> Program:
         if program.targets[step.ctx] != "gpu":
             continue
         forward = i < program.n_forward
-        if step.op.name == (_NORM if forward else f"_backward_{_NORM}"):
+        if step.op.role == (_NORM if forward else f"_backward_{_NORM}"):
             group = links.forward_group(i) if forward else links.backward_group(i)
             if group and gone.isdisjoint(group) and links.may_meet(group):
                 joined[max(group)] = _forward(program, group) if forward else _backward(program, group)
@@ -88,7 +88,7 @@ class _Links:
             group.append(at)
             if is_relu(follows):
                 return group
-            if len(group) > 2 or follows.op.name != _SUM or not self._alike(follows):
+            if len(group) > 2 or follows.op.role != _SUM or not self._alike(follows):
                 return []
             step = follows
         return []
@@ -104,7 +104,7 @@ class _Links:
             group.append(at)
             if is_relu(made, "_backward_"):
                 return group[::-1]
-            if len(group) > 2 or made.op.name != f"_backward_{_SUM}" or len(made.outputs) != 2 or \
+            if len(group) > 2 or made.op.role != f"_backward_{_SUM}" or len(made.outputs) != 2 or \
                     self.steps[i].reqs[0] == Req.NULL:  # the sum's other derivative is written where that of data is
                 return []
             step = made
@@ -135,7 +135,7 @@ class _Links:
 def _formula(program: Program, step: Step, links: _Links) -> Step:
     """A BatchNorm of inference on a GPU whose statistics nobody reads as a formula; any other step as it is."""
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
-    if step.op.name != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
+    if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
         return step
     return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, absent={},
                    parts=(f"{step.name} ({step.op.name})",))

@@ -17,8 +17,8 @@ def _draw(kind: str, shape: Any, dtype: Any, params: dict[str, Any], more: dict[
     if symbols and len(symbols) < len(params):
         raise GraphError(f"random.{kind}: {', '.join(params)} must be all symbols or all numbers.")
     if symbols:
-        return create(ops.get(f"_sample_{kind}"), symbols, {**given, **more})
-    return create(ops.get(f"_random_{kind}"), (), {**params, **given, **more})
+        return create(ops.builtin(f"_sample_{kind}"), symbols, {**given, **more})
+    return create(ops.builtin(f"_random_{kind}"), (), {**params, **given, **more})
 
 
 def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
@@ -69,7 +69,7 @@ def randint(low: int, high: int, shape: Any = None, dtype: Any = None, **kwargs:
 def multinomial(data: Symbol, shape: Any = None, get_prob: bool = True, dtype: Any = "int32", **kwargs: Any) -> Symbol:
     """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
     given = {"get_prob": get_prob, "dtype": dtype, **({} if shape is None else {"shape": shape}), **kwargs}
-    return create(ops.get("_sample_multinomial"), (data,), given)
+    return create(ops.builtin("_sample_multinomial"), (data,), given)
 
 
 #: The functions of mx.sym.random that are more than an operator.

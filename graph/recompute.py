@@ -76,7 +76,7 @@ def recompute(program: Program, chosen: Iterable[int]) -> Program:
 def repeatable(program: Program, i: int) -> bool:
     """Whether forward step i gives the same again when it is run again: no states, no random numbers."""
     step = program.steps[i]
-    if step.op.name == "BatchNorm":
+    if step.op.role == "BatchNorm":
         return step.outputs[0] >= 0 and min(step.outputs[1:]) >= 0
     if step.auxiliaries or not step.inputs or any(r != Req.WRITE or o < 0 for r, o in zip(step.reqs, step.outputs)):
         return False
@@ -87,12 +87,12 @@ def repeatable(program: Program, i: int) -> bool:
 
 def _repeated(step: Step, output: int) -> bool:
     """Whether a copy of step makes this output again: of BatchNorm only the normalised values."""
-    return output == 0 or step.op.name != "BatchNorm"
+    return output == 0 or step.op.role != "BatchNorm"
 
 
 def _again(step: Step) -> Step:
     """What is run in backward in place of step: of BatchNorm only its last step, from the statistics it left."""
-    if step.op.name != "BatchNorm":
+    if step.op.role != "BatchNorm":
         return step
     y, mean, inverse = step.outputs[:3]
     return Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,),
@@ -104,7 +104,7 @@ def is_cheap(program: Program, i: int) -> bool:
     step = program.steps[i]
     if not repeatable(program, i):
         return False
-    if step.op.name == "BatchNorm":
+    if step.op.role == "BatchNorm":
         return True
     outs = [program.values[o].spec for o in step.outputs]
     e = step.op.expression(step.params, [program.values[v].spec.dtype for v in step.inputs])
@@ -139,7 +139,7 @@ def candidates(program: Program) -> list[_Candidate]:
     for v, first in needed.items():
         if values[v].kind != INNER or v not in maker or not cheap[maker[v]] or values[v].spec.nbytes < _SMALL:
             continue
-        if program.steps[maker[v]].op.name == "BatchNorm" and v != program.steps[maker[v]].outputs[0]:
+        if program.steps[maker[v]].op.role == "BatchNorm" and v != program.steps[maker[v]].outputs[0]:
             continue
         steps, leaves, stack = {maker[v]}, set(), [maker[v]]
         while stack and len(steps) < 16:
@@ -291,6 +291,6 @@ def mirrored(program: Program, attrs: dict[str, dict[str, str]], everywhere: boo
     chosen = set()
     for i, step in enumerate(program.steps[:program.n_forward]):
         said = attrs.get(step.name, {}).get("__force_mirroring__", "").lower()
-        if said in ("true", "1") or (everywhere and said not in ("false", "0") and step.op.name not in costly):
+        if said in ("true", "1") or (everywhere and said not in ("false", "0") and step.op.role not in costly):
             chosen.add(i)
     return chosen

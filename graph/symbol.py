@@ -51,30 +51,30 @@ class Symbol:
 
     def astype(self, dtype: Any, **kwargs: Any) -> Symbol:
         """A node that converts to dtype."""
-        return create(ops.get("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
+        return create(ops.builtin("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
         """Parts along axis: as many equal ones as a whole number says, or cut at ascending positions."""
         whole = isinstance(indices_or_sections, int)
         given = {"indices": str([] if whole else [0, *indices_or_sections]), "axis": axis, "squeeze_axis": squeeze_axis,
                  "sections": indices_or_sections if whole else 0, **kwargs}
-        return create(ops.get("_split_v2"), (self,), given)
+        return create(ops.builtin("_split_v2"), (self,), given)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Symbol:
         """With an axis of size 1 more."""
-        return create(ops.get("expand_dims"), (self,), {"axis": axis, **kwargs})
+        return create(ops.builtin("expand_dims"), (self,), {"axis": axis, **kwargs})
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Symbol:
         """As a matrix, whose rows are what the first axis counts."""
-        return create(ops.get("Flatten"), (self,), kwargs, hint="flatten")
+        return create(ops.builtin("Flatten"), (self,), kwargs, hint="flatten")
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
         """Without the axes of size 1, or without these."""
-        return create(ops.get("squeeze"), (self,), {"axis": axis, **kwargs})
+        return create(ops.builtin("squeeze"), (self,), {"axis": axis, **kwargs})
 
     def diag(self, k: int = 0, **kwargs: Any) -> Symbol:
         """Diagonal k of a matrix, or the matrix with a vector there."""
-        return create(ops.get("diag"), (self,), {"k": k, **kwargs})
+        return create(ops.builtin("diag"), (self,), {"k": k, **kwargs})
 
     def as_nd_ndarray(self) -> Symbol:
         """The symbol itself: there is one kind."""
@@ -358,7 +358,7 @@ class Symbol:
     def __pow__(self, o: Any) -> Symbol: return binary("_power", "_power_scalar", self, o)
     def __rpow__(self, o: Any) -> Symbol: return binary(None, "_rpower_scalar", self, o)
     def __neg__(self) -> Symbol: return binary(None, "_mul_scalar", self, -1.0)
-    def __abs__(self) -> Symbol: return create(ops.get("abs"), (self,), {})
+    def __abs__(self) -> Symbol: return create(ops.builtin("abs"), (self,), {})
     def __eq__(self, o: Any) -> Symbol: return binary("_equal", "_equal_scalar", self, o)  # type: ignore[override]
     def __ne__(self, o: Any) -> Symbol: return binary("_not_equal", "_not_equal_scalar", self, o)  # type: ignore[override]
     def __gt__(self, o: Any) -> Symbol: return binary("_greater", "_greater_scalar", self, o)
@@ -373,7 +373,7 @@ class Symbol:
 
     def __getattr__(self, name: str) -> Any:
         """Operators as methods: `net.reshape(shape=(0, -1))`, `net.sum(axis=1)`."""
-        found = None if name.startswith("_") else ops.registered().get(name)
+        found = None if name.startswith("_") or name not in ops.registered() else ops.builtin(name)
         if name in _ARRAY_ONLY:
             raise GraphError(f"Symbol.{name}: a symbol has no values before it is bound. Bind it, or use an NDArray.")
         if found is None:
@@ -410,9 +410,9 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
 def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
     """lhs with a symbol (operator both) or with a number (operator scalar)."""
     if isinstance(rhs, Symbol) and both is not None:
-        return create(ops.get(both), (lhs, rhs), {}, hint=HINTS.get(both))
+        return create(ops.builtin(both), (lhs, rhs), {}, hint=HINTS.get(both))
     if isinstance(rhs, Number):
-        return create(ops.get(scalar), (lhs,), {"scalar": rhs}, hint=HINTS.get(scalar))
+        return create(ops.builtin(scalar), (lhs,), {"scalar": rhs}, hint=HINTS.get(scalar))
     return NotImplemented
 
 

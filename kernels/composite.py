@@ -139,7 +139,7 @@ class _Operators:
     """`ops.X` is the operator X, found when the body runs."""
 
     def __getattr__(self, name: str) -> Op:
-        return registry.get(name)
+        return registry.builtin(name)
 
 
 ops: Any = _Operators()
@@ -147,7 +147,7 @@ ops: Any = _Operators()
 
 def arange(like: Part, n: int) -> Part:
     """0 … n - 1, in the dtype of like."""
-    return like.trace.call(registry.get("_arange"), [], {"start": 0, "stop": n, "dtype": like.dtype})
+    return like.trace.call(registry.builtin("_arange"), [], {"start": 0, "stop": n, "dtype": like.dtype})
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: 
         if req == Req.NULL:
             continue
         if n < len(trace.inputs) or n in stored or (req == Req.ADD and n in read):
-            spec, copy = (trace.specs[n],), registry.get("_copy")
+            spec, copy = (trace.specs[n],), registry.builtin("_copy")
             copies.append((n, k, compiled(copy, copy.parse({}), spec, spec, (req,), target)))
         else:
             stored[n] = k, req
@@ -227,9 +227,9 @@ def _through(trace: Trace, step: Step, dys: dict[int, Part]) -> list[tuple[int, 
     """What one step passes back: (value, derivative by it). dys: the derivatives by its outputs, as far as there are any."""
     op, p = step.op, step.p
     xs, ys = [Part(trace, n) for n in step.ins], [Part(trace, n) for n in step.outs]
-    if op.name == "batch_dot":
+    if op.role == "batch_dot":
         return list(zip(step.ins, _product_rule(p, dys[0], *xs)))
-    if op.name in ("sum", "mean"):
+    if op.role in ("sum", "mean"):
         return [(step.ins[0], _spread(cast(ReductionOp, op), p, dys[0], xs[0]))]
     if isinstance(op, BackwardOp):
         return _through_transpose(op, step, dys, xs, ys)

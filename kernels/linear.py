@@ -20,4 +20,4 @@ _NOT_ALWAYS: dict[str, Callable[[Any], bool]] = {
 
 def is_linear(op: Op, p: Params) -> bool:
     """Whether op, with these parameters, is linear in the inputs that get a derivative."""
-    return op.name in LINEAR and not _NOT_ALWAYS.get(op.name, lambda _: False)(p)
+    return op.role in LINEAR and not _NOT_ALWAYS.get(op.role, lambda _: False)(p)

@@ -115,7 +115,13 @@ class Op:
     at_once = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     same_bytes = False  # True if the one output is the first input's bytes under another shape
     forgets = False  # True if outside training the hidden outputs may be left out (request NULL)
+    is_users = False  # True for what a user declared: whatever its name, the framework knows nothing about it
     hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
+
+    @property
+    def role(self) -> str:
+        """The name, for those who know what the framework's operator of that name computes; "" for a user's."""
+        return "" if self.is_users else self.name
 
     # ---- parameters -------------------------------------------------------------------------------------------
     def parse(self, given: Mapping[str, Any]) -> Params:
@@ -220,15 +226,51 @@ class Op:
 
 
 _registry: dict[str, Op] = {}
+_builtin: dict[str, Op] = {}  # the framework's own; a user's declaration does not change what they are
+_declared_in: dict[str, str] = {}  # a user's operator -> the module it was declared in
 
 
-def register(op: Op, *, replace: bool = False) -> Op:
-    """Make op known by its name and aliases. A name that is taken is an error, unless replace (notebook cells)."""
-    for name in (op.name, *op.aliases):
-        if not replace and name in _registry and _registry[name] is not op:
+def register(op: Op, *, replace: bool = False, module: str = "") -> Op:
+    """Make op known by its name and aliases.
+
+    module:   where a user declares it; "" or one of the framework's for its own.
+    replace:  take the names even from other operators. Without it, a user's operator replaces only one that was declared in
+              the same module (a notebook cell run again).
+    Raises:   OperatorError for a name that is taken; nothing is registered then.
+    """
+    names = (op.name, *op.aliases)
+    own = _is_ours(module)
+    for name in names:
+        if replace or _registry.get(name, op) is op or (not own and _declared_in.get(name) == module):
+            continue
+        if own:
             raise OperatorError(f"register: operator {name!r} exists already.")
+        taken = "is one of the framework's operators" if name in _builtin else f"is declared in {_declared_in.get(name)}"
+        raise OperatorError(f"{name}: {taken}. Give yours another name, or declare it with replace=True: what you call by that "
+                            f"name is then yours, and the framework keeps its own.")
+    op.is_users = not own
+    for name in names:
         _registry[name] = op
+        if own:
+            _builtin[name] = op
+        else:
+            _declared_in[name] = module
     return op
+
+
+def _is_ours(module: str) -> bool:
+    """Whether a declaration in module is the framework's; its examples are what a user could have written."""
+    root = __name__.partition(".")[0]
+    return not module or (module.startswith(f"{root}.") and not module.startswith(f"{root}.examples."))
+
+
+def builtin(name: str) -> Op:
+    """The framework's own operator called name, whatever users have declared; a user's only where the framework has none.
+
+    Raises OperatorError that proposes the nearest names.
+    """
+    found = _builtin.get(name)
+    return get(name) if found is None else found
 
 
 def get(name: str) -> Op:

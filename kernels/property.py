@@ -457,6 +457,7 @@ class BackwardOp(Op):
     def __init__(self, forward: PropertyOp):
         self.name, self.forward, self.same_bytes = f"_backward_{forward.name}", forward, forward.same_bytes
         self.doc = f"Derivative of {forward.name}."
+        self.is_users = forward.is_users
         self.params = forward.params
 
     def parse(self, given: Any) -> Params:
@@ -535,11 +536,15 @@ def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:
 
 def register_operator(name: str, *, aliases: Sequence[str] = (), replace: bool = False
                       ) -> Callable[[type[OperatorProperty]], type[OperatorProperty]]:
-    """Class decorator: make the layer known by name and aliases. Returns the class."""
+    """Class decorator: make the layer known by name and aliases. Returns the class.
+
+    replace: take a name even from one of the framework's operators, or one declared in another module.
+    Raises:  OperatorError for a name that is taken.
+    """
 
     def made(cls: type[OperatorProperty]) -> type[OperatorProperty]:
         cls.name = name
-        register(PropertyOp(name, cls, aliases), replace=replace)
+        register(PropertyOp(name, cls, aliases), replace=replace, module=cls.__module__)
         return cls
 
     return made

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import DTypeError, ShapeError, describe
-from ..kernels.op import Op
-from ..kernels.op import get as get_op
+from ..kernels.op import Op, builtin
 from ..kernels.params import Params
 from .chunk import Chunk, layout
 from .core import ArrayCore, wrap
 from .invoke import invoke
 from .move import store_host
-from .namespace import function
+from .namespace import function_of
 from .quick import method
 
 _ops: dict[str, tuple[Op, Params]] = {}
@@ -28,7 +27,7 @@ def array_op(name: str, *inputs: Any, out: Any = None) -> Any:
     """The operator called name, without parameters, on arrays."""
     found = _ops.get(name)
     if found is None:
-        op = get_op(name)
+        op = builtin(name)
         found = _ops[name] = (op, op.parse({}))
     return invoke(found[0], inputs, found[1], out)[0]
 
@@ -38,7 +37,7 @@ def scalar_op(name: str, a: Any, scalar: Any, out: Any = None) -> Any:
     key = (name, scalar, type(scalar))
     found = _scalars.get(key)
     if found is None:
-        op = get_op(name)
+        op = builtin(name)
         if len(_scalars) >= _SCALARS_KEPT:
             _scalars.clear()
         found = (op, op.parse({"scalar": float(scalar)}))
@@ -189,7 +188,7 @@ class Arithmetic(ArrayCore):
             return array_op("batch_dot", self, other)
         if max(self.ndim, other.ndim) > 2:
             raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
-        return function("dot")(self, other)
+        return function_of("dot", builtin("dot"))(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented

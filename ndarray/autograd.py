@@ -11,8 +11,7 @@ from typing import Any
 
 from ..errors import MXNetError, OperatorError, ShapeError, describe
 from ..kernels.composite import Composite
-from ..kernels.op import Gradient, Req
-from ..kernels.op import get as get_op
+from ..kernels.op import Gradient, Req, builtin
 from ..kernels.traced import TracedOp
 from .core import ArrayCore, allocate
 from .invoke import backward_plan, execute, execute_copy, invoke
@@ -219,12 +218,12 @@ class _Sums:
         elif slot[1] and not self.recorded:
             _accumulate(slot[0], g)
         else:
-            op = get_op("elemwise_add")
+            op = builtin("elemwise_add")
             slot[:] = invoke(op, [slot[0], g], op.parse({}))[0], True
 
 
 def _accumulate(total: Any, g: Any) -> None:
-    op = get_op("elemwise_add")
+    op = builtin("elemwise_add")
     invoke(op, [total, g], op.parse({}), out=total)
 
 

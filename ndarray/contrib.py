@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from . import random
 from .call import call_op
 from .core import ArrayCore
@@ -22,7 +22,7 @@ def boolean_mask(data: Any, index: Any, axis: int = 0, out: Any = None) -> Any:
     if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
         raise ShapeError(f"boolean_mask: index {index.shape} must be one axis, as long as axis {axis} of data {data.shape}.")
     places = array(np.flatnonzero(keep), ctx=data.ctx, dtype="int64")
-    return call_op(get_op("take"), (data, places), {"axis": axis, "out": out})
+    return call_op(builtin("take"), (data, places), {"axis": axis, "out": out})
 
 
 def _rescaled(name: str) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def _rescaled(name: str) -> Callable[..., Any]:
         *states, scale = (*more, *([kwargs.pop("rescale_grad")] if "rescale_grad" in kwargs else []))
         if not isinstance(scale, ArrayCore):
             scale = array([float(scale)], ctx=weight.ctx, dtype="float32")
-        return call_op(get_op(name), (weight, grad, mean, var, *states, scale), kwargs)
+        return call_op(builtin(name), (weight, grad, mean, var, *states, scale), kwargs)
 
     update.__name__ = update.__qualname__ = name[1:]
     update.__doc__ = f"The operator `{name}`; rescale_grad may be a number."
@@ -50,7 +50,7 @@ def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callab
         if "lrs" in rest and counted == "num_tensors":
             rest["learning_rates"] = rest.pop("lrs")
         count = kwargs.pop("size", 0) or kwargs.pop(counted, 0) or len(lists[0])
-        return call_op(get_op(name), tuple(arrays), {**rest, **kwargs, counted: count, "out": out})
+        return call_op(builtin(name), tuple(arrays), {**rest, **kwargs, counted: count, "out": out})
 
     update.__name__ = update.__qualname__ = name[1:]
     update.__doc__ = f"The operator `{name}` on lists of arrays, one element a weight; then {', '.join(more)}."

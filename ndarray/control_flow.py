@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import OperatorError, ShapeError, describe
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .call import call_op
 from .core import ArrayCore
 from .creation import zeros
@@ -81,10 +81,10 @@ def _stacked(collected: list[Any], what: str, rows: int | None = None) -> Any:
         columns.append(flatten(results, f"{what}: results"))
     stacked = []
     for parts in zip(*columns):
-        made = call_op(get_op("stack"), parts, {"axis": 0})
+        made = call_op(builtin("stack"), parts, {"axis": 0})
         if rows is not None and rows > len(parts):
             rest = zeros((rows - len(parts), *parts[0].shape), parts[0].ctx, parts[0].dtype)
-            made = call_op(get_op("Concat"), (made, rest), {"dim": 0})
+            made = call_op(builtin("Concat"), (made, rest), {"dim": 0})
         stacked.append(made)
     remaining = iter(stacked)
     return mapped(first, lambda _: next(remaining))

@@ -11,7 +11,7 @@ from .. import engine
 from ..context import Context, cpu
 from ..dtype import DTYPES, as_dtype, float32
 from ..errors import ParameterError, ShapeError
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from . import dlpack
 from .call import as_context, call_op
 from .chunk import layout
@@ -54,7 +54,7 @@ def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> Any:
     """The array of nested lists of arrays, whose derivatives flow back to them."""
     if not isinstance(x, (list, tuple)):
         return array(x, ctx, dtype)
-    return call_op(get_op("stack"), [_stacked(e, dtype, ctx) for e in x], {})
+    return call_op(builtin("stack"), [_stacked(e, dtype, ctx) for e in x], {})
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:
@@ -135,7 +135,7 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
     """Arrays joined along axis; a lone array is returned as it is if always_copy is False."""
     if len(arrays) == 1 and not always_copy:
         return arrays[0]
-    return call_op(get_op("Concat"), arrays, {"dim": axis})
+    return call_op(builtin("Concat"), arrays, {"dim": axis})
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> Any:
@@ -148,7 +148,7 @@ def moveaxis(tensor: NDArray, source: Any, destination: Any) -> Any:
     order = [a for a in range(n) if a not in [s % n for s in sources]]
     for t, s in sorted((t % n, s % n) for t, s in zip(targets, sources)):
         order.insert(t, s)
-    return call_op(get_op("transpose"), (tensor, tuple(order)), {})
+    return call_op(builtin("transpose"), (tensor, tuple(order)), {})
 
 
 def waitall() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .core import ArrayCore
-from .namespace import function
+from .namespace import function_of
 
 #: MXNet's methods that are operators of the same name with the array as first input.
 NAMES = [
@@ -35,7 +35,7 @@ class Fluent(ArrayCore):
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         missing = len(shape) - len(self.shape)
         array = self.reshape((1,) * missing + self.shape) if missing > 0 else self  # type: ignore[attr-defined]
-        return function("broadcast_to")(array, shape=shape)
+        return function_of("broadcast_to", builtin("broadcast_to"))(array, shape=shape)
 
     def broadcast_like(self, other: Any) -> Any:
         """This array repeated to the shape of other."""
@@ -55,8 +55,8 @@ class Fluent(ArrayCore):
 
     def _in_another_shape(self, name: str, params: dict[str, Any], inplace: bool) -> Any:
         if not inplace:
-            return function(name)(self, **params)
-        op = get_op(name)
+            return function_of(name, builtin(name))(self, **params)
+        op = builtin(name)
         (shape,) = op.infer_shape(op.parse(params), [self.shape])[1]
         return self.reshape(shape)  # type: ignore[attr-defined]
 
@@ -65,7 +65,7 @@ def _method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if name == "transpose" and args and all(isinstance(a, int) for a in args):
             args = (args,)
-        return function(name)(self, *args, **kwargs)
+        return function_of(name, builtin(name))(self, *args, **kwargs)
 
     method.__name__ = name
     method.__qualname__ = f"NDArray.{name}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DTypeError
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .arithmetic import array_op, combine, reflected
 from .call import call_op
 from .core import ArrayCore
@@ -46,7 +46,7 @@ def split_v2(ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bo
     """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
     whole = isinstance(indices_or_sections, int)
     indices = () if whole else tuple(indices_or_sections)
-    return call_op(get_op("_split_v2"), (ary,), {
+    return call_op(builtin("_split_v2"), (ary,), {
         "indices": indices if whole else (0, *indices), "axis": axis, "squeeze_axis": squeeze_axis,
         "sections": indices_or_sections if whole else 0})
 
@@ -57,11 +57,11 @@ def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
     bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
     """
     if isinstance(bins, ArrayCore):
-        return call_op(get_op("_histogram"), (a, bins), {})
+        return call_op(builtin("_histogram"), (a, bins), {})
     if range is None:
         low, high = float(a.min().asscalar()), float(a.max().asscalar())
         range = (low - 0.5, high + 0.5) if low == high else (low, high)
-    return call_op(get_op("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range)})
+    return call_op(builtin("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range)})
 
 
 def power(base: Any, exp: Any) -> Any:

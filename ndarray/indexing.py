@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MXNetError, ShapeError, describe
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from ..kernels.ops.shape import reshape_codes
 from .arithmetic import is_mask, is_number
 from .call import call_op
@@ -34,7 +34,7 @@ def _write_recorded(a: Any, key: Any, value: Any) -> None:
         value = value.broadcast_to(a.shape)
     if value.dtype != a.dtype:
         value = value.astype(a.dtype)
-    call_op(get_op("_copy"), (value,), {"out": a})
+    call_op(builtin("_copy"), (value,), {"out": a})
 
 
 class Indexing(ArrayCore):

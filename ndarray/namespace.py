@@ -18,7 +18,11 @@ _made: dict[tuple[str, Op], Callable[..., Any]] = {}
 
 def function(name: str) -> Callable[..., Any]:
     """The function that runs the operator called name on NDArrays. Raises OperatorError for an unknown name."""
-    op = registry.get(name)
+    return function_of(name, registry.get(name))
+
+
+def function_of(name: str, op: Op) -> Callable[..., Any]:
+    """The function that runs op on NDArrays, which says that it is called name."""
     found = _made.get((name, op))
     if found is None:
         found = _made[name, op] = _make(name, op)
@@ -29,7 +33,7 @@ def _make(name: str, op: Op) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return call_op(op, args, kwargs)
 
-    if op.name == "dot":
+    if op.role == "dot":
         call = product(call)
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(op)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dtype import as_dtype, is_float
 from ..errors import DTypeError, MXNetError, describe
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .arithmetic import array_op, combine, is_number, like, reflected
 from .call import call_op
 from .core import ArrayCore
@@ -130,7 +130,7 @@ def apply_function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 
 
 def _op(name: str, *arrays: Any, **params: Any) -> Any:
-    return call_op(get_op(name), arrays, params)
+    return call_op(builtin(name), arrays, params)
 
 
 def _all_ours(arrays: Any) -> bool:
@@ -141,7 +141,7 @@ def _joined(name: str, key: str) -> Callable[..., Any]:
     def call(arrays: Any, axis: Any = 0) -> Any:
         if not _all_ours(arrays) or axis is None or len({a._layout.dtype for a in arrays}) > 1:
             return NotImplemented
-        return call_op(get_op(name), arrays, {key: axis})
+        return call_op(builtin(name), arrays, {key: axis})
 
     return call
 

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .custom import CustomOp, CustomOpProp, register
 
 _numbers = itertools.count()
@@ -39,7 +39,7 @@ class PythonOp:
         if self._name is None:
             self._name = f"_python_op{next(_numbers)}"
             register(self._name)(_property_of(self))
-        return get_op("Custom")(*args, op_type=self._name, **kwargs)
+        return builtin("Custom")(*args, op_type=self._name, **kwargs)
 
     def forward(self, in_data: Sequence[Any], out_data: Sequence[Any]) -> None:
         """Fill out_data[0][:] and so on. Not written: the first input as it is."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..engine import current
 from ..kernels.expr import LOAD, PARAM
-from ..kernels.op import get
+from ..kernels.op import builtin
 from ..kernels.ops.matmul import SMALL
 from ..kernels.primitives import PRIMITIVES
 from ..kernels.quiet import prepared
@@ -117,7 +117,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
 
     left, right:  None where the function takes an array, or the number there, as it takes that.
     """
-    op, dtype = get(name), a._layout.dtype
+    op, dtype = builtin(name), a._layout.dtype
     is_number = b.__class__ in _NUMBERS
     p = op.parse({"scalar": float(b)} if is_number else {})
     arrays = (a,) if is_number else (a, b)

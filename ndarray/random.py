@@ -7,7 +7,7 @@ from typing import Any
 from ..context import Context
 from ..engine import resource
 from ..errors import OperatorError
-from ..kernels.op import get as get_op
+from ..kernels.op import builtin
 from .call import as_context, call_op
 from .core import ArrayCore
 from .namespace import attribute
@@ -25,11 +25,11 @@ def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) 
     if arrays:
         if len(arrays) < len(params):
             raise OperatorError(f"random.{kind}: {', '.join(params)} must be all arrays or all numbers.")
-        op = get_op(f"_sample_{kind}")
+        op = builtin(f"_sample_{kind}")
         given |= {"shape": () if shape is None else shape}
         positional: tuple[Any, ...] = tuple(params.values())
     else:
-        op = get_op(f"_random_{kind}")
+        op = builtin(f"_random_{kind}")
         if out is not None:
             shape, ctx, dtype = out.shape, out.ctx, out._layout.dtype if dtype is None else dtype
         given |= {"shape": (1,) if shape is None else shape, **params}
@@ -98,7 +98,7 @@ def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any 
 def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32",
                 **kwargs: Any) -> Any:
     """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
-    return call_op(get_op("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
+    return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,7 @@ class _Rule:
     __slots__ = ("_in_c", "kernel", "many", "nbytes")
 
     def __init__(self, step: Step):
-        op: Op = ops.get(step.op)
+        op: Op = ops.builtin(step.op)
         if step.master is not None:
             op = mixed(op)
         p: Params = op.parse(step.settings)
@@ -97,7 +97,7 @@ def _names(name: str) -> tuple:
     """(names of the run-time scalars, (name, default) of the other settings, defaults of the scalars) of an operator."""
     found = _split.get(name)
     if found is None:
-        declared = ops.get(name).params
+        declared = ops.builtin(name).params
         scalars = [d for d in declared if d.kind == "scalar"]
         rest = tuple((d.name, d.default) for d in declared if d.kind != "scalar")
         found = _split[name] = (tuple(d.name for d in scalars), rest, tuple(d.default for d in scalars))

@@ -13,7 +13,7 @@ from typing import Any
 from ..expr import Expr
 from ..fused import NormaliseOp
 from ..lang import sqrt
-from ..op import Kernel, Op, Req, Spec, get
+from ..op import Kernel, Op, Req, Spec, builtin
 from ..params import Params
 from ..property import PropertyOp, gpu_module
 from .shape import check_axis
@@ -26,7 +26,7 @@ class NormTailOp(Op):
     hidden = True
 
     def __init__(self, plus: bool):
-        self.plus, self.params = plus, get("BatchNorm").params
+        self.plus, self.params = plus, builtin("BatchNorm").params
         self.name = f"{self._prefix}BatchNorm+{'add+' if plus else ''}relu"
 
     _prefix = ""
@@ -34,7 +34,7 @@ class NormTailOp(Op):
     @staticmethod
     def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
         """BatchNorm's settings, data as (outer, channels, inner), and whether the statistics are the batch's."""
-        op = get("BatchNorm")
+        op = builtin("BatchNorm")
         assert isinstance(op, PropertyOp)
         norm: Any = op.property(p)
         return norm, rows_along(x.shape, check_axis(norm.name, norm.axis, len(x.shape))), train and not norm.use_global_stats

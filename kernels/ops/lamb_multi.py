@@ -72,7 +72,7 @@ class MultiLamb(MultiUpdate):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        one, each, n = registry.get(self.one), len(self.roles), p.num_tensors
+        one, each, n = registry.builtin(self.one), len(self.roles), p.num_tensors
         q = one.parse({**{k: p[k] for k in _ALIKE}, "lr": 0.0, "wd": 0.0})
         names = [d.name for d in one.params if d.kind == "scalar"]
         places, updates = [names.index(k) for k in _EACH], []

@@ -40,14 +40,14 @@ class MixedOp(SimpleOp):
         return dtypes[0]
 
 
-_made: dict[str, MixedOp] = {}
+_made: dict[Op, MixedOp] = {}
 
 
 def mixed(op: Op) -> MixedOp:
     """The operator `op` made to update a float32 copy; one for each op. Raises OperatorError unless op is a @simple_op."""
-    found = _made.get(op.name)
+    found = _made.get(op)
     if found is None:
         if not isinstance(op, SimpleOp):
             raise OperatorError(f"mixed: {op.name} is not declared by a body, so it cannot be made to keep a float32 copy.")
-        found = _made[op.name] = MixedOp(op)
+        found = _made[op] = MixedOp(op)
     return found

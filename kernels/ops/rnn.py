@@ -288,7 +288,7 @@ class _Between:
     """Dropout of one layer's outputs, in place, by the operator of that name. mask: [layers - 1, *shape]."""
 
     def __init__(self, p: float, shape: Shape, dtype: np.dtype, target: str):
-        self.op, self.target = registry.get("Dropout"), target
+        self.op, self.target = registry.builtin("Dropout"), target
         self.params, self.data, self.mask = self.op.parse({"p": p}), Spec(shape, dtype), Spec(shape, np.dtype(np.uint8))
 
     def _one(self, mask: Any, level: int) -> Any:

@@ -83,7 +83,7 @@ class MultiUpdate(Op):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        one, each, n = registry.get(self.one), len(self.roles), p.num_weights
+        one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {d.name: p[d.name] for d in self.params if d.name not in ("lrs", "wds", "num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
         names = [d.name for d in one.params if d.kind == "scalar"]

@@ -77,7 +77,7 @@ class Preloaded(Shared):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        one, each = cast(SimpleOp, registry.get(self.one)), len(self.roles)
+        one, each = cast(SimpleOp, registry.builtin(self.one)), len(self.roles)
         common = {d.name: p[d.name] for d in self.params if d.name not in ("num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
         if target == "gpu":
@@ -134,7 +134,7 @@ class MultiAdamW(Shared):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        one, each, n = registry.get(self.one), len(self.roles), p.num_weights
+        one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {k: p[k] for k in ("beta1", "beta2", "epsilon", "clip_gradient")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0, "eta": 0.0})
         names = [d.name for d in one.params if d.kind == "scalar"]

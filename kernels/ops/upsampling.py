@@ -52,7 +52,7 @@ class UpSampling(Variadic):
     # ---- bilinear: a Deconvolution ----
     def _layer(self) -> tuple[Op, Params]:
         k, s = 2 * self.scale - self.scale % 2, self.scale
-        op = registry.get("Deconvolution")
+        op = registry.builtin("Deconvolution")
         return op, op.parse({"kernel": (k, k), "stride": (s, s), "pad": (s // 2,) * 2, "num_filter": self.num_filter,
                              "num_group": self.num_filter, "no_bias": True})
 
