@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from ..kernels import expr as ex
 from ..kernels.expr import Expr
-from ..kernels.fused import Body, FusedOp, body_of, by_row, fused_op, normalise, row_total, stored
+from ..kernels.fused import Body, FusedOp, body_of, fused_op, normalise, stored
 from ..kernels.op import Expression, Op, Req, Shape
 from ..kernels.params import Params
+from ..kernels.rows import by_row, lies_along, padded, row_total
 from .program import INNER, Program, Step
 
 #: By target: how many arrays a fused kernel reads, and how many steps become one.
@@ -94,7 +95,7 @@ def bodies_of(program: Program) -> list[Body | str]:
 
 def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
     """BatchNorm as statistics and a last step that can be fused, where a reader in the same pass may take it in."""
-    if not any(s.op.name == "BatchNorm" for s in program.steps):
+    if not any(s.op.role == "BatchNorm" for s in program.steps):
         return program
     readers = Counter(v for s in program.steps[:program.n_forward] for v in s.inputs if s.op.expression is not None)
     new = program.without_steps()
@@ -102,7 +103,7 @@ def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
         if i == program.n_forward:
             new.n_forward = len(new.steps)
         y = step.outputs[0] if step.outputs else -1
-        fits = (step.op.name == "BatchNorm" and i < program.n_forward and y >= 0 and readers[y]
+        fits = (step.op.role == "BatchNorm" and i < program.n_forward and y >= 0 and readers[y]
                 and step.reqs[0] == Req.WRITE and min(step.outputs[1:]) >= 0)
         if not fits:
             new.steps.append(step)
@@ -190,7 +191,7 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
             continue
         if (rows or run.rows) and (folds_rows or any(run.views[v] == last for v in run.folded)):
             continue
-        if any(v in run.views and padded(view, body.shape) != run.views[v] for v, view in zip(step.inputs, body.ins)):
+        if any(v in run.views and padded(view, len(body.shape)) != run.views[v] for v, view in zip(step.inputs, body.ins)):
             continue
         reads_partial = any(v in run.writes and run.writes[v] != writers[v] for v in step.inputs)
         adds_outside = any(
@@ -207,11 +208,6 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
             rows |= run.rows
             folds_rows |= any(run.views[v] == last for v in run.folded)
     return chosen
-
-
-def padded(view: Shape, full: Shape) -> Shape:
-    """view with axes of size 1 in front, up to the rank of full."""
-    return (1,) * (len(full) - len(view)) + tuple(view)
 
 
 def _starts_inside(program: Program, run: _Run, v: int) -> bool:
@@ -244,7 +240,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                 sources.append(ex.node(ex.LOAD, (), at, program.values[v].spec.dtype))
             read_inside[v] += 1
         if body.rows:
-            along = [padded(view, run.shape)[-1] == run.shape[-1] for _, view in inputs]
+            along = lies_along([view for _, view in inputs], run.shape)
             roots = _connected(body, sources, orders, along, run.shape[-1])
         else:
             roots = _connected(body, sources, orders)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..dtype import is_float
 from . import lang
-from .expr import CAST, CONST, LOAD, PARAM, REDUCE, Expr, cast, cost, loads, prim, substitute, topological
+from .expr import CAST, CONST, LOAD, PARAM, REDUCE, Expr, as_expr, cast, cost, loads, prim, substitute, topological
 from .primitives import PRIMITIVES
 
 
@@ -17,9 +18,13 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
     adjoint: dict[int, Expr] = {}
 
     def add(x: Expr, d: Expr | None) -> None:
-        if d is not None:
-            d = cast(d, x.dtype) if x.dtype is not None else d
-            adjoint[id(x)] = prim("add", adjoint[id(x)], d) if id(x) in adjoint else d
+        if d is None:
+            return
+        if x.dtype is not None:
+            if not is_float(x.dtype) and d.dtype is not None and is_float(d.dtype):
+                d = lang.where(d - d == 0, d, 0)  # no whole number is infinite or NaN: what divided by zero passes nothing on
+            d = cast(as_expr(d), x.dtype)
+        adjoint[id(x)] = prim("add", adjoint[id(x)], d) if id(x) in adjoint else d
 
     for y, dy in zip(outputs, dys):
         add(y, dy)
@@ -28,17 +33,21 @@ def derive(outputs: Sequence[Expr], dys: Sequence[Expr], wrt: Sequence[Expr]) ->
         if dx is None or x.op in (LOAD, PARAM, CONST):
             continue
         if x.op == CAST:
-            add(x.args[0], dx)
+            if x.dtype is None or is_float(x.dtype) or (x.args[0].dtype is not None and not is_float(x.args[0].dtype)):
+                add(x.args[0], dx)  # a fraction that becomes a whole number is cut, and so flat
         elif x.op == REDUCE:
             (a,) = x.args
-            # the sum hands its derivative to every element; a row's maximum to every element that attains it
-            add(a, dx if x.value == "sum" else lang.where(prim("eq", a, x), dx, 0))
+            whole = lang.row_sum(dx)  # every element of a row reads the sum, or the maximum, and each reading counts
+            if x.value == "max":  # shared by those that attain it, which may be one value, seen all along the row
+                attains = prim("eq", a, x)
+                whole = lang.where(attains, whole / lang.row_sum(attains), 0)
+            add(a, whole)
         else:
             rule = PRIMITIVES[x.op].derivative
-            if rule is not None:
-                for a, d in zip(x.args, rule(lang, dx, x, *x.args)):
-                    if a.op != CONST and a.op != PARAM:
-                        add(a, d)
+            assert rule is not None, f"{x.op} has no derivative, and zero would be a guess"
+            for a, d in zip(x.args, rule(lang, dx, x, *x.args)):
+                if a.op != CONST and a.op != PARAM:
+                    add(a, d)
     return [adjoint.get(id(w)) for w in wrt]
 
 

@@ -47,7 +47,7 @@ class Expr:
     """One node. Arithmetic and comparison on nodes make nodes; anything that needs a value now is a TraceError.
 
     op:     a primitive's name | "load" (value: input number) | "param" (value: name of a run-time scalar)
-            | "const" (value: a number) | "cast" | "reduce" (value: "sum" or "max"; over the last axis, which stays as 1)
+            | "const" (value: a number) | "cast" | "reduce" (value: "sum" or "max"; over the row, see rows.py)
     args:   the nodes it is computed from.
     dtype:  None while weak.
     """
@@ -204,11 +204,14 @@ def retype(x: Expr, dtype: np.dtype) -> Expr:
         return node(PARAM, (), x.value, dtype)
     if x.op == "where":
         return prim("where", x.args[0], *(retype(a, dtype) for a in x.args[1:]))
+    if x.op == REDUCE:
+        return reduce(x.value, retype(x.args[0], dtype))
     return prim(x.op, *(retype(a, dtype) for a in x.args))
 
 
 def reduce(kind: str, x: Expr) -> Expr:
-    """Fold x over the last axis, which stays with size 1. kind: "sum" or "max"."""
+    """Fold x over the row, all elements that differ in the last axis alone. kind: "sum" or "max". Truth counts as 0 and 1."""
+    x = cast(x, INT32) if x.dtype == BOOL else x
     return node(REDUCE, (x,), kind, x.dtype)
 
 

@@ -20,7 +20,8 @@ from .expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce,
 from .layout import full_shape
 from .op import Expression, Formula, Kernel, Op, Req, Shape, Spec, compiled
 from .params import Params
-from .simple_op import ReductionOp, _SpreadOp
+from .rows import by_row, lies_along, padded, row_total
+from .simple_op import ReductionOp, SpreadOp
 from .tied import Call, tieable, tied
 from .traced import TracedOp
 
@@ -61,18 +62,19 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         op = op.choose(p)
     if isinstance(op, ReductionOp):
         return _reduction_body(op, p, ins[0], outs[0])
-    if isinstance(op, _SpreadOp):
+    if isinstance(op, SpreadOp):
+        if op.folds:
+            return f"{op.name} folds its input again"
         full = outs[0].shape
         kept = op.forward.kept(p, full)
         count = max(outs[0].size, 1) // max(Spec(kept, outs[0].dtype).size, 1)
-        values = {k: count if k == "count" else p[k] for k in op.keywords}
-        root = as_expr(op.body(*(load(i, s.dtype) for i, s in enumerate(ins)), **values))
-        return Body((root,), tuple(full if kind == "x" else kept for kind, _ in op.needs), (full,), full)
+        root = Expression((op.root(p, [s.dtype for s in ins], count),))
+        return Body(bind_scalars(root, p), tuple(full if kind == "x" else kept for kind, _ in op.needs), (full,), full)
     if not ins or not outs:
         return f"{op.name} has no inputs"
     formula = op.formula(p, ins, outs)
     if formula is not None:
-        return _formula_body(op, formula)
+        return _formula_body(op, p, formula)
     e = op.expression(p, [s.dtype for s in ins])
     if e is None:
         return f"{op.name} is no formula over single elements"
@@ -95,37 +97,17 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         return f"{op.name}'s rows are longer than {LONGEST_ROW}"
     if all(s == full for s in shapes):
         return Body(bind_scalars(e, p), views, shapes, full, rows=rows)
-    padded = tuple((1,) * (len(full) - len(s)) + s for s in shapes)
-    if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
+    shapes = tuple(padded(s, len(full)) for s in shapes)
+    if any(a not in (1, b) for s in shapes for a, b in zip(s, full)):
         return f"{op.name}'s outputs have another shape than its inputs"
     roots = bind_scalars(e, p)
     if not rows and e.combine == "add" and 1 < full[-1] <= LONGEST_ROW and all(is_float(s.dtype) for s in outs):
-        per_row = [k for k, s in enumerate(padded) if s == by_row(full)]  # then it can be read, as a fold cannot
+        per_row = [k for k, s in enumerate(shapes) if s == by_row(full)]  # then it can be read, as a fold cannot
         if per_row and 0 not in full:
-            along = [bool(v) and v[-1] != 1 for v in views]
+            along = lies_along(views, full)
             roots = tuple(row_total(r, along, full[-1]) if k in per_row else r for k, r in enumerate(roots))
             rows = True
-    return Body(roots, views, padded, full, e.combine, rows)
-
-
-def varies(root: Expr, along: Sequence[bool]) -> bool:
-    """Whether root may differ along a row. along: which loads have the last axis."""
-    found: dict[int, bool] = {}
-    for x in topological([root]):
-        found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
-    return found[id(root)]
-
-
-def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -> Expr:
-    """The sum (or maximum) of root over a row of so many elements. What is the same all along is not looked at so often."""
-    if varies(root, along):
-        return reduce(kind, root)
-    return root * last if kind == "sum" else root
-
-
-def by_row(shape: Shape) -> Shape:
-    """The shape of one value a row."""
-    return (*shape[:-1], 1)
+    return Body(roots, views, shapes, full, e.combine, rows)
 
 
 def _reduction_body(op: ReductionOp, p: Params, x: Spec, y: Spec) -> Body | str:
@@ -135,8 +117,11 @@ def _reduction_body(op: ReductionOp, p: Params, x: Spec, y: Spec) -> Body | str:
     if any(d.kind == "scalar" for d in op.params):
         return f"{op.name} takes a number at run time"
     count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
+    if kept == x.shape and x.size:  # one element each: nothing to fold, but the last step is still to do
+        root = e.outputs[0] if op.finish is None else as_expr(op.finish(e.outputs[0], count))
+        return Body((root,), (x.shape,), (kept,), x.shape)
     kind = _ROW_KINDS.get(op.combine)
-    if kind is not None and len(kept) > 1 and kept == by_row(x.shape) != x.shape and x.shape[-1] <= LONGEST_ROW \
+    if kind is not None and len(kept) > 1 and kept == by_row(x.shape) and x.shape[-1] <= LONGEST_ROW \
             and is_float(x.dtype) and x.size:
         folded = reduce(kind, e.outputs[0])
         root = folded if op.finish is None else as_expr(op.finish(folded, count))
@@ -148,15 +133,16 @@ def _reduction_body(op: ReductionOp, p: Params, x: Spec, y: Spec) -> Body | str:
     return Body(e.outputs, (x.shape,), (kept,), x.shape, op.combine, finish=finish)
 
 
-def _formula_body(op: Op, formula: Formula) -> Body | str:
+def _formula_body(op: Op, p: Params, formula: Formula) -> Body | str:
     full = full_shape(formula.ins)
     rows = any(x.op == REDUCE for x in topological(formula.roots))
-    padded = tuple((1,) * (len(full) - len(s)) + s for s in formula.outs)
-    if any(a not in (1, b) for s in padded for a, b in zip(s, full)):
+    outs = tuple(padded(s, len(full)) for s in formula.outs)
+    if any(a not in (1, b) for s in outs for a, b in zip(s, full)):
         return f"{op.name}'s outputs have another shape than its inputs"
     if rows and (full[-1] > LONGEST_ROW or 0 in full):
         return f"{op.name}'s rows are longer than {LONGEST_ROW}"
-    return Body(formula.roots, formula.ins, padded, full, "add" if any(s != full for s in padded) else "", rows)
+    roots = bind_scalars(Expression(formula.roots), p)
+    return Body(roots, formula.ins, outs, full, "add" if any(s != full for s in outs) else "", rows)
 
 
 class NormaliseOp(TracedOp):

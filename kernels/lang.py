@@ -22,7 +22,7 @@ def _function(primitive: str, name: str) -> Callable[..., Any]:
                 return prim(primitive, *args)
         if all(isinstance(a, _NUMBERS) for a in args):
             return _evaluate(primitive, list(args))
-        return _op.get(name)(*args)
+        return _op.builtin(name)(*args)
 
     f.__name__ = f.__qualname__ = name
     f.__doc__ = PRIMITIVES[primitive].doc
@@ -74,18 +74,18 @@ logical_not = _function("not", "logical_not")
 def sign(x: Any) -> Any:
     """-1, 0 or 1; 0 for NaN, as MXNet has it."""
     if not isinstance(x, (Expr, *_NUMBERS)):
-        return _op.get("sign")(x)
+        return _op.builtin("sign")(x)
     return where(x > 0, 1, where(x < 0, -1, cast_like(0, x)))
 
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e⁻ˣ)"""
-    return 1 / (1 + exp(-x)) if isinstance(x, (Expr, *_NUMBERS)) else _op.get("sigmoid")(x)
+    return 1 / (1 + exp(-x)) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("sigmoid")(x)
 
 
 def relu(x: Any) -> Any:
     """max(x, 0); NaN stays NaN."""
-    return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.get("relu")(x)
+    return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("relu")(x)
 
 
 def softplus(x: Any) -> Any:
@@ -112,11 +112,17 @@ def cast_like(value: Any, x: Any) -> Any:
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
 
 
-def row_sum(x: Expr) -> Expr:
-    """Σ over the last axis, which stays with size 1. In row bodies only."""
-    return reduce("sum", x)
+def row_sum(x: Any) -> Expr:
+    """Σ x over the row: the elements of the result's shape that differ in the last axis alone. Inside bodies only.
+
+    What is the same all along the row, a number or an array that is broadcast along it, counts once for each of them.
+    """
+    return reduce("sum", as_expr(x))
 
 
-def row_max(x: Expr) -> Expr:
-    """The largest along the last axis, which stays with size 1. In row bodies only."""
-    return reduce("max", x)
+def row_max(x: Any) -> Expr:
+    """The largest x of the row: of the elements of the result's shape that differ in the last axis alone. Inside bodies only.
+
+    Those that attain it share its derivative.
+    """
+    return reduce("max", as_expr(x))

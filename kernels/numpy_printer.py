@@ -24,6 +24,7 @@ from .layout import Layout, merge
 from .op import Expression, Kernel, Req, Spec
 from .primitives import PRIMITIVES
 from .quiet import quietly
+from .rows import whole_rows
 from .special import mask_dtype
 from .tied import Call, tieable
 from .tune_key import key
@@ -223,6 +224,8 @@ class _Printer:
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
         self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], s.dtype)
                       for t, s in zip(self.targets, self.specs)]
+        if self.whole_rows:
+            self.roots = whole_rows(self.roots, [p[-1] for p in self.layout.present], self.layout.dims[-1])
         self.root_dtypes = [typed(r) for r in self.roots]
         self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
         self.scalar_names = e.scalars
@@ -256,6 +259,7 @@ class _Printer:
         order = topological(self.roots)
         place = {id(x): i for i, x in enumerate(order)}
         uses = [[place[id(a)] for a in x.args] for x in order]
+        present = self.layout.present
         varies, by_row, last_use = [False] * len(order), [False] * len(order), [-1] * len(order)
         for i, x in enumerate(order):
             big = False
@@ -266,7 +270,7 @@ class _Printer:
                     big = True
                     alike = alike and by_row[a]
             varies[i] = big or x.op == LOAD
-            by_row[i] = x.op == REDUCE or (big and alike)
+            by_row[i] = x.op == REDUCE or (big and alike) or (x.op == LOAD and self.whole_rows and not present[x.value][-1])
         for r in self.roots:
             last_use[place[id(r)]] = len(order)
         # a root that is an input itself is read when it is stored, after everything; beside a shared target it is read first
@@ -318,7 +322,10 @@ class _Printer:
             value = kept.get(id(root), names[at])
             if self.folded[t]:
                 axes = self.layout.folded(n_in + t)
-                if by_row[at] and axes[-1] == len(self.layout.dims) - 1 and len(axes) > 1:  # one value for all of a row
+                if self.whole_rows and axes == (len(self.layout.dims) - 1,) and (by_row[at] or not varies[at]):
+                    folded.append(f"np.reshape({value}, np.shape({value}) or {(1,) * len(self.layout.dims)})")
+                    continue  # one value for each row is what this output has
+                if by_row[at] and axes[-1] == len(self.layout.dims) - 1:  # one value for all of a row
                     operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
                 value = self._spread(root, value, varies[at])
@@ -407,7 +414,9 @@ class _Printer:
         if x.op == CAST:
             return f"np.copyto({out}, {args[0]}, casting='unsafe')"
         if x.op == REDUCE:
-            return f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True, out={out})"
+            folded = f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True"
+            lacks = x.args[0].op == LOAD and not all(self.layout.present[x.args[0].value])  # then NumPy does not fill all of out
+            return f"np.copyto({out}, {folded}), casting='unsafe')" if lacks else f"{folded}, out={out})"
         function = PRIMITIVES[x.op].numpy
         if isinstance(function, np.ufunc):
             return f"np.{function.__name__}({', '.join(args)}, {out})"

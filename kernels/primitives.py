@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import is_float
 from .special import digamma as _digamma
 from .special import erf as _erf
 from .special import erfinv as _erfinv
@@ -59,7 +60,8 @@ _ROWS: list[tuple] = [
     ("div", 2, "float", np.true_divide, "{0} / {1}", "{0} / {1}",
      lambda L, dy, y, a, b: (dy / b, -dy * a / (b * b)), 4, "a / b"),
     ("mod", 2, "same", _mod, "_mod({0}, {1})", "_mod({0}, {1})",
-     lambda L, dy, y, a, b: (dy, -dy * L.floor(a / b)), 8, "a - floor(a / b) b, with the sign of b; 0 where b is 0"),
+     lambda L, dy, y, a, b: (dy, -dy * L.floor(a / b)) if is_float(y.dtype) else (None, None), 8,
+     "a - floor(a / b) b, with the sign of b; 0 where b is 0; of whole numbers flat, as MXNet has it"),
     ("pow", 2, "float", np.power, "_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.power(a, b - 1), dy * y * L.log(a)), 20, "a to the power b"),
     ("maximum", 2, "same", np.maximum, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_max({0}, {1})",

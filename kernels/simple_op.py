@@ -17,17 +17,20 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
+from ..dtype import is_half
 from ..errors import DTypeError, OperatorError, ShapeError
 from . import op as registry
-from .expr import Expr, as_expr, caller, load, param
-from .numpy_printer import numpy_kernel
+from .derive import derive
+from .expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, retype, substitute, typed
+from .lang import where
 from .op import Expression, Gradient, Kernel, Req, Shape, Spec
 from .params import REQUIRED, Param, Params
-from .traced import GradientOp, TracedOp
+from .traced import GradientOp, TracedOp, printed
 
 Float = typing.Annotated[Any, "array of floats"]
 Array = typing.Annotated[Any, "array"]
@@ -165,13 +168,17 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
     states:          the last arguments, which the operator changes: the body returns (result, new state, …).
     free:            arguments whose dtype is independent of the others' (a condition).
     differentiable:  False: its derivative is zero.
-    replace:         redefine an operator that exists (a notebook cell run again).
+    replace:         take a name even from one of the framework's operators, or one declared in another module. An operator
+                     declared in the same module is replaced without (a notebook cell run again). Nothing the framework calls
+                     itself changes: `a + b` is its own addition whatever is called broadcast_add.
+
+    Raises: OperatorError for a name that is taken.
     """
     if body is None:
         return lambda f: simple_op(f, **options)
-    replace = options.pop("replace", body.__module__ == "__main__")
+    replace = options.pop("replace", False)
     op = SimpleOp(body, **options)
-    registry.register(op, replace=replace)
+    registry.register(op, replace=replace, module=body.__module__)
     return op
 
 
@@ -242,17 +249,13 @@ class ReductionOp(SimpleOp):
         kept = self.kept(p, x.shape)
         count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
         body = super().expression(p, [x.dtype])
-        if target == "gpu":
-            from .triton_printer import triton_kernel as make  # optional dependency
-        else:
-            make = numpy_kernel
         if self.finish is None:
-            fold = make(body, ins, [Spec(kept, y.dtype)], reqs, name=self.name)
+            fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name)
             return lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars)
         wide = np.dtype("float32") if y.dtype.itemsize < 4 else y.dtype
-        fold = make(body, ins, [Spec(kept, wide)], [Req.WRITE], name=self.name)
+        fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name)
         end = Expression((as_expr(self.finish(load(0, wide), count)),))
-        close = make(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, name=f"{self.name}_finish")
+        close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish")
 
         def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
             folded = run.space(kept, wide)
@@ -262,51 +265,148 @@ class ReductionOp(SimpleOp):
         return kernel
 
     def make_gradient(self, p: Params) -> Gradient | None:
-        body = self._gradient_body
-        if body is None or not self.differentiable:
+        if not self.differentiable:
             return None
+        body = self._gradient_body
+        if body is None:
+            return _derived_spread(self, p)
         arrays, keywords = _array_names(body)
         needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", 0) for a in arrays)
-        return Gradient(_SpreadOp(self, needs, body, arrays, keywords), needs, (0,))
+        return Gradient(SpreadOp(self, needs, body, keywords), needs, (0,))
 
 
-class _SpreadOp(TracedOp):
-    """The derivative of a reduction: dy and y arrive spread along the folded axes."""
+class FoldOp(ReductionOp):
+    """A fold that the derivative of a reduction reads: of what the reduction's body gives, or of something made of it."""
+
+    hidden = True
+
+    def __init__(self, forward: ReductionOp, combine: str, of: Callable[[Expr], Expr]):
+        super().__init__(forward.body, combine=combine, name=f"_{forward.name}_{combine}")
+        self.forward, self.of, self.params = forward, of, forward.params
+
+    def axes(self, p: Params, rank: int) -> tuple[int, ...]:
+        return self.forward.axes(p, rank)
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        (each,) = self.forward.trace(p, inputs)
+        return (self.of(each),)
+
+
+class SpreadOp(TracedOp):
+    """The derivative of a reduction: dy, y and folds arrive spread along the folded axes.
+
+    body:   (what `needs` names, then the folds, *, keywords) -> the derivative by one element.
+    folds:  computed again from the input before the derivative is, in float32 where the input is half precision.
+    """
 
     hidden = True
     broadcast = True
 
     def __init__(self, forward: ReductionOp, needs: tuple[tuple[str, int], ...], body: Callable[..., Any],
-                 arrays: Sequence[str], keywords: Sequence[str]):
+                 keywords: Sequence[str], folds: Sequence[FoldOp] = ()):
         super().__init__()
-        self.name = f"_backward_{forward.name}"
-        self.forward, self.needs, self.body, self.arrays, self.keywords = forward, needs, body, arrays, keywords
+        self.name, self.is_users = f"_backward_{forward.name}", forward.is_users
+        self.forward, self.needs, self.body, self.keywords, self.folds = forward, needs, body, keywords, tuple(folds)
         self.params = forward.params
         self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
         return None  # its inputs have other shapes than the graph says: fused only once reductions are
 
+    def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
+        """The derivative by one element. dtypes: of what it reads, folds included; count: how many elements were folded."""
+        kinds = {d.name: d.kind for d in self.params}
+        values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
+        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
+
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
         (dx,) = outs
         kept = self.forward.kept(p, dx.shape)
-        count = max(dx.size, 1) // max(Spec(kept, dx.dtype).size, 1)
-        small = [kind != "x" for kind, _ in self.needs]
-        values = {k: count if k == "count" else p[k] for k in self.keywords}
-        inputs = [load(i, s.dtype) for i, s in enumerate(ins)]
-        e = Expression((as_expr(self.body(*inputs, **values)),))
-        specs = [Spec(kept if is_small else dx.shape, s.dtype) for s, is_small in zip(ins, small)]
-        if target == "gpu":
-            from .triton_printer import triton_kernel as make  # optional dependency
-        else:
-            make = numpy_kernel
-        inner = make(e, specs, outs, reqs, name=self.name)
+        wide = Spec(kept, np.dtype("float32") if is_half(dx.dtype) else dx.dtype)
+        specs = [*(Spec(dx.shape if kind == "x" else kept, s.dtype) for s, (kind, _) in zip(ins, self.needs)),
+                 *(wide for _ in self.folds)]
+        count = max(dx.size, 1) // max(wide.size, 1)
+        root = self.root(p, [s.dtype for s in specs], count)
+        e = Expression((root,), scalars=tuple(d.name for d in self.params if d.kind == "scalar"))
+        inner = printed(e, specs, outs, reqs, target, self.name)
+        folds = [f.kernel(p, [dx], [wide], [Req.WRITE], target, train) for f in self.folds]
+        at = self.needs.index(("x", 0)) if folds else 0
 
         def kernel(run: Any, arrays: Any, outputs: Any, scalars: tuple = ()) -> None:
-            inner(run, [a.reshape(kept) if s else a for a, s in zip(arrays, small)], outputs)
+            held = [run.space(wide.shape, wide.dtype) for _ in folds]
+            for fold, space in zip(folds, held):
+                fold(run, [arrays[at]], [space], scalars=scalars)
+            inner(run, [*(a.reshape(s.shape) for a, s in zip(arrays, specs)), *held], outputs, scalars=scalars)
 
         return kernel
+
+    @cached_property
+    def broadcasting(self) -> SimpleOp:
+        """This derivative as an operator whose inputs broadcast, so that it can be differentiated itself."""
+        known = {d.name: d for d in self.params}
+        params = [known.get(k, Param(k, "int")) for k in self.keywords]
+        names = [*self.input_names, *(f"fold{i}" for i in range(len(self.folds)))]
+        return SimpleOp(_with_names(self.body, names, self.keywords), name=f"_spread_{self.forward.name}", broadcast=True,
+                        params=params)
+
+
+def _with_names(body: Callable[..., Any], arrays: Sequence[str], keywords: Sequence[str]) -> Callable[..., Any]:
+    """body with a signature that names what it takes."""
+    def named(*given: Any, **values: Any) -> Any:
+        return body(*given, **values)
+
+    kinds = inspect.Parameter
+    named.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        *(kinds(a, kinds.POSITIONAL_ONLY) for a in arrays), *(kinds(k, kinds.KEYWORD_ONLY) for k in keywords)])
+    return named
+
+
+def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
+    """The derivative of a reduction, worked out from its body, how it is folded, and what finishes it.
+
+    Of equal extremes each gets the whole derivative. A product without one factor is that of the others, also at zero.
+    """
+    product = op.combine == "mul"
+    folds = [FoldOp(op, "mul", lambda b: where(b == 0, 1, b)), FoldOp(op, "add", lambda b: where(b == 0, 1, 0))] if product \
+        else [FoldOp(op, op.combine, lambda b: b)]
+    keywords = ["count", *(d.name for d in op.params if d not in op._AXIS)]
+    places = [("dy", 0), ("x", 0), *(("fold", i) for i in range(len(folds)))]
+
+    def by_element(read: dict[tuple[str, int], Expr], count: int, values: dict[str, Any]) -> Expr | None:
+        dy = read["dy", 0]
+        x, *folded = (read.get(place, node(LOAD, (), -1 - k, dy.dtype)) for k, place in enumerate(places[1:]))
+        each = as_expr(op.body(x, **values))
+        each = each if each.dtype is not None else retype(each, typed(x))
+        whole = where(folded[1] > 0, 0, folded[0]) if product else folded[0]
+        if op.finish is not None:
+            leaf = node(LOAD, (), -9, typed(whole))
+            (slope,) = derive([cast(as_expr(op.finish(leaf, count)), typed(dy))], [dy], [leaf])
+            if slope is None:
+                return None
+            dy = substitute([slope], {id(leaf): whole})[0]
+        if op.combine in ("maximum", "minimum"):
+            dy = where(each == whole, dy, 0)
+        elif product:
+            others = folded[1] - cast(each == 0, typed(folded[1]))  # how many of the other factors are zero
+            dy = where(others == 0, dy * folded[0] / where(each == 0, 1, each), 0)
+        return derive([each], [cast(dy, typed(each))], [x])[0]
+
+    probe = by_element({place: load(i, np.dtype("float32")) for i, place in enumerate(places)}, 2,
+                       {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in op.params if d not in op._AXIS})
+    if probe is None:
+        return None
+    read = [places[i] for i in loads([probe])]
+    if ("fold", 0) in read or ("fold", 1) in read:
+        read = [place for place in places if place in read or place[0] != "fold"]  # a fold is computed from x
+    read = read if ("dy", 0) in read else [("dy", 0), *read]
+
+    def body(*arrays: Expr, count: int, **values: Any) -> Expr:
+        found = by_element(dict(zip(read, arrays)), count, values)
+        return const(0) if found is None else found
+
+    needs = tuple(place for place in read if place[0] != "fold")
+    return Gradient(SpreadOp(op, needs, body, keywords, [folds[i] for kind, i in read if kind == "fold"]), needs, (0,))
 
 
 def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options: Any) -> Any:
@@ -319,9 +419,9 @@ def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options
     """
     if body is None:
         return lambda f: reduction(f, combine=combine, **options)
-    replace = options.pop("replace", body.__module__ == "__main__")
+    replace = options.pop("replace", False)
     op = ReductionOp(body, combine=combine, **options)
-    registry.register(op, replace=replace)
+    registry.register(op, replace=replace, module=body.__module__)
     return op
 
 

@@ -4,19 +4,22 @@ and fused runs are."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..dtype import float32
+from ..dtype import float32, float64
 from ..errors import OperatorError, ParameterError, ShapeError
 from .c_printer import c_function
 from .c_printer import program as c_program
 from .derive import derive, in_terms_of_output
-from .expr import LOAD, REDUCE, Expr, as_expr, cast, load, loads, node, retype, substitute, topological
+from .expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, retype, substitute, topological
+from .layout import full_shape
 from .numpy_printer import numpy_kernel, numpy_source
-from .op import Expression, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from .op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
 from .params import Params
+from .rows import by_row, lies_along, padded, row_total
 
 
 class TracedOp(Op):
@@ -93,12 +96,7 @@ class TracedOp(Op):
     # ---- code ----
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        expression = self.expression(p, [s.dtype for s in ins])
-        if target == "gpu":
-            from .triton_printer import triton_kernel  # optional dependency
-
-            return triton_kernel(expression, ins, outs, reqs, name=self.name)
-        return numpy_kernel(expression, ins, outs, reqs, name=self.name)
+        return printed(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, target, self.name)
 
     # ---- seeing what was generated ----
     def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:
@@ -142,7 +140,7 @@ class GradientOp(TracedOp):
 
     def __init__(self, forward: TracedOp, needs: tuple[tuple[str, int], ...], gives: tuple[int, ...], make: Any):
         super().__init__()
-        self.name = f"_backward_{forward.name.lstrip('_')}"
+        self.name, self.is_users = f"_backward_{forward.name.lstrip('_')}", forward.is_users
         self.forward, self.needs, self.gives, self.make = forward, needs, gives, make
         self.params = forward.params
         self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
@@ -158,13 +156,33 @@ class GradientOp(TracedOp):
     def states(self, p: Params) -> tuple[tuple[int, int], ...]:
         return ()
 
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """What sums rows: the derivative by an array that was broadcast along the rows is the sum over each."""
+        e = self.expression(p, [s.dtype for s in ins])
+        if e.kind != "row":
+            return None
+        views = tuple(s.shape for s in ins)
+        full = full_shape(views)
+        along = lies_along(views, full)
+        roots = tuple(row_total(root, along, full[-1]) if padded(s.shape, len(full)) == by_row(full) != full else root
+                      for root, s in zip(e.outputs, outs))
+        return Formula(roots, views, tuple(s.shape for s in outs))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        formula = self.formula(p, ins, outs)
+        if formula is None:
+            return super().kernel(p, ins, outs, reqs, target, train)
+        e = replace(self.expression(p, [s.dtype for s in ins]), outputs=formula.roots)
+        return printed(e, ins, outs, reqs, target, self.name)
+
 
 def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
     """Gradient of op worked out from its expression: needs the fewest arrays that will do; None if nothing depends."""
     n, m = len(op.arguments(p)), len(op.outputs(p))
 
-    def work(q: Params, dtypes: Sequence[np.dtype]) -> list[Expr | None]:
-        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m.."""
+    def work(q: Params, dtypes: Sequence[np.dtype], by_output: bool) -> list[Expr | None]:
+        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m.. by_output: y may be read."""
         e = op.expression(q, dtypes)
         roots = e.outputs[:m]
         out_dtype = op.result_dtype(q, dtypes)
@@ -173,16 +191,27 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
         typed = [r if r.dtype is not None else retype(r, out_dtype) for r in roots]
         dx = derive(typed, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, typed)], ins[:n])
         some = [d for d in dx if d is not None]
-        if m == 1 and some:
+        if by_output and some:
             some = in_terms_of_output(some, typed[0], load(n + m, out_dtype), ins)
         rest = iter(some)
         return [next(rest) if d is not None else None for d in dx]
 
-    probe = work(p, [float32] * (n + len(op.auxiliaries(p))))
-    gives = tuple(i for i, d in enumerate(probe) if d is not None)
+    # a body may cast, so that what it comes to, and what of it is read, depends on the dtype
+    def probes(by_output: bool) -> list[list[Expr | None]]:
+        return [work(p, [d] * (n + len(op.auxiliaries(p))), by_output) for d in (float32, float64)]
+
+    def read(probe: Sequence[Expr | None]) -> list[int]:
+        return loads(d for d in probe if d is not None)
+
+    by_output = m == 1
+    found = probes(by_output)
+    if by_output and len({n + m in read(probe) for probe in found}) > 1:
+        by_output = False
+        found = probes(by_output)
+    gives = tuple(i for i in range(n) if any(probe[i] is not None for probe in found))
     if not gives:
         return None
-    used = loads(d for d in probe if d is not None)
+    used = sorted({i for probe in found for i in read(probe)})
     needs = tuple(("x", u) if u < n else ("dy", u - n) if u < n + m else ("y", u - n - m) for u in used)
     if not any(kind == "dy" for kind, _ in needs):  # a derivative that is a constant still flows from dy's shape
         needs = (("dy", 0), *needs)
@@ -194,10 +223,20 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
         dtype_of = {u: raw[i].dtype for u, i in position.items()}
         d0 = next(d for d in dtype_of.values() if d is not None)
         dtypes = [dtype_of.get(i) or d0 for i in range(n + len(op.auxiliaries(q)))]
-        found = [d for d in work(q, dtypes) if d is not None]
+        made = work(q, dtypes, by_output)
+        found = [const(0) if d is None else d for d in (made[i] for i in gives)]
         return tuple(substitute(found, {id(x): raw[position[x.value]] for x in topological(found) if x.op == LOAD}))
 
     return Gradient(GradientOp(op, needs, gives, make), needs, gives)
+
+
+def printed(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
+    """The kernel of e for target, "cpu" or "gpu"."""
+    if target == "gpu":
+        from .triton_printer import triton_kernel  # optional dependency
+
+        return triton_kernel(e, ins, outs, reqs, name=name)
+    return numpy_kernel(e, ins, outs, reqs, name=name)
 
 
 def _raw(x: Expr) -> Expr:

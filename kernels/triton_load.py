@@ -105,7 +105,8 @@ def check_triton() -> None:
 def _mend_interpreter() -> None:
     """Let loops run up to a scalar: the interpreter holds scalars as arrays [1], which newer NumPy turns into no int.
 
-    Triton 3.9 needs no mending.
+    And keep a scalar that is true or false so when it becomes a block: it would get the dtype of what was compared, and the
+    block has no `&` with another. Triton 3.9 needs no mending.
     """
     from triton.runtime import interpreter
 
@@ -117,5 +118,14 @@ def _mend_interpreter() -> None:
         original(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
 
+    spread = interpreter.InterpreterBuilder.create_splat
+
+    def create_splat(self: Any, *given: Any) -> Any:
+        made = spread(self, *given)
+        if any(isinstance(x, interpreter.TensorHandle) and x.data.dtype == np.bool_ for x in given):
+            made.data = made.data.astype(np.bool_)
+        return made
+
     patch.mended = True  # type: ignore[attr-defined]
     interpreter._patch_lang_tensor = patch
+    interpreter.InterpreterBuilder.create_splat = create_splat

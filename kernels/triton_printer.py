@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..dtype import float32, float64
 from .expr import LOAD, REDUCE, Expr, cast, load, topological
 from .layout import full_shape
 from .op import Expression, Kernel, Req, Shape, Spec
+from .rows import lies_along, whole_rows
 from .triton_body import Plan, Target, kernel_name, typed_root
 from .triton_flat import elementwise_step
 from .triton_fold import fold_steps
@@ -92,6 +94,8 @@ def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence
     """Rows first; an output that has not all the rows is folded from scratch."""
     if math.prod(full) == 0:
         return plan
+    roots = whole_rows([t.root for t in targets], lies_along([s.shape for s in ins], full), full[-1])
+    targets = [replace(t, root=root) for t, root in zip(targets, roots)]
     direct, folds = [], []
     for t in targets:
         padded = (1,) * (len(full) - len(t.spec.shape)) + tuple(t.spec.shape)

@@ -14,12 +14,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from ..dtype import is_half
 from ..errors import MXNetError
 from ..kernels.linear import is_linear
-from ..kernels.op import Gradient
-from ..kernels.op import get as get_op
+from ..kernels.op import Gradient, builtin
 from ..kernels.property import PropertyOp
-from ..kernels.simple_op import ReductionOp, SimpleOp
+from ..kernels.simple_op import SpreadOp
 from .arithmetic import array_op
 from .call import call_op
 from .core import allocate
@@ -38,13 +38,12 @@ def formula(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> list[Any
     inputs: what the derivative reads, in the order of gradient.needs, with their places on the tape.
     """
     read = dict(zip(gradient.needs, inputs))
-    folded = getattr(gradient.op, "forward", None)
-    if isinstance(folded, ReductionOp):
-        return [_spread(node, folded, read)]
-    if node.op.name in _NORMS:
+    if isinstance(gradient.op, SpreadOp):
+        return [_spread(node, gradient.op, read)]
+    if node.op.role in _NORMS:
         return _norm(node, read)
-    if node.op.name in _FORMULAS and not node.p.get("use_length"):
-        return [_FORMULAS[node.op.name](node, read[("dy", 0)], read[("y", 0)])]
+    if node.op.role in _FORMULAS and not node.p.get("use_length"):
+        return [_FORMULAS[node.op.role](node, read[("dy", 0)], read[("y", 0)])]
     return None
 
 
@@ -80,9 +79,9 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
         execute(plan, plan.kernel, arrays, made, p.scalars)
         return made
 
-    if op.name in DIAGONAL:
+    if op.role in DIAGONAL:
         return lambda ds: at_dy([again({("dy", 0): ds[0]})[0]])
-    if op.name in BILINEAR and gives[:2] == (0, 1):
+    if op.role in BILINEAR and gives[:2] == (0, 1):
 
         def bilinear(ds: list[Any]) -> list[Any]:
             rest = {i: ds[i] for i in range(2, len(ds))}  # the bias
@@ -91,12 +90,12 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
             return [found[need] for need in needs]
 
         return bilinear
-    if op.name == "Pooling" and p.pool_type == "max" and ("x", 0) in needs:
+    if op.role == "Pooling" and p.pool_type == "max" and ("x", 0) in needs:
         g = cast(PropertyOp, op).property(p).geometry(saved[0].shape)  # type: ignore[attr-defined]
         if g.channels_last:
             return None
         given = {"kernel": g.kernel, "stride": g.stride, "pad": g.pad, "outs": g.out}
-        return lambda ds: at_dy([call_op(get_op("_at_the_largest"), (ds[0], saved[0]), given)])
+        return lambda ds: at_dy([call_op(builtin("_at_the_largest"), (ds[0], saved[0]), given)])
     if not is_linear(op, p):
         return None
     return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))
@@ -110,29 +109,28 @@ def zeros(what: Any) -> Any:
 
 
 # ---- formulas -------------------------------------------------------------------------------------------------------
-_spreads: dict[ReductionOp, SimpleOp] = {}
-
-
-def _spread(node: OpNode, op: ReductionOp, read: dict[tuple[str, int], Any]) -> Any:
-    """A reduction's declared derivative as a broadcasting operator of its own, which derives itself."""
-    body: Any = op._gradient_body
-    spread = _spreads.get(op)
-    if spread is None or spread.body is not body:
-        spread = _spreads[op] = SimpleOp(body, name=f"_spread_{op.name}", broadcast=True)
+def _spread(node: OpNode, op: SpreadOp, read: dict[tuple[str, int], Any]) -> Any:
+    """A reduction's derivative as a broadcasting operator, which derives itself."""
+    if len(op.folds) > 1:
+        raise MXNetError(f"grad: create_graph=True needs the second derivative of {op.forward.name}, a product, which is not "
+                         f"derived. Give it a gradient of its own (@{op.forward.name}.gradient).")
     what = node.in_layouts[0]
-    kept = op.kept(node.p, what.shape)
-    by_name = {"dy": ("dy", 0), "y": ("y", 0)}
-    arrays = [read[by_name.get(n, ("x", 0))] for n in spread.input_names]
-    arrays = [a if n not in by_name else reshape_view(a, kept) for a, n in zip(arrays, spread.input_names)]
-    values = {"count": max(what.size, 1) // max(math.prod(kept), 1)}
-    given = {d.name: values.get(d.name, node.p.get(d.name)) for d in spread.params}
-    result = call_op(spread, arrays, given)
+    kept = op.forward.kept(node.p, what.shape)
+    arrays = [read[need] for need in op.needs]
+    half = bool(op.folds) and is_half(what.dtype)  # what is folded again is compared with what was folded, unrounded
+    if half:
+        arrays = [call_op(builtin("Cast"), (a,), {"dtype": "float32"}) for a in arrays]
+    folds = [call_op(f, (arrays[op.needs.index(("x", 0))],), {**node.p, "keepdims": True}) for f in op.folds]
+    arrays = [a if kind == "x" else reshape_view(a, kept) for a, (kind, _) in zip(arrays, op.needs)] + folds
+    values = {**node.p, "count": max(what.size, 1) // max(math.prod(kept), 1)}
+    result = call_op(op.broadcasting, arrays, {k: values[k] for k in op.keywords})
+    result = call_op(builtin("Cast"), (result,), {"dtype": what.dtype}) if half else result
     return result if result.shape == what.shape else array_op("broadcast_add", result, zeros(what))
 
 
 def _inner(node: OpNode, a: Any, b: Any | None = None) -> Any:
     """Σ a·b along the softmax's axis, which stays."""
-    return call_op(get_op("sum"), (a if b is None else a * b,), {"axis": node.p.get("axis", -1), "keepdims": True})
+    return call_op(builtin("sum"), (a if b is None else a * b,), {"axis": node.p.get("axis", -1), "keepdims": True})
 
 
 def _softmax(sign: float) -> Callable[[OpNode, Any, Any], Any]:
@@ -145,7 +143,7 @@ def _softmax(sign: float) -> Callable[[OpNode, Any, Any], Any]:
 
 
 def _log_softmax(node: OpNode, dy: Any, y: Any) -> Any:
-    dx = dy - array_op("broadcast_mul", call_op(get_op("exp"), (y,), {}), _inner(node, dy))
+    dx = dy - array_op("broadcast_mul", call_op(builtin("exp"), (y,), {}), _inner(node, dy))
     scale = 1.0 / (node.p.get("temperature") or 1.0)
     return dx if scale == 1.0 else dx * scale
 
@@ -158,12 +156,12 @@ def _norm(node: OpNode, read: dict[tuple[str, int], Any]) -> list[Any] | None:
     dy, x, gamma = (read[need] for need in (("dy", 0), ("x", 0), ("x", 1)))
     prop = cast(PropertyOp, node.op).property(node.p)
     fixed = node.p.get("fix_gamma", False)
-    if gamma.dtype != x.dtype or (node.op.name == "BatchNorm" and (not node.train or node.p.use_global_stats)):
+    if gamma.dtype != x.dtype or (node.op.role == "BatchNorm" and (not node.train or node.p.use_global_stats)):
         return None
     full, kept, row = prop.view(x.shape)  # type: ignore[attr-defined]
     scale = array_op("ones_like", gamma) if fixed else gamma
     eps = prop.eps  # type: ignore[attr-defined]
-    dx, d_gamma, d_beta = call_op(get_op("_norm_gradient"), (dy, x, scale), {"full": full, "kept": kept, "row": row, "eps": eps})
+    dx, d_gamma, d_beta = call_op(builtin("_norm_gradient"), (dy, x, scale), {"full": full, "kept": kept, "row": row, "eps": eps})
     return [dx, zeros(node.in_layouts[1]) if fixed else d_gamma, d_beta]
 
 

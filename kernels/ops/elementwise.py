@@ -35,7 +35,7 @@ def _declare(name: str) -> None:
 for _name in _PRIMITIVE:
     _declare(_name)
 
-_rsqrt = registry.get("rsqrt")
+_rsqrt = registry.builtin("rsqrt")
 assert isinstance(_rsqrt, SimpleOp)
 
 
@@ -228,7 +228,7 @@ def _held(bound, data):
 
 @clip.gradient
 def _(dy, data, *, a_min, a_max):
-    return where((data >= a_min) & (data <= a_max), dy, 0)
+    return where((data < a_min) | (data > a_max), 0, dy)  # at NaN dy goes through
 
 
 @simple_op(differentiable=False)

@@ -159,6 +159,23 @@ def test_rows_fuse_whole_forward_and_backward(name, ctx, rng):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape, axis", [((3, 1), 1), ((3, 1), -1), ((1, 4), 0), ((2, 1, 3), 1), ((1, 1), None), ((1,), 0),
+                                         ((2, 3, 1, 1), (2, 3)), ((1, 5), 1)])
+def test_a_fold_over_one_element_has_its_last_step(shape, axis, ctx, rng):
+    """A root, a mean, a user's own: what follows a fold follows it where there is nothing to fold, forward and backward."""
+    mx.reduction(lambda x: x * x, name="_test_log_of_squares", replace=True, combine="add",
+                 finish=lambda t, n: mx.lang.log(t + 1))
+    folds = {"norm": (sym.norm, lambda v: np.sqrt((v * v).sum(axis))), "mean": (sym.mean, lambda v: v.mean(axis)),
+             "own": (sym._test_log_of_squares, lambda v: np.log((v * v).sum(axis) + 1))}
+    args = {"a": rng.normal(size=shape)}
+    for fold, oracle in folds.values():
+        y = fold(sym.Variable("a") * 3, axis=axis) * 1.0
+        got = run(y, args, ctx)
+        np.testing.assert_allclose(got[0], np.reshape(oracle(args["a"] * 3), got[0].shape), rtol=1e-6)
+        for one, other in zip(got, run(y, args, ctx, fuse=False)):
+            np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9)
+
+
 def test_a_value_per_row_behind_a_product_is_kept_as_it_is(rng):
     """The run becomes the product's epilogue, and backward reads its value per row."""
     x = sym.tanh(sym.FullyConnected(sym.Variable("a"), num_hidden=2, name="fc"))

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import tritium as mx
 from tritium.errors import OperatorError, ParameterError, ShapeError
 from tritium.kernels import Req, Spec, compiled, lang, registered, simple_op
 from tritium.kernels.proof import HostRun, directional_error, domain, run_backward, run_cpu
@@ -299,7 +300,7 @@ def test_errors_say_what_and_where():
         registered()["Activation"].parse({"act_typ": "relu"})
     with pytest.raises(ParameterError, match=r"clip: parameter 'a_min' \(scalar\) is required"):
         registered()["clip"].parse({})
-    with pytest.raises(OperatorError, match="exists already"):
+    with pytest.raises(OperatorError, match=r"tanh: is one of the framework's operators\. Give yours another name"):
         simple_op(lambda x: x, name="tanh")
     with pytest.raises(OperatorError, match=r"the gradient asks for 'z'\. It can ask for dy, y, x"):
         @simple_op(name="_test_bad", replace=True)
@@ -311,3 +312,35 @@ def test_errors_say_what_and_where():
             return dy
     with pytest.raises(OperatorError, match="no argument is an NDArray, a Symbol or a traced value: list"):
         registered()["tanh"]([1.0])
+
+
+def gradients(fn, ctx, *values, dtype="float32"):
+    """fn's derivatives by each of values, of the sum of its results."""
+    arrays = [mx.nd.array(v, ctx, dtype=dtype) for v in values]
+    for a in arrays:
+        a.attach_grad()
+    with mx.autograd.record():
+        y = fn(*arrays)
+    y.backward()
+    return [a.grad.tolist() for a in arrays]
+
+
+def test_clip_passes_the_derivative_on_at_nan(ctx):
+    """As MXNet 1.9.1: what is neither below nor above."""
+    x = [np.nan, 2, -1, 0.5, 0, 1]
+    assert gradients(lambda a: mx.nd.clip(a, 0, 1), ctx, x) == [[1, 0, 0, 1, 1, 1]]
+    assert gradients(lambda a: mx.nd.clip(a, np.nan, 1), ctx, x) == [[1, 0, 1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8"])
+def test_whole_numbers_have_no_infinite_derivatives(dtype, ctx):
+    """No whole number is infinite: where a divisor is zero, nothing is passed on, on either side."""
+    a, zero, b = [7, 3, 0], [0, 0, 0], [2, 3, 4]
+    for fn in (mx.nd.broadcast_mod, lambda x, y: x % y):
+        assert gradients(fn, ctx, a, zero, dtype=dtype) == [zero, zero]
+        assert gradients(fn, ctx, a, b, dtype=dtype) == [zero, zero]  # flat, as in MXNet 1.9.1
+    assert gradients(mx.nd.broadcast_div, ctx, a, zero, dtype=dtype) == [zero, zero]
+    for fn in (lambda x: x % 0, lambda x: 7 % x, lambda x: x / 0, lambda x: 5 % (x * 0)):
+        assert gradients(fn, ctx, a, dtype=dtype) == [zero]
+    assert gradients(lambda x: 8 / x, ctx, [2, 1, 0], dtype=dtype)[0][2] == 0
+    assert gradients(mx.nd.broadcast_power, ctx, [1, 1, 0], zero, dtype=dtype)[0][2] == 0
