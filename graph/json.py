@@ -173,10 +173,11 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
         given = {k: v for k, v in attrs.items() if k in known}
     else:
         given = {k: v for k, v in attrs.items() if k in known or not (k.startswith("__") or k in IGNORED or not known)}
-    for key, most in (("num_args", max(len(inputs), 1)), ("num_outputs", MAX_OUTPUTS)):
+    for key, most in (("num_args", max(len(inputs), 1)), ("num_outputs", MAX_OUTPUTS), ("sections", MAX_OUTPUTS)):
         if key in known and key in given:
             if not given[key].strip().isdecimal() or len(given[key]) > 9 or int(given[key]) > most:
-                raise FileError(f"{here}: {key}={given[key][:40]!r}, but the node has {len(inputs)} inputs.")
+                why = f"but the node has {len(inputs)} inputs" if key == "num_args" else f"which is no number up to {most:,}"
+                raise FileError(f"{here}: {key}={given[key][:40]!r}, {why}.")
     if "num_args" in known and "num_args" not in given:
         given["num_args"] = str(len(inputs))
     params = op.parse(given)

@@ -22,9 +22,9 @@ IGNORED = frozenset({"workspace", "cudnn_off", "cudnn_tune", "ctx_group", "lr_mu
 class Param:
     """One keyword parameter of an operator.
 
-    kind:     "int", "float", "bool", "str", "shape" (a tuple of ints; a lone int n means (n,)), "dtype",
-              "floats", "any"; "scalar" is a float handed to the compiled kernel at run time, so that a new value
-              needs no new kernel.
+    kind:     "int", "float", "bool", "str", "shape" (a tuple of ints; a lone int n means (n,)), "bounds" (the same,
+              and None may be in it), "dtype", "floats", "any"; "scalar" is a float handed to the compiled kernel at run time,
+              so that a new value needs no new kernel.
     default:  REQUIRED if it must be given. None is always allowed where it is the default.
     choices:  the allowed strings, if they are few.
     """
@@ -104,7 +104,7 @@ def parse_value(op: str, d: Param, value: Any) -> Any:
         raise _wrong(op, d, value)
     try:
         result = _PARSERS[d.kind](value)
-    except (ValueError, TypeError, SyntaxError, OverflowError, MXNetError):
+    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError, MXNetError):
         raise _wrong(op, d, value) from None
     if d.choices and result not in d.choices:
         raise ParameterError(f"{op}: {d.name}={result!r} is not one of {', '.join(map(repr, d.choices))}.")
@@ -115,7 +115,8 @@ def _wrong(op: str, d: Param, value: Any) -> ParameterError:
     return ParameterError(f"{op}: {d.name}={value!r} is not a {_SPOKEN.get(d.kind, d.kind)}.")
 
 
-_SPOKEN = {"shape": "tuple of whole numbers", "int": "whole number", "float": "number", "scalar": "number",
+_SPOKEN = {"shape": "tuple of whole numbers", "bounds": "tuple of whole numbers and None",
+           "int": "whole number", "float": "number", "scalar": "number",
            "bool": "truth value", "floats": "tuple of numbers", "dtype": "dtype"}
 
 
@@ -180,7 +181,11 @@ def _sequence(v: Any) -> list[Any]:
     return list(v) if isinstance(v, (list, tuple)) else [v]
 
 
-def _parse_shape(v: Any) -> tuple[int | None, ...]:
+def _parse_shape(v: Any) -> tuple[int, ...]:
+    return tuple(_parse_int(e) for e in _sequence(v))
+
+
+def _parse_bounds(v: Any) -> tuple[int | None, ...]:
     return tuple(None if e is None else _parse_int(e) for e in _sequence(v))
 
 
@@ -195,6 +200,7 @@ _PARSERS = {
     "bool": _parse_bool,
     "str": _parse_str,
     "shape": _parse_shape,
+    "bounds": _parse_bounds,
     "floats": _parse_floats,
     "dtype": lambda v: as_dtype(v),
     "any": lambda v: tuple(v) if isinstance(v, list) else v,

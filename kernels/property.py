@@ -331,7 +331,8 @@ def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
         if origin is typing.Literal:
             choices, kind = typing.get_args(base), "str"
         elif origin is tuple:
-            kind = "floats" if float in typing.get_args(base) else "shape"
+            inside = typing.get_args(base)
+            kind = "floats" if float in inside else "bounds" if int | None in inside else "shape"
         else:
             kind = _KINDS.get(origin or base, "")
         if not kind:

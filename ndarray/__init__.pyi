@@ -4072,9 +4072,9 @@ def slice(
     """begin:end:step of the first axes, as Python slices (None: from the first, or to the last).
 
     Arrays: data.
-    begin: shape (a tuple of ints, or one), required.
-    end: shape (a tuple of ints, or one), required.
-    step: shape (a tuple of ints, or one), default ().
+    begin: tuple of ints and None, required.
+    end: tuple of ints and None, required.
+    step: tuple of ints and None, default ().
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
     Returns: an array.
     """

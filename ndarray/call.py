@@ -45,7 +45,8 @@ def is_variadic(op: Op) -> bool:
 
 
 #: A value of each kind of parameter, to ask an operator for its arrays; numbers rise (low < high).
-_SAMPLES: dict[str, Any] = {"bool": False, "shape": (1, 1), "floats": (1.0,), "dtype": "float32", "str": "", "any": None}
+_SAMPLES: dict[str, Any] = {"bool": False, "shape": (1, 1), "bounds": (1, 1), "floats": (1.0,),
+                            "dtype": "float32", "str": "", "any": None}
 
 
 def array_names(op: Op) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ def document(op: Op) -> str:
     return "\n".join(lines).rstrip()
 
 
-_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "floats": "tuple of floats", "scalar": "float", "any": "value"}
+_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints and None", "floats": "tuple of floats",
+           "scalar": "float", "any": "value"}
 
 
 def _states(op: Op) -> int:

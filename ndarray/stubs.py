@@ -25,7 +25,7 @@ from .namespace import document, result_names, signature
 ROOT = Path(__file__).resolve().parents[1]
 _WIDTH = 126
 _HINTS = {"int": "int", "float": "float", "scalar": "float", "bool": "bool", "str": "str", "shape": "int | Sequence[int | None]",
-          "floats": "float | Sequence[float]", "dtype": "Any", "any": "Any"}
+          "bounds": "int | Sequence[int | None]", "floats": "float | Sequence[float]", "dtype": "Any", "any": "Any"}
 _HEAD = '"""{}\n\nWritten by `python -m tritium.ndarray.stubs`; do not edit."""\n\n# ruff: noqa\n'
 
 

@@ -173,9 +173,9 @@ class Window(MoveProperty):
 class Slice(Window):
     """begin:end:step of the first axes, as Python slices (None: from the first, or to the last)."""
 
-    begin: tuple
-    end: tuple
-    step: tuple = ()
+    begin: tuple[int | None, ...]
+    end: tuple[int | None, ...]
+    step: tuple[int | None, ...] = ()
 
     def validate(self) -> None:
         if len(self.begin) != len(self.end) or (self.step and len(self.step) != len(self.begin)):

@@ -1,11 +1,16 @@
 """Symbol JSON: golden files of MXNet 1.9.1, older dialects, and files that are wrong."""
 
 import json
+import random
+import re
 from pathlib import Path
 
 import pytest
-from tritium.errors import FileError
+import tritium as mx
+from tritium.errors import FileError, ParameterError
 from tritium.graph import namespace as sym
+from tritium.kernels import op as ops
+from tritium.kernels.params import parse_value
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "symbols"
 
@@ -139,3 +144,58 @@ def test_outputs_are_counted_as_mxnet_counts_them():
     grid = {"transform_type": "affine", "target_shape": (2, 2)}
     assert last(sym.GridGenerator(x, **grid))[1] == 2
     assert last(sym.SpatialTransformer(x, sym.Variable("y"), sampler_type="bilinear", **grid))[1] == 3
+
+
+def one_operator(op, attrs, inputs=1):
+    """The JSON of an operator on variables x0, x1 ..."""
+    nodes = [{"op": "null", "name": f"x{i}", "inputs": []} for i in range(inputs)]
+    nodes.append({"op": op, "name": "y", "attrs": attrs, "inputs": [[i, 0, 0] for i in range(inputs)]})
+    return json.dumps({"nodes": nodes, "arg_nodes": list(range(inputs)), "heads": [[inputs, 0, 0]],
+                       "attrs": {"mxnet_version": ["int", 10901]}})
+
+
+@pytest.mark.parametrize("op, attrs, inputs", [
+    ("Reshape", {"shape": "(None,)"}, 1), ("Pooling", {"kernel": "(None,)"}, 1), ("transpose", {"axes": "(0, None)"}, 1),
+    ("Convolution", {"kernel": "(None, 3)", "num_filter": "3"}, 3), ("_zeros", {"shape": "(2, None)"}, 0)])
+def test_none_is_no_size(op, attrs, inputs):
+    (name, text), *_ = ((k, v) for k, v in attrs.items() if "None" in v)
+    with pytest.raises(FileError, match=re.escape(f"{name}={text!r} is not a tuple of whole numbers.")):
+        mx.sym.fromjson(one_operator(op, attrs, inputs))
+    with pytest.raises(ParameterError, match=f"{name}=.* is not a tuple of whole numbers"):
+        ops.get(op).parse({**attrs, name: (None,)})
+
+
+@pytest.mark.parametrize("op, key", [("SliceChannel", "num_outputs"), ("_split_v2", "sections")])
+def test_a_node_has_no_million_outputs(op, key):
+    with pytest.raises(FileError, match=rf"{key}='9999999', which is no number up to 65,536\."):
+        mx.sym.fromjson(one_operator(op, {key: "9999999", "axis": "1"}))
+
+
+def test_none_is_a_bound_of_a_slice():
+    sliced = mx.sym.fromjson(one_operator("slice", {"begin": "(None, 1)", "end": "(2, None)"}))
+    assert sliced.infer_shape(x0=(3, 4))[1] == [(2, 3)]
+    assert sliced.tojson() == mx.sym.fromjson(sliced.tojson()).tojson()
+
+
+PIECES = ["None", "nan", "inf", "1e400", "-", "0", "1", "2", "9999999999999999999999", "True", "'a'", "1.5", "float32",
+          "bfloat16", "L", "0x1", "1_0", "\u0661", "\0", "1j", "...", "{1: 2}", "b'x'", "add", "(", ")", "[", "]", ",", ", ", " "]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_text_of_a_parameter_is_a_value_or_a_named_error(seed):
+    """Of every operator's every parameter."""
+    chance = random.Random(seed)
+    whole = ["9" * 5000, "-" * 3000 + "1", "(" * 300, "(" * 60 + ")" * 60, "[" * 3000 + "]" * 3000, "(" + "1," * 3000 + ")"]
+    for name in sorted(set(ops.registered())):
+        op = ops.get(name)
+        for d in op.params:
+            values = "".join(chance.choices(PIECES, k=chance.randrange(1, 4)))
+            text = chance.choice([values, f"({values},)", f"({values}, {values})", chance.choice(whole)])
+            try:
+                value = parse_value(name, d, text)
+            except ParameterError as e:
+                assert str(e).startswith(f"{name}: {d.name}=")
+                continue
+            if d.kind in ("shape", "bounds", "floats") and value is not None:
+                good = {"shape": int, "bounds": int | None, "floats": float}[d.kind]
+                assert type(value) is tuple and all(isinstance(v, good) for v in value), (name, d, text)
