@@ -101,7 +101,11 @@ class Arithmetic(ArrayCore):
         return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar", self)
 
     __sub__ = _method("elemwise_sub", "broadcast_sub", "_minus_scalar")
-    __rsub__ = _swapped("elemwise_sub", "broadcast_sub", "_rminus_scalar")
+    _from = _swapped("elemwise_sub", "broadcast_sub", "_rminus_scalar")
+
+    def __rsub__(self, other: Any) -> Any:
+        made = self._from(other)
+        return _mask_of(made) if self._layout.mask and is_number(other) and other == 1 else made  # 1 - mask: not
 
     def __isub__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar", self)
@@ -154,16 +158,16 @@ class Arithmetic(ArrayCore):
         return _compared(combine(self, other, "broadcast_not_equal", "broadcast_not_equal", "_not_equal_scalar"), other)
 
     def __gt__(self, other: Any) -> Any:
-        return _mask(combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar"))
+        return combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar")
 
     def __ge__(self, other: Any) -> Any:
-        return _mask(combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar"))
+        return combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")
 
     def __lt__(self, other: Any) -> Any:
-        return _mask(combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar"))
+        return combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar")
 
     def __le__(self, other: Any) -> Any:
-        return _mask(combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar"))
+        return combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar")
 
     def __and__(self, other: Any) -> Any:
         return _logic(self, other, "broadcast_minimum")
@@ -177,7 +181,7 @@ class Arithmetic(ArrayCore):
     def __invert__(self) -> Any:
         if not is_mask(self):
             raise DTypeError(f"~: {describe(self)} is no mask. Use it on a comparison or a bool array, or 1 - a.")
-        return _mask(scalar_op("_equal_scalar", self, 0))
+        return scalar_op("_equal_scalar", self, 0)
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, np.ndarray):
@@ -200,19 +204,18 @@ def _compared(result: Any, other: Any) -> Any:
     if result is NotImplemented:
         raise DTypeError(f"==: an NDArray cannot be compared with a {type(other).__name__}. "
                              f"Compare with an array or a number; `is None` asks for None.")
-    return _mask(result)
-
-
-def _mask(result: Any) -> Any:
-    """The result of a comparison, remembered as one: as an index it selects, though its elements are 0.0 and 1.0."""
-    if result is not NotImplemented:
-        result._mask = True
     return result
 
 
+def _mask_of(a: Any) -> Any:
+    """a, fresh and of 0 and 1, known as a mask."""
+    a._layout = layout(a.shape, a._layout.dtype, a.ctx, True)
+    return a
+
+
 def is_mask(a: Any) -> bool:
-    """Whether a is bool, or the result of a comparison."""
-    return a._layout.dtype.kind == "b" or getattr(a, "_mask", False)
+    """Whether a is bool, or made of comparisons: as an index it selects, though its elements are 0.0 and 1.0."""
+    return a._layout.dtype.kind == "b" or a._layout.mask
 
 
 def _logic(a: Any, b: Any, name: str) -> Any:
@@ -220,5 +223,5 @@ def _logic(a: Any, b: Any, name: str) -> Any:
     if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
         return NotImplemented
     if a._layout.dtype != b._layout.dtype:
-        b = b.astype(a._layout.dtype)  # type: ignore[attr-defined]
-    return _mask(array_op(name, a, b))
+        b = _mask_of(b.astype(a._layout.dtype))  # type: ignore[attr-defined]
+    return array_op(name, a, b)

@@ -103,7 +103,7 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str
     for v, g, req in zip(variables, gradients, requests):
         if req not in _REQUESTS:
             raise OperatorError(f"mark_variables: grad_req {req!r} is not one of {', '.join(_REQUESTS)}.")
-        if req != "null" and g._layout is not v._layout:
+        if req != "null" and not g._layout.same(v._layout):
             raise ShapeError(f"mark_variables: the gradient is {describe(g)}, the variable {describe(v)}.")
         v._grad, v._grad_req = (None if req == "null" else g), req
         v._entry = None if req == "null" else (Leaf(v._layout, g, req), 0)
@@ -168,7 +168,7 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
         if h._entry is None:
             raise MXNetError(f"backward: {describe(h)} was not computed from a variable while recording. "
                              f"Call attach_grad() on the variables and compute inside autograd.record().")
-        if g is not None and g._layout is not h._layout:
+        if g is not None and not g._layout.same(h._layout):
             raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}.")
     return heads, grads
 
@@ -420,7 +420,7 @@ def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]],
         if len(found) != len(layouts):
             raise OperatorError(f"{name}: backward returned {len(found)} arrays for {len(layouts)} inputs.")
         for g, what in zip(found, layouts):
-            if g is not None and g._layout is not what:
+            if g is not None and not g._layout.same(what):
                 raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(what)}.")
         return found
 

@@ -52,12 +52,16 @@ class Chunk:
 
 
 class Layout:
-    """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity."""
+    """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity.
 
-    __slots__ = ("__weakref__", "ctx", "dtype", "nbytes", "shape", "size", "spec", "target", "tiny")
+    mask:  whether it holds truths, as comparisons give them, in a dtype of numbers: as an index it selects. plain: without that.
+    """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ctx: Context):
+    __slots__ = ("__weakref__", "ctx", "dtype", "mask", "nbytes", "plain", "shape", "size", "spec", "target", "tiny")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, ctx: Context, plain: Layout | None = None):
         self.shape, self.dtype, self.ctx = shape, dtype, ctx
+        self.mask, self.plain = plain is not None, plain
         self.spec = Spec(shape, dtype)
         self.size, self.nbytes = self.spec.size, self.spec.nbytes
         self.target = "gpu" if ctx.is_gpu else "cpu"
@@ -68,6 +72,14 @@ class Layout:
         """For `errors.describe`."""
         return self.ctx
 
+    def same(self, other: Layout) -> bool:
+        """Whether both are of one shape, dtype and context, masks or not."""
+        return self is other or (self.plain or self) is (other.plain or other)
+
+    def of(self, shape: tuple[int, ...]) -> Layout:
+        """This layout in another shape."""
+        return layout(shape, self.dtype, self.ctx, self.mask)
+
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
 
@@ -77,15 +89,17 @@ making = threading.RLock()  # held for the few instructions that let one layout,
 _layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
 
 
-def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context) -> Layout:
-    """The Layout of shape (a tuple of ints), dtype and ctx. Raises ShapeError for a negative size."""
-    key = (shape, dtype, ctx.device_type, ctx.device_id)
+def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = False) -> Layout:
+    """The Layout of shape (a tuple of ints), dtype and ctx; bool needs no mask. Raises ShapeError for a negative size."""
+    key: tuple = (shape, dtype, ctx.device_type, ctx.device_id)
+    if mask and dtype.kind != "b":
+        key = (*key, True)
     found = _layouts.get(key)
     if found is None:
         shape = tuple(int(n) for n in shape)
         if shape and min(shape) < 0:
             raise ShapeError(f"NDArray: negative size in shape {shape}.")
-        made = Layout(shape, dtype, ctx)
+        made = Layout(shape, dtype, ctx, layout(shape, dtype, ctx) if len(key) == 5 else None)
         with making:
             found = _layouts.get(key)
             if found is None:

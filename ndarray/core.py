@@ -26,7 +26,7 @@ class ArrayCore:
     `_chunk`. While `_var` is None, nothing was ever pushed that uses the array.
     """
 
-    __slots__ = ("__weakref__", "_entry", "_grad", "_grad_req", "_held", "_layout", "_mask", "_offset", "_var", "_view")
+    __slots__ = ("__weakref__", "_entry", "_grad", "_grad_req", "_held", "_layout", "_offset", "_var", "_view")
 
     def __init__(self, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any):
         self._held: Chunk | None = chunk

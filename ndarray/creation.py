@@ -32,7 +32,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
     """
     if isinstance(source_array, ArrayCore):
         wanted = source_array._layout.dtype if dtype is None else as_dtype(dtype)
-        out = allocate(layout(source_array.shape, wanted, context_or_current(as_context(ctx))))
+        keeps = source_array._layout.mask and wanted == source_array._layout.dtype
+        out = allocate(layout(source_array.shape, wanted, context_or_current(as_context(ctx)), keeps))
         return copy_recorded(source_array, out, "array")
     if state.recording and any_taped(arrays_in(source_array), "array"):
         return _stacked(source_array, as_dtype(dtype), context_or_current(as_context(ctx)))

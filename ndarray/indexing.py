@@ -61,7 +61,7 @@ class Indexing(ArrayCore):
             return _take(self, key)
         key = _expand(full, len(shape))
         part = _part(self, key)
-        what = layout(part.shape or (1,), self._layout.dtype, self.ctx)
+        what = self._layout.of(part.shape or (1,))
         if part.flags.c_contiguous:
             return _view(self, _distance(self, part) if part.size else 0, what.shape, key)
         out = allocate(what)
@@ -137,7 +137,7 @@ class Indexing(ArrayCore):
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
     """a's memory with another shape of the same size; recorded."""
-    out = wrap(_memory(a), a._offset, layout(shape, a._layout.dtype, a.ctx))
+    out = wrap(_memory(a), a._offset, a._layout.of(shape))
     if state.recording and a._entry is not None:
         before = a._layout.shape
         return _record(a, out, "reshape", lambda dy: wrap(
@@ -148,7 +148,7 @@ def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
-    out = wrap(_memory(a), a._offset + distance, layout(shape, a._layout.dtype, a.ctx))
+    out = wrap(_memory(a), a._offset + distance, a._layout.of(shape))
     if state.recording and a._entry is not None:
         return _record(a, out, "slice", _spread(a, key))
     return out
@@ -280,7 +280,7 @@ def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
 def _take(a: Any, key: Any) -> Any:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
-    out = allocate(layout(shape or (1,), a._layout.dtype, a.ctx))
+    out = allocate(a._layout.of(shape or (1,)))
 
     def run(_: Any) -> None:
         store_host(out, host(a)[key].reshape(out.shape))

@@ -14,6 +14,7 @@ from ..kernels.params import Params
 from .chunk import Layout, layout
 from .core import allocate
 from .hidden import allocate_hidden
+from .masks import gives_mask
 from .tape import OpNode, any_taped, computed, state, written
 
 _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
@@ -239,7 +240,7 @@ def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Conte
         if shape is None or not is_known(shape) or dtype is None:
             raise ShapeError(f"{op.name}: the {'dtype' if dtype is None else 'shape'} of {name} does not follow from "
                              f"{', '.join(map(describe, ins)) or 'the parameters'}.")
-        outs.append(layout(tuple(shape), dtype, ctx))
+        outs.append(layout(tuple(shape), dtype, ctx, gives_mask(op, ins)))
     return Plan(op, p, tuple(ins), tuple(outs), ctx, train)
 
 
@@ -257,16 +258,17 @@ def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[
             reqs.append(Req.WRITE)
             continue
         o = given[i]
-        if o._layout is not want:
+        if not o._layout.same(want):
             raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(want)}.")
         written(o, plan.name)
+        o._layout = want  # a mask from now on, or none any more
         request = req
         for j, a in enumerate(inputs):
             if a._chunk.block is not o._chunk.block or j in plan.mutated or not _overlap(a, o):
                 continue
             if state.recording:
                 _refuse_overwrite(plan, inputs, j)
-            if a._offset == o._offset and a._layout is o._layout and (j, i) in plan.inplace:
+            if a._offset == o._offset and a._layout.same(o._layout) and (j, i) in plan.inplace:
                 request = Req.INPLACE if req is Req.WRITE else req
             elif req == Req.ADD:
                 raise OperatorError(f"{plan.name}: out overlaps input {j} and cannot be added to. Copy the input.")

@@ -56,7 +56,8 @@ class NDArray(Arithmetic, Indexing, Fluent):
         wanted = as_dtype(dtype)
         if wanted == self._layout.dtype and not copy:
             return self
-        return copy_recorded(self, allocate(layout(self.shape, wanted, self.ctx)), "astype")
+        keeps = self._layout.mask and wanted.kind not in "iu"  # whole numbers were asked for as positions
+        return copy_recorded(self, allocate(layout(self.shape, wanted, self.ctx, keeps)), "astype")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -103,7 +104,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
             return other
         if not isinstance(other, Context):
             raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")
-        return copy_recorded(self, allocate(layout(self.shape, self._layout.dtype, other)), "copyto")
+        return copy_recorded(self, allocate(layout(self.shape, self._layout.dtype, other, self._layout.mask)), "copyto")
 
     def as_in_context(self, context: Context) -> Any:
         """self if it lives on context, else a copy there."""
@@ -199,7 +200,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def __reduce__(self) -> Any:
         """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
-        return restore, (b"".join(write_tensors(["array"], [self.asnumpy()])), str(self.ctx))
+        return restore, (b"".join(write_tensors(["array"], [self.asnumpy()])), str(self.ctx), self._layout.mask)
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator does with arrays: it runs."""
@@ -208,15 +209,17 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
 use_class(NDArray)
 
-def restore(data: bytes, context: str) -> Any:
+def restore(data: bytes, context: str, mask: bool = False) -> Any:
     """The array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
     values = read_tensors(data, "pickle")[0].get("array")
     if values is None:
         raise FileError("load: pickle: it holds no array.")
     try:
-        return allocate_like_host(values, as_context(context) or current_context())
+        made = allocate_like_host(values, as_context(context) or current_context())
     except ContextError:
-        return allocate_like_host(values, current_context())
+        made = allocate_like_host(values, current_context())
+    made._layout = layout(made.shape, values.dtype, made.ctx, mask)
+    return made
 
 
 def context_or_current(ctx: Context | None) -> Context:
