@@ -200,7 +200,8 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def __reduce__(self) -> Any:
         """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
-        return restore, (b"".join(write_tensors(["array"], [self.asnumpy()])), str(self.ctx), self._layout.mask)
+        data = b"".join(write_tensors(["array"], [self.asnumpy()]))
+        return restore, (data, str(self.ctx), *([True] if self._layout.mask else ()))
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator does with arrays: it runs."""
