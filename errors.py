@@ -62,11 +62,22 @@ class GraphError(MXNetError, ValueError):
 
 
 class KVStoreError(MXNetError):
-    """A store over several processes that cannot be reached, or refuses what it was asked."""
+    """A store over several processes that cannot be reached, or refuses what it was asked.
+
+    made:  of a push: its round is made all the same, of this push or of an earlier one; the next push is for the next round.
+    """
+
+    made = False
 
 
 class DeadWorkerError(KVStoreError):
     """A round that cannot be completed, because workers it needs have died or left. Says which, and of which key and round."""
+
+
+class RoundMadeError(KVStoreError):
+    """A push to a round that was made already: its worker had given up an earlier push, which counted after all."""
+
+    made = True
 
 
 class FrameError(MXNetError, ValueError):

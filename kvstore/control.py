@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 _LARGEST = 64 << 20  # bytes of a message
+_SAYS_WITHIN = 2.0  # seconds for the coordinator to say for whom a request has waited
 _log = logging.getLogger(__name__)
 
 
@@ -81,17 +82,20 @@ class Control:
     # ---- asking ---------------------------------------------------------------------------------------------------------
     def request(self, op: str, within: float, **fields: Any) -> dict[str, Any]:
         """Ask and wait. Raises KVStoreError if it is refused, or there is no answer in time. Long waits are reported."""
+        called = "init" if op == "filled" else op  # what the caller knows of
         ask = _Request({"op": op, "id": next(self._ids), **fields}, Future())
         self.client._hand(lambda: self._ask(ask))
         end = time.monotonic() + within
         while not _done(ask.answer, min(self.client.stall, end - time.monotonic())):
             if time.monotonic() >= end:
-                raise KVStoreError(f"KVStore: {op}: the coordinator's answer did not come within {within:.0f} s. Is the job "
-                                   f"still running? TRITIUM_KV_TIMEOUT sets the limit.")
+                why = self._waits_for(op) or "the coordinator's answer did not come"
+                given_up = _Request({"op": "forget", "id": next(self._ids), "of": ask.message["id"]}, Future())
+                self.client._hand(lambda: self._ask(given_up))
+                raise KVStoreError(f"KVStore: {called}: {why} within {within:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
             self.client._hand(lambda: self._report(op))
         m = ask.answer.result()
         if "error" in m:
-            raise KVStoreError(f"KVStore.{op}: {m['error']}.")
+            raise KVStoreError(f"KVStore.{called}: {m['error'].rstrip('.')}.")
         if op in ("join", "barrier"):
             self.ranks = m["ranks"]
         return m
@@ -109,6 +113,15 @@ class Control:
         with contextlib.suppress(zmq.Again):  # refused, and libzmq tries no more: `_watch` will tell
             self.socket.send(pack(message), zmq.NOBLOCK)
 
+    def _waits_for(self, op: str) -> str:
+        """For whom a request has waited; the empty string if the coordinator does not say."""
+        ask = _Request({"op": "missing", "id": next(self._ids), "of": op}, Future())
+        self.client._hand(lambda: self._ask(ask))
+        if not _done(ask.answer, _SAYS_WITHIN) or ask.answer.exception() is not None:
+            return ""
+        m = ask.answer.result()
+        return f"worker {', '.join(map(str, m['ranks']))} did not come{m.get('why', '')}" if m.get("ranks") else ""
+
     def _report(self, op: str) -> None:
         """Say for whom a request waits."""
         answer: Future[dict[str, Any]] = Future()
@@ -117,7 +130,7 @@ class Control:
 
         def tell(f: Future[dict[str, Any]]) -> None:
             if f.exception() is None and "ranks" in f.result():
-                _log.warning("kvstore: %s: %s waits for workers %s", me, op, f.result()["ranks"])
+                _log.warning("kvstore: %s: %s waits for workers %s%s", me, op, f.result()["ranks"], f.result().get("why", ""))
 
         if self.lost is not None:
             _log.warning("kvstore: %s: %s waits for the coordinator, which is away", me, op)

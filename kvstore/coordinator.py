@@ -26,7 +26,7 @@ from .placement import number, place
 
 Message = dict[str, Any]
 Sends = list[tuple[Any, Message]]
-Then = Callable[[], Sends]
+Then = Callable[[str], Sends]  # given what a shard could not do of what it was told, if anything
 
 
 @dataclass
@@ -74,6 +74,9 @@ class _UnknownError(FrameError):
     """Nobody has said on this connection who is there."""
 
 
+_NAMED = 5  # keys that a message names
+
+
 class Coordinator:
     """One job of `workers` ranks and `shards` shards.
 
@@ -98,6 +101,8 @@ class Coordinator:
         self._generation = 0
         self._epoch = 0
         self._after: list[tuple[set[int], int, Then]] = []  # (shards that have not said ack, epoch, what to do then)
+        self._troubles: dict[int, str] = {}  # epoch -> what a shard could not do of what it was told
+        self._refused: dict[int, str] = {}  # number of an optimizer -> why shards cannot have it
         self._away_shards: set[int] = set()  # after a restart: those that have not come back
         self._away_workers: set[int] = set()
         self._lost_shards: set[int] = set()  # those that did not come back in time
@@ -161,7 +166,7 @@ class Coordinator:
             return []
         shard.peer, shard.said = peer, n
         self._epoch += 1
-        self._after.append(({index}, self._epoch, lambda: self._shard_is_here(index)))
+        self._after.append(({index}, self._epoch, lambda _: self._shard_is_here(index)))
         missed = self._optimizer() if int(m.get("optimizers", 0)) < len(self._optimizers) else {}
         return [(peer, {"op": "members", **self._table(index), **missed, "epoch": self._epoch}),
                 *self._tell_workers({"op": "shard", **self._where(index)})]
@@ -191,22 +196,26 @@ class Coordinator:
         index = next((i for i, s in enumerate(self._shards) if s.peer == peer), None)
         if index is None:
             raise FrameError("this shard has not joined")
+        if m.get("error"):
+            self._troubles[int(m["epoch"])] = str(m["error"])
         return self._acked(index, int(m["epoch"]))
 
     def _acked(self, index: int, epoch: int) -> Sends:
         for missing, at, _ in self._after:
             if at <= epoch:
                 missing.discard(index)
-        done = [then for missing, _, then in self._after if not missing]
+        done = [(at, then) for missing, at, then in self._after if not missing]
         self._after = [a for a in self._after if a[0]]
-        return [send for then in done for send in then()]
+        sends = [send for at, then in done for send in then(self._troubles.get(at, ""))]
+        self._troubles = {at: why for at, why in self._troubles.items() if at in {a for _, a, _ in self._after}}
+        return sends
 
     def _tell_shards(self, message: Message, then: Then) -> Sends:
         """A shard that is away learns all when it is back, and is waited for: workers may reach it meanwhile."""
         self._epoch += 1
         shards = {i: s.peer for i, s in enumerate(self._shards) if s.incarnation and i not in self._lost_shards}
         if not shards:
-            return then()
+            return then("")
         self._after.append((set(shards), self._epoch, then))
         return [(peer, {**message, "epoch": self._epoch}) for peer in shards.values() if peer is not None]
 
@@ -230,7 +239,7 @@ class Coordinator:
         if again is not None:  # it asks again: the answer was lost
             self._workers[again].peer, self._workers[again].said = peer, n
             self._away_workers.discard(again)
-            return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(again, m))])
+            return self._tell_members(lambda _: [*self._tell_gone(), (peer, self._joined(again, m))])
         if wanted == "new" or (isinstance(wanted, int) and wanted in self._workers and self._workers[wanted].gone == "out"):
             self._growing = [(p, g) for p, g in self._growing if g["public"] != public] + [(peer, m)]
             return []
@@ -240,7 +249,7 @@ class Coordinator:
             raise FrameError(f"{who} here already")
         self.kind = kind
         self._let_in(free[0], peer, m)
-        return self._tell_members(lambda: [*self._tell_gone(), (peer, self._joined(free[0], m))])  # it knows, when it is in
+        return self._tell_members(lambda _: [*self._tell_gone(), (peer, self._joined(free[0], m))])  # it knows, when it is in
 
     def _let_in(self, rank: int, peer: Any, m: Message) -> None:
         before = self._workers.get(rank, _Worker())
@@ -269,7 +278,7 @@ class Coordinator:
         self._generation += 1
         self.changed = True
 
-        def here() -> Sends:  # said as it is then: it may change until the shards have said ack
+        def here(_: str) -> Sends:  # said as it is then: it may change until the shards have said ack
             return [*self._tell_gone(), (peer, {"id": m.get("id"), "dead": w.was_dead,
                                                 "shards": [self._where(i) for i in range(len(self._shards))]})]
 
@@ -298,7 +307,7 @@ class Coordinator:
         self.changed = True
         self._at_barrier.pop(rank, None)
         self._waiting = [(r, m) for r, m in self._waiting if r != rank]
-        return self._tell_gone() + self._tell_members(list) + self._release()
+        return self._tell_gone() + self._tell_members(lambda _: []) + self._release()
 
     def _tell_members(self, then: Then) -> Sends:
         return self._tell_shards({"op": "members", "kind": self.kind, "members": self._members()}, then)
@@ -338,27 +347,58 @@ class Coordinator:
     def _worker_init(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
         if rank != self._ranks()[0]:
-            self._note(rank, m)
-            self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": [[str(k[0])] for k in m["keys"]]}))
+            keys = [[str(k[0]), [int(n) for n in k[1]], str(k[2])] for k in m["keys"]]
+            self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": keys}))
             return self._release()
         fresh = [self._new_key(k[0], k[1], k[2], int(m["big"])) for k in m["keys"] if k[0] not in self._keys]
         for e in fresh:
             self._keys[e.key], self._numbers[e.id] = e, e.key
             self.changed = True
-        self._note(rank, m)
+        for k in m["keys"]:
+            self._compare(rank, k)
         empty = [e.public() for k in m["keys"] if not (e := self._keys[k[0]]).filled]
         answer = {"id": m.get("id"), "fill": empty, "keys": [self._keys[k[0]].public() for k in m["keys"]]}
         if not fresh:
             return [(peer, answer)]
-        return self._tell_shards({"op": "keys", "keys": [e.public() for e in fresh]}, lambda: [(peer, answer)])
 
-    def _note(self, rank: int, m: Message) -> None:
-        for k in m["keys"]:
-            if k[0] in self._keys:
-                e = self._keys[k[0]]
-                if [list(k[1]), k[2]] != [e.shape, e.dtype]:
-                    raise FrameError(f"key {k[0][2:]!r} is {e.dtype}{e.shape} for rank {self._ranks()[0]}, {k[2]}{list(k[1])} "
-                                     f"for rank {rank}")
+        def made(why: str) -> Sends:
+            if not why:
+                return [(peer, answer)]
+            for e in fresh:
+                del self._keys[e.key], self._numbers[e.id]
+                for shard, start, stop in e.parts:
+                    self._loads[shard] -= (stop - start) * np.dtype(e.dtype).itemsize
+            self.changed = True
+            names = {e.key for e in fresh}
+            return [(peer, {"id": m.get("id"), "error": why}), *self._refuse_inits(
+                why, lambda rank, keys: not names.isdisjoint(k[0] for k in keys))]
+
+        return self._tell_shards({"op": "keys", "keys": [e.public() for e in fresh]}, made)
+
+    def _refuse_other_shapes(self) -> Sends:
+        """Whoever called init before rank 0 did is told now if it makes keys of other shapes."""
+        out: Sends = []
+        for rank, m in list(self._waiting):
+            try:
+                for k in m.get("keys", ()):
+                    self._compare(rank, k)
+            except FrameError as e:
+                self._waiting.remove((rank, m))
+                out.append((self._workers[rank].peer, {"id": m.get("id"), "error": str(e)}))
+        return out
+
+    def _compare(self, rank: int, key: list[Any]) -> None:
+        """Raise FrameError where rank makes a key of another shape or dtype."""
+        e = self._keys.get(key[0])
+        if e is not None and len(key) > 1 and [list(key[1]), key[2]] != [e.shape, e.dtype]:
+            raise FrameError(f"key {key[0][2:]!r} is {e.dtype}{e.shape} for rank {self._ranks()[0]}, {key[2]}{list(key[1])} "
+                             f"for rank {rank}")
+
+    def _refuse_inits(self, why: str, concerned: Callable[[int, list[Any]], bool]) -> Sends:
+        """Answer those that wait for each other in init with an error."""
+        ended = [(r, m) for r, m in self._waiting if m["op"] == "init" and concerned(r, m["keys"])]
+        self._waiting = [w for w in self._waiting if w not in ended]
+        return [(self._workers[r].peer, {"id": m["id"], "error": why}) for r, m in ended]
 
     def _new_key(self, key: str, shape: list[int], dtype: str, big: int) -> _Entry:
         shape = [int(n) for n in shape]
@@ -387,8 +427,8 @@ class Coordinator:
         return {r for r, w in self._workers.items() if not w.gone or (w.gone == "died" and self.policy == "wait")}
 
     def _worker_missing(self, peer: Any, m: Message) -> Sends:
-        """For whom a request of kind `of` waits."""
-        needed, of = self._needed(), m["of"]
+        """For whom a request of kind `of` waits. why: which keys it is about."""
+        needed, of, why = self._needed(), m["of"], ""
         ranks = {self._ranks()[0]} if of == "optimizer" else set[int]()
         if of == "barrier" or of == "join":
             ranks = needed - self._at_barrier.keys()
@@ -396,12 +436,42 @@ class Coordinator:
             called = {(r, k[0]) for r, w in self._waiting if w["op"] == "init" for k in w["keys"]}
             called |= {(r, e.key) for e in self._keys.values() for r in e.called}
             mine = self._own_rank(peer)
-            ranks = {r for r in needed for rank, key in called if rank == mine and (r, key) not in called}
-        return [(peer, {"id": m.get("id"), "ranks": sorted(ranks)})]
+            lacking = {(r, key) for r in needed for rank, key in called if rank == mine and (r, key) not in called}
+            ranks, why = {r for r, _ in lacking}, f": {self._who_inits(sorted(needed))}" if lacking else ""
+        return [(peer, {"id": m.get("id"), "ranks": sorted(ranks), "why": why})]
+
+    def _worker_forget(self, peer: Any, m: Message) -> Sends:
+        """A request is not waited for any more."""
+        rank = self._own_rank(peer)
+        self._waiting = [w for w in self._waiting if w[0] != rank or w[1].get("id") != m["of"]]
+        return [(peer, {"id": m.get("id")})]
+
+    def _who_inits(self, ranks: list[int]) -> str:
+        """Which worker waits in init, for which keys."""
+        keys = {r: list(dict.fromkeys(k[0][2:] for rank, m in self._waiting if rank == r and m["op"] == "init"
+                                      for k in m["keys"])) for r in ranks}
+        common = set.intersection(*(set(k) for k in keys.values())) if keys else set()
+        said = []
+        for r, names in keys.items():
+            names = [n for n in names if n not in common]
+            where = "is at a barrier" if r in self._at_barrier else "is in no init"
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            said.append(f"worker {r} inits {', '.join(map(repr, names[:_NAMED]))}{more}" if names else f"worker {r} {where}")
+        return "; ".join(said)
+
+    def _at_odds(self) -> Sends:
+        """Where all wait for each other because they make different keys, nobody ever comes: say so at once."""
+        needed = self._needed()
+        waiting = {r for r, _ in self._waiting} | self._at_barrier.keys()
+        if self._ranks()[0] not in needed or not needed <= waiting or all(m["op"] != "init" for _, m in self._waiting):
+            return []
+        return self._refuse_inits(f"workers wait for each other, because they make different keys: "
+                                  f"{self._who_inits(sorted(needed))}. All must call init for the same keys, in the same order",
+                                  lambda *_: True)
 
     def _release(self) -> Sends:
         """Answers to everything that need not wait any longer."""
-        out: Sends = []
+        out = self._refuse_other_shapes()
         needed = self._needed()
         for rank, m in self._waiting:
             if m["op"] == "init":
@@ -417,8 +487,8 @@ class Coordinator:
                     self.changed = True  # until now all would ask again
                     out.append((peer, {"id": m.get("id"), "fill": [], "keys": [e.public() for e in entries if e is not None]}))
                     continue
-            elif self._workers[rank].optimizers <= self._optimizers_there:
-                out.append((peer, {"id": m.get("id")}))
+            elif (n := self._workers[rank].optimizers) <= self._optimizers_there:
+                out.append((peer, {"id": m.get("id"), **({"error": self._refused[n]} if n in self._refused else {})}))
                 continue
             still.append((rank, m))
         self._waiting = still
@@ -429,7 +499,7 @@ class Coordinator:
             self._at_barrier = {}
         elif self._at_barrier and self._at_barrier.keys() >= needed:
             out += self._pass_barrier()
-        return out
+        return out + self._at_odds()
 
     def _pass_barrier(self) -> Sends:
         """All are here: members join and leave, then everybody goes on."""
@@ -450,13 +520,13 @@ class Coordinator:
             self._let_in(rank, peer, m)
             joined[rank] = peer, m
 
-        def go_on() -> Sends:
+        def go_on(_: str) -> Sends:
             ranks = self._ranks()
             return [*((peers[rank], {"id": m.get("id"), "ranks": ranks}) for rank, messages in here.items() for m in messages),
                     *((peer, self._joined(rank, m)) for rank, (peer, m) in joined.items())]
 
         if not out and not joined:
-            return go_on()
+            return go_on("")
         self._generation += 1
         return self._tell_members(go_on) + self._tell_gone()
 
@@ -492,9 +562,12 @@ class Coordinator:
         self.changed = True
         count = len(self._optimizers)
 
-        def known() -> Sends:
+        def known(why: str) -> Sends:
             self._optimizers_there = max(self._optimizers_there, count)
-            return [(peer, {"id": m.get("id")}), *self._release()]
+            if why:  # nor shall shards that start later be told of it
+                self._optimizers[count - 1] = self._optimizers[count - 2] if count > 1 else None
+                self._refused[count], self.changed = why, True
+            return [(peer, {"id": m.get("id"), **({"error": why} if why else {})}), *self._release()]
 
         return self._tell_shards({"op": "optimizer", **self._optimizer()}, known)
 

@@ -22,7 +22,7 @@ import zmq.utils.garbage  # noqa: F401  its end at exit is registered now, befor
 
 from ..context import cpu
 from ..engine import Var, current
-from ..errors import FileError, KVStoreError, ParameterError
+from ..errors import FileError, KVStoreError, ParameterError, RoundMadeError
 from ..ndarray import NDArray, RowSparseNDArray, empty, zeros
 from ..whole_file import read_whole, write_whole
 from . import remote
@@ -32,7 +32,6 @@ from .compression import TwoBit, packed_bytes, read_parameters
 from .errands import Fetch, FetchRows, Send, SendRows, Work
 from .frame import CHUNK, CODES, TWO_BITS, Op, Record
 from .job import Job
-from .link import RoundMadeError
 from .local import LocalKVStore, fits
 from .placement import tag
 from .rows import add_up_rows, aligned, part_shape, row_numbers, row_size
@@ -489,7 +488,9 @@ class _Ended:
         self.key, self.n, self.then = key, n, then
 
     def __call__(self, error: BaseException | None = None) -> None:
-        if error is not None and self.key.round == self.n and not isinstance(error, RoundMadeError):
+        if getattr(error, "made", False):
+            self.key.fresh = self.key.fresh and isinstance(error, RoundMadeError)  # else it counts, and has not brought the value
+        elif error is not None and self.key.round == self.n:
             self.key.round = self.n - 1  # it was not applied: the next push is this round
         self.then(error)  # type: ignore[misc]
 

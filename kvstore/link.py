@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import zmq
 
-from ..errors import FrameError, KVStoreError
+from ..errors import FrameError, KVStoreError, RoundMadeError
 from . import lane, sockets
 from .errands import Fetch, FetchRows, Send, SendRows, Work
 from .frame import (
@@ -43,10 +43,6 @@ _MOST_BROKEN = 3  # lanes that may end on their own, soon after each other, befo
 _SOON = 60.0  # seconds
 _MOST_IN_SOCKET = 32  # messages; beyond them what waits is ours to order
 _DOOMED = 1.0  # seconds after which a contribution is given up because of what became of the others that were sent with it
-
-
-class RoundMadeError(KVStoreError):
-    """A contribution came to a round that was made already: its worker had given up an earlier one, which counted after all."""
 
 
 class _Ask(NamedTuple):
@@ -450,22 +446,30 @@ class Link:
         text, dead = str(m["text"]), {int(r): str(why) for r, why in m["gone"].items()}
         self.client.control.heard_of(dead, m["generation"])
         if frame.seq in self._asked:
-            self._asked.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {text}."))
+            keys = "".join(f"key {self.client.key_names.get(r.key, r.key)}: " for r in frame.records[:1])
+            self._asked.pop(frame.seq).future.set_exception(KVStoreError(f"KVStore: server {self.index}: {keys}{text}."))
             return
-        fetches = self._fetching.pop(frame.seq, None) if frame.seq else None
+        fetches = self._fetching.get(frame.seq) if frame.seq else None
         if fetches is not None:
-            for f in fetches.values():
+            for f in [fetches.pop(name) for r in frame.records if (name := (r.key, r.part)) in fetches]:
                 f.done(self.client.explain(text, dead, f))
+            if not fetches:
+                del self._fetching[frame.seq]
             return
         for r in frame.records:
             s = self._sent.get((r.key, r.part, r.round))
             if s is not None and frame.seq in (0, s.seq):  # else another run of an earlier one, which has ended
                 del self._sent[r.key, r.part, r.round]
-                if dead and self.durable and s.process != self.incarnation:
+                if m.get("made"):
+                    self._keep(s)
+                    text = f"{text}. This push counts; pull the value"
+                elif dead and self.durable and s.process != self.incarnation:
                     self._insist(s)
                 else:
                     s.release()
-                s.fail(self.client.explain(text, dead, s), time.monotonic())
+                error = self.client.explain(text, dead, s)
+                error.made = bool(m.get("made"))
+                s.fail(error, time.monotonic())
 
     # ---- keeping what may be lost -------------------------------------------------------------------------------------------
     def _insist(self, s: Send) -> None:

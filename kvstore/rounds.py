@@ -195,6 +195,15 @@ class Rounds:
         for name in names:
             self._keys[name].version += 1
 
+    def take_back(self, name: Hashable, version: int) -> None:
+        """A round of a key could not be applied: it and what came after it are not made. Who gave to it may give once more."""
+        self._keys[name].version = version - 1
+
+    def take_back_from(self, name: Hashable, rank: int, n: int) -> None:
+        """Async: nor is a rank's n-th contribution."""
+        if not self.sync:
+            self._keys[name].applied[rank] = n - 1
+
     def _advance(self, name: Hashable, key: _Key) -> list[Action]:
         done: list[Action] = []
         members = self._members

@@ -1,13 +1,15 @@
 """Serving: what a shard does with a frame of a worker. Frames in, (rank, head, payload) out; no sockets and no waiting.
 
 `rounds.py` decides which contributions make an update, `values.py` makes it. Every record is held against the key table before
-memory is touched. What is wrong with one frame is answered with REFUSED and harms nobody else.
+memory is touched. What is wrong with one frame, or fails because of it, is answered with REFUSED and harms nobody else: no frame
+ends the process. A contribution counts if, and only if, its worker is told so: an update that fails is taken back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,13 +35,15 @@ from .frame import (
     unpack,
 )
 from .lane import Offer
+from .partial import Partial, PartialRows
 from .rounds import MOST_AHEAD, Answer, Apply, Refuse, Rounds
 from .rows import Rows, part_shape, row_size
 from .shared import Views
 from .unison import Made, Unison
 from .values import Name, Value, Values
 
-Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces
+Out = tuple[int, bytes, list[Any]]  # rank, head, payload in pieces of bytes
+_log = logging.getLogger(__name__)
 
 
 class _Want(NamedTuple):
@@ -48,40 +52,6 @@ class _Want(NamedTuple):
     round: int
     segment: int
     at: int
-
-
-class _Partial:
-    """A contribution that comes in several runs. which: its round, and the number of its frames."""
-
-    def __init__(self, which: tuple[int, int], n: int, dtype: np.dtype):
-        self.which = which
-        self.data, self.missing, self.seen = np.empty(n, dtype), n, set[int]()
-
-    def add(self, offset: int, run: np.ndarray) -> bool:
-        """Whether it is complete now. The same run twice counts once."""
-        if offset not in self.seen:
-            self.seen.add(offset)
-            self.data[offset:offset + len(run)] = run
-            self.missing -= len(run)
-        return self.missing <= 0
-
-
-class _PartialRows:
-    """A contribution of `total` rows that comes in several runs."""
-
-    def __init__(self, which: tuple[int, int], total: int):
-        self.which, self.total, self.runs = which, total, dict[int, Rows]()
-
-    def add(self, offset: int, run: Rows) -> Rows | None:
-        """All of it, once it is complete. The same run twice counts once. Raises FrameError for runs that are not one."""
-        self.runs[offset] = run
-        if sum(len(r.numbers) for r in self.runs.values()) < self.total:
-            return None
-        runs = [self.runs[at] for at in sorted(self.runs)]
-        whole = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
-        if len(whole.numbers) != self.total or (whole.numbers[1:] <= whole.numbers[:-1]).any():
-            raise FrameError("frame: the numbers of rows do not ascend")
-        return whole
 
 
 class Shard:
@@ -105,32 +75,36 @@ class Shard:
         self._generation = 0  # of members, as the coordinator counts
         self._views: dict[int, Views] = {}
         self._unison = Unison(self.values, self.rounds, self._views)
-        self._partial: dict[tuple[int, Name], _Partial | _PartialRows] = {}
+        self._partial: dict[tuple[int, Name], Partial | PartialRows] = {}
         self._wants: dict[tuple[int, Name], _Want] = {}
         self._answers: dict[int, list[Answer]] = {}
         self._held: list[tuple[int, Frame]] = []  # pulls that wait for rounds, or for slower workers
-        self._failed: dict[tuple[Name, int], str] = {}
+        self.trouble = ""  # what of the coordinator's last message could not be done, and why
         self._touched: dict[Name, None] = {}
         self._out: list[Out] = []
 
     # ---- what the coordinator says --------------------------------------------------------------------------------------
     def control(self, m: Mapping[str, Any]) -> list[Out]:
-        """Take over members, keys or an optimizer."""
+        """Take over members, keys or an optimizer. `trouble` tells what cannot be done."""
         self._one_by_one()
         self._unison.forget()
+        self.trouble = ""
         if m.get("kind"):
             self.rounds.sync = m["kind"] != "async"
         if "members" in m:
             self._generation = m["members"]["generation"]
             self._set_members({int(r): i for r, i in m["members"]["ranks"].items()},
                               {int(r): why for r, why in m["members"]["gone"].items()})
-        for entry in m.get("keys", ()):
-            self._make(entry, m.get("index"))
-        if int(m.get("optimizers", 0)) > self.optimizers:
-            self.optimizers = int(m["optimizers"])
-            self.values.set_optimizer(m["optimizer"])
-            if "epoch" in m:  # no first news: the values that are here may have states on disk
-                self.save()
+        try:
+            for entry in m.get("keys", ()):
+                self._make(entry, m.get("index"))
+            if int(m.get("optimizers", 0)) > self.optimizers:
+                self.values.set_optimizer(m["optimizer"])
+                self.optimizers = int(m["optimizers"])
+                if "epoch" in m:  # no first news: the values that are here may have states on disk
+                    self.save()
+        except Exception as e:
+            self.trouble = _why(e)
         self._release()
         return self._flush()
 
@@ -163,9 +137,10 @@ class Shard:
     def _make(self, entry: Mapping[str, Any], index: Any) -> None:
         for part, (shard, _, _) in enumerate(entry["parts"]):
             name = (int(entry["id"]), part)
-            if shard != index or name in self.values:
-                continue
-            self.values.make(name, entry["key"], part_shape(entry["shape"], entry["parts"], part), entry["dtype"])
+            shape = part_shape(entry["shape"], entry["parts"], part)
+            if shard != index or (name in self.values and self.values[name].agrees(entry["key"], shape, entry["dtype"])):
+                continue  # else the making of that key was given up, and this is another one
+            self.values.make(name, entry["key"], shape, entry["dtype"])
             self.rounds.add(name)
 
     def restore(self) -> None:
@@ -176,12 +151,15 @@ class Shard:
                 self.rounds.add(name, *found)
 
     def save(self, names: Iterable[Name] | None = None) -> None:
-        """Write what has changed since it was written last."""
+        """Write what has changed since it was written last. What cannot be written stays with the workers, and is tried again."""
         if not self.every:
             return
         for name, value in self.values.items() if names is None else [(n, self.values[n]) for n in names]:
             if value.filled and value.durable != self.rounds.version(name):
-                self.values.save(name, self.rounds.version(name), self.rounds.applied(name))
+                try:
+                    self.values.save(name, self.rounds.version(name), self.rounds.applied(name))
+                except Exception as e:
+                    _log.error("kvstore: key %s cannot be written to disk: %s", value.key[2:], _why(e))
 
     # ---- what workers say -----------------------------------------------------------------------------------------------
     def receive(self, rank: int, frame: Frame) -> list[Out]:
@@ -218,14 +196,17 @@ class Shard:
 
     def _answer_together(self, made: Made) -> None:
         self._touched.update(dict.fromkeys(made.names))
-        if not made.failed:
+        if made.answers and not made.failed:
             self._out += made.answers
             return
+        for name, (round, _) in made.failed.items():
+            self.rounds.take_back(name, round)
         for rank, frame in made.frames.items():
             for r in frame.records:
                 name = (r.key, r.part)
                 if name in made.failed:
-                    self._failed[name, r.round] = made.failed[name]
+                    self._refuse(rank, [r], made.failed[name][1])
+                    continue
                 self._wants[rank, name] = _Want(r.round, r.reply_segment, r.reply_at)
                 self._do([Answer(rank, name, r.round)])
 
@@ -234,8 +215,8 @@ class Shard:
             if frame.rank != rank:
                 raise FrameError(f"frame: it says it is of worker {frame.rank}; it came from worker {rank}")
             getattr(self, f"_on_{frame.op.name.lower()}", self._on_unknown)(rank, frame)
-        except (MXNetError, ValueError, KeyError, TypeError, OverflowError) as e:
-            self._refuse(rank, frame.records, str(e), seq=frame.seq)
+        except Exception as e:
+            self._refuse(rank, frame.records, _why(e), seq=frame.seq)
 
     def _on_unknown(self, rank: int, frame: Frame) -> None:
         raise FrameError(f"frame: {frame.op.name} is no request")
@@ -253,7 +234,11 @@ class Shard:
                 shared = False
         if shared:
             self._views[rank] = views
-        lane = self._offer(rank, m.get("lane") is True)
+        try:
+            lane = self._offer(rank, m.get("lane") is True)
+        except OSError as e:
+            _log.warning("kvstore: worker %d gets no lane: %s", rank, e)
+            lane = None
         self._welcome(rank, frame.seq, {"shared": shared, "durable": bool(self.every), "lane": lane})
 
     def _welcome(self, rank: int, seq: int, text: dict[str, Any]) -> None:
@@ -296,19 +281,26 @@ class Shard:
         if not again:
             self._note_wants(rank, frame)
         for r, data in contributions:
-            name = (r.key, r.part)
-            size = len(self.values[name].flat)
-            if r.n != size and self._comes_late(rank, r, frame.seq, r.offset + r.n == size):
-                continue
-            if r.n != size:
-                partial = self._partial.get((rank, name))
-                if not isinstance(partial, _Partial) or partial.which != (r.round, frame.seq):
-                    partial = self._partial[rank, name] = _Partial((r.round, frame.seq), size, self.values[name].flat.dtype)
-                if not partial.add(r.offset, data):
-                    continue
-                del self._partial[rank, name]
-                data = partial.data
-            self._do(self.rounds.push(name, rank, r.round, data, again))
+            try:
+                self._contribute(rank, frame.seq, r, data, again)
+            except Exception as e:  # the others may be in their rounds already
+                self._refuse(rank, [r], _why(e), seq=frame.seq)
+
+    def _contribute(self, rank: int, seq: int, r: Record, data: np.ndarray, again: bool) -> None:
+        """A contribution, or a run of one."""
+        name = (r.key, r.part)
+        size = len(self.values[name].flat)
+        if r.n != size:
+            if self._comes_late(rank, r, seq, r.offset + r.n == size):
+                return
+            partial = self._partial.get((rank, name))
+            if not isinstance(partial, Partial) or partial.which != (r.round, seq):
+                partial = self._partial[rank, name] = Partial((r.round, seq), size, self.values[name].flat.dtype)
+            if not partial.add(r.offset, data):
+                return
+            del self._partial[rank, name]
+            data = partial.data
+        self._do(self.rounds.push(name, rank, r.round, data, again))
 
     def _note_wants(self, rank: int, frame: Frame) -> None:
         """Where the values go. Raises FrameError for a place that is not there."""
@@ -349,8 +341,8 @@ class Shard:
         if self._comes_late(rank, r, frame.seq, r.offset + count == r.at):
             return
         partial = self._partial.get((rank, name))
-        if not isinstance(partial, _PartialRows) or partial.which != (r.round, frame.seq) or partial.total != r.at:
-            partial = self._partial[rank, name] = _PartialRows((r.round, frame.seq), r.at)
+        if not isinstance(partial, PartialRows) or partial.which != (r.round, frame.seq) or partial.total != r.at:
+            partial = self._partial[rank, name] = PartialRows((r.round, frame.seq), r.at)
         given = np.frombuffer(frame.payload, value.flat.dtype, r.n).reshape(count, *value.array.shape[1:])
         whole = partial.add(r.offset, Rows(numbers, given.copy()))
         if whole is not None:
@@ -370,7 +362,7 @@ class Shard:
         width, size = row_size(value.array.shape), value.flat.itemsize
         step = max(CHUNK // (width * size), 1)
         for start in range(0, len(numbers), step):
-            some = value.flat.reshape(-1, width)[numbers[start:start + step]].view(np.uint8).reshape(-1).data
+            some = value.raw.reshape(-1, width * size)[numbers[start:start + step]].reshape(-1).data
             record = Record(r.key, r.part, value.code, len(some) // size, self.rounds.done_by((r.key, r.part), rank),
                             start * width, INLINE, self._on_disk((r.key, r.part), rank))
             self._out.append((rank, encode(Op.ANSWER, [record], len(some), seq=frame.seq), [some]))
@@ -403,13 +395,17 @@ class Shard:
 
         The latter is one that was lost with the server's last process, and is made again of what workers kept.
         """
-        names = [(r.key, r.part) for r in frame.records]
+        names = self._names(frame)
         early = any(r.round > self.rounds.done_by(name, rank) for r, name in zip(frame.records, names))
         if not early and (self.staleness is None or self.rounds.sync or not any(
                 self.rounds.behind(name, rank, self.staleness) for name in names)):
             return False
         self._held.append((rank, frame))
         return True
+
+    def _names(self, frame: Frame) -> list[Name]:
+        """The keys that a frame is about. Raises FrameError if one is not there."""
+        return [self.values[r.key, r.part].name for r in frame.records]
 
     def _release(self) -> None:
         """Answer the pulls that need not wait any more."""
@@ -419,9 +415,9 @@ class Shard:
 
     def _on_missing(self, rank: int, frame: Frame) -> None:
         """For whom keys wait: in sync their next rounds, in async the pulls of this worker."""
-        text = {f"{r.key}.{r.part}": self.rounds.missing((r.key, r.part)) if self.rounds.sync else
-                (self.rounds.done_by((r.key, r.part), rank), self.rounds.behind((r.key, r.part), rank, self.staleness or 0))
-                for r in frame.records}
+        text = {f"{name[0]}.{name[1]}": self.rounds.missing(name) if self.rounds.sync else
+                (self.rounds.done_by(name, rank), self.rounds.behind(name, rank, self.staleness or 0))
+                for name in self._names(frame)}
         body = pack(text)
         self._out.append((rank, encode(Op.TEXT, [], len(body), seq=frame.seq), [body]))
 
@@ -477,8 +473,6 @@ class Shard:
         return self._views[rank].bytes(segment, at, nbytes)
 
     def _check(self, r: Record, empty: bool = False) -> None:
-        if (r.key, r.part) not in self.values:
-            raise FrameError(f"frame: there is no key number {r.key}, part {r.part}")
         value = self.values[r.key, r.part]
         code = np.dtype("float32") if r.dtype == TWO_BITS else DTYPES[r.dtype]
         if code != value.flat.dtype or r.offset + r.n > len(value.flat) or (not r.n and len(value.flat) and not empty):
@@ -487,26 +481,30 @@ class Shard:
 
     # ---- doing, and bytes out -------------------------------------------------------------------------------------------
     def _do(self, actions: Iterable[Any]) -> None:
+        failed: dict[Name, str] = {}  # why a round of a key could not be made: what follows about it is not so
         for a in actions:
             name: Name = a.key
-            if isinstance(a, Apply):
+            if isinstance(a, Refuse):
+                self._wants.pop((a.rank, name), None)
+                self._refuse(a.rank, [Record(*name, 0, 0, a.round)], a.text, dead=a.dead)
+            elif isinstance(a, Apply) and name not in failed:
                 self._touched[name] = None
                 try:
                     self.values[name].update(a.data)
                     self.values[name].filled = True
                 except Exception as e:
-                    self._failed[name, a.version] = f"the update failed: {type(e).__name__}: {e}"
+                    failed[name] = f"the update failed: {_why(e, True)}"
+                    self.rounds.take_back(name, a.version)
+            elif isinstance(a, Answer) and name in failed:
+                self.rounds.take_back_from(name, a.rank, a.round)
+                self._do([Refuse(a.rank, name, a.round, failed[name])])
             elif isinstance(a, Answer):
-                if (name, a.round) in self._failed:
-                    self._do([Refuse(a.rank, name, a.round, self._failed[name, a.round])])
-                    continue
                 self._answers.setdefault(a.rank, []).append(a)
-            elif isinstance(a, Refuse):
-                self._wants.pop((a.rank, name), None)
-                self._refuse(a.rank, [Record(*name, 0, 0, a.round)], a.text, dead=a.dead)
 
-    def _refuse(self, rank: int, records: Iterable[Record], text: str, dead: tuple[int, ...] = (), seq: int = 0) -> None:
-        body = pack({"text": text, "gone": {str(r): self._gone[r] for r in dead}, "generation": self._generation})
+    def _refuse(self, rank: int, records: Iterable[Record], text: str, dead: tuple[int, ...] = (), seq: int = 0,
+                made: bool = False) -> None:
+        """made: what was contributed is in its round all the same."""
+        body = pack({"text": text, "gone": {str(r): self._gone[r] for r in dead}, "generation": self._generation, "made": made})
         refused = [r._replace(segment=NOTHING, at=0) for r in records]  # the payload is no value
         self._out.append((rank, encode(Op.REFUSED, refused, len(body), seq=seq), [body]))
 
@@ -529,7 +527,7 @@ class Shard:
         return out
 
     def _send_values(self, rank: int, records: Iterable[Record], seq: int) -> None:
-        """Answer records with values: into shared memory where the worker named a place, else in frames of up to CHUNK."""
+        """Answer records with values, in frames of up to CHUNK."""
         batch: list[Record] = []
         pieces: list[Any] = []
         room = CHUNK
@@ -541,31 +539,35 @@ class Shard:
             batch, pieces, room = [], [], CHUNK
 
         for r in records:
-            value = self.values[r.key, r.part]
-            if r.reply_segment == INLINE and 0 < value.flat.nbytes <= RUN:
-                if value.flat.nbytes > room or len(batch) >= MOST_RECORDS:
-                    ship()
-                batch.append(Record(r.key, r.part, value.code, len(value.flat),
-                                    r.round or self.rounds.done_by((r.key, r.part), rank), 0, INLINE,
-                                    self._on_disk((r.key, r.part), rank)))
-                pieces.append(value.flat.data)
-                room -= value.flat.nbytes
+            try:
+                runs = self._value_for(rank, r)
+            except Exception as e:
+                self._refuse(rank, [r], f"the value cannot be sent: {_why(e)}", seq=seq, made=not seq)
                 continue
-            done = r._replace(dtype=value.code, n=len(value.flat), at=self._on_disk((r.key, r.part), rank), offset=0,
-                              round=r.round or self.rounds.done_by((r.key, r.part), rank), segment=NOTHING)
-            if r.reply_segment >= 0:
-                self._place(rank, r.reply_segment, r.reply_at, value.flat.nbytes)[:] = value.flat.view(np.uint8)
-            elif r.reply_segment == INLINE:
-                raw = value.flat.view(np.uint8)
-                size = value.flat.itemsize
-                for at in range(0, max(raw.nbytes, 1), RUN):
-                    run = raw[at:at + RUN]
+            for done, run in runs:
+                if len(runs) > 1 or len(run) > room or len(batch) >= MOST_RECORDS:
                     ship()
-                    batch.append(done._replace(segment=INLINE, offset=at // size, n=run.nbytes // size))
-                    pieces.append(run.data)
-                    room -= run.nbytes
-                continue
-            if len(batch) >= MOST_RECORDS:
-                ship()
-            batch.append(done)
+                batch.append(done)
+                if done.segment == INLINE:
+                    pieces.append(run)
+                    room -= len(run)
         ship()
+
+    def _value_for(self, rank: int, r: Record) -> Sequence[tuple[Record, Any]]:
+        """A value as records, with the bytes of each: in shared memory where the worker named a place, else in runs."""
+        value = self.values[r.key, r.part]
+        done = r._replace(dtype=value.code, n=len(value.flat), at=self._on_disk(value.name, rank), offset=0,
+                          round=r.round or self.rounds.done_by(value.name, rank), segment=NOTHING)
+        if r.reply_segment >= 0:
+            self._place(rank, r.reply_segment, r.reply_at, len(value.raw))[:] = value.raw
+        if r.reply_segment != INLINE:
+            return [(done, b"")]
+        size, runs = value.flat.itemsize, [value.raw[at:at + RUN].data for at in range(0, max(len(value.raw), 1), RUN)]
+        return [(done._replace(segment=INLINE, offset=i * RUN // size, n=len(run) // size), run) for i, run in enumerate(runs)]
+
+
+def _why(e: Exception, named: bool = False) -> str:
+    """What a worker is told of an error. Those that are not raised on purpose go to the log, too. named: with its class."""
+    if not isinstance(e, MXNetError):
+        _log.error("kvstore: a server's error", exc_info=e)
+    return str(e) if isinstance(e, MXNetError) and not named else f"{type(e).__name__}: {e}"

@@ -64,6 +64,8 @@ class Process:
                            self.lanes.offer)
         self.incarnation = m["incarnation"]
         self._control(m)
+        if self.shard.trouble:
+            raise KVStoreError(f"shard {self.index}: {self.shard.trouble}")
         self.shard.restore()
 
     def _connect(self) -> None:
@@ -101,7 +103,7 @@ class Process:
                 self.lanes.drop(rank)
                 self.peers.pop(rank, None)
         if "epoch" in m:
-            self.control.send(pack({"op": "ack", "epoch": m["epoch"]}))
+            self.control.send(pack({"op": "ack", "epoch": m["epoch"], "error": self.shard.trouble}))
 
     def run(self, stop_fd: int | None = None) -> None:
         """Serve until stop_fd ends (its writer is gone) or a signal says so."""

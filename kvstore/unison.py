@@ -46,11 +46,11 @@ class _Held(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A round of several keys. failed: what went wrong, by key; answers: what to send if nothing did."""
+    """A round of several keys. failed: of which the round is not made, its number and why; answers: what to send if all is well."""
 
     names: list[Name]
     frames: dict[int, Frame]
-    failed: dict[Name, str]
+    failed: dict[Name, tuple[int, str]]
     answers: list[tuple[int, bytes, list[Any]]]
 
 
@@ -86,8 +86,11 @@ class Unison:
         common = frame.table.copy()
         common[:, _VARIES] = 0
         kind = common.tobytes()
-        plan = self._plans[kind] if kind in self._plans else self._learn(kind, common)
-        held = None if plan is None else self._lay_out(plan, rank, frame)
+        try:
+            plan = self._plans[kind] if kind in self._plans else self._learn(kind, common)
+            held = None if plan is None else self._lay_out(plan, rank, frame)
+        except Exception:  # key by key it may go, or it will be said what is wrong
+            return False
         if plan is None or held is None:
             return False
         by_rank = self._held.get(kind)
@@ -101,9 +104,14 @@ class Unison:
         by_rank[rank] = held
         if by_rank.keys() != self._rounds.members():
             return True
+        try:
+            total = self._sum([by_rank[r].data for r in sorted(by_rank)], all(h.reply is not None for h in by_rank.values()))
+        except Exception:
+            del by_rank[rank]
+            return False
         del self._held[kind]
         self._names.difference_update(plan.names)
-        return self._make(plan, by_rank)
+        return self._make(plan, by_rank, total)
 
     def _learn(self, kind: bytes, common: np.ndarray) -> _Plan | None:
         """None unless each record is a whole part of a different key, all of one dtype."""
@@ -149,26 +157,31 @@ class Unison:
             raise FrameError("frame: the bytes do not lie side by side")
         return None if segment == INLINE else self._views[rank].bytes(segment, first, plan.nbytes)
 
-    def _make(self, plan: _Plan, by_rank: dict[int, _Held]) -> Made:
-        """Add up in the order of ranks, update, and write the answers."""
-        ranks, failed = sorted(by_rank), dict[Name, str]()
-        contributions = [by_rank[r].data for r in ranks]
+    def _make(self, plan: _Plan, by_rank: dict[int, _Held], total: np.ndarray) -> Made:
+        """Update by the sum of what all ranks gave, and write the answers."""
+        failed: dict[Name, tuple[int, str]] = {}
         self._rounds.make(plan.names)
-        total = self._sum(contributions, all(by_rank[r].reply is not None for r in ranks))
         bounds = (*(plan.starts // total.itemsize).tolist(), len(total))
         for name, value, (start, stop) in zip(plan.names, plan.values, itertools.pairwise(bounds)):
             try:
                 value.update((total[start:stop],))
             except Exception as e:
-                failed[name] = f"the update failed: {type(e).__name__}: {e}"
+                failed[name] = self._rounds.version(name), f"the update failed: {type(e).__name__}: {e}"
+        try:
+            answers = [] if failed else self._answers(plan, by_rank, total)
+        except Exception:
+            answers = []  # key by key it may go, or it will be said what is wrong
+        return Made(plan.names, {r: h.frame for r, h in by_rank.items()}, failed, answers)
+
+    def _answers(self, plan: _Plan, by_rank: dict[int, _Held], total: np.ndarray) -> list[tuple[int, bytes, list[Any]]]:
         if self._values.updates:
             total = np.concatenate([v.flat for v in plan.values])
         table = plan.table.copy()
-        table[:, _ROUND] = by_rank[ranks[0]].frame.table[:, _ROUND]
+        table[:, _ROUND] = next(iter(by_rank.values())).frame.table[:, _ROUND]
         table[:, _AT] = [max(v.durable, 0) for v in plan.values]
         raw = total.view(np.uint8)
         answers = []
-        for rank in ranks:
+        for rank in sorted(by_rank):
             reply = by_rank[rank].reply
             if reply is not None:
                 reply[:] = raw
@@ -176,7 +189,7 @@ class Unison:
             table[:, _SEGMENT] = INLINE if reply is None else NOTHING
             table[:, _REPLY] = by_rank[rank].frame.table[:, _REPLY]
             answers.append((rank, encode(Op.ANSWER, table, len(payload)), [payload]))
-        return Made(plan.names, {r: h.frame for r, h in by_rank.items()}, failed, answers)
+        return answers
 
     def _sum(self, contributions: Sequence[np.ndarray], brief: bool) -> np.ndarray:
         """brief: nobody looks at it when the next one is made."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..context import cpu
 from ..engine import Var, storage
-from ..errors import FileError, KVStoreError
+from ..errors import FileError, FrameError, KVStoreError
 from ..ndarray import NDArray, RowSparseNDArray
 from ..ndarray.chunk import Chunk, layout
 from ..ndarray.core import allocate, wrap
@@ -37,16 +37,19 @@ def over(values: np.ndarray) -> NDArray:
 class Value:
     """One part of a key.
 
+    name:     its key's number, and which part it is.
+    raw:      its bytes. What goes out of this process is these: there are dtypes of which Python knows no buffers (bfloat16).
     code:     of its dtype in frames.               turn:    its number, so that not all are written at once.
     durable:  the version on disk, -1 for none.     sparse:  whether it was given Rows.
     saved:    async: the last contribution of each rank to what is on disk.
     """
 
-    def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype):
-        self.key = key
+    def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
+        self.name, self.key = name, key
         self.array = allocate(layout(shape, dtype, cpu()))
         self.flat: np.ndarray = self.array._device().reshape(-1)
         self.flat.fill(0)
+        self.raw: np.ndarray = self.flat.view(np.uint8)
         self.code = CODES[dtype]
         self.filled = False
         self.sum: NDArray | None = None
@@ -54,6 +57,10 @@ class Value:
         self.durable, self.turn = -1, 0
         self.saved: dict[int, int] = {}
         self.sparse = False
+
+    def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
+        """Whether it is a value of that key, shape and dtype."""
+        return (self.key, self.array.shape, self.flat.dtype) == (key, tuple(shape), np.dtype(dtype))
 
     def update(self, contributions: Sequence[Any]) -> None:
         """Merge contributions, arrays or Rows, added from first to last: by the updater, else they replace the value."""
@@ -111,7 +118,11 @@ class Values:
         self._make_updater: Callable[[], Any] | None = None
 
     def __getitem__(self, name: Name) -> Value:
-        return self._values[name]
+        """Raises FrameError for a key that is not there."""
+        try:
+            return self._values[name]
+        except KeyError:
+            raise FrameError(f"frame: there is no key number {name[0]}, part {name[1]}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
@@ -127,7 +138,7 @@ class Values:
     def make(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> Value:
         """A part of a key, zero until it is filled. Raises KVStoreError when there is no memory for it."""
         try:
-            value = self._values[name] = Value(key, shape, np.dtype(dtype))
+            value = self._values[name] = Value(name, key, shape, np.dtype(dtype))
             value.turn = len(self._values)
         except MemoryError as e:
             raise KVStoreError(f"key {key[2:]!r}: no memory for {math.prod(shape)} elements of {dtype}") from e
@@ -152,10 +163,10 @@ class Values:
             return
         value = self._values[name]
         states = value.updater.get_states(True) if value.updater is not None else b""
-        crc = zlib.crc32(states, zlib.crc32(value.flat.view(np.uint8).data))
+        crc = zlib.crc32(states, zlib.crc32(value.raw.data))
         header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
                              "applied": {str(r): n for r, n in applied.items()}, "states": len(states), "crc": crc}).encode()
-        pieces = len(header).to_bytes(8, "little") + header, value.flat.view(np.uint8).data, states
+        pieces = len(header).to_bytes(8, "little") + header, value.raw.data, states
         write_whole(self._path(name), pieces, sync=False)
         value.durable, value.saved = version, dict(applied)
 

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import numpy as np
 import zmq
 from kvstore_wires import Lanes, Part, Pipe
-from tritium.errors import DeadWorkerError, KVStoreError
+from tritium.errors import DeadWorkerError, KVStoreError, RoundMadeError
 from tritium.kvstore import client, control, errands, link, shard, sockets
 from tritium.kvstore.dist import _Countdown, _Ended
 from tritium.kvstore.frame import pack, unpack
-from tritium.kvstore.link import RoundMadeError
 from tritium.kvstore.placement import tag
 
 SMALL = 5  # keys that are pushed in one frame, by all

@@ -411,5 +411,23 @@ def test_a_long_wait_for_others_says_for_whom_and_ends_at_the_deadline(caplog):
         stores[1].barrier()
         waiting.result(TIMEOUT)
         stores[0]._client.timeout = 0.3
-        with pytest.raises(KVStoreError, match=r"barrier: the coordinator's answer did not come within 0 s\. Is the job still"):
+        with pytest.raises(KVStoreError, match=r"barrier: worker 1 did not come within 0 s\. TRITIUM_KV_TIMEOUT sets the limit"):
             stores[0].barrier()
+
+
+def test_workers_that_make_different_keys_are_told_who_makes_which():
+    """At once where all wait for each other, whatever the deadline; at the deadline where one is at work."""
+    with workers(2) as (_, stores, each):
+        def init(kv):
+            kv.init("w", mx.nd.zeros(3))
+            with pytest.raises(KVStoreError, match=r"init: workers wait for each other, because they make different keys: "
+                                                   r"worker 0 inits 'a'; worker 1 inits 'b'\. All must call init"):
+                kv.init("ab"[kv.rank], mx.nd.zeros(3))
+
+        each(init)
+        stores[0]._client.timeout = 0.1
+        with pytest.raises(KVStoreError, match=r"worker 1 did not come: worker 0 inits 'c'; worker 1 is in no init within 0 s"):
+            stores[0].init("c", mx.nd.zeros(3))
+        stores[0]._client.timeout = TIMEOUT
+        each(lambda kv: kv.init("d", mx.nd.ones(3)))
+        assert [pull(kv, "d", np.zeros(3, "f")).tolist() for kv in stores] == [[1] * 3] * 2

@@ -79,6 +79,121 @@ def test_shapes_must_agree():
         "b", op="init", keys=[["s:w", [3, 2], "float32"]], big=10)["error"]
 
 
+def test_shapes_must_agree_whoever_calls_first():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.say("b", op="init", id=1, keys=[["s:w", [3, 2], "float32"]], big=10)
+    desk.say("a", op="init", **KEYS)
+    desk.say("a", op="filled", keys=["s:w"])
+    assert "is float32[2, 3] for rank 0, float32[3, 2] for rank 1" in desk.answer("b", 1)["error"]
+
+
+def key(*names):
+    return {"keys": [[f"s:{n}", [2], "float32"] for n in names], "big": 10**6}
+
+
+def test_workers_that_make_different_keys_hear_of_it_when_all_wait():
+    desk = Desk(3)
+    for peer in "abc":
+        desk.join(peer)
+    for peer in "abc":
+        desk.say(peer, op="init", id=1, **key("w"))
+    desk.say("a", op="filled", id=2, keys=["s:w"])
+    assert desk.answer("b", 1)["keys"]
+    desk.say("c", op="init", id=3, **key("u", "v"))
+    desk.say("a", op="init", id=3, **key("x", "v"))
+    assert desk.say("a", op="filled", id=4, keys=["s:x", "s:v"]) is None
+    assert desk.answer("c", 3) is None  # b is at work, and may still make both
+    missing = desk.say("a", op="missing", of="init", id="m")
+    assert missing["ranks"] == [1, 2] and "worker 0 inits 'x', 'v'; worker 1 is in no init; worker 2 inits 'u', 'v'" in missing["why"]
+    desk.say("b", op="barrier", id=5)
+    for peer, n in (("a", 4), ("c", 3)):
+        assert desk.answer(peer, n)["error"] == (
+            "workers wait for each other, because they make different keys: worker 0 inits 'x', 'v'; worker 1 is at a barrier; "
+            "worker 2 inits 'u', 'v'. All must call init for the same keys, in the same order")
+    assert desk.answer("b", 5) is None
+    for peer in "ac":
+        desk.say(peer, op="barrier", id=6)
+    assert "error" not in desk.answer("b", 5)
+
+
+def test_who_waits_for_a_replacement_of_rank_0_is_at_odds_with_nobody():
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    desk.take(desk.c.lost("a"))
+    assert desk.say("b", op="init", id=1, **key("w")) is None
+    desk.join("A", 0)
+    desk.say("A", op="init", **key("w"))
+    desk.say("A", op="filled", keys=["s:w"])
+    assert desk.answer("b", 1)["keys"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_all_make_their_keys_or_hear_who_makes_which(data):
+    """Each worker's calls of init, one after another, in any order: nobody waits for ever."""
+    n = data.draw(st.integers(1, 3))
+    groups = [["a"], ["b"], ["c", "d"], ["e"]]
+    orders = [data.draw(st.lists(st.sampled_from(groups), unique_by=str, max_size=3) | st.just(groups)) for _ in range(n)]
+    desk, ended, at = Desk(n), {}, dict.fromkeys(range(n), 0)
+    for r in range(n):
+        desk.join(f"w{r}", r)
+    waiting = {}
+    while len(ended) < n:
+        for r, number in list(waiting.items()):
+            answer = desk.answer(f"w{r}", number)
+            if answer is None:
+                continue
+            del waiting[r]
+            if "error" in answer:
+                ended[r] = answer["error"]
+                desk.say(f"w{r}", op="leave")
+            elif answer.get("fill"):
+                waiting[r] = f"{number} filled"
+                desk.say(f"w{r}", op="filled", id=waiting[r], keys=[e["key"] for e in answer["fill"]])
+            elif at[r] > len(orders[r]):
+                ended[r] = ""
+                desk.say(f"w{r}", op="leave")
+        free = [r for r in range(n) if r not in waiting and r not in ended]
+        if free:
+            r = data.draw(st.sampled_from(free))
+            waiting[r] = f"call {at[r]}"
+            what = {"op": "init", **key(*orders[r][at[r]])} if at[r] < len(orders[r]) else {"op": "barrier"}
+            at[r] += 1
+            desk.say(f"w{r}", id=waiting[r], **what)
+        elif waiting:
+            assert any(desk.answer(f"w{r}", number) for r, number in waiting.items()), "all wait for ever"
+    if all(order == orders[0] for order in orders):
+        assert not any(ended.values())
+    assert all("inits" in why for why in ended.values() if why)
+
+
+def test_what_servers_cannot_do_is_the_callers_error():
+    """An optimizer that they do not know, a key for which there is no memory; who waits for it hears of it, too."""
+    desk = Desk()
+    desk.join("a"), desk.join("b")
+    trouble = {}
+
+    def take(sends):
+        for peer, m in sends:
+            desk.sent.setdefault(peer, []).append(m)
+            if "epoch" in m:
+                why = trouble.get(m["op"], "")
+                take(desk.c.receive(peer, "shard", {"op": "ack", "epoch": m["epoch"], "error": why}))
+
+    desk.take, trouble["optimizer"] = take, "no optimizer mine"
+    desk.say("b", op="optimizer", id=1, spec=None)
+    assert desk.say("a", op="optimizer", id=1, spec={"name": "mine"})["error"] == "no optimizer mine"
+    assert desk.answer("b", 1)["error"] == "no optimizer mine" and desk.c.state()["optimizers"] == [None]
+    trouble.clear()
+    desk.say("b", op="optimizer", id=2, spec=None)
+    assert "error" not in desk.say("a", op="optimizer", id=2, spec={"name": "sgd"}) and "error" not in desk.answer("b", 2)
+    trouble["keys"] = "no memory"
+    desk.say("b", op="init", id=3, **KEYS)
+    assert desk.say("a", op="init", id=3, **KEYS)["error"] == desk.answer("b", 3)["error"] == "no memory"
+    assert desk.c.state()["keys"] == [] and desk.c.state()["loads"] == [0]
+
+
 def test_big_arrays_are_split_as_mxnet_does_and_small_ones_go_where_there_is_room():
     desk = Desk(1, 3)
     desk.join("a")

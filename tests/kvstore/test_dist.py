@@ -45,7 +45,7 @@ def test_sums_in_rank_order_and_split_arrays(two, rng):
             np.testing.assert_array_equal(end[k], data[k, 0] + data[k, 1])
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int32", "uint8", "int64"])
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "int64"])
 def test_dtypes(two, dtype):
     _, _, each = two
     value = np.arange(7).astype(dtype)
