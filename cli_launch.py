@@ -20,7 +20,8 @@ from .kvstore.ray_job import RayJob
 @click.option("-n", "--workers", type=click.IntRange(1), required=True, help="How many processes run COMMAND.")
 @click.option("-s", "--servers", type=click.IntRange(1), default=1, help="How many server processes hold the values.")
 @click.option("--policy", type=click.Choice(POLICIES), default="fail",
-              help="When a worker dies in dist_sync: fail: the others get an error. wait: they wait for its replacement. "
+              help="When a worker dies in dist_sync: fail: the others get an error. wait: they wait for its replacement, but "
+                   "not for a worker that has ended with status 0. "
                    "shrink: they go on without it.")
 @click.option("--restarts", type=click.IntRange(0), default=0, help="How often a worker that fails is started again.")
 @click.option("--snapshot-rounds", type=click.IntRange(0), default=10,
@@ -52,11 +53,13 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     with job:
         if isinstance(job, RayJob):
             sys.exit(job.run(command, workers, restarts))
-        sys.exit(_run(command, workers, restarts, {"TRITIUM_KV_JOB": str(job.file)}))
+        sys.exit(_run(command, workers, restarts, job))
 
 
-def _run(command: Sequence[str], workers: int, restarts: int, extra: dict[str, str]) -> int:
+def _run(command: Sequence[str], workers: int, restarts: int, job: Job) -> int:
     """Run the workers until all have ended; the status of the first that failed for good, else 0."""
+    extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_LAUNCHED": "1"}
+
     def start(rank: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env={**os.environ, **extra, "TRITIUM_KV_RANK": str(rank)})
 
@@ -81,6 +84,8 @@ def _run(command: Sequence[str], workers: int, restarts: int, extra: dict[str, s
                     click.echo(f"worker {rank} ended with status {process.returncode}", err=True)
                     status = status or (process.returncode if process.returncode > 0 else 128 - process.returncode)
                 del running[rank]
+                if not process.returncode and running:
+                    job.ended(rank)  # the others need not wait for it
     except KeyboardInterrupt:
         status = 130
     finally:

@@ -97,6 +97,10 @@ class KVStore:
         raise MXNetError(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network: "
                          f"there is nothing to compress. Leave compression_params out.")
 
+    def resume(self) -> int:
+        """How many steps were made before this worker joined: none, in a store of one process."""
+        return 0
+
     def is_capable(self, capability: str) -> bool:
         """Whether the store can run an optimizer (`"optimizer"`)."""
         return capability.lower() == "optimizer"

@@ -223,15 +223,15 @@ class Client:
         """Whether this store can still be used here: not closed, not in a forked child."""
         return not self._closed and self.pid == os.getpid()
 
-    def close(self) -> None:
-        """Leave the job and end the thread."""
+    def close(self, well: bool = True) -> None:
+        """Leave the job and end the thread. well: all is done, so that nobody needs to wait for a replacement."""
         if not self.alive:
             return
         there, away = _LEAVE_WITHIN
         self.control.within = min(self.control.within, away)
         try:
             if hasattr(self, "rank"):
-                self.request("leave", within=there)  # who is not heard of has died
+                self.request("leave", within=there, well=well)  # who is not heard of has died
         except KVStoreError:
             pass  # the job is gone already
         self._closed = self._stopping = True

@@ -89,8 +89,7 @@ class Control:
         while not _done(ask.answer, min(self.client.stall, end - time.monotonic())):
             if time.monotonic() >= end:
                 why = self._waits_for(op) or "the coordinator's answer did not come"
-                given_up = _Request({"op": "forget", "id": next(self._ids), "of": ask.message["id"]}, Future())
-                self.client._hand(lambda: self._ask(given_up))
+                self._forget(ask)
                 raise KVStoreError(f"KVStore: {called}: {why} within {within:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
             self.client._hand(lambda: self._report(op))
         m = ask.answer.result()
@@ -112,6 +111,11 @@ class Control:
         self.client.stirred = True
         with contextlib.suppress(zmq.Again):  # refused, and libzmq tries no more: `_watch` will tell
             self.socket.send(pack(message), zmq.NOBLOCK)
+
+    def _forget(self, ask: _Request) -> None:
+        """Tell the coordinator that nobody waits for this any more."""
+        told = _Request({"op": "forget", "id": next(self._ids), "of": ask.message["id"]}, Future())
+        self.client._hand(lambda: self._ask(told))
 
     def _waits_for(self, op: str) -> str:
         """For whom a request has waited; the empty string if the coordinator does not say."""

@@ -31,7 +31,11 @@ Then = Callable[[str], Sends]  # given what a shard could not do of what it was 
 
 @dataclass
 class _Worker:
-    """A rank: here, not here yet (incarnation 0), or gone: "died", "left", or "out", which is no member any more."""
+    """A rank: here, not here yet (incarnation 0), or gone.
+
+    gone:  "died"; "left", when all was done; "ended", in a way that is not known to be well: its process may be replaced, or
+           whoever started it will say that it ended well; or "out", which is no member any more.
+    """
 
     peer: Any = None
     incarnation: int = 0
@@ -297,8 +301,14 @@ class Coordinator:
         return out
 
     def _worker_leave(self, peer: Any, m: Message) -> Sends:
+        """well: whether all was done; else whoever started the process may say so yet."""
         rank = self._own_rank(peer)
-        return [(peer, {"id": m.get("id")})] + self._away(rank, "left")
+        return [(peer, {"id": m.get("id")})] + self._away(rank, "left" if m.get("well", True) else "ended")
+
+    def _worker_ended(self, peer: Any, m: Message) -> Sends:
+        """Whoever started the process of a rank says that it has ended, and well: nobody waits for it."""
+        rank, answer = int(m["rank"]), (peer, {"id": m.get("id")})
+        return [answer] if self._workers[rank].gone in ("left", "out") else [*self._away(rank, "left"), answer]
 
     def _away(self, rank: int, why: str) -> Sends:
         w = self._workers[rank]
@@ -307,7 +317,18 @@ class Coordinator:
         self.changed = True
         self._at_barrier.pop(rank, None)
         self._waiting = [(r, m) for r, m in self._waiting if r != rank]
-        return self._tell_gone() + self._tell_members(lambda _: []) + self._release()
+        return self._tell_gone() + self._tell_members(lambda _: []) + self._succeed() + self._release()
+
+    def _first(self) -> int:
+        """The rank whose values and optimizer win: the lowest that has not left. A replacement of the dead may come."""
+        return next((r for r in self._ranks() if self._workers[r].gone != "left"), self._ranks()[0])
+
+    def _succeed(self) -> Sends:
+        """Who has become the first, and waits for another to give keys their values, is to do that itself."""
+        first = self._first()
+        mine = [m for r, m in self._waiting if r == first and m["op"] == "init" and "big" in m]
+        self._waiting = [w for w in self._waiting if w[1] not in mine]
+        return [send for m in mine for send in self._worker_init(self._workers[first].peer, m)]
 
     def _tell_members(self, then: Then) -> Sends:
         return self._tell_shards({"op": "members", "kind": self.kind, "members": self._members()}, then)
@@ -346,9 +367,9 @@ class Coordinator:
     # ---- keys -----------------------------------------------------------------------------------------------------------
     def _worker_init(self, peer: Any, m: Message) -> Sends:
         rank = self._own_rank(peer)
-        if rank != self._ranks()[0]:
+        if rank != self._first():
             keys = [[str(k[0]), [int(n) for n in k[1]], str(k[2])] for k in m["keys"]]
-            self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": keys}))
+            self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": keys, "big": m["big"]}))
             return self._release()
         fresh = [self._new_key(k[0], k[1], k[2], int(m["big"])) for k in m["keys"] if k[0] not in self._keys]
         for e in fresh:
@@ -357,7 +378,7 @@ class Coordinator:
         for k in m["keys"]:
             self._compare(rank, k)
         empty = [e.public() for k in m["keys"] if not (e := self._keys[k[0]]).filled]
-        answer = {"id": m.get("id"), "fill": empty, "keys": [self._keys[k[0]].public() for k in m["keys"]]}
+        answer = {"id": m.get("id"), "first": True, "fill": empty, "keys": [self._keys[k[0]].public() for k in m["keys"]]}
         if not fresh:
             return [(peer, answer)]
 
@@ -391,7 +412,7 @@ class Coordinator:
         """Raise FrameError where rank makes a key of another shape or dtype."""
         e = self._keys.get(key[0])
         if e is not None and len(key) > 1 and [list(key[1]), key[2]] != [e.shape, e.dtype]:
-            raise FrameError(f"key {key[0][2:]!r} is {e.dtype}{e.shape} for rank {self._ranks()[0]}, {key[2]}{list(key[1])} "
+            raise FrameError(f"key {key[0][2:]!r} is {e.dtype}{e.shape} for rank {self._first()}, {key[2]}{list(key[1])} "
                              f"for rank {rank}")
 
     def _refuse_inits(self, why: str, concerned: Callable[[int, list[Any]], bool]) -> Sends:
@@ -424,12 +445,12 @@ class Coordinator:
     # ---- waiting for each other -----------------------------------------------------------------------------------------
     def _needed(self) -> set[int]:
         """The ranks that others wait for: all but those that have left, or died where nobody waits for a replacement."""
-        return {r for r, w in self._workers.items() if not w.gone or (w.gone == "died" and self.policy == "wait")}
+        return {r for r, w in self._workers.items() if not w.gone or (w.gone in ("died", "ended") and self.policy == "wait")}
 
     def _worker_missing(self, peer: Any, m: Message) -> Sends:
         """For whom a request of kind `of` waits. why: which keys it is about."""
         needed, of, why = self._needed(), m["of"], ""
-        ranks = {self._ranks()[0]} if of == "optimizer" else set[int]()
+        ranks = {self._first()} if of == "optimizer" else set[int]()
         if of == "barrier" or of == "join":
             ranks = needed - self._at_barrier.keys()
         elif of in ("init", "filled"):
@@ -463,7 +484,7 @@ class Coordinator:
         """Where all wait for each other because they make different keys, nobody ever comes: say so at once."""
         needed = self._needed()
         waiting = {r for r, _ in self._waiting} | self._at_barrier.keys()
-        if self._ranks()[0] not in needed or not needed <= waiting or all(m["op"] != "init" for _, m in self._waiting):
+        if self._first() not in needed or not needed <= waiting or all(m["op"] != "init" for _, m in self._waiting):
             return []
         return self._refuse_inits(f"workers wait for each other, because they make different keys: "
                                   f"{self._who_inits(sorted(needed))}. All must call init for the same keys, in the same order",
@@ -547,7 +568,7 @@ class Coordinator:
         rank = self._own_rank(peer)
         w = self._workers[rank]
         w.optimizers = int(m.get("n", w.optimizers + 1))
-        if rank != self._ranks()[0] or w.optimizers <= len(self._optimizers):
+        if rank != self._first() or w.optimizers <= len(self._optimizers):
             self._waiting.append((rank, {"op": "optimizer", "id": m.get("id")}))
             return self._release()
         spec = m["spec"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -94,6 +95,7 @@ class DistKVStore(LocalKVStore):
             raise
         self._keys: dict[Key, _Key] = {}
         self._compression: TwoBit | None = None
+        self._resumed: int | None = None  # the step it goes on from
         self._big = int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", "1000000"))
         self._optimizers = self._barriers = 0  # how often set, and how many reached
         _open_stores.add(self)
@@ -120,7 +122,7 @@ class DistKVStore(LocalKVStore):
         if node_id & 1:
             dead += self._client.control.lost is not None
         if node_id & 4:
-            dead += sum(why == "died" for why in self._client.control.gone.values())
+            dead += sum(why != "left" for why in self._client.control.gone.values())
         if node_id & 2:
             dead += sum(link.away for link in self._client.links)
         return dead
@@ -130,8 +132,12 @@ class DistKVStore(LocalKVStore):
     def close(self) -> None:
         """End what was pushed, then leave the job. A worker that still needs this one is told that it has left.
 
-        Rounds that this worker has contributed to are waited for, until the deadline; those of the dead end at once.
+        Rounds that this worker has contributed to are waited for, until the deadline; those of the dead end at once. Called while
+        an exception is on its way, this is no good end: with policy "wait" the others wait for a replacement.
         """
+        self._close(sys.exc_info()[1] is None)
+
+    def _close(self, well: bool) -> None:
         _open_stores.discard(self)
         if self._client.alive and self._values:
             ended = threading.Event()
@@ -139,7 +145,7 @@ class DistKVStore(LocalKVStore):
             current().push_sync(lambda _: ended.set(), cpu(), (), tuple(copies), name="kvstore.close")  # runs after failures too
             if not ended.wait(self._client.timeout):
                 _log.warning("kvstore: worker %d leaves before what it pushed has ended.", self._client.rank)
-        self._client.close()
+        self._client.close(well)
         if self._own_job is not None:
             self._own_job.close()
 
@@ -168,7 +174,7 @@ class DistKVStore(LocalKVStore):
             self._learn(todo, m["keys"])
             if m["fill"]:
                 self._fill([e["key"] for e in m["fill"]])
-            if self.rank == 0:
+            if m.get("first"):
                 self._client.request("filled", keys=[e["key"] for e in m["keys"]])
             self._join_rounds([k for k, _ in todo])
         except BaseException:
@@ -196,6 +202,24 @@ class DistKVStore(LocalKVStore):
         for k in keys:
             key = self._keys[k]
             key.round = round_of(rounds, key.id, len(key.parts))
+            if self._resumed is not None and key.round == self._resumed + 1:
+                key.round = self._resumed
+
+    def resume(self) -> int:
+        """How many steps the job has made, for a script that pushes every key once a step: 0 in a new job.
+
+        A worker that replaces one that died goes on with the next step. Some keys may have been in that step already when the
+        worker before it died: that counted, and what is pushed for them in this step is answered and changes nothing. Keys that
+        are pushed less often than others, or never, are left out of account.
+        """
+        versions: dict[int, int] = {}
+        for (key, _), n in self._client.rounds(range(len(self._client.links))).items():
+            versions[key] = min(n, versions.get(key, n))
+        most = max(versions.values(), default=0)
+        self._resumed = min((n for n in versions.values() if n >= most - 1), default=0)
+        if self._keys:
+            self._join_rounds(list(self._keys))
+        return self._resumed
 
     def _values_through(self, keys: Sequence[Key], make: Any) -> None:
         """Submit make(key, part, its memory, its place, done) for every part of keys, and wait."""
@@ -499,8 +523,10 @@ _open_stores: weakref.WeakSet[DistKVStore] = weakref.WeakSet()
 
 
 def _close_all() -> None:
+    """At the end of the process. How it ends, only whoever started it can know for sure, and `tritium launch` says it."""
+    well = "TRITIUM_KV_LAUNCHED" not in os.environ and getattr(sys, "last_value", None) is None
     for store in list(_open_stores):
-        store.close()
+        store._close(well)
 
 
 atexit.register(_close_all)

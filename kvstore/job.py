@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import select
@@ -13,12 +14,17 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ..errors import KVStoreError, ParameterError
+from .frame import pack
 from .shared import remove_segments
 
 POLICIES = ("fail", "wait", "shrink")
 _READY_WITHIN = 60.0  # seconds
+_TRIES, _HEARD_WITHIN = 5, 2000  # ms: the coordinator may be away
+_LARGEST = 1 << 20  # bytes of a message
+_log = logging.getLogger(__name__)
 
 
 class Job:
@@ -66,6 +72,12 @@ class Job:
         """What a worker must be able to read."""
         return self.folder / "worker.json"
 
+    def ended(self, rank: int) -> None:
+        """Say that the process of a worker has ended, and well."""
+        from . import sockets
+
+        say_ended(sockets.read_secret(self.file), rank)
+
     def coordinator_pid(self) -> int:
         """The process of the coordinator."""
         return int((self.folder / "coordinator.pid").read_text())
@@ -101,6 +113,24 @@ class Job:
             self.close()
         except Exception:
             pass
+
+
+def say_ended(job: dict[str, Any], rank: int) -> None:
+    """Tell the coordinator that the process of a worker has ended, and well. job: what the job's key file says."""
+    import zmq
+
+    from . import sockets
+
+    context = zmq.Context(io_threads=1)
+    try:
+        for _ in range(_TRIES):
+            s = sockets.connect(context, sockets.Keys(job["public"], job["secret"]), job["server"], job["address"], _LARGEST)
+            s.send(pack({"op": "ended", "id": 0, "rank": rank}))
+            if s.poll(_HEARD_WITHIN):
+                return
+        _log.warning("kvstore: the coordinator did not hear that worker %d has ended.", rank)
+    finally:
+        context.destroy(linger=0)
 
 
 def _environment() -> dict[str, str]:

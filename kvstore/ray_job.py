@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import KVStoreError, ParameterError
-from .job import POLICIES
+from .job import POLICIES, say_ended
 
 _WITHIN = 120.0  # seconds for Ray to start an actor
 _PR_SET_PDEATHSIG = 1
@@ -150,7 +150,7 @@ class RayJob:
         def start(rank: int) -> Any:
             hold = actor.remote(self._credentials)
             kept[rank] = hold
-            return hold.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank)})
+            return hold.run.remote(list(command), {"TRITIUM_KV_RANK": str(rank), "TRITIUM_KV_LAUNCHED": "1"})
 
         kept: dict[int, Any] = {}
         running = {start(rank): rank for rank in range(workers)}
@@ -168,6 +168,8 @@ class RayJob:
                 running[start(rank)] = rank
             elif ended:
                 status = status or (ended if ended > 0 else 128 - ended)
+            elif running:
+                say_ended(self._credentials, rank)
         return status
 
     def _actor(self, cls: type, **options: Any) -> Any:

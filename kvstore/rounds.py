@@ -67,7 +67,7 @@ class Rounds:
     """The rounds of all keys of one shard.
 
     policy:  what a member's death means for sync rounds. "fail": they are refused until a replacement is there. "wait": they wait
-             for it. "shrink": the others go on without it.
+             for it, but not for who has left because all was done. "shrink": the others go on without it.
     """
 
     def __init__(self, sync: bool = True, policy: str = "fail"):
@@ -78,7 +78,8 @@ class Rounds:
 
     # ---- members ----------------------------------------------------------------------------------------------------
     def set_members(self, members: Mapping[int, int], gone: Mapping[int, str]) -> list[Action]:
-        """members: {rank: incarnation} of those that take part. gone: {rank: "died" or "left"} of those among them that are away.
+        """members: {rank: incarnation} of those that take part. gone: {rank: why} of those among them that are away: "died",
+        "left" when all was done, or "ended" in a way that is not known to be well.
 
         A new incarnation of a rank begins anew: what the former one contributed to rounds that are not applied is dropped.
         Async: a rank that joins others counts as having contributed what the slowest of them has.
@@ -89,10 +90,8 @@ class Rounds:
                 key.applied.update((r, least) for r in members if r not in self._members and r not in key.applied)
         renewed = [r for r, i in members.items() if self._members.get(r, i) != i]
         self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
-        if self.policy == "shrink":
-            for r in self._gone:
-                del self._members[r]
-            self._gone = {}
+        for r in [r for r, why in self._gone.items() if self.policy == "shrink" or (self.policy == "wait" and why == "left")]:
+            del self._members[r], self._gone[r]
         done: list[Action] = []
         for name, key in self._keys.items():
             for contributions in key.waiting.values():

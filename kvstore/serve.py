@@ -258,8 +258,9 @@ class Shard:
         self._welcome(rank, frame.seq, {})
 
     def _on_fill(self, rank: int, frame: Frame) -> None:
-        if rank != min(self.members):
-            raise FrameError(f"frame: only worker {min(self.members)} gives keys their first values")
+        first = min((r for r in self.members if self._gone.get(r) != "left"), default=rank)
+        if rank != first:
+            raise FrameError(f"frame: only worker {first} gives keys their first values")
         done = []
         for r, data in self._data(rank, frame):
             value = self.values[r.key, r.part]

@@ -46,7 +46,7 @@ class _Held(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A round of several keys. failed: of which the round is not made, its number and why; answers: what to send if all is well."""
+    """A round of several keys. failed: of which it is not made, its number and why; answers: what to send if all is well."""
 
     names: list[Name]
     frames: dict[int, Frame]

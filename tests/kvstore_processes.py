@@ -98,8 +98,8 @@ class Key:
     """What a worker knows of a key, as dist.py's _Key."""
 
     def __init__(self, entry):
-        self.id, self.parts, self.round, self.busy = entry["id"], entry["parts"], 0, False
-        self.value = np.zeros(SIZES[entry["key"][2:]], "f")
+        self.id, self.parts, self.round, self.busy, self.fresh = entry["id"], entry["parts"], 0, False, False
+        self.value = np.zeros(SIZES[entry["key"][2:]], entry["dtype"])
 
 
 class Worker:
@@ -110,7 +110,7 @@ class Worker:
 
     def __init__(self, job, rank):
         self.job, self.rank, self.public, self.keys, self.held = job, rank, f"worker{next(Pipe.numbers)}", {}, 0
-        self.pushing = self.ending = self.finished = False  # how far it is
+        self.pushing = self.ending = self.finished = self.gone = False  # how far it is
         self.patient = bool(job.rng.random() < 0.7)
         self.deaths, self.over = set(), set()  # those it was refused for, and those of them that it has waited for
         c = self.client = client.Client.__new__(client.Client)
@@ -128,6 +128,8 @@ class Worker:
         self.until = next(self.program)
 
     def turn(self):
+        if self.gone:
+            return
         self.client._awake = True
         self.client._turn(True)
         self.client._awake = True
@@ -138,6 +140,7 @@ class Worker:
                 self.finished = True
 
     def dies(self):
+        self.gone = True
         for dealer in [self.client.control.socket, *(li.socket for li in self.client.links)]:
             if dealer is not None:
                 dealer.close(0)
@@ -179,20 +182,24 @@ class Worker:
         yield lambda: all(w.done() for w in welcomed)
         if job.optimizer:
             yield from self._insist("optimizer", spec={"name": "halves"}, n=1)
-        m = yield from self._insist("init", keys=[[tag(k), self._shape(k), "float32"] for k in SIZES], big=BIG)
+        m = yield from self._insist("init", keys=[[tag(k), self._shape(k), job.dtype.name] for k in SIZES], big=BIG)
         self.keys = {k: Key(e) for k, e in zip(SIZES, m["keys"])}
         fill = {e["key"] for e in m["fill"]}
         if fill:
             yield from self._all(lambda k, i, out, done: errands.Send(
                 self.keys[k].parts[i][0], self.keys[k].id, i, job.first(k)[slice(*self.keys[k].parts[i][1:])], 0, None, done,
                 fill=True), [k for k in SIZES if tag(k) in fill])
-        if self.rank == 0:
+        if m.get("first"):
             m = yield from self._insist("filled", keys=[e["key"] for e in m["keys"]])
         yield from self._rounds()
         yield from self._all(self._fetch, list(SIZES))
         c.timeout, self.pushing = job.timeout, True
+        self.goal = {k: job.rounds + (key.round if job.anew else 0) for k, key in self.keys.items()}
         yield from self._steps()
         self.ending = True
+        if job.anew:
+            yield from self._finish()
+            return
         yield from self._insist("barrier", n=1)
         if job.kind == "async":
             job.left = 0  # a server that dies now may lack, for a while, what others pushed
@@ -200,6 +207,14 @@ class Worker:
         yield from self._all(self._fetch, list(SIZES))
         for k, key in self.keys.items():
             job.final(self.rank, k, key)
+
+    def _finish(self):
+        """All is done here, whatever the others do."""
+        yield from self._all(self._fetch, list(SIZES))
+        for k, key in self.keys.items():
+            self.job.final(self.rank, k, key)
+        yield from self._insist("leave", well=True)
+        self.dies()
 
     @staticmethod
     def _shape(k):
@@ -264,10 +279,10 @@ class Worker:
     def _steps(self):
         """Rounds of every key, in groups; a key's next operation begins when its last one has ended. Refused: once more."""
         rng, small = self.job.rng, [k for k in SIZES if k[1:].isdigit()]
-        while any(k.round < self.job.rounds or k.busy for k in self.keys.values()):
+        while any(key.round < self.goal[k] or key.busy for k, key in self.keys.items()):
             if self.deaths and self.patient:
                 yield from self._wait_for_the_dead()
-            todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.job.rounds]
+            todo = [k for k, key in self.keys.items() if not key.busy and key.round < self.goal[k]]
             if todo and rng.random() < 0.7:
                 group = [k for k in small if k in todo] if rng.random() < 0.6 else []
                 group = group or [todo[int(rng.integers(len(todo)))]]
@@ -299,7 +314,7 @@ class Worker:
                 data = self.job.data(b - a)
                 work.append(errands.Send(where, key.id, i, data, key.round, key.value[a:b],
                                       self._noted(k, i, data.copy(), key.value[a:b], countdown),
-                                      release=lambda data=data: data.fill(np.nan)))
+                                      release=lambda data=data: data.view(np.uint8).fill(0xFF)))
         self._submit(work)
 
     def _push_rows(self):
@@ -312,7 +327,7 @@ class Worker:
             count = (b - a) // WIDTH
             numbers = np.flatnonzero(self.job.rng.random(count) < 0.5).astype(np.int64)
             data = self.job.data(len(numbers) * WIDTH)
-            dense = np.zeros((count, WIDTH), "f")
+            dense = np.zeros((count, WIDTH), data.dtype)
             dense[numbers] = data.reshape(-1, WIDTH)
             work.append(errands.SendRows(where, key.id, i, numbers, data, WIDTH, key.round,
                                       self._noted("rows", i, dense.reshape(-1), None, countdown)))
@@ -357,6 +372,8 @@ class Halves:
 
     def __call__(self, _key, grad, value):
         grad = grad.tostype("default") if hasattr(grad, "rows") else grad
+        if isinstance(self.state, bytes):
+            self.state = np.frombuffer(self.state, grad.dtype).copy()
         self.state, new = step(self.state if self.memory else None, grad.asnumpy().reshape(-1), value.asnumpy().reshape(-1))
         value._device().reshape(-1)[:] = new
 
@@ -364,10 +381,10 @@ class Halves:
         return b"" if self.state is None else self.state.tobytes()
 
     def set_states(self, data, _source):
-        self.state = np.frombuffer(data, "f").copy()
+        self.state = data or None
 
 
 def step(state, grad, value):
     """(state, value) after an update."""
-    state = grad.astype("f") if state is None else (state / 2 + grad).astype("f")
-    return state, (value - state).astype("f")
+    state = grad if state is None else (state / 2 + grad).astype(grad.dtype)
+    return state, (value - state).astype(value.dtype)

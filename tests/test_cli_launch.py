@@ -74,3 +74,69 @@ def test_a_cluster_without_a_token_is_refused():
     result = CliRunner().invoke(main, ["launch", "-n", "1", "--address", "127.0.0.1:1", "true"],
                                 env={"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None, "TRITIUM_KV_INSECURE": None})
     assert result.exit_code == 1 and "a cluster without a token is not used" in result.output
+
+
+KILLED = """
+import os, signal, sys
+from tritium.examples import train_digits_restarted as example
+flag, rank, epoch, batch = sys.argv.pop(), *map(int, sys.argv.pop().split(","))
+
+def kill(at):
+    if int(os.environ["TRITIUM_KV_RANK"]) == rank and (at.epoch, at.nbatch) == (epoch, batch) and not os.path.exists(flag):
+        open(flag, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train = example.train
+example.train = lambda prefix, **more: train(prefix, **more, batch_end_callback=kill)
+example.main()
+"""
+
+
+def restarted(folder, *, epochs=3, killed=None, workers=2):
+    """The weights that the example's workers end with, where worker `rank` is killed once after a batch."""
+    more = ("-m", "tritium.examples.train_digits_restarted") if killed is None else ("-c", KILLED)
+    done = launch("-n", workers, "-s", 2, "--policy", "wait", "--restarts", 1, sys.executable, *more, folder / "digits",
+                  "--epochs", epochs, *(() if killed is None else (killed, folder / "flag")))
+    assert killed is None or "ended with status -9; it is started again" in done.stderr
+    (weights,) = {w["weights"] for w in lines(done)}
+    return weights
+
+
+def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_an_undisturbed_run(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    assert restarted(tmp_path / "a", epochs=2, killed="1,1,7") == restarted(tmp_path / "b", epochs=2)
+
+
+@pytest.mark.nightly
+def test_a_job_that_is_started_again_goes_on_from_its_last_checkpoint(tmp_path):
+    """A worker of it is killed, too. The weights are those of one long run."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    restarted(tmp_path / "a", epochs=1)
+    assert restarted(tmp_path / "a", killed="0,2,3") == restarted(tmp_path / "b")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("killed", ["0,0,0", "0,1,12", "1,0,21", "0,2,21", "1,2,20"])
+def test_whoever_is_killed_whenever_the_weights_are_those_of_an_undisturbed_run(tmp_path, killed):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    assert restarted(tmp_path / "a", killed=killed) == restarted(tmp_path / "b")
+
+
+PLAIN = """
+import os, signal, sys
+import numpy as np, tritium as mx
+data = mx.io.NDArrayIter(np.ones((16, 4), "f"), np.zeros(16, "f"), 4)
+net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2), name="softmax")
+
+def kill(at):
+    if os.environ["TRITIUM_KV_RANK"] == "1" and (at.epoch, at.nbatch) == (1, 2) and not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+mx.mod.Module(net).fit(data, num_epoch=3, kvstore="dist_sync", batch_end_callback=kill)
+"""
+
+
+def test_a_plain_script_that_begins_anew_does_not_wait_for_who_has_ended(tmp_path):
+    done = launch("-n", 2, "--policy", "wait", "--restarts", 1, sys.executable, "-c", PLAIN, tmp_path / "flag")
+    assert done.returncode == 0 and "worker 1 ended with status -9; it is started again" in done.stderr

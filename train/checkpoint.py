@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -44,6 +45,14 @@ def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, NDArray], d
 def load_params(prefix: str, epoch: int) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
     """(arg_params, aux_params) of PREFIX-0000.params."""
     return split_params(params_file(prefix, epoch))
+
+
+def last_checkpoint(prefix: str) -> int | None:
+    """The greatest epoch of which there is a PREFIX-0000.params; None if there is none."""
+    folder, name = os.path.split(prefix)
+    found = [re.fullmatch(rf"{re.escape(name)}-(\d{{4,}})\.params", f) for f in os.listdir(folder or ".")] if os.path.isdir(
+        folder or ".") else []
+    return max((int(m[1]) for m in found if m), default=None)
 
 
 def params_file(prefix: str, epoch: int) -> str:

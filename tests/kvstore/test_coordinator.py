@@ -105,7 +105,8 @@ def test_workers_that_make_different_keys_hear_of_it_when_all_wait():
     assert desk.say("a", op="filled", id=4, keys=["s:x", "s:v"]) is None
     assert desk.answer("c", 3) is None  # b is at work, and may still make both
     missing = desk.say("a", op="missing", of="init", id="m")
-    assert missing["ranks"] == [1, 2] and "worker 0 inits 'x', 'v'; worker 1 is in no init; worker 2 inits 'u', 'v'" in missing["why"]
+    assert missing["ranks"] == [1, 2]
+    assert missing["why"] == ": worker 0 inits 'x', 'v'; worker 1 is in no init; worker 2 inits 'u', 'v'"
     desk.say("b", op="barrier", id=5)
     for peer, n in (("a", 4), ("c", 3)):
         assert desk.answer(peer, n)["error"] == (

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from kvstore_simulation import Job
+from tritium.dtype import bfloat16
 
 LINKS = ("cut", "cut_lane")
 CASES = {
@@ -22,10 +23,14 @@ CASES = {
     "all but workers": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator")},
     "deadlines": {"faults": (*LINKS, "silence"), "timeout": 2.0},
     "deadlines and servers that die": {"faults": (*LINKS, "kill_server"), "timeout": 2.0},
+    "workers that begin anew": {"faults": (*LINKS, "replace"), "policy": "wait", "anew": True},
+    "bfloat16": {"faults": (*LINKS, "kill_server", "replace"), "dtype": bfloat16},
+    "int32, no optimizer": {"faults": (*LINKS, "kill_server"), "dtype": "int32", "optimizer": False},
     "async": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
     "async, workers that are replaced": {"faults": (*LINKS, "silence", "replace"), "kind": "async"},
     "async, deadlines": {"faults": (*LINKS, "silence"), "kind": "async", "timeout": 2.0},
 }
+SEEDS = {"workers that begin anew": (5, 6)}  # in which a replacement goes on when the others have left
 
 
 def run(folder, case, seed):
@@ -34,7 +39,7 @@ def run(folder, case, seed):
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_value_is_right(tmp_path, case):
-    folders = tmp_path / "2", tmp_path / "3"
+    folders = [tmp_path / str(seed) for seed in SEEDS.get(case, (2, 3))]
     for folder in folders:
         folder.mkdir()
     happened = sum((run(folder, case, int(folder.name)) for folder in folders), Counter())

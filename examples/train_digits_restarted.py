@@ -1,0 +1,76 @@
+"""The digits, trained with Module.fit by workers that may be killed at any moment, to the weights of an undisturbed run.
+
+    tritium launch -n 2 --policy wait --restarts 3 python -m tritium.examples.train_digits_restarted checkpoints/digits
+
+A worker that is started again goes on at the step for which the others wait. A job that is started again goes on from the last
+checkpoint that worker 0 has written, weights and optimizer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import tritium as mx
+
+from .digits import load_digits
+from .networks import NETWORKS
+
+
+def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epochs: int = 4, batch_size: int = 64,
+          batch_end_callback: Any = None) -> tuple[str, mx.kv.KVStore]:
+    """(SHA-256 of the weights, the store). Checkpoints are PREFIX-0001.params and so on."""
+    kv = mx.kv.create(kvstore)
+    training, _ = load_digits()
+    mine = batch_size // kv.num_workers
+    batches = len(training.images) // batch_size  # a step each: the same number for every worker
+    rows = slice(kv.rank * batches * mine, (kv.rank + 1) * batches * mine)
+    data = mx.io.NDArrayIter(training.images[rows], training.labels[rows], mine)
+
+    # The epoch this job began with: worker 0's value wins, and whoever joins later finds it there.
+    last = mx.model.last_checkpoint(prefix)
+    began = mx.nd.array([last or 0], dtype="int32")
+    kv.init("the job's first epoch", began)
+    kv.pull("the job's first epoch", began)
+
+    # The step the job is at: 0 in a new one. Batches that were done are passed over; fit begins where the data stands.
+    done = kv.resume()
+    epoch, batch = divmod(done, batches)
+    epoch += int(began.asscalar())
+    for _ in range(batch):
+        data.next()
+
+    if last is None:
+        module = mx.mod.Module(NETWORKS[network]())
+    else:  # in a job that goes on, the servers have newer states than the file
+        module = mx.mod.Module.load(prefix, last, load_optimizer_states=done == 0)
+    mx.random.seed(0)
+    written = [mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)] if kv.rank == 0 else []
+    module.fit(data, begin_epoch=epoch, num_epoch=epochs, kvstore=kv, initializer=mx.init.Xavier(), optimizer="sgd",
+               optimizer_params={"learning_rate": 0.1, "momentum": 0.9}, epoch_end_callback=written,
+               batch_end_callback=batch_end_callback)
+    weights, _ = module.get_params()
+    return hashlib.sha256(b"".join(weights[name].asnumpy().tobytes() for name in sorted(weights))).hexdigest(), kv
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train on the digits with workers that may be started again.")
+    parser.add_argument("prefix", help="of the checkpoints")
+    parser.add_argument("--kvstore", default="dist_sync")
+    parser.add_argument("--network", default="mlp", choices=list(NETWORKS))
+    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--batch-size", type=int, default=64, help="digits in a step of all workers together")
+    args = parser.parse_args()
+    Path(args.prefix).parent.mkdir(parents=True, exist_ok=True)
+    digest, kv = train(args.prefix, kvstore=args.kvstore, network=args.network, epochs=args.epochs, batch_size=args.batch_size)
+    line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, "weights": digest})
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # at once: the workers share their output
+
+
+if __name__ == "__main__":
+    main()
