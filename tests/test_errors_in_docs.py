@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tritium as mx
@@ -40,3 +41,32 @@ def test_every_public_error_is_in_errors():
     for cls in below(mx.MXNetError):
         if cls.__module__.startswith("tritium.") and cls.__name__.endswith("Error") and cls.__name__[0] != "_":
             assert getattr(mx.errors, cls.__name__, None) is cls, f"{cls.__module__}.{cls.__name__}"
+
+
+def test_the_loop_that_the_page_shows_pushes_until_it_counts():
+    """Refused for a death, then because an earlier push counted after all, then not."""
+    text = (Path(mx.__file__).parent / "docs" / "kvstore.md").read_text()
+    (code,) = re.findall(r"```python\n(def push_until_it_counts.*?)```", text, re.DOTALL)
+    what, dead, waited = {"mx": mx}, [1, 1, 0], []
+    what["time"] = SimpleNamespace(sleep=waited.append)
+    exec(code, what)
+    answers, pushed = [mx.errors.DeadWorkerError("died"), mx.errors.RoundMadeError("made after all"), None], []
+
+    class Store:
+        def push(self, key, gradient):
+            pushed.append((key, gradient))
+
+        def pull(self, key, out):
+            pass
+
+        def get_num_dead_node(self, _group):
+            return dead.pop(0)
+
+    class Out:
+        def wait_to_read(self):
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+
+    assert what["push_until_it_counts"](Store(), "w", 5, Out()) is None
+    assert pushed == [("w", 5)] * 3 and waited == [1, 1] and not answers

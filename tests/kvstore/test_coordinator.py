@@ -195,6 +195,38 @@ def test_what_servers_cannot_do_is_the_callers_error():
     assert desk.c.state()["keys"] == [] and desk.c.state()["loads"] == [0]
 
 
+def test_who_has_ended_well_is_not_waited_for_and_who_has_not_is():
+    """Policy wait. The launcher says how a process ended that could not know."""
+    desk = Desk(3, policy="wait")
+    for peer in "abc":
+        desk.join(peer)
+    desk.say("b", op="leave", well=False), desk.say("c", op="leave")
+    assert desk.say("a", op="barrier", id=1) is None
+    assert desk.sent["a"][-1]["gone"] == {"1": "ended", "2": "left"}
+    desk.say("launcher", op="ended", rank=1)
+    assert desk.answer("a", 1) == {"id": 1, "ranks": [0, 1, 2]}
+    assert desk.sent["s0"][-1]["members"]["gone"] == {"1": "left", "2": "left"}
+    sent = len(desk.sent["s0"])
+    desk.say("launcher", op="ended", rank=1)  # once more: nothing new
+    assert len(desk.sent["s0"]) == sent
+
+
+@pytest.mark.parametrize("policy", ["fail", "wait"])
+@pytest.mark.parametrize("before", [True, False])
+def test_who_stays_makes_keys_when_rank_0_has_left(policy, before):
+    """Whether it calls init before or after: nobody waits for a worker that has finished."""
+    desk = Desk(2, policy=policy)
+    desk.join("a"), desk.join("b")
+    if before:
+        desk.say("b", op="init", id=1, **KEYS)
+    desk.say("a", op="leave")
+    if not before:
+        desk.say("b", op="init", id=1, **KEYS)
+    answer = desk.answer("b", 1)
+    assert answer["first"] and [e["key"] for e in answer["fill"]] == ["s:w"]
+    assert desk.say("b", op="filled", keys=["s:w"])["keys"] and "id" in desk.say("b", op="optimizer", spec={"name": "sgd"})
+
+
 def test_big_arrays_are_split_as_mxnet_does_and_small_ones_go_where_there_is_room():
     desk = Desk(1, 3)
     desk.join("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -356,3 +357,41 @@ def test_a_forked_child_is_refused(two):
             stores[0].barrier()
     finally:
         client.pid += 1
+
+
+def test_a_store_that_is_closed_by_an_exception_has_not_ended_well():
+    with workers(3, policy="wait") as (_, stores, _each):
+        gone = stores[0]._client.control
+        stores[1].close()
+        until(lambda: gone.gone == {1: "left"})
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            stores[2].close()
+        until(lambda: gone.gone == {1: "left", 2: "ended"})
+        assert stores[0].get_num_dead_node(4) == 1
+
+
+def test_who_takes_a_place_goes_on_at_the_step_that_is_not_made():
+    """Its predecessor was killed when one key of a step had been pushed, and the other not."""
+    with Job(2, policy="wait") as job, worker(job, 0) as kv:
+        with worker(job, 1) as other:
+            each = (kv, other)
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda s: s.init(["a", "b", "never"], [mx.nd.zeros(3)] * 3), each))
+            assert other.resume() == 0
+            for s in each:
+                s.push(["a", "b"], [mx.nd.ones(3)] * 2)
+            for s in each:
+                s.push("a", mx.nd.ones(3) * 5)
+            assert [pull(s, "a", np.zeros(3, "f"))[0] for s in each] == [10, 10]
+            kv.push("b", mx.nd.ones(3) * 2)
+            other._client.close(False)
+        with worker(job, 1) as another:
+            assert another.resume() == 1
+            another.init(["a", "b", "never"], [mx.nd.zeros(3)] * 3)
+            another.push(["a", "b"], [mx.nd.ones(3) * 7] * 2)  # of the step that its predecessor was in
+            assert [pull(another, k, np.zeros(3, "f"))[0] for k in "ab"] == [10, 9] and pull(kv, "b", np.zeros(3, "f"))[0] == 9
+            for s in (kv, another):
+                s.push(["a", "b"], [mx.nd.ones(3)] * 2)
+            assert [pull(s, k, np.zeros(3, "f"))[0] for s in (kv, another) for k in "ab"] == [2] * 4

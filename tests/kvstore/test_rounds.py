@@ -147,3 +147,17 @@ def test_who_is_silent_is_not_refused(sync):
     assert not sync or r.push("w", 0, 1, "a")[0] == Apply("w", 1, ("a", "b"))
     r.set_members({0: 1, 1: 1}, {1: "left"})
     assert r.push("w", 1, 2, "b") == [Refuse(1, "w", 2, "worker 1 is no member of the job any more")]
+
+
+def test_policy_wait_does_not_wait_for_who_has_left():
+    """It waits for who has died, or ended in a way that nobody knows to be well."""
+    for why, made in (("died", False), ("ended", False), ("left", True)):
+        rounds = Rounds(True, "wait")
+        rounds.set_members({0: 1, 1: 1}, {})
+        rounds.add("k")
+        assert rounds.push("k", 1, 1, "b") == []
+        done = rounds.set_members({0: 1, 1: 1}, {0: why})
+        assert done == ([Apply("k", 1, ("b",)), Answer(1, "k", 1)] if made else [])
+        assert bool(rounds.push("k", 1, 2, "c")) == made
+        rounds.set_members({0: 2, 1: 1}, {})  # somebody takes its place: it is waited for again
+        assert rounds.push("k", 1, rounds.version("k") + 1, "d") == []

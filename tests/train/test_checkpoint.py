@@ -65,3 +65,11 @@ def test_a_checkpoint_written_again_has_the_same_bytes(name, epoch, tmp_path):
     model.save_checkpoint(str(tmp_path / name), epoch, symbol, arg, aux)
     for file in (f"{name}-symbol.json", f"{name}-{epoch:04d}.params"):
         assert (tmp_path / file).read_bytes() == (GOLDEN / file).read_bytes()
+
+
+def test_the_last_checkpoint_is_the_greatest_epoch_with_parameters(tmp_path):
+    prefix = str(tmp_path / "a+b")
+    assert mx.model.last_checkpoint(prefix) is None and mx.model.last_checkpoint(str(tmp_path / "none" / "x")) is None
+    for name in ("a+b-0002.params", "a+b-0010.params", "a+b-12345.params", "a+b-0011.states", "aab-99999.params", "a+b-3.params"):
+        (tmp_path / name).touch()
+    assert mx.model.last_checkpoint(prefix) == 12345
