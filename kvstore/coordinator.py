@@ -328,7 +328,8 @@ class Coordinator:
         first = self._first()
         mine = [m for r, m in self._waiting if r == first and m["op"] == "init" and "big" in m]
         self._waiting = [w for w in self._waiting if w[1] not in mine]
-        return [send for m in mine for send in self._worker_init(self._workers[first].peer, m)]
+        peer = self._workers[first].peer
+        return [send for m in mine for send in self.receive(peer, "worker", m)]
 
     def _tell_members(self, then: Then) -> Sends:
         return self._tell_shards({"op": "members", "kind": self.kind, "members": self._members()}, then)
@@ -371,12 +372,13 @@ class Coordinator:
             keys = [[str(k[0]), [int(n) for n in k[1]], str(k[2])] for k in m["keys"]]
             self._waiting.append((rank, {"op": "init", "id": m.get("id"), "keys": keys, "big": m["big"]}))
             return self._release()
-        fresh = [self._new_key(k[0], k[1], k[2], int(m["big"])) for k in m["keys"] if k[0] not in self._keys]
+        for k in m["keys"]:
+            self._compare(rank, k)
+        taken = set(self._numbers)
+        fresh = [self._new_key(k[0], k[1], k[2], int(m["big"]), taken) for k in m["keys"] if k[0] not in self._keys]
         for e in fresh:
             self._keys[e.key], self._numbers[e.id] = e, e.key
             self.changed = True
-        for k in m["keys"]:
-            self._compare(rank, k)
         empty = [e.public() for k in m["keys"] if not (e := self._keys[k[0]]).filled]
         answer = {"id": m.get("id"), "first": True, "fill": empty, "keys": [self._keys[k[0]].public() for k in m["keys"]]}
         if not fresh:
@@ -421,14 +423,15 @@ class Coordinator:
         self._waiting = [w for w in self._waiting if w not in ended]
         return [(self._workers[r].peer, {"id": m["id"], "error": why}) for r, m in ended]
 
-    def _new_key(self, key: str, shape: list[int], dtype: str, big: int) -> _Entry:
+    def _new_key(self, key: str, shape: list[int], dtype: str, big: int, taken: set[int]) -> _Entry:
         shape = [int(n) for n in shape]
         size, itemsize = math.prod(shape), np.dtype(dtype).itemsize
         if size < 0 or size >= 1 << 40 or key[:2] not in ("s:", "i:"):
             raise FrameError(f"key {key!r} of shape {shape} cannot be")
         n = number(key)
-        while n in self._numbers:  # two keys of one number: the later one takes the next that is free
+        while n in taken:  # two keys of one number: the later one takes the next that is free
             n = (n + 1) & 0x7FFFFFFF
+        taken.add(n)
         parts = place(shape, itemsize, self._loads, big, self._whole)
         for p in parts:
             self._loads[p.shard] += (p.stop - p.start) * itemsize

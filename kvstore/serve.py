@@ -138,8 +138,9 @@ class Shard:
         for part, (shard, _, _) in enumerate(entry["parts"]):
             name = (int(entry["id"]), part)
             shape = part_shape(entry["shape"], entry["parts"], part)
-            if shard != index or (name in self.values and self.values[name].agrees(entry["key"], shape, entry["dtype"])):
-                continue  # else the making of that key was given up, and this is another one
+            there = self.values[name] if name in self.values else None
+            if shard != index or (there is not None and (there.filled or there.agrees(entry["key"], shape, entry["dtype"]))):
+                continue  # what is there and not filled may be of a key whose making was given up
             self.values.make(name, entry["key"], shape, entry["dtype"])
             self.rounds.add(name)
 

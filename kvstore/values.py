@@ -45,7 +45,7 @@ class Value:
     """
 
     def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
-        self.name, self.key = name, key
+        self.name, self.key, self._made_as = name, key, (key, tuple(shape), dtype)
         self.array = allocate(layout(shape, dtype, cpu()))
         self.flat: np.ndarray = self.array._device().reshape(-1)
         self.flat.fill(0)
@@ -60,7 +60,7 @@ class Value:
 
     def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
         """Whether it is a value of that key, shape and dtype."""
-        return (self.key, self.array.shape, self.flat.dtype) == (key, tuple(shape), np.dtype(dtype))
+        return self._made_as == (key, tuple(shape), np.dtype(dtype))
 
     def update(self, contributions: Sequence[Any]) -> None:
         """Merge contributions, arrays or Rows, added from first to last: by the updater, else they replace the value."""

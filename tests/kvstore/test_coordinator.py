@@ -195,6 +195,13 @@ def test_what_servers_cannot_do_is_the_callers_error():
     assert desk.c.state()["keys"] == [] and desk.c.state()["loads"] == [0]
 
 
+def test_keys_of_one_number_that_are_made_together_differ(monkeypatch):
+    monkeypatch.setattr("tritium.kvstore.coordinator.number", lambda tagged: 5)
+    desk = Desk(1)
+    desk.join("a")
+    assert [e["id"] for e in desk.say("a", op="init", **key("u", "v", "w"))["fill"]] == [5, 6, 7]
+
+
 def test_who_has_ended_well_is_not_waited_for_and_who_has_not_is():
     """Policy wait. The launcher says how a process ended that could not know."""
     desk = Desk(3, policy="wait")
