@@ -18,25 +18,28 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_shielded: set[int] = set()  # ids of code objects: their hash is made anew each time, from all they hold
-_opens: set[int] = set()
-_kept: list[CodeType] = []
+_SHIELDED, _OPENS = 1, 2
+_marks: dict[int, int] = {}  # by the id of a code object: its hash is made anew each time, from all it holds
+_kept: list[CodeType] = []  # so that no other gets its id
 _AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
 _SLICE = 0.1  # seconds that the main thread sleeps without looking for signals
 
 
 def shielded(fn: _F) -> _F:
     """Mark fn: nothing below it is interrupted, except below a function that `opens`."""
-    _kept.append(fn.__code__)
-    _shielded.add(id(fn.__code__))
+    _mark(fn.__code__, _SHIELDED)
     return fn
 
 
 def opens(fn: _F) -> _F:
     """Mark fn: it calls user functions or waits, and what it calls may be interrupted again."""
-    _kept.append(fn.__code__)
-    _opens.add(id(fn.__code__))
+    _mark(fn.__code__, _OPENS)
     return fn
+
+
+def _mark(code: CodeType, mark: int) -> None:
+    _kept.append(code)
+    _marks[id(code)] = _marks.get(id(code), 0) | mark
 
 
 def install() -> None:
@@ -48,13 +51,11 @@ def install() -> None:
 
 def is_shielded(frame: FrameType | None) -> bool:
     """Whether an interrupt at frame has to wait."""
-    innermost = True
+    innermost, marks = True, _marks
     while frame is not None:
-        code = id(frame.f_code)
-        if code in _shielded and (innermost or code not in _opens):
-            return True
-        if code in _opens:
-            return False
+        mark = marks.get(id(frame.f_code))
+        if mark is not None:
+            return mark == _SHIELDED or (innermost and mark != _OPENS)
         innermost = False
         frame = frame.f_back
     return False

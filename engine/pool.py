@@ -7,6 +7,7 @@ import threading
 import weakref
 from _thread import LockType, allocate_lock
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -42,11 +43,11 @@ def enter(task: Task) -> Task | None:
     return before
 
 
-def running_here() -> list[Task]:
+def running_here() -> Sequence[Task]:
     """The functions that the calling thread is in the middle of, the innermost first."""
     me = threading.get_ident()
     task = _running.get(me)
-    return [] if task is None else [task, *reversed(_outer.get(me, ()))]
+    return () if task is None else [task, *reversed(_outer.get(me, ()))]
 
 
 def leave(before: Task | None) -> None:
@@ -282,8 +283,14 @@ class Pool:
                     engine = self._engine()
                     if engine is None:
                         return
-                    self._serve(engine, me, worker)
-                    del engine
+                    task = self._take()
+                    if task is not _NOTHING:  # else who waits for it was quicker
+                        self._serve(engine, me, worker, task)
+                        task = None
+                    self._held = None
+                    if self._plain or self._ranked:
+                        self._held = engine
+                    engine = None
         finally:
             _pools.pop(me, None)
             _running.pop(me, None)
@@ -294,17 +301,11 @@ class Pool:
             if self._plain or self._ranked:  # it was woken for them, perhaps
                 self._wake() if self._sleepers else self._start()
 
-    def _serve(self, engine: ThreadedEngine, me: int, worker: Worker) -> None:
-        """Do what waits, until nothing does."""
+    def _serve(self, engine: ThreadedEngine, me: int, worker: Worker, task: Any) -> None:
+        """Do task, and what waits, until nothing does or the worker is to end."""
         run, running, ranked, execute, pump_for = self.run, _running, self._ranked, engine.execute, engine.pump_for
         plain, sleepers = self._plain, self._sleepers
-        while True:
-            task = self._take()
-            if task is _NOTHING:
-                self._held = None
-                if plain or ranked:
-                    continue
-                return
+        while task is not _NOTHING:
             if sleepers and not self._waking and (plain or ranked):
                 self._wake()
             for left in range(_CHAIN, -1, -1):
@@ -315,7 +316,5 @@ class Pool:
                 if task is None:
                     break
             if worker.leaves:
-                self._held = None
-                if plain or ranked:
-                    self._held = engine
                 return
+            task = self._take()
