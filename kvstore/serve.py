@@ -135,12 +135,11 @@ class Shard:
         self._held = [h for h in self._held if h[0] != rank]
 
     def _make(self, entry: Mapping[str, Any], index: Any) -> None:
-        known = dict(self.values.items())
         for part, (shard, _, _) in enumerate(entry["parts"]):
             name = (int(entry["id"]), part)
             shape = part_shape(entry["shape"], entry["parts"], part)
-            there = known.get(name)
-            if shard != index or (there is not None and (there.filled or there.agrees(entry["key"], shape, entry["dtype"]))):
+            if shard != index or (name in self.values and (
+                    self.values[name].filled or self.values[name].agrees(entry["key"], shape, entry["dtype"]))):
                 continue  # what is there and not filled may be of a key whose making was given up
             self.values.make(name, entry["key"], shape, entry["dtype"])
             self.rounds.add(name)
