@@ -7,13 +7,25 @@ PYTEST ?= -m pytest
 VENV := .venv
 TESTVENV := .venv-test
 
-.PHONY: demo test nightly lint clean
+# NumPy as new as there is, without Triton, whose interpreter lags behind; the newest NumPy wants a newer Python than the oldest we take
+NEWESTVENV := .venv-newest
+NEWEST_PYTHON ?= $(shell for p in python3.13 $(HOME)/.pyenv/versions/3.13*/bin/python python3.12 \
+	$(HOME)/.pyenv/versions/3.12*/bin/python $(PYTHON); do "$$p" -c "" 2>/dev/null && echo "$$p" && break; done)
+
+.PHONY: demo test newest nightly lint clean
 
 demo: $(VENV)/done
 	$(VENV)/bin/python -m tritium train
 
-test: $(TESTVENV)/done lint
+test: $(TESTVENV)/done lint newest
 	TRITIUM_GPU=interpret $(TESTVENV)/bin/python $(PYTEST) -n $(WORKERS) --dist loadfile
+
+# the part that needs no interpreter
+newest: $(NEWESTVENV)/done
+	TRITIUM_GPU=off $(NEWESTVENV)/bin/python -m pytest -q -n $(WORKERS) --dist loadfile -k "not gpu and not interpret" \
+		--ignore tests/kernels/test_elementwise.py --ignore-glob "tests/kernels/test_[ct]*_*.py" \
+		tests/kernels tests/ndarray/test_numpy_protocol.py tests/ndarray/test_quick.py tests/ndarray/test_arithmetic.py \
+		tests/test_every_operator.py tests/test_out_by_name.py tests/test_tested_versions.py
 
 # the long tests, then the others once more with examples that nobody has seen yet
 nightly: $(TESTVENV)/done
@@ -35,5 +47,10 @@ $(TESTVENV)/done: pyproject.toml constraints.txt
 	$(TESTVENV)/bin/python -m pip install -q -c constraints.txt -e ".[test]"
 	touch $@
 
+$(NEWESTVENV)/done: pyproject.toml
+	$(NEWEST_PYTHON) -m venv $(NEWESTVENV)
+	$(NEWESTVENV)/bin/python -m pip install -q --upgrade numpy -e . pytest pytest-timeout pytest-xdist hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(TESTVENV) build *.egg-info
+	rm -rf $(VENV) $(TESTVENV) $(NEWESTVENV) build *.egg-info

@@ -419,7 +419,7 @@ class _Printer:
             return f"np.copyto({out}, {folded}), casting='unsafe')" if lacks else f"{folded}, out={out})"
         function = PRIMITIVES[x.op].numpy
         if isinstance(function, np.ufunc):
-            return f"np.{function.__name__}({', '.join(args)}, {out})"
+            return f"np.{function.__name__}({', '.join(args)}, out={out})"
         return f"p_{x.op}({', '.join(args)}, {out})"
 
     def _spread(self, root: Expr, value: str, varies: bool) -> str:

@@ -114,6 +114,7 @@ class Store:
 
     def __init__(self, path: Path | str | None = None, *, read_only: bool = False):
         self.path = Path(path) if path is not None else store_path()
+        self._db: Any = None
         try:
             if read_only:
                 self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=10,
@@ -125,6 +126,8 @@ class Store:
             self._db.execute("PRAGMA busy_timeout = 10000")
             self._db.execute("SELECT 1 FROM configurations LIMIT 1")
         except (sqlite3.Error, OSError) as e:
+            if self._db is not None:
+                self._db.close()
             raise FileError(f"{self.path}: not a store of tuning results: {e}. Give another with TRITIUM_TUNE_STORE, "
                             f"or delete it.") from e
 

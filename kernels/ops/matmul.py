@@ -95,7 +95,7 @@ class Dot(Product):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             a, b = inputs
-            np.dot(a.T if ta else a, b.T if tb else b, outputs[0])
+            np.dot(a.T if ta else a, b.T if tb else b, out=outputs[0])
 
         return kernel
 

@@ -70,7 +70,7 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
 
     def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
         if direct:
-            np.matmul(x, y, z)
+            np.matmul(x, y, out=z)
             return
         product = np.matmul(x, y)
         if add:
@@ -103,7 +103,7 @@ def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
     if req == Req.NULL:
         return
     if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
-        np.add.reduce(a, 0, None, out)
+        np.add.reduce(a, axis=0, out=out)
         return
     total = upcast(a).sum(axis=0)
     if req == Req.ADD:

@@ -126,11 +126,11 @@ class SoftmaxOutput(OperatorProperty):
             row = np.empty((rows[0], 1), y.dtype)
 
             def softmax() -> None:
-                np.maximum.reduce(x, 1, None, row, True)
-                np.subtract(x, row, y)
-                np.exp(y, y)
-                np.add.reduce(y, 1, None, row, True)
-                np.divide(y, row, y)
+                np.maximum.reduce(x, axis=1, out=row, keepdims=True)
+                np.subtract(x, row, out=y)
+                np.exp(y, out=y)
+                np.add.reduce(y, axis=1, out=row, keepdims=True)
+                np.divide(y, row, out=y)
 
             return lambda run: quietly(softmax)
 
@@ -192,7 +192,7 @@ class SoftmaxOutput(OperatorProperty):
                     at = at[real]
                 np.copyto(d, y)
                 d[at] -= one
-                np.multiply(d, factor, d)
+                np.multiply(d, factor, out=d)
 
             return lambda run: quietly(derive)
 

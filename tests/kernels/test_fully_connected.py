@@ -84,8 +84,8 @@ def eighths(rng, shape, dtype):
     return (rng.integers(-16, 17, shape) / 8).astype(as_dtype(dtype))
 
 
-@pytest.mark.parametrize("target, dtype", [("cpu", "float16"), ("cpu", "bfloat16"),
-                                           ("gpu", "float16")])  # Triton's interpreter cuts bfloat16 off, a GPU rounds it
+@pytest.mark.parametrize("target, dtype", [(t, d) for t in TARGETS for d in HALVES
+                                           if (t, d) != ("gpu", "bfloat16")])  # Triton's interpreter cuts it off, a GPU rounds
 @pytest.mark.parametrize("seed", range(8))
 def test_halves_are_rounded_once(target, dtype, seed):
     """Every bit of the forward pass and of the derivatives, for random sizes and requests, is that of the exact sum, rounded."""

@@ -151,7 +151,7 @@ def test_tblob_is_a_view():
     a = np.arange(6.0).reshape(2, 3)
     blob = TBlob(a, "cpu")
     assert blob.numpy() is a and blob.shape == (2, 3) and blob.strides == (3, 1) and blob.pointer == a.ctypes.data
-    import torch
+    torch = pytest.importorskip("torch")
 
     t = TBlob(torch.from_numpy(a), "gpu")
     t.numpy()[0, 0] = 9
