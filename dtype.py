@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import ml_dtypes
@@ -61,10 +63,68 @@ def is_float(dtype: np.dtype) -> bool:
 
 
 def whole(value: float, dtype: np.dtype) -> int:
-    """value cut to a whole number and wrapped around into the range of dtype, as C does: -1 is 255 in uint8."""
-    n, bits = int(value), 8 * dtype.itemsize
+    """value as an element of a whole-number dtype has it: a float as `cast_into` converts it, an int wraps around: 300 is 44
+    in int8, and -1 is 255 in uint8."""
+    bits = 8 * dtype.itemsize
+    if isinstance(value, (float, np.floating)):
+        width = _width(dtype)
+        top = 1 << (bits if dtype == _UINT64 else width - 1)
+        value = int(value) if math.isfinite(value) else top
+        value = value if -(1 << (width - 1)) <= value < top else -(1 << (width - 1))
     low = 0 if dtype.kind == "u" else -(1 << (bits - 1))
-    return (n - low) % (1 << bits) + low
+    return (int(value) - low) % (1 << bits) + low
+
+
+_UINT64 = np.dtype("uint64")
+
+
+def _width(dtype: np.dtype) -> int:
+    """Bits of the signed numbers through which floats become dtype."""
+    return 32 if dtype.itemsize < 4 or dtype == np.dtype("int32") else 64
+
+
+def cast_into(out: np.ndarray, values: Any) -> None:
+    """out = values in the dtype of out, with one meaning on every processor.
+
+    Floats become whole numbers without their fraction: int32, or int64 for the dtypes that int32 does not hold. NaN and what is
+    out of range become the least of those; then narrower and unsigned dtypes wrap. 2⁶³ to 2⁶⁴ keep their value in uint64.
+    """
+    have = getattr(values, "dtype", None)
+    if out.dtype.kind not in "iu" or have is None or not is_float(have) or _numpy_agrees(have, out.dtype):
+        np.copyto(out, values, casting="unsafe")
+    else:
+        np.copyto(out, _cut(values, out.dtype), casting="unsafe")
+
+
+def converted(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy of values in dtype, as `cast_into` converts."""
+    out = np.empty(values.shape, dtype)
+    with np.errstate(all="ignore"):
+        cast_into(out, values)
+    return out
+
+
+def _cut(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats as whole numbers of dtype, without a conversion whose result is left to the processor."""
+    values = np.asarray(values, float32) if is_half(values.dtype) else values
+    width = _width(dtype)
+    end = values.dtype.type(2.0 ** (width - 1))
+    high = (values >= end) & (values < 2 * end) if dtype == _UINT64 else np.zeros(np.shape(values), bool)
+    values = np.where(high, values - end, values)
+    cut = np.where((values >= -end) & (values < end), values, -end).astype(f"int{width}")
+    return np.where(high, cut ^ np.int64(-(2**63)), cut).astype(dtype) if dtype == _UINT64 else cut.astype(dtype)
+
+
+@functools.cache
+def _numpy_agrees(have: np.dtype, want: np.dtype) -> bool:
+    """Whether NumPy's own conversion, which is C's and so left to the processor beyond the range, gives what `_cut` gives."""
+    numbers = [s * n for n in (0.0, 1.5, 300.7, 4e4, 2.0**31, 3e9, 2.0**32, 2.0**63, 1.5 * 2.0**63, 2.0**64, 1e25, math.inf)
+               for s in (1, -1)] + [math.nan]
+    with np.errstate(all="ignore"):
+        values = np.array(numbers * 3).astype(have)  # more than vectors hold, and each number where some may not be
+        expected = _cut(values, want)
+        seen = values.astype(want), np.repeat(values, 2)[::2].astype(want), np.array([v.astype(want) for v in values])
+    return all(np.array_equal(s, expected) for s in seen)
 
 
 def is_half(dtype: np.dtype) -> bool:

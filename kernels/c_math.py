@@ -126,6 +126,8 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
             (_SIGNED, "    return x < 0 ? -x : x;"), (_UNSIGNED, "    return x;")],
     "max": [(_REAL, "    return x > y || x != x ? x : y;"), (_WHOLE, "    return x > y ? x : y;")],
     "min": [(_REAL, "    return x < y || x != x ? x : y;"), (_WHOLE, "    return x < y ? x : y;")],
+    "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),
+                 (_UNSIGNED, "    return y == 0 ? 0 : x / y;")],
     "mod": [(_SIGNED, "    const T d = y == 0 || y == -1 ? 1 : y;\n    const T r = x % d;\n"
                       "    return r != 0 && (r < 0) != (d < 0) ? r + d : r;"),
             (_UNSIGNED, "    return x % (y == 0 ? 1 : y);")],
@@ -140,7 +142,7 @@ _ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "log1p": [(("float32",), _LOG1P_TEXT)],
     "expm1": [(("float32",), _EXPM1_TEXT)],
 }  # fmt: skip
-_TWO = {"max", "min", "mod"}
+_TWO = {"max", "min", "mod", "quotient"}
 
 
 def _define(name: str, dtype: str, body: str) -> str:

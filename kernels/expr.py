@@ -206,6 +206,8 @@ def retype(x: Expr, dtype: np.dtype) -> Expr:
         return prim("where", x.args[0], *(retype(a, dtype) for a in x.args[1:]))
     if x.op == REDUCE:
         return reduce(x.value, retype(x.args[0], dtype))
+    if PRIMITIVES[x.op].rule == "compare":  # of numbers with their fractions, whatever becomes of the answer
+        return cast(prim(x.op, *(retype(a, float64) for a in x.args)), dtype)
     return prim(x.op, *(retype(a, dtype) for a in x.args))
 
 
@@ -235,7 +237,7 @@ def prim(name: str, *args: Any) -> Expr:
     xs = promote(xs)
     if row.rule == "float" and not is_float(typed(xs[0])):
         xs = [cast(x, float64 if typed(x).itemsize == 8 else float32) for x in xs]
-    elif typed(xs[0]) == BOOL and row.rule == "same":
+    elif typed(xs[0]) == BOOL and row.rule in ("same", "whole"):
         xs = [cast(x, INT32) for x in xs]
     return _fold(name, tuple(xs), BOOL if row.rule == "compare" else typed(xs[0]))
 
@@ -268,7 +270,7 @@ def _widest(a: np.dtype, b: np.dtype) -> np.dtype:
 
 
 def _is_fraction(x: Expr) -> bool:
-    return x.dtype is None and x.op == CONST and isinstance(x.value, float) and x.value != math.floor(x.value)
+    return x.dtype is None and x.op == CONST and isinstance(x.value, float) and not x.value.is_integer()
 
 
 def _evaluate(name: str, values: list[Any]) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import float64
 from . import op as _op
-from .expr import Expr, _evaluate, as_expr, cast, prim, reduce
+from .expr import Expr, _evaluate, as_expr, cast, prim, reduce, typed
 from .primitives import PRIMITIVES
 
 _NUMBERS = (bool, int, float)
@@ -67,6 +68,8 @@ hypot = _function("hypot", "broadcast_hypot")
 maximum = _function("maximum", "broadcast_maximum")
 minimum = _function("minimum", "broadcast_minimum")
 mod = _function("mod", "broadcast_mod")
+quotient = _function("quotient", "broadcast_div")
+whole_pow = _function("whole_pow", "broadcast_power")
 where = _function("where", "where")
 logical_not = _function("not", "logical_not")
 
@@ -110,6 +113,26 @@ def trigamma(x: Any) -> Any:
 def cast_like(value: Any, x: Any) -> Any:
     """value in the dtype of x."""
     return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
+
+
+def is_whole(*xs: Any) -> bool:
+    """Whether the traced values with a dtype among xs, of which there is one, are whole numbers."""
+    kinds = [x.dtype.kind for x in xs if isinstance(x, Expr) and x.dtype is not None]
+    return bool(kinds) and all(k in "iu" for k in kinds)
+
+
+def widest(x: Expr) -> Expr:
+    """x; a whole number in 64 bits."""
+    return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
+
+
+def nearest(number: Any, x: Expr) -> Any:
+    """The number nearest to a given one that the dtype of x holds, without its fraction; NaN is the least."""
+    if not is_whole(x):
+        return number
+    given, held, ends = cast(as_expr(number), float64), cast(as_expr(number), typed(x)), np.iinfo(typed(x))
+    end = where(given > 0, cast_like(int(ends.max), x), cast_like(int(ends.min), x))
+    return where(cast(held, float64) == trunc(given), held, end)
 
 
 def row_sum(x: Any) -> Expr:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import is_float, is_half, whole
+from ..dtype import cast_into, is_float, is_half, whole
 from . import tuned
 from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
 from .layout import Layout, merge
@@ -27,13 +27,14 @@ from .quiet import quietly
 from .rows import whole_rows
 from .special import mask_dtype
 from .tied import Call, tieable
+from .total import combined, total
 from .tune_key import key
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
 POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
-_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole,
+_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole, "cast_into": cast_into, "total": total,
                           **{f"p_{n}": p.numpy for n, p in PRIMITIVES.items() if not isinstance(p.numpy, np.ufunc)}}
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _REDUCE = {"sum": np.add, "max": np.maximum}
@@ -107,6 +108,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
         return tieable(tie, plain if direct else kernel)
 
     tiles = sliced
+    places = {t: _places(tiles, n_in + t) for t in folds}
 
     def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
         arrays = [a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], shapes)]
@@ -125,15 +127,21 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
             for i in range(len(tiles)):
                 one(i)
         for k, t in enumerate(folds):
-            ufunc, dtype = _COMBINE[e.combine], printed.root_dtypes[t]
-            whole = np.full(shapes[n_in + t], _identity(e.combine, dtype), dtype)
+            result = np.empty(shapes[n_in + t], printed.root_dtypes[t])
             with np.errstate(all="ignore"):
-                for i, part in enumerate(parts):  # in the order of the tiles: the bits are fixed
-                    view = whole[tiles[i].index[n_in + t]]
-                    ufunc(view, part[k], out=view)
-                printed.fold_store(t)(arrays[n_in + t], whole)
+                for place, numbers in places[t]:  # which are fixed, and so are the bits
+                    np.copyto(result[place], combined(_COMBINE[e.combine], [parts[i][k] for i in numbers]), casting="unsafe")
+                printed.fold_store(t)(arrays[n_in + t], result)
 
     return tiled
+
+
+def _places(tiles: Sequence[_Tile], operand: int) -> list[tuple[tuple[slice, ...], list[int]]]:
+    """The parts of a folded operand, and the numbers of the tiles that are folded into each."""
+    found: dict[str, tuple[tuple[slice, ...], list[int]]] = {}
+    for i, tile in enumerate(tiles):
+        found.setdefault(repr(tile.index[operand]), (tile.index[operand], []))[1].append(i)
+    return list(found.values())
 
 
 def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
@@ -251,8 +259,8 @@ class _Printer:
     def fold_store(self, t: int) -> Callable[[np.ndarray, np.ndarray], None]:
         """Stores the folded value of target t by its request."""
         if self.reqs[self.targets[t]] == Req.ADD:
-            return lambda out, value: np.copyto(out, np.add(out, value), casting="unsafe")
-        return lambda out, value: np.copyto(out, value, casting="unsafe")
+            return lambda out, value: cast_into(out, np.add(out, value))
+        return cast_into
 
     # ---- printing ----
     def _print(self, n_in: int) -> str:
@@ -329,14 +337,15 @@ class _Printer:
                     operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
                     value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
                 value = self._spread(root, value, varies[at])
-                axes_told = f"axis={axes}, keepdims=True{self._wide(root)}"
-                folded.append(f"np.{_COMBINE[self.combine].__name__}.reduce({value}, {axes_told})")
+                told = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
+                folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
+                              f"np.{_COMBINE[self.combine].__name__}.reduce({told})")
             elif self.reqs[self.targets[t]] == Req.ADD:
                 plain = root.dtype == self.specs[t].dtype and not is_half(self.specs[t].dtype)
                 lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain
-                             else f"np.copyto(o{t}, np.add(o{t}, {value}), casting='unsafe')")
+                             else _converted(f"np.add(o{t}, {value})", None, self.specs[t].dtype, f"o{t}"))
             elif value != f"o{t}":
-                lines.append(f"np.copyto(o{t}, {value}, casting='unsafe')")
+                lines.append(_converted(value, root.dtype, self.specs[t].dtype, f"o{t}"))
         if folded:
             lines.append(f"return [{', '.join(folded)}]")
         parameters = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
@@ -401,18 +410,22 @@ class _Printer:
         return self.constants.setdefault(key, f"c{len(self.constants)}")
 
     def _scalar(self, x: Expr, args: list[str]) -> str:
-        kind = "bool" if x.dtype == BOOL else "int" if x.dtype is not None and x.dtype.kind in "iu" else "float"
+        integer = x.dtype is not None and x.dtype.kind in "iu"
+        made = f"whole({{}}, np.dtype('{typed(x).name}'))" if integer else "bool({})" if x.dtype == BOOL else "float({})"
         if x.op == CAST:
-            return f"{kind}({args[0]})"
+            return made.format(args[0])
         if x.op == "where":
             return f"{args[1]} if {args[0]} else {args[2]}"
         if isinstance(PRIMITIVES[x.op].numpy, np.ufunc):
-            return f"{kind}(np.{PRIMITIVES[x.op].numpy.__name__}({', '.join(args)}))"
-        return f"(lambda o: (p_{x.op}({', '.join(map('np.float64({})'.format, args))}, o), {kind}(o))[1])(np.empty(()))"
+            args = [f"np.{typed(a).name}({v})" if typed(a).kind in "iu" else v for a, v in zip(x.args, args)]
+            return made.format(f"np.{PRIMITIVES[x.op].numpy.__name__}({', '.join(args)})")
+        d = f"np.dtype('{typed(x).name if integer else 'float64'}')"
+        given = ", ".join(f"np.asarray({a}, {d})" for a in args)
+        return f"(lambda o: (p_{x.op}({given}, o), {made.format('o.item()')})[1])(np.empty((), {d}))"
 
     def _call(self, x: Expr, args: list[str], out: str) -> str:
         if x.op == CAST:
-            return f"np.copyto({out}, {args[0]}, casting='unsafe')"
+            return _converted(args[0], x.args[0].dtype, typed(x), out)
         if x.op == REDUCE:
             folded = f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True"
             lacks = x.args[0].op == LOAD and not all(self.layout.present[x.args[0].value])  # then NumPy does not fill all of out
@@ -431,6 +444,13 @@ class _Printer:
 
     def _wide(self, root: Expr) -> str:
         return f", dtype=d_{root.dtype.name}" if root.dtype is not None and root.dtype.kind in "iub" and root.op == LOAD else ""
+
+
+def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> str:
+    """The line out = value, converted. have: None where it is not known."""
+    if want.kind in "iu" and (have is None or is_float(have)):
+        return f"cast_into({out}, {value})"
+    return f"np.copyto({out}, {value}, casting='unsafe')"
 
 
 def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:

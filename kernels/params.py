@@ -23,7 +23,7 @@ class Param:
     """One keyword parameter of an operator.
 
     kind:     "int", "float", "bool", "str", "shape" (a tuple of ints; a lone int n means (n,)), "bounds" (the same,
-              and None may be in it), "dtype", "floats", "any"; "scalar" is a float handed to the compiled kernel at run time,
+              and None may be in it), "dtype", "floats", "any"; "scalar" is a number handed to the compiled kernel at run time,
               so that a new value needs no new kernel.
     default:  REQUIRED if it must be given. None is always allowed where it is the default.
     choices:  the allowed strings, if they are few.
@@ -152,6 +152,19 @@ def _parse_float(v: Any) -> float:
     raise TypeError
 
 
+def _parse_scalar(v: Any) -> float | int:
+    """A float; or a whole number that arrays hold and floats do not, as it is."""
+    if isinstance(v, str):
+        try:
+            v = int(v)
+        except ValueError:
+            return float(v)
+    near = _parse_float(v)
+    if isinstance(v, (int, np.integer)) and near != int(v) and -(2**63) <= v < 2**64:
+        return int(v)
+    return near
+
+
 def _parse_bool(v: Any) -> bool:
     if isinstance(v, str):
         word = v.strip().lower()
@@ -196,7 +209,7 @@ def _parse_floats(v: Any) -> tuple[float, ...]:
 _PARSERS = {
     "int": _parse_int,
     "float": _parse_float,
-    "scalar": _parse_float,
+    "scalar": _parse_scalar,
     "bool": _parse_bool,
     "str": _parse_str,
     "shape": _parse_shape,

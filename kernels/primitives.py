@@ -2,8 +2,9 @@
 
 Columns:
   arity       number of arguments
-  rule        dtype of the result: "same" (the promoted dtype of the arguments), "float" (integers become float32 first),
-              "compare" (bool), "logic" (arguments become bool; bool), "where" (first argument bool; dtype of the others)
+  rule        dtype of the result: "same" (the promoted dtype of the arguments), "whole" (that, for integers alone),
+              "float" (integers become float32 first), "compare" (bool), "logic" (arguments become bool; bool),
+              "where" (first argument bool; dtype of the others)
   numpy       a NumPy ufunc, or a function f(*args, out) that writes out
   triton      spelling with {0} {1} {2}; a spelling that starts with "_" calls a helper that the Triton printer defines
   c           spelling in C99; one that starts with "_" calls a function of `c_math.py`, which has it for some dtypes. ""
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import is_float
+from ..dtype import cast_into, is_float
 from .special import digamma as _digamma
 from .special import erf as _erf
 from .special import erfinv as _erfinv
@@ -52,6 +53,28 @@ def _mod(a: Any, b: Any, out: np.ndarray) -> None:
     np.copyto(out, 0, where=np.equal(b, 0))
 
 
+def _quotient(a: Any, b: Any, out: np.ndarray) -> None:
+    if out.dtype.kind == "u":
+        np.floor_divide(a, b, out=out)
+    elif out.dtype.itemsize < 8:  # exact, since a float of twice the digits tells every quotient from the whole number above it
+        cast_into(out, np.true_divide(a, b, dtype=np.float32 if out.dtype.itemsize < 4 else np.float64))
+        np.copyto(out, 0, where=np.equal(b, 0))
+    else:
+        np.floor_divide(a, b, out=out)
+        rest = np.not_equal(np.multiply(out, b), a)
+        np.add(out, rest & (np.less(a, 0) != np.less(b, 0)) & np.not_equal(b, 0), out=out)
+
+
+def _whole_pow(a: Any, b: Any, out: np.ndarray) -> None:
+    a, b = np.asarray(a, out.dtype), np.asarray(b, out.dtype)
+    np.power(a, np.maximum(b, out.dtype.type(0)), out=out)
+    below = np.less(b, 0)
+    if np.any(below):  # 1 / aⁿ without its fraction
+        odd = np.not_equal(np.remainder(b, 2), 0)
+        np.copyto(out, np.where(np.equal(a, 1) | np.equal(a, -1), np.where(np.equal(a, -1) & odd, -1, 1), 0), where=below,
+                  casting="unsafe")
+
+
 _ROWS: list[tuple] = [
     # arithmetic
     ("add", 2, "same", np.add, "{0} + {1}", "{0} + {1}", lambda L, dy, y, a, b: (dy, dy), 1, "a + b"),
@@ -59,11 +82,17 @@ _ROWS: list[tuple] = [
     ("mul", 2, "same", np.multiply, "{0} * {1}", "{0} * {1}", lambda L, dy, y, a, b: (dy * b, dy * a), 1, "a b"),
     ("div", 2, "float", np.true_divide, "{0} / {1}", "{0} / {1}",
      lambda L, dy, y, a, b: (dy / b, -dy * a / (b * b)), 4, "a / b"),
+    ("quotient", 2, "whole", _quotient, "_quotient({0}, {1})", "_quotient({0}, {1})",
+     lambda L, dy, y, a, b: (L.quotient(dy, b), -L.quotient(dy * a, b * b)), 8,
+     "a / b of whole numbers, without its fraction; 0 where b is 0"),
     ("mod", 2, "same", _mod, "_mod({0}, {1})", "_mod({0}, {1})",
      lambda L, dy, y, a, b: (dy, -dy * L.floor(a / b)) if is_float(y.dtype) else (None, None), 8,
      "a - floor(a / b) b, with the sign of b; 0 where b is 0; of whole numbers flat, as MXNet has it"),
     ("pow", 2, "float", np.power, "_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.power(a, b - 1), dy * y * L.log(a)), 20, "a to the power b"),
+    ("whole_pow", 2, "whole", _whole_pow, "_whole_pow({0}, {1})", "",
+     lambda L, dy, y, a, b: (dy * b * L.whole_pow(a, b - 1), dy * y * L.log(a)), 20,
+     "a to the power b, of whole numbers: wraps around as their product does; a fraction is cut, and 0 to less than 0 is 0"),
     ("maximum", 2, "same", np.maximum, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_max({0}, {1})",
      lambda L, dy, y, a, b: (L.where(a >= b, dy, 0), L.where(a < b, dy, 0)), 1, "the larger; NaN if either is"),
     ("minimum", 2, "same", np.minimum, "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_min({0}, {1})",

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..dtype import is_half
 from ..errors import DTypeError, OperatorError, ShapeError
+from . import lang
 from . import op as registry
 from .derive import derive
 from .expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, retype, substitute, typed
@@ -252,7 +253,7 @@ class ReductionOp(SimpleOp):
         if self.finish is None:
             fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name)
             return lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars)
-        wide = np.dtype("float32") if y.dtype.itemsize < 4 else y.dtype
+        wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else np.dtype("float32") if is_half(y.dtype) else y.dtype
         fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name)
         end = Expression((as_expr(self.finish(load(0, wide), count)),))
         close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish")

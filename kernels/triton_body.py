@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import bfloat16, float32, is_float, is_half
-from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, retype
+from ..dtype import bfloat16, float32, is_float, is_half, whole
+from .expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, retype
 from .op import Req, Spec
 from .primitives import PRIMITIVES
 from .triton_job import Job
@@ -22,6 +22,7 @@ from .triton_kernel import kernel_of
 from .triton_launch import HEADER, Flavour, launch
 from .triton_special import helpers_for
 
+_WHOLE = {"int32": "_whole32", "int64": "_whole64", "uint64": "_whole64u"}
 _SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
 
 
@@ -74,7 +75,8 @@ class Step:
 
     pointers:    per pointer parameter, where the array comes from, and its dtype.
     sizes:       the whole-number parameters, which follow, and their values.
-    scalars:     then the run-time scalars: position in the kernel's `scalars`, and "f32", "f64" or "i64".
+    scalars:     then the run-time scalars: position in the kernel's `scalars`, and "f32", "f64", "bool" or the dtype of whole
+                 numbers, which travel as int64.
     """
 
     name: str
@@ -90,7 +92,7 @@ class Step:
     def run(self, stream: Any, arrays: Mapping[Place, Any], scalars: Sequence[float]) -> None:
         if self._function is None:
             self._function = kernel_of(self.source, self.name)
-        values = [int(scalars[i]) if kind == "i64" else float(scalars[i]) for _, i, kind in self.scalars]
+        values = [_handed(scalars[i], kind) for _, i, kind in self.scalars]
         launch(self._function, self.grid, *(arrays[place] for place, _ in self.pointers), *self.sizes.values(),
                *values, num_warps=self.num_warps, stream=stream, **self.constexprs)
 
@@ -167,15 +169,15 @@ class Body:
 
     def _scalar(self, x: Expr) -> str:
         dtype = _typed(x)
-        kind = "f64" if dtype == np.float64 else "f32" if is_float(dtype) else "i64"
+        kind = "f64" if dtype == np.float64 else "f32" if is_float(dtype) else dtype.name
         name = self.used_scalars.setdefault((x.value, kind), f"s{len(self.used_scalars)}_{_identifier(x.value)}")
-        if kind != "i64" and not is_half(dtype):
+        if is_float(dtype) and not is_half(dtype):
             return name
         return f"({name} != 0)" if dtype == BOOL else f"{name}.to({tl_type(dtype)})"
 
     def scalar_parameters(self) -> list[str]:
-        annotation = {"f32": "", "f64": ": tl.float64", "i64": ": tl.int64"}
-        return [name + annotation[kind] for (_, kind), name in self.used_scalars.items()]
+        annotation = {"f32": "", "f64": ": tl.float64"}
+        return [name + annotation.get(kind, ": tl.int64") for (_, kind), name in self.used_scalars.items()]
 
     def scalars(self) -> list[tuple[str, int, str]]:
         return [(name, self.scalar_names.index(name), kind) for name, kind in self.used_scalars]
@@ -214,7 +216,16 @@ class Body:
             args = [convert(t, _typed(a), float32) if is_half(_typed(a)) else t for t, a in zip(args, x.args)]
             text = PRIMITIVES[x.op].triton.format(*args)
             return convert(f"({text})", float32, _typed(x)) if is_half(_typed(x)) else text
+        if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes what is no block
+            args = [f"(tl.zeros([1], {tl_type(_typed(x.args[0]))}) + {args[0]})", *args[1:]]
         return PRIMITIVES[x.op].triton.format(*args)
+
+
+def _handed(value: float, kind: str) -> float | int:
+    """A run-time scalar as a kernel takes it."""
+    if kind in ("f32", "f64"):
+        return float(value)
+    return int(value != 0) if kind == "bool" else whole(whole(value, np.dtype(kind)), np.dtype("int64"))
 
 
 def _typed(x: Expr) -> np.dtype:
@@ -242,11 +253,12 @@ def convert(text: str, source: np.dtype, to: np.dtype) -> str:
         return f"({text} != 0)"
     if to == bfloat16:
         return f"_bfloat16({text})" if source == float32 else f"_bfloat16({text}.to(tl.float32))"
-    if is_float(source) and to.kind in "iu" and to.itemsize < 8 and to != np.dtype("int32"):
-        through = "tl.int64" if to.itemsize == 4 else "tl.int32"  # narrow and unsigned results wrap
-        return f"{text}.to({through}).to({tl_type(to)})"
     if is_half(source) and not is_float(to):
         return convert(f"{text}.to(tl.float32)", float32, to)
+    if is_float(source) and to.kind in "iu":  # as dtype.cast_into; narrow and unsigned results wrap
+        through = "uint64" if to.name == "uint64" else "int64" if to.itemsize == 8 or to.name == "uint32" else "int32"
+        text = f"{_WHOLE[through]}({text})"
+        return text if to.name == through else f"{text}.to({tl_type(to)})"
     return f"{text}.to({tl_type(to)})"
 
 

@@ -23,6 +23,7 @@ from .triton_launch import Flavour, cdiv, next_power_of_2
 from .tune_key import Key, key
 
 ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
+MOST_TURNS = 256  # numbers that a lane adds one after the other: what is longer is split further, lest digits are lost
 _INT32 = np.dtype("int32")
 _FOLD = {
     "add": "acc + {v}",
@@ -67,6 +68,7 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
     if split is None:
         rows = cdiv(m, block_m)
         split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
+        split = max(split, cdiv(cdiv(r, block_r), MOST_TURNS))
     split = max(1, split)
     turns = max(1, cdiv(cdiv(r, split), block_r))
     split = max(1, cdiv(r, turns * block_r))
@@ -217,7 +219,7 @@ class _Fold:
         axis = "1" if self.inner else "0"
         zero = literal(identity(self.e.combine, self.accumulator), self.accumulator)
         fold = {
-            "add": f"tl.sum(acc, {axis}, keep_dims=True)",
+            "add": f"_block_sum(acc, {axis}, BLOCK_R, BLOCK_M)",
             "mul": f"_row_product(acc, lane, BLOCK_R, {axis})",
             "maximum": f"_row_max(acc, m_inside | (lane >= 0), {zero}, {axis})",
             "minimum": f"_row_min(acc, m_inside | (lane >= 0), {zero}, {axis})",

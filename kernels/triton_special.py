@@ -70,6 +70,40 @@ def _mod(a, b):
     return tl.where(b == 0, 0, r)
 
 
+def _quotient(a, b):
+    a, b = tl.broadcast(a, b)  # one may be a scalar, whose comparisons the interpreter mistypes
+    return tl.where(b == 0, 0, a // tl.where(b == 0, 1, b))
+
+
+def _whole_pow(a, b):
+    a, b = tl.broadcast(a, b)
+    base = a
+    left = tl.where(b < 0, 0, b)
+    r = tl.where(b == b, 1, a).to(a.dtype)
+    for _ in range(63):
+        r = tl.where(left % 2 == 1, r * base, r)
+        base = base * base
+        left = left // 2
+    odd = (b % 2 == 1) | (b % 2 == -1)
+    below = tl.where(a == 1, 1, tl.where(a == -1, tl.where(odd, -1, 1), 0))
+    return tl.where(b < 0, below, r).to(a.dtype)
+
+
+def _whole32(x):
+    # NaN and what is out of range: the least, whatever a processor has for them
+    return tl.where((x >= -2147483648.0) & (x < 2147483648.0), x, -2147483648.0).to(tl.int32)
+
+
+def _whole64(x):
+    return tl.where((x >= -9223372036854775808.0) & (x < 9223372036854775808.0), x, -9223372036854775808.0).to(tl.int64)
+
+
+def _whole64u(x):
+    high = (x >= 9223372036854775808.0) & (x < 18446744073709551616.0)
+    low = _whole64(tl.where(high, x - 9223372036854775808.0, x)).to(tl.uint64)
+    return low ^ (high.to(tl.uint64) << 63)
+
+
 def _pow(a, b):
     a, b = tl.broadcast(a, b)  # one may be a scalar, whose comparisons the interpreter mistypes
     # in float64: the exponent's error is multiplied by the size of the result's logarithm
@@ -378,6 +412,15 @@ def _row_min(x, mask, high: tl.constexpr, axis: tl.constexpr):
     return r
 
 
+def _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):
+    # the interpreter adds rows one after the other, where a GPU adds in a tree
+    if axis == 0 and rows > 32:
+        x = tl.sum(tl.reshape(x, (32, rows // 32, columns)), 0)
+        if rows > 1024:
+            x = tl.sum(tl.reshape(x, (32, rows // 1024, columns)), 0)
+    return tl.sum(x, axis, keep_dims=True)
+
+
 def _row_product(x, lane, size: tl.constexpr, axis: tl.constexpr):
     c = tl.cumprod(x, axis)
     return tl.sum(tl.where(lane == size - 1, c, 0), axis, keep_dims=True)
@@ -391,7 +434,9 @@ HELPERS: dict[str, str] = {
 
 
 # what differs where a kernel is compiled
-_COMPILED = {"_bfloat16": "@triton.jit\ndef _bfloat16(x):\n    return x.to(tl.bfloat16)\n"}
+_COMPILED = {"_bfloat16": "@triton.jit\ndef _bfloat16(x):\n    return x.to(tl.bfloat16)\n",
+             "_block_sum": "@triton.jit\ndef _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):\n"
+                           "    return tl.sum(x, axis, keep_dims=True)\n"}
 
 
 def helpers_for(text: str, *, interpreted: bool) -> str:

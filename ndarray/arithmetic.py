@@ -40,7 +40,7 @@ def scalar_op(name: str, a: Any, scalar: Any, out: Any = None) -> Any:
         op = builtin(name)
         if len(_scalars) >= _SCALARS_KEPT:
             _scalars.clear()
-        found = (op, op.parse({"scalar": float(scalar)}))
+        found = (op, op.parse({"scalar": scalar if isinstance(scalar, (int, np.integer)) else float(scalar)}))
         if scalar or isinstance(scalar, int):  # 0.0 and -0.0 are one key
             _scalars[key] = found
     return invoke(found[0], (a,), found[1], out)[0]
@@ -127,14 +127,11 @@ class Arithmetic(ArrayCore):
     def __imod__(self, other: Any) -> Any:
         return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar", self)
 
-    def __floordiv__(self, other: Any) -> Any:
-        if not isinstance(other, ArrayCore) and not is_number(other) and not isinstance(other, np.ndarray):
-            return NotImplemented
-        return (self - self % other) / other
+    __floordiv__ = _method("_floor_divide", "_floor_divide", "_floor_divide_scalar")
+    __rfloordiv__ = _swapped("_floor_divide", "_floor_divide", "_rfloor_divide_scalar")
 
-    def __rfloordiv__(self, other: Any) -> Any:
-        rest = self.__rmod__(other)
-        return rest if rest is NotImplemented else (other - rest) / self
+    def __ifloordiv__(self, other: Any) -> Any:
+        return combine(self, other, "_floor_divide", "_floor_divide", "_floor_divide_scalar", self)
 
     __pow__ = _method("broadcast_power", "broadcast_power", "_power_scalar")
     __rpow__ = _swapped("broadcast_power", "broadcast_power", "_rpower_scalar")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import converted
 from ..errors import MXNetError, ShapeError, describe
 from ..kernels.op import builtin
 from ..kernels.ops.shape import reshape_codes
@@ -88,13 +89,12 @@ class Indexing(ArrayCore):
             assign(self, key, as_element(value, self._layout))
             return
         if isinstance(value, ArrayCore):
-            if value.ctx != self.ctx:
-                moved = allocate(layout(value.shape, value._layout.dtype, self.ctx))
+            if value.ctx != self.ctx or value._layout.dtype != self._layout.dtype:
+                moved = allocate(layout(value.shape, self._layout.dtype, self.ctx))
                 copy_to(value, moved)
                 value = moved
         else:
-            with np.errstate(all="ignore"):
-                value = np.array(value).astype(self._layout.dtype)
+            value = converted(np.array(value), self._layout.dtype)
         value_shape: tuple[int, ...] = value.shape
         while len(value_shape) > len(part_shape) and value_shape[0] == 1:
             value_shape = value_shape[1:]
@@ -306,7 +306,10 @@ def _put(a: Any, key: Any, value: Any) -> None:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
     if not isinstance(value, ArrayCore):
-        value = allocate_like_host(np.array(value if not is_number(value) else [value]).astype(a._layout.dtype), a.ctx)
+        value = allocate_like_host(converted(np.array(value if not is_number(value) else [value]), a._layout.dtype), a.ctx)
+    elif value._layout.dtype != a._layout.dtype:
+        given, value = value, allocate(layout(value.shape, a._layout.dtype, a.ctx))
+        copy_to(given, value)
     if not _fits(value.shape, shape or (1,)):
         raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {shape}, a part of {describe(a)}.")
 

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 
 from .. import engine
+from ..dtype import cast_into, converted, whole
 from ..engine import cuda
 from ..errors import ShapeError, describe
+from ..kernels.op import Req, Spec, compiled
+from ..kernels.op import get as get_op
 from .chunk import Layout, layout
 from .core import ArrayCore, allocate
 
@@ -33,12 +36,10 @@ def host(a: ArrayCore) -> np.ndarray:
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     """Inside an engine function, or before anyone else knows dst: write host values, cast, all of dst."""
     if dst._layout.target == "cpu":
-        with np.errstate(all="ignore"):  # out-of-range casts wrap or saturate, as in C
-            np.copyto(dst._device(), values, casting="unsafe")
+        with np.errstate(all="ignore"):  # beyond a float's range is infinite
+            cast_into(dst._device(), values)
         return
-    with np.errstate(all="ignore"):
-        cast = np.broadcast_to(values, dst.shape).astype(dst._layout.dtype)
-    cuda.from_host(dst._device(), cast)
+    cuda.from_host(dst._device(), converted(np.broadcast_to(values, dst.shape), dst._layout.dtype))
 
 
 def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
@@ -47,9 +48,16 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
 
     same_gpu = src._layout.target == "gpu" and src.ctx == dst.ctx
+    cast = None
+    if same_gpu and src._layout.dtype != dst._layout.dtype:
+        op = get_op("Cast")
+        cast = compiled(op, op.parse({"dtype": dst._layout.dtype}), (Spec(dst.shape, src._layout.dtype),), (dst._layout.spec,),
+                        (Req.WRITE,), "gpu")
 
-    def run(_: Any) -> None:
-        if same_gpu:
+    def run(rc: Any) -> None:
+        if cast is not None:
+            cast(rc, [src._device().reshape(dst.shape)], [dst._device()])
+        elif same_gpu:
             dst._device()[...] = src._device().reshape(dst.shape)
         else:
             store_host(dst, host(src).reshape(dst.shape))
@@ -68,15 +76,11 @@ def fill(dst: ArrayCore, value: Any) -> None:
 
 
 def as_element(value: Any, what: Layout) -> Any:
-    """A number as an element takes it: cut to a whole number and wrapped to the range of an integer type."""
+    """A number as an element takes it: as a whole number of an integer type, as `dtype.whole` makes it."""
     value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = what.dtype
     if dtype.kind in "iu":
-        if value != value or value in (float("inf"), float("-inf")):
-            return 0
-        bits = 8 * dtype.itemsize
-        value = int(value) & ((1 << bits) - 1)
-        value = value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value
+        value = whole(value, dtype)
     if what.target == "gpu":
         return value
     with np.errstate(all="ignore"):  # beyond a float's range is infinite

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype import whole
 from ..engine import current
 from ..kernels.expr import LOAD, PARAM
 from ..kernels.op import builtin
@@ -119,7 +120,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
     """
     op, dtype = builtin(name), a._layout.dtype
     is_number = b.__class__ in _NUMBERS
-    p = op.parse({"scalar": float(b)} if is_number else {})
+    p = op.parse({"scalar": b} if is_number else {})
     arrays = (a,) if is_number else (a, b)
     e = op.expression(p, [x._layout.dtype for x in arrays])
     if e is None or not what.tiny or what.nbytes > _BYTES or not what.shape or len(e.outputs) != 1 or e.states:
@@ -133,7 +134,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
         left = right = None
     elif is_number and sorted(map(str, given)) == sorted(map(str, [("array", 0), PARAM])):
         try:
-            value = prepared.leaf(np.asarray, int(float(b)) if dtype.kind in "iu" else b, dtype)
+            value = prepared.leaf(np.asarray, whole(p.scalar, dtype) if dtype.kind in "iu" else b, dtype)
         except OverflowError:
             return None
         left, right = (value, None) if given[0] == PARAM else (None, value)

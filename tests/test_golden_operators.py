@@ -18,6 +18,10 @@ ON_GPU = {
 }
 
 
+#: case -> what is right where MXNet is not: its compensated sum makes NaN of an infinity.
+RIGHT = {"nansum-c07": lambda z: {"out.0": np.nansum(z["in.data"], axis=1)}}
+
+
 def cases():
     for path in sorted(GOLDEN.glob("*.npz")):
         with np.load(path) as z:
@@ -62,6 +66,7 @@ def test_as_mxnet(path, m, ctx):
         pytest.skip(ON_GPU[f"{path.stem}-{m['case']}"])
     with np.load(path) as file:
         z = {k.split(".", 1)[1]: file[k] for k in file.files if k.startswith(m["case"] + ".")}
+    z |= RIGHT.get(f"{path.stem}-{m['case']}", lambda z: {})(z)
     arrays = {n: mx.nd.array(z["in." + n], ctx=ctx, dtype=z["in." + n].dtype) for n in m["inputs"]}
     if "imperative" in (m.get("note") or ""):
         return check_update(m, z, arrays, ctx)
@@ -98,4 +103,4 @@ def check_update(m, z, arrays, ctx):
 
 
 def test_what_differs_is_among_the_cases():
-    assert set(ON_GPU) <= {c.id for c in cases()}
+    assert set(ON_GPU) | set(RIGHT) <= {c.id for c in cases()}

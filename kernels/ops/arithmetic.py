@@ -6,12 +6,14 @@ on either side (_*_scalar), where MXNet has them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+from ...dtype import float64
 from .. import lang
 from .. import op as registry
-from ..expr import Expr
+from ..expr import BOOL, Expr, cast, const, typed
 from ..simple_op import Array, Scalar, SimpleOp
 
 
@@ -48,13 +50,30 @@ _declare(lambda a, b: a - b, "lhs - rhs",
          scalar=("_minus_scalar", "_MinusScalar"), reverse=("_rminus_scalar", "_RMinusScalar"))
 _declare(lambda a, b: a * b, "lhs · rhs",
          elemwise=("elemwise_mul", "_mul"), broadcast=("broadcast_mul",), scalar=("_mul_scalar", "_MulScalar"))
-_declare(lambda a, b: a / b, "lhs / rhs",
+def _divided(a: Any, b: Any) -> Any:
+    return lang.quotient(a, b) if lang.is_whole(a, b) else a / b
+
+
+def _floor_divided(a: Any, b: Any) -> Any:
+    if not lang.is_whole(a, b):
+        return (a - lang.mod(a, b)) / b
+    cut = lang.quotient(a, b)
+    return cut - lang.where(((a < 0) ^ (b < 0)) & (lang.mod(a, b) != 0), 1, lang.cast_like(0, cut))
+
+
+def _raised(a: Any, b: Any) -> Any:
+    return lang.whole_pow(a, b) if lang.is_whole(a, b) else lang.power(a, b)
+
+
+_declare(_divided, "lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0",
          elemwise=("elemwise_div", "_div"), broadcast=("broadcast_div",), scalar=("_div_scalar", "_DivScalar"),
          reverse=("_rdiv_scalar", "_RDivScalar"))
 _declare(lang.mod, "lhs modulo rhs, with the sign of rhs; 0 where rhs is 0",
          elemwise=("_mod",), broadcast=("broadcast_mod",), scalar=("_mod_scalar", "_ModScalar"),
          reverse=("_rmod_scalar", "_RModScalar"))
-_declare(lang.power, "lhs to the power rhs",
+_declare(_floor_divided, "⌊lhs / rhs⌋; of whole numbers 0 where rhs is 0",
+         broadcast=("_floor_divide",), scalar=("_floor_divide_scalar",), reverse=("_rfloor_divide_scalar",))
+_declare(_raised, "lhs to the power rhs; whole numbers wrap around",
          elemwise=("_power", "_Power"), broadcast=("broadcast_power",), scalar=("_power_scalar", "_PowerScalar"),
          reverse=("_rpower_scalar", "_RPowerScalar"))
 _declare(lang.maximum, "the larger of lhs and rhs; of equal ones the derivative goes to lhs",
@@ -65,21 +84,42 @@ _declare(lang.hypot, "√(lhs² + rhs²)",
          elemwise=("_hypot",), broadcast=("broadcast_hypot",), scalar=("_hypot_scalar",))
 
 
-def _beside(number: Any, a: Any) -> Any:
-    """Of a number beside whole numbers its whole part counts: 0.5 is false."""
-    return lang.cast_like(number, a) if isinstance(a, Expr) and a.dtype is not None and a.dtype.kind in "iu" else number
+def _relation(relation: Callable[[Any, Any], Any], beyond: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """A comparison. Beside whole numbers a number is as their dtype has it, as in MXNet: its whole part counts, which may wrap.
+    An infinity or NaN stays what it is: beyond(number) says whether the relation holds then for them all."""
+
+    def compared(a: Any, b: Any) -> Any:
+        if not _beside(a, b):
+            return relation(a, b)
+        number = cast(b, float64)
+        finite = abs(number) < math.inf
+        return (relation(a, cast(b, typed(a))) & finite) | (beyond(number) & ~finite)
+
+    return compared
+
+
+def _beside(a: Any, b: Any) -> bool:
+    """Whether b is a number beside an array of whole numbers a."""
+    return isinstance(a, Expr) and isinstance(b, Expr) and b.dtype is None and lang.is_whole(a)
+
+
+def _true(b: Any, a: Any) -> Any:
+    """Whether b is not 0; beside whole numbers the whole part of a number counts: 0.5 is false."""
+    if not _beside(a, b):
+        return b != 0
+    return (cast(b, typed(a)) != 0) | ~(abs(cast(b, float64)) < math.inf)
 
 
 _COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "equal": (lambda a, b: a == b, "lhs = rhs"),
-    "not_equal": (lambda a, b: a != b, "lhs ≠ rhs"),
-    "greater": (lambda a, b: a > b, "lhs > rhs"),
-    "greater_equal": (lambda a, b: a >= b, "lhs ≥ rhs"),
-    "lesser": (lambda a, b: a < b, "lhs < rhs"),
-    "lesser_equal": (lambda a, b: a <= b, "lhs ≤ rhs"),
-    "logical_and": (lambda a, b: (a != 0) & (_beside(b, a) != 0), "lhs ≠ 0 and rhs ≠ 0"),
-    "logical_or": (lambda a, b: (a != 0) | (_beside(b, a) != 0), "lhs ≠ 0 or rhs ≠ 0"),
-    "logical_xor": (lambda a, b: (a != 0) ^ (_beside(b, a) != 0), "one of lhs and rhs is 0, the other not"),
+    "equal": (_relation(lambda a, b: a == b, lambda n: const(False, BOOL)), "lhs = rhs"),
+    "not_equal": (_relation(lambda a, b: a != b, lambda n: const(True, BOOL)), "lhs ≠ rhs"),
+    "greater": (_relation(lambda a, b: a > b, lambda n: n < 0), "lhs > rhs"),
+    "greater_equal": (_relation(lambda a, b: a >= b, lambda n: n < 0), "lhs ≥ rhs"),
+    "lesser": (_relation(lambda a, b: a < b, lambda n: n > 0), "lhs < rhs"),
+    "lesser_equal": (_relation(lambda a, b: a <= b, lambda n: n > 0), "lhs ≤ rhs"),
+    "logical_and": (lambda a, b: (a != 0) & _true(b, a), "lhs ≠ 0 and rhs ≠ 0"),
+    "logical_or": (lambda a, b: (a != 0) | _true(b, a), "lhs ≠ 0 or rhs ≠ 0"),
+    "logical_xor": (lambda a, b: (a != 0) ^ _true(b, a), "one of lhs and rhs is 0, the other not"),
 }
 for _name, (_formula, _text) in _COMPARISONS.items():
     _declare(_formula, f"1 where {_text}, else 0, in the dtype of the inputs",

@@ -11,6 +11,7 @@ from ...dtype import float32, is_half
 from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ..total import total
 from .shape import check_axis
 from .softmax import Rows, rows_along
 
@@ -145,14 +146,14 @@ class BatchNorm(OperatorProperty):
             dy, x, gamma, mean, inverse = inputs
             dy, x = dy.reshape(rows), x.reshape(rows)
             m, r = (v.astype(dtype, copy=False).reshape(1, -1, 1) for v in (mean, inverse))
-            total, along = _sums(run, rows, dtype, lambda a, z: dy[a:z], lambda a, z: (x[a:z] - m) * r * dy[a:z])
+            whole, along = _sums(run, rows, dtype, lambda a, z: dy[a:z], lambda a, z: (x[a:z] - m) * r * dy[a:z])
             assign(outputs[1], reqs[1], np.zeros_like(along) if self.fix_gamma else along)
-            assign(outputs[2], reqs[2], total)
+            assign(outputs[2], reqs[2], whole)
             if reqs[0] == Req.NULL:  # then there is no array
                 return
             dx = outputs[0].reshape(rows)
             scale = r if self.fix_gamma else r * gamma.astype(dtype, copy=False).reshape(1, -1, 1)
-            a1, a2 = ((v / dtype.type(count)).reshape(1, -1, 1) for v in (total, along))
+            a1, a2 = ((v / dtype.type(count)).reshape(1, -1, 1) for v in (whole, along))
 
             def write(a: int, z: int) -> None:
                 if batch:
@@ -189,10 +190,10 @@ def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarra
 
     def add(a: int, z: int) -> None:
         for k, value in enumerate(values):
-            partial[k, a // step] = value(a, z).sum(axis=2, dtype=dtype).sum(axis=0)
+            partial[k, a // step] = total(value(a, z).astype(dtype, copy=False), (0, 2))[0, :, 0]
 
     _pieces(run, rows, add)
-    return [p.sum(axis=0) for p in partial]
+    return [total(p, (0,))[0] for p in partial]
 
 
 @register_operator("_contrib_SyncBatchNorm")

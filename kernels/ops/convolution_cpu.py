@@ -163,7 +163,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
     groups = -(-g.n // images)
     slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
     dw = np.zeros((slots if want_w else 0, g.groups, g.f // g.groups, g.depth), dtype)
-    db = np.zeros((slots, g.f), dtype)
+    db = np.zeros((slots, g.f))  # in float64: pieces are many, and added one after the other
 
     def slot(i: int) -> None:
         for piece in range(i * groups // slots, (i + 1) * groups // slots):

@@ -6,10 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...dtype import float64
 from .. import lang
 from .. import op as registry
-from ..expr import as_expr, cast
 from ..lang import exp, maximum, sign, softplus, tanh, where
 from ..op import Gradient
 from ..params import Params
@@ -214,21 +212,13 @@ def _(dy, data, *, scalar):
 
 @simple_op
 def clip(data: Array, *, a_min: Scalar, a_max: Scalar) -> Array:
-    """data limited to [a_min, a_max]; NaN stays NaN."""
-    return lang.minimum(maximum(data, _held(a_min, data)), _held(a_max, data))
-
-
-def _held(bound, data):
-    """bound, or what the dtype of data holds that is nearest: in uint8 a bound of -1 is 0."""
-    if data.dtype is None or data.dtype.kind not in "iu" or data.dtype.itemsize > 4:
-        return bound
-    ends = np.iinfo(data.dtype)
-    return lang.cast_like(maximum(lang.minimum(cast(as_expr(bound), float64), ends.max), ends.min), data)
+    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is."""
+    return lang.minimum(maximum(data, lang.nearest(a_min, data)), lang.nearest(a_max, data))
 
 
 @clip.gradient
 def _(dy, data, *, a_min, a_max):
-    return where((data < a_min) | (data > a_max), 0, dy)  # at NaN dy goes through
+    return where((data < lang.nearest(a_min, data)) | (data > lang.nearest(a_max, data)), 0, dy)  # at NaN dy goes through
 
 
 @simple_op(differentiable=False)

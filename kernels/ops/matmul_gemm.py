@@ -14,6 +14,7 @@ from .. import tuned
 from ..op import Req, Shape
 from ..property import gpu_module, upcast
 from ..tied import Call
+from ..total import total
 from ..tune_key import Config, Key, key
 
 # A product is cut into two from a quarter of this many multiplications on, and into more as the root of its size grows: BLAS
@@ -103,13 +104,13 @@ def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
     if req == Req.NULL:
         return
     if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
-        np.add.reduce(a, axis=0, out=out)
+        np.copyto(out, total(a, (0,))[0])
         return
-    total = upcast(a).sum(axis=0)
+    found = total(upcast(a), (0,))[0]
     if req == Req.ADD:
-        np.add(out, total, out=out, casting="unsafe")
+        np.add(out, found, out=out, casting="unsafe")
     else:
-        np.copyto(out, total, casting="unsafe")
+        np.copyto(out, found, casting="unsafe")
 
 
 Matrix = tuple[int, Shape, tuple[int, ...]]  # which array, [batch, rows, columns], strides of those in elements

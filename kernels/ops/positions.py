@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import is_float
+from ...dtype import is_float, whole
 from ...errors import ParameterError, ShapeError
 from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
@@ -191,7 +191,7 @@ class OneHot(OperatorProperty):
         if req == Req.NULL or not outs[0].size:
             return _nothing
         if not is_float(self.dtype):
-            on, off = float(int(on)), float(int(off))
+            on, off = float(whole(on, self.dtype)), float(whole(off, self.dtype))
         if target == "gpu":
             module = gpu_module("positions")
             return lambda run, inputs, outputs: module.one_hot(run, inputs[0], outputs[0], depth, on, off, add=req == Req.ADD)

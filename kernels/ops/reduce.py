@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import lang
 from ..lang import where
 from ..simple_op import Array, reduction
 
@@ -21,10 +22,10 @@ def _(dy):
     return dy
 
 
-@reduction(combine="add", finish=lambda total, count: total / count)
+@reduction(combine="add", finish=lambda total, count: lang.quotient(total, count) if lang.is_whole(total) else total / count)
 def mean(data: Array) -> Array:
-    """The mean of data along axis. Parameters as in sum."""
-    return data
+    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum."""
+    return lang.widest(data)
 
 
 @mean.gradient
@@ -34,8 +35,8 @@ def _(dy, *, count):
 
 @reduction(combine="add")
 def nansum(data: Array) -> Array:
-    """Σ data along axis, with NaN counted as 0. An infinity gives NaN, as in MXNet. Parameters as in sum."""
-    return where(data == data, data + data * 0, 0)  # data * 0 is 0, or NaN for an infinity
+    """Σ data along axis, with NaN counted as 0. Parameters as in sum."""
+    return where(data == data, data, 0)
 
 
 @nansum.gradient

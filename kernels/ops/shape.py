@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...dtype import is_half
 from ...errors import ParameterError, ShapeError
-from ..op import Shape, is_known, merge_shapes
+from ..expr import cast, load
+from ..numpy_printer import numpy_kernel
+from ..op import Expression, Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, Shapes, register_operator
 from .shape_move import Move, MoveProperty, shaped, whole
 
@@ -348,7 +351,9 @@ class BlockGrad(SameElements):
 
 @register_operator("Cast", aliases=("cast",))
 class Cast(MoveProperty):
-    """The input in another dtype. To whole numbers, fractions are cut and what does not fit wraps.
+    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
+    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
+    int32 and 0 in int8.
 
     The derivative is cast back.
     """
@@ -360,3 +365,15 @@ class Cast(MoveProperty):
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         return [Move(0, whole, 0, whole)]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        value = load(0, ins[0].dtype)
+        e = Expression((value if is_half(outs[0].dtype) else cast(value, outs[0].dtype),))
+        if target == "gpu":
+            from ..triton_printer import triton_kernel  # optional dependency
+
+            return triton_kernel(e, ins, outs, reqs, name=self.name)
+        return numpy_kernel(e, ins, outs, reqs, name=self.name)
+
+    backward_kernel = forward_kernel

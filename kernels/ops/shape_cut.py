@@ -9,10 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from ..op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ..expr import load
+from ..layout import merge
+from ..numpy_printer import numpy_kernel
+from ..op import Expression, Kernel, Req, Shape, Spec, is_known, merge_shapes
 from ..property import Dtypes, Shapes, gpu_module, register_operator
 from .shape import check_axis
-from .shape_move import Move, MoveProperty, View, move_kernel, shaped, whole
+from .shape_move import AXES, Move, MoveProperty, View, shaped, whole
 
 
 def window(axis: int, begin: int, end: int) -> View:
@@ -254,11 +257,54 @@ class Reverse(MoveProperty):
         return [Move(0, lambda a: a[cut], 0, whole)]
 
 
-@register_operator("tile")
-class Tile(MoveProperty):
-    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front."""
+_FEW = 8  # repetitions up to which one copy each is quicker than runs of a few elements
+
+
+class Repeated(MoveProperty):
+    """One input, each of whose elements stands several times in the output. The derivative is the sum of theirs."""
 
     overlaps: ClassVar[bool] = True
+
+    def spread(self, x: Shape) -> tuple[Shape, Shape]:
+        """The input's and the output's shape with an axis for repetitions, which is 1 in the input's."""
+        raise NotImplementedError(self.name)
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        once, often = self.spread(ins[0])
+        counts = [r if n == 1 else 1 for n, r in zip(once, often)]
+        if math.prod(counts) > _FEW:
+            return [Move(0, lambda a: np.broadcast_to(a.reshape(once), often), 0, shaped(often))]
+        part = lambda at: tuple(slice(i, i + 1) if r > 1 else slice(None) for i, r in zip(at, counts))
+        return [Move(0, shaped(once), 0, lambda a, cut=part(at): a.reshape(often)[cut]) for at in np.ndindex(*counts)]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        once, often = self.spread(ins[0].shape)
+        if target != "gpu" or len(merge([once, often]).dims) <= AXES:
+            return super().forward_kernel(ins, outs, reqs, target, train)
+        return self._folded(Spec(once, ins[0].dtype), Spec(often, outs[0].dtype), reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        once, often = self.spread(outs[0].shape)
+        if math.prod(often) <= _FEW * math.prod(once):
+            return super().backward_kernel(ins, outs, reqs, target, train)
+        return self._folded(Spec(often, ins[0].dtype), Spec(once, outs[0].dtype), reqs, target)
+
+    def _folded(self, x: Spec, y: Spec, reqs: Sequence[Req], target: str) -> Kernel:
+        """The kernel that spreads x to y, or sums it up."""
+        if target == "gpu":
+            from ..triton_printer import triton_kernel as make  # optional dependency
+        else:
+            make = numpy_kernel
+        inner = make(Expression((load(0, x.dtype),)), [x], [y], reqs, name=self.name)
+        return lambda run, inputs, outputs: inner(run, [inputs[0].reshape(x.shape)], [outputs[0].reshape(y.shape)])
+
+
+@register_operator("tile")
+class Tile(Repeated):
+    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front."""
+
     reps: tuple
 
     def validate(self) -> None:
@@ -276,19 +322,15 @@ class Tile(MoveProperty):
             return [x], list(out_shape), []
         return [x], [tuple(-1 if d < 0 else d * r for d, r in zip(*self.padded(x)))], []
 
-    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        x, reps = self.padded(ins[0])
-        split = tuple(n for pair in zip(reps, x) for n in pair)
-        every = (slice(None),)
-        return [Move(0, shaped(x), 0, lambda a, at=at: a.reshape(split)[tuple(s for i in at for s in (i, *every))])
-                for at in np.ndindex(*reps)]
+    def spread(self, x: Shape) -> tuple[Shape, Shape]:
+        x, reps = self.padded(x)
+        return tuple(n for d in x for n in (1, d)), tuple(n for pair in zip(reps, x) for n in pair)
 
 
 @register_operator("repeat")
-class Repeat(MoveProperty):
+class Repeat(Repeated):
     """Each element `repeats` times in a row along axis; without axis, of the flattened input."""
 
-    overlaps: ClassVar[bool] = True
     repeats: int
     axis: int | None = None
 
@@ -301,36 +343,20 @@ class Repeat(MoveProperty):
         if x is None:
             return [x], list(out_shape), []
         if self.axis is None:
-            return [x], [(int(np.prod(x, dtype=np.int64)) * self.repeats if is_known(x) else -1,)], []
+            return [x], [(math.prod(x) * self.repeats if is_known(x) else -1,)], []
         axis = check_axis(self.name, self.axis, len(x))
         return [x], [(*x[:axis], x[axis] * self.repeats if x[axis] >= 0 else -1, *x[axis + 1:])], []
 
-    def _lines(self, x: Shape) -> tuple[int, int, int]:
-        """x as [outer, what is repeated, rest]."""
-        if self.axis is None:
-            return 1, math.prod(x), 1
-        axis = self.axis % len(x)
-        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
-
-    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        outer, n, rest = lines = self._lines(ins[0])
-        split = (outer, n, self.repeats, rest)
-        return [Move(0, shaped(lines), 0, lambda a, r=r: a.reshape(split)[:, :, r]) for r in range(self.repeats)]
-
-    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
-        if target != "gpu":  # NumPy copies elements far apart faster than runs of a few
-            return super().forward_kernel(ins, outs, reqs, target, train)
-        outer, n, rest = self._lines(ins[0].shape)
-        split = (outer, n, self.repeats, rest)
-        each = Move(0, lambda a: np.broadcast_to(a.reshape(outer, n, 1, rest), split), 0, shaped(split))
-        return move_kernel([each], ins, outs, reqs, target)
+    def spread(self, x: Shape) -> tuple[Shape, Shape]:
+        axis = len(x) if self.axis is None else self.axis % len(x) + 1
+        return (*x[:axis], 1, *x[axis:]), (*x[:axis], self.repeats, *x[axis:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> Kernel:
-        if target != "gpu" or reqs[0] == Req.NULL:
+        if target != "gpu" or reqs[0] == Req.NULL or self.repeats > 2 * _FEW:
             return super().backward_kernel(ins, outs, reqs, target, train)
-        outer, n, rest = self._lines(outs[0].shape)
+        x, axis = ((outs[0].size,), 0) if self.axis is None else (outs[0].shape, self.axis % len(outs[0].shape))
+        outer, n, rest = math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
         sums, add = gpu_module("blocks").total, reqs[0] == Req.ADD
         sizes, factors = ((outer, n, rest), (self.repeats, 1)) if rest > 1 else ((1, outer, n), (1, self.repeats))
         step = sizes[1] * factors[0]

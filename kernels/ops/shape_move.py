@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...dtype import is_float
 from ..op import Kernel, Req, Shape, Spec
 from ..property import OperatorProperty, gpu_module
 from ..tied import Call, tieable
 
 View = Callable[[np.ndarray], np.ndarray]
+AXES = 6  # of a move on a GPU, after neighbouring axes that step alike are merged
 _CHUNK = 1 << 18  # elements; larger moves are cut along their first axis and spread
 
 
@@ -63,17 +63,14 @@ def layout(shape: Shape, view: View) -> Strided:
 
 
 def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
-    """dst = src or dst += src, elementwise, converting as C does: fractions are cut, whole numbers wrap."""
+    """dst = src or dst += src, elementwise; src holds what dst can, or whole numbers that wrap."""
     if src.dtype == dst.dtype and not add:
         np.copyto(dst, src)
         return
-    if dst.dtype.kind in "iu" and is_float(src.dtype):
-        with np.errstate(invalid="ignore"):
-            src = src.astype(np.int64)
-    if add:
-        np.add(dst, src, out=dst, casting="unsafe")
-    else:
-        with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
+        if add:
+            np.add(dst, src, out=dst, casting="unsafe")
+        else:
             np.copyto(dst, src, casting="unsafe")
 
 

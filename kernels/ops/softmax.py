@@ -14,6 +14,7 @@ from ..expr import load
 from ..lang import exp, log, row_max, row_sum
 from ..op import Formula, Kernel, Req, Shape, Spec
 from ..property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ..total import total
 from .shape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; the row goes along n
@@ -55,12 +56,12 @@ def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: 
         e = np.exp(z, out=None if log else z)
         if keep is not None:
             e[~np.broadcast_to(keep, e.shape)] = 0
-        total = rounded(e.sum(axis=1, keepdims=True))
+        whole = rounded(total(e, (1,)))
         if log:
-            z -= np.log(total)
+            z -= np.log(whole)
             return rounded(z)
         e = rounded(e)
-        e /= total
+        e /= whole
         return rounded(e)
 
 
@@ -176,9 +177,9 @@ class SoftmaxLike(OperatorProperty):
             def piece(a: int, z: int) -> None:
                 g, v = dy[a:z].astype(dtype, copy=False), y[a:z].astype(dtype, copy=False)
                 if log:
-                    d = g - np.exp(v) * g.sum(axis=1, keepdims=True)
+                    d = g - np.exp(v) * total(g, (1,))
                 else:
-                    d = v * (g - (g * v).sum(axis=1, keepdims=True))
+                    d = v * (g - total(g * v, (1,)))
                 if scale != 1.0:
                     d *= dtype.type(scale)
                 assign(dx[a:z], req, d)

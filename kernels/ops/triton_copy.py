@@ -10,10 +10,8 @@ from typing import Any
 from ..triton_kernel import tl, triton
 from ..triton_launch import Flavour, block_for, here, interpreting, launch
 from . import triton_tiles as tiles
-from .shape_move import Strided
+from .shape_move import AXES, Strided
 from .triton_tiles import converted, put_tile
-
-_AXES = 6  # after neighbouring axes that step alike are merged
 
 
 @triton.jit
@@ -78,10 +76,10 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
     """
     assert src.shape == dst.shape, (src, dst)
     axes = merge(src.shape, src.strides, dst.strides)
-    assert len(axes) <= _AXES, axes
+    assert len(axes) <= AXES, axes
     n = math.prod(src.shape)
     planned = tiles.plan(axes, src.offset, dst.offset) if n else None
-    axes = [(1, 0, 0)] * (_AXES - len(axes)) + axes
+    axes = [(1, 0, 0)] * (AXES - len(axes)) + axes
     sizes, s, t = zip(*axes)
     block = block_for(n, 512)
 

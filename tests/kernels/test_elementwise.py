@@ -75,6 +75,7 @@ ORACLE = {
 _TWO = {
     "add": lambda a, b: a + b, "plus": lambda a, b: a + b, "sub": lambda a, b: a - b, "minus": lambda a, b: a - b,
     "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "mod": lambda a, b: a % b, "power": lambda a, b: a ** b,
+    "floor_divide": lambda a, b: a // b,
     "maximum": max, "minimum": min, "hypot": math.hypot, "equal": lambda a, b: a == b, "not_equal": lambda a, b: a != b,
     "greater": lambda a, b: a > b, "greater_equal": lambda a, b: a >= b, "lesser": lambda a, b: a < b,
     "lesser_equal": lambda a, b: a <= b, "logical_and": lambda a, b: bool(a) and bool(b),
