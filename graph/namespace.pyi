@@ -159,7 +159,9 @@ def CTCLoss(
     """
 
 def Cast(data: Symbol | None = None, *, dtype: Any, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
-    """The input in another dtype. To whole numbers, fractions are cut and what does not fit wraps.
+    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
+    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
+    int32 and 0 in int8.
 
     The derivative is cast back.
 
@@ -1430,7 +1432,7 @@ def broadcast_div(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """lhs / rhs, with broadcasting.
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1704,7 +1706,7 @@ def broadcast_power(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """lhs to the power rhs, with broadcasting.
+    """lhs to the power rhs; whole numbers wrap around, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1775,7 +1777,7 @@ def clip(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """data limited to [a_min, a_max]; NaN stays NaN.
+    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is.
 
     Arrays: data.
     a_min: float, required.
@@ -1952,7 +1954,7 @@ def elemwise_div(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """lhs / rhs, element by element.
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
 
@@ -2737,7 +2739,7 @@ def mean(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """The mean of data along axis. Parameters as in sum.
+    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -3167,7 +3169,7 @@ def nansum(
     attr: Any = None,
     **kwargs: Any
 ) -> Symbol:
-    """Σ data along axis, with NaN counted as 0. An infinity gives NaN, as in MXNet. Parameters as in sum.
+    """Σ data along axis, with NaN counted as 0. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all

@@ -217,7 +217,9 @@ def CTCLoss(
     """
 
 def Cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The input in another dtype. To whole numbers, fractions are cut and what does not fit wraps.
+    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
+    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
+    int32 and 0 in int8.
 
     The derivative is cast back.
 
@@ -1390,7 +1392,7 @@ def broadcast_axis(
     """
 
 def broadcast_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs / rhs, with broadcasting.
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1558,7 +1560,7 @@ def broadcast_not_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: st
     """
 
 def broadcast_power(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs to the power rhs, with broadcasting.
+    """lhs to the power rhs; whole numbers wrap around, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1613,7 +1615,7 @@ def ceil(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def clip(data: NDArray, a_min: float, a_max: float, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data limited to [a_min, a_max]; NaN stays NaN.
+    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is.
 
     Arrays: data.
     a_min: float, required.
@@ -1765,7 +1767,7 @@ def elemwise_add(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     """
 
 def elemwise_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs / rhs, element by element.
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
 
@@ -2463,7 +2465,7 @@ def mean(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The mean of data along axis. Parameters as in sum.
+    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2858,7 +2860,7 @@ def nansum(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Σ data along axis, with NaN counted as 0. An infinity gives NaN, as in MXNet. Parameters as in sum.
+    """Σ data along axis, with NaN counted as 0. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
