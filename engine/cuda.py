@@ -22,6 +22,7 @@ from ..context import GPU_MODE, missing_gpu
 from ..dtype import bfloat16
 from ..errors import EngineError
 
+_KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
 _LOOK = 0.0001  # seconds between looks of a main thread that waits for a device
 
 
@@ -57,15 +58,40 @@ def _need(device_id: int) -> Any:
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 def alloc(nbytes: int, device_id: int) -> Any:
-    """An uninitialised uint8 tensor. Raises MemoryError when the device is full."""
+    """An uninitialised uint8 tensor, for the stream of the calling function. Raises MemoryError when the device is full.
+
+    A tensor belongs to a stream: once it is dropped, its bytes are given out for that stream again at once, while it still
+    works on what it was given before. Outside of functions nobody knows which stream will use it first: see `share`.
+    """
     torch = _need(device_id)
     if not is_real():
         return torch.empty(nbytes, dtype=torch.uint8)
+    own = _own_stream(device_id)
     try:
-        with torch.cuda.stream(stream(device_id)):
-            return torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device_id}")
+        with torch.cuda.stream(own or stream(device_id)):
+            made = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device_id}")
     except torch.cuda.OutOfMemoryError as e:
         raise MemoryError(str(e)) from e
+    if own is None:
+        share(made)
+    return made
+
+
+def share(tensor: Any) -> None:
+    """Let any stream of its device use a tensor just made: from now on, and until all have done what they had in hand."""
+    if tensor.is_cuda:
+        device_id = tensor.device.index
+        taken = (_own_stream(device_id) or stream(device_id)).record_event()
+        for kind in _KINDS:
+            s = stream(device_id, kind)
+            s.wait_event(taken)
+            tensor.record_stream(s)
+
+
+def used_by(tensor: Any, s: Any) -> None:
+    """When tensor is dropped, its bytes are not to be used again before stream s has done what it has in hand then."""
+    if tensor.is_cuda:
+        tensor.record_stream(s)
 
 
 def wrap(memory: np.ndarray) -> Any:
@@ -111,8 +137,7 @@ def to_host(tensor: Any) -> np.ndarray:
     if not tensor.is_cuda:
         return _numpy(tensor)
     torch = _torch()
-    s = _stream_here(tensor.device.index, "copy")
-    with torch.cuda.stream(s):
+    with on_device(tensor.device.index) as s:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         host.copy_(tensor, non_blocking=True)
         tensor.record_stream(s)  # its memory may be dropped meanwhile: not to be used again before this copy is done
@@ -128,19 +153,21 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
         np.copyto(_numpy(tensor), values, casting="no")
         return
     torch = _torch()
-    s = _stream_here(tensor.device.index, "copy")
     pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     np.copyto(_numpy(pinned), values, casting="no")
-    with torch.cuda.stream(s):
+    with on_device(tensor.device.index) as s:
         tensor.copy_(pinned, non_blocking=True)  # torch keeps the pinned memory until the copy is done
         tensor.record_stream(s)
-    if getattr(_here, "stream", None) is None:  # nobody who comes later knows of this stream
-        wait(s.record_event())
 
 
 def free_bytes(device_id: int) -> int | None:
     """Bytes the device still has, if it says."""
     return _need(device_id).cuda.mem_get_info(device_id)[0] if is_real() else None
+
+
+def total_bytes(device_id: int) -> int:
+    """Bytes a real device has in all."""
+    return _need(device_id).cuda.mem_get_info(device_id)[1]
 
 
 def memory(device_id: int) -> tuple[int, int, int]:
@@ -177,7 +204,7 @@ class FakeStream:
     """
 
     def __init__(self, device_id: int, kind: str = "compute"):
-        self.device_id, self.kind = device_id, kind
+        self.device_index, self.kind = device_id, kind
         self.calls: deque[str] = deque(maxlen=1000)
 
     def record(self, name: str) -> None:
@@ -188,7 +215,7 @@ class FakeStream:
         """Nothing is outstanding, ever."""
 
     def __repr__(self) -> str:
-        return f"FakeStream(gpu({self.device_id}), {self.kind})"
+        return f"FakeStream(gpu({self.device_index}), {self.kind})"
 
 
 def stream(device_id: int, kind: str = "compute") -> Any:
@@ -237,10 +264,35 @@ class run_on:
 _here = threading.local()
 
 
-def _stream_here(device_id: int, kind: str) -> Any:
-    """The stream that the calling function was given, or else the device's of this kind."""
+def _own_stream(device_id: int) -> Any:
+    """The stream that the calling function was given, if it is one of this device."""
     s = getattr(_here, "stream", None)
-    return s if s is not None else stream(device_id, kind)
+    return s if s is not None and s.device_index == device_id else None
+
+
+@contextlib.contextmanager
+def on_device(device_id: int) -> Iterator[Any]:
+    """Work inside is enqueued on a stream of the device, which this gives: the calling function's, if it is one.
+
+    Else the copy stream. A function of another device comes between: the work is done after what it has enqueued, and
+    before what it enqueues afterwards. Outside of functions the work is done when the block ends, since nobody who
+    comes later would know of the stream.
+    """
+    own = _own_stream(device_id)
+    if own is not None or not is_real():
+        yield own
+        return
+    caller, s = getattr(_here, "stream", None), stream(device_id, "copy")
+    if caller is not None:
+        s.wait_event(caller.record_event())
+    try:
+        with run_on(s):
+            yield s
+    finally:
+        if caller is not None:
+            caller.wait_event(s.record_event())
+        else:
+            wait(s.record_event())
 
 
 def record(s: Any, name: str) -> Any:
@@ -305,7 +357,7 @@ class Graph:
         """Enqueue it on the calling function's stream. Raises EngineError before capture."""
         if self._fn is None:
             raise EngineError(f"cuda.Graph: {self.name} was replayed before it was captured. Call capture(fn) first.")
-        s = _stream_here(self.device_id, "compute")
+        s = _own_stream(self.device_id) or stream(self.device_id)
         if self._graph is not None:
             with _torch().cuda.stream(s):
                 self._graph.replay()

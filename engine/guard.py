@@ -102,7 +102,7 @@ def sums(task: Task) -> dict[storage.Block, int]:
     """Checksums of the blocks that task does not say it mutates. Bytes on a real GPU are not looked at."""
     found = {}
     for block, guard in list(_guards.items()):
-        memory: Any = block.memory
+        memory: Any = block.taken()  # what no function has written yet has none
         hidden = memory is None or (block.ctx.is_gpu and cuda.is_real())
         if not hidden and guard.var not in task.mutable_vars and guard.maker != task.seq:
             host: Any = cuda.to_host(memory) if block.ctx.is_gpu else memory

@@ -175,6 +175,7 @@ class NaiveEngine(Engine):
                 else:
                     with cuda.run_on(stream):
                         self._call(task)
+                    cuda.synchronize(stream)  # serial on the device too: whoever comes next asks for no event
             except BaseException as e:
                 if task.failure is None:
                     self._fail(task, e)

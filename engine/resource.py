@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..context import Context, current_context
 from ..dtype import as_dtype
 from ..errors import EngineError
-from . import storage
+from . import cuda, storage
 from .deps import Var
 
 SLOTS = 4  # scratch blocks per context: how many functions with scratch may overlap
@@ -97,11 +97,13 @@ def get_space(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Space:
         turn = _turn.setdefault(ctx, itertools.count())
         key = (ctx, next(turn) % SLOTS)
         slot = _slots.get(key)
-        if slot is None:
-            slot = _slots[key] = _Slot(storage.alloc(nbytes, ctx))
-        elif slot.block.nbytes < nbytes:
-            # queued functions keep the old bytes alive through their arrays
-            slot.block = storage.alloc(nbytes, ctx)
+        if slot is None or slot.block.nbytes < nbytes:
+            block = storage.alloc(nbytes, ctx)
+            if ctx.is_gpu:
+                cuda.share(block.memory)  # the next function with this slot may be on another stream
+            if slot is None:
+                slot = _slots[key] = _Slot(block)
+            slot.block = block  # queued functions keep the old bytes alive through their arrays
         storage.guard(slot.block, slot.var)
         return Space(storage.view(slot.block, 0, shape, dtype), slot.var)
 

@@ -1,5 +1,8 @@
 """Memory of a context, pooled: a block that is dropped waits in its size class for the next request.
 
+The memory of results is taken when the function that writes them runs (`later`), and not when it is pushed: a program that
+pushes far ahead of the workers needs no more than one that waits after each call, and nobody has to be held back.
+
 A block is given back when it *and every view of it* are gone, so a queued function that holds an array is safe even if
 the block was dropped. Blocks are dropped on any thread, also by the garbage collector in the middle of `alloc`:
 giving back only appends to a queue, and whoever holds the pool's lock does the sums.
@@ -20,6 +23,7 @@ from ..context import Context, missing_gpu
 from ..dtype import as_dtype
 from ..errors import EngineError, OutOfMemoryError
 from . import cuda
+from .allowance import allowed
 from .interrupt import shielded
 
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
@@ -42,12 +46,27 @@ guardian: Any = None
 
 
 class Block:
-    """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted."""
+    """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted.
+
+    That of a block made by `later` is taken when somebody asks for it the first time.
+    """
 
     __slots__ = ("__weakref__", "ctx", "memory", "nbytes")
 
     def __init__(self, memory: Any, nbytes: int, ctx: Context):
         self.memory, self.nbytes, self.ctx = memory, nbytes, ctx
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "memory":
+            raise AttributeError(f"Block has no attribute {name!r}.")
+        return _take_for(self)
+
+    def taken(self) -> Any:
+        """The memory, if it was taken already and not let go of; else None."""
+        try:
+            return object.__getattribute__(self, "memory")
+        except AttributeError:
+            return None
 
     def __repr__(self) -> str:
         return f"Block({self.nbytes:,} bytes@{self.ctx})"
@@ -62,6 +81,28 @@ def alloc(nbytes: int, ctx: Context) -> Block:
         raise EngineError(f"storage.alloc: nbytes is negative: {nbytes:,}.")
     pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
     return Block(pool.take(nbytes), nbytes, ctx)
+
+
+def later(nbytes: int, ctx: Context) -> Block:
+    """As `alloc`, but the memory is taken when `memory` is first asked for, and OutOfMemoryError is raised there.
+
+    A request for more than there is at all is refused at once.
+    """
+    pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
+    if nbytes > pool.most:
+        return alloc(nbytes, ctx)
+    block = Block.__new__(Block)
+    block.nbytes, block.ctx = nbytes, ctx
+    return block
+
+
+@shielded
+def _take_for(block: Block) -> Any:
+    memory = alloc(block.nbytes, block.ctx).memory
+    with _lock:  # two readers of what nobody wrote: one of them is too late, and drops its bytes
+        if block.taken() is None:
+            block.memory = memory
+    return block.memory
 
 
 def free(block: Block) -> None:
@@ -137,25 +178,34 @@ class _Owned(np.ndarray):
 
 
 class _HostPool:
-    """Size classes of host memory. Used for CPU contexts, and for the interpreted GPU through torch tensors over it."""
+    """Size classes of host memory. Used for CPU contexts, and for the interpreted GPU through torch tensors over it.
 
-    def __init__(self, ctx: Context, limit: int):
-        self.ctx, self.limit = ctx, limit
+    All pools of the process share one lock and keep no more than `limit` bytes together. The lock may be taken again by
+    the thread that has it: the garbage collector may run a finalizer in the middle.
+    """
+
+    kept = 0  # bytes that wait in all pools
+
+    def __init__(self, ctx: Context, limit: int, most: int):
+        self.ctx, self.limit, self.most = ctx, limit, most
+        self.lock = _lock  # here too: memory comes back when the interpreter ends, and this module's names are gone
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
         self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
+        self.wanted: set[int] = set()  # classes that were asked for since the limit was last reached
         self._returned: deque[tuple[_Raw, int]] = deque()
-        self._lock = threading.Lock()
         self._in_use = self._pooled = self._peak = 0
 
     @shielded
     def take(self, nbytes: int) -> Any:
         size = size_class(nbytes)
-        with self._lock:
+        with self.lock:
             self._sort()
             waiting = self._free.get(size)
+            self.wanted.add(size)
             if waiting:
                 raw = waiting.pop()
                 self._pooled -= size
+                _HostPool.kept -= size
             else:
                 raw = self._fresh(size)
             self._in_use += size
@@ -175,26 +225,22 @@ class _HostPool:
         self._settle()
 
     def stats(self) -> Stats:
-        with self._lock:
+        with self.lock:
             self._sort()
             return Stats(self._in_use, self._pooled, self._peak)
 
     def release(self) -> int:
-        with self._lock:
+        with self.lock:
             self._sort()
             return self._release()
 
-    def forget(self) -> None:
-        """In a forked child the lock may be held by a thread that is not here."""
-        self._lock = threading.Lock()
-
     @shielded
     def _settle(self) -> None:
-        while self._returned and self._lock.acquire(False):
+        while self._returned and self.lock.acquire(False):
             try:
                 self._sort()
             finally:
-                self._lock.release()
+                self.lock.release()
 
     @shielded
     def _sort(self) -> None:
@@ -204,19 +250,33 @@ class _HostPool:
         while self._returned:
             raw, size = self._returned.popleft()
             self._in_use -= size
-            if self._pooled + size <= self.limit:
+            if _HostPool.kept + size > self.limit:
+                _make_room()
+            if _HostPool.kept + size <= self.limit:
                 self._free[size].append(raw)
-                self._pooled += size
+                self._keep(size)
         if observers:
             self._tell()
+
+    def _keep(self, size: int) -> None:
+        self._pooled += size
+        _HostPool.kept += size
 
     def _tell(self) -> None:
         for observe in observers:
             observe(self.ctx, self._in_use, self._pooled)
 
+    def drop_unwanted(self) -> None:
+        """Lock held: let go of the classes that nobody asked for lately."""
+        for size in list(self._free):
+            if size not in self.wanted:
+                self._keep(-size * len(self._free.pop(size, ())))
+        self.wanted.clear()
+
     def _release(self) -> int:
-        gone, self._pooled = self._pooled, 0
-        self._free.clear()
+        free, self._free = self._free, defaultdict(list)
+        gone = sum(size * len(waiting) for size, waiting in free.items())
+        self._keep(-gone)
         return gone
 
     def _fresh(self, size: int) -> _Raw:
@@ -225,7 +285,8 @@ class _HostPool:
                 whole = np.empty(size + self.alignment, np.uint8)
             except (MemoryError, ValueError, OverflowError):
                 if not attempt:
-                    self._release()
+                    for pool in _host_pools():
+                        pool._release()
                     continue
                 raise self._no_memory(size) from None
             start = -whole.ctypes.data % self.alignment
@@ -240,7 +301,7 @@ class _DevicePool:
     """A real GPU: torch's caching allocator is the pool."""
 
     def __init__(self, ctx: Context):
-        self.ctx = ctx
+        self.ctx, self.most = ctx, cuda.total_bytes(ctx.device_id)
 
     def take(self, nbytes: int) -> Any:
         try:
@@ -254,9 +315,6 @@ class _DevicePool:
 
     def release(self) -> int:
         return cuda.empty_cache(self.ctx.device_id)
-
-    def forget(self) -> None:
-        """A forked child must not touch CUDA; torch says so itself."""
 
 
 def out_of_memory(ctx: Context, asked: int, held: Stats, available: int | None) -> OutOfMemoryError:
@@ -277,17 +335,26 @@ def _available() -> int | None:
         return None
 
 
-def _limit() -> int:
-    """The most bytes a pool keeps. Default: a quarter of the machine's memory."""
+def _limit(most: int) -> int:
+    """The most bytes that host pools keep. Default: a gigabyte, or an eighth of what the process may have if that is less."""
     text = os.environ.get(_LIMIT)
     if text is None:
-        try:
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
-        except (ValueError, OSError, AttributeError):
-            return 1 << 30
+        return min(1 << 30, most // 8)
     if not text.isascii() or not text.isdigit():
         raise EngineError(f"{_LIMIT}: {text!r} is not a number of mebibytes.")
     return int(text) << 20
+
+
+def _host_pools() -> list[_HostPool]:
+    return [pool for pool in list(_pools.values()) if isinstance(pool, _HostPool)]
+
+
+def _make_room() -> None:
+    """Lock held: the limit is reached. What nobody asked for since it was reached last has waited for long."""
+    pools = _host_pools()
+    if any(pool.wanted for pool in pools):
+        for pool in pools:
+            pool.drop_unwanted()
 
 
 def _pool_of(ctx: Context) -> Any:
@@ -296,21 +363,29 @@ def _pool_of(ctx: Context) -> Any:
     if pool is None:
         if ctx.is_gpu and ctx.device_id >= cuda.num_gpus():
             raise missing_gpu(ctx.device_id, cuda.num_gpus())
-        with _making:
+        with _lock:
             pool = _pools.get(key)
             if pool is None:
-                pool = _pools[key] = _DevicePool(ctx) if ctx.is_gpu and cuda.is_real() else _HostPool(ctx, _limit())
+                pool = _pools[key] = _new_pool(ctx)
     return pool
 
 
+def _new_pool(ctx: Context) -> Any:
+    if ctx.is_gpu and cuda.is_real():
+        return _DevicePool(ctx)
+    most = allowed()
+    return _HostPool(ctx, _limit(most), most)
+
+
 def _after_fork() -> None:
-    global _making
-    _making = threading.Lock()
-    for pool in _pools.values():
-        pool.forget()
+    """In a forked child the lock may be held by a thread that is not here."""
+    global _lock
+    _lock = threading.RLock()
+    for pool in _host_pools():
+        pool.lock = _lock
 
 
 _pools: dict[tuple[str, int], Any] = {}
-_making = threading.Lock()
+_lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

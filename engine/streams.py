@@ -65,6 +65,16 @@ def after(task: Task, stream: Any) -> None:
         marks.writer = (stream, event)
 
 
+def let_go(memory: Any, marks: Marks | None) -> None:
+    """memory, of the var with these marks, is about to be dropped: it is free once the streams that use it are done.
+
+    Who used it earlier than the marks tell was waited for by those they name.
+    """
+    if marks is not None:
+        for stream in {*list(marks.readers), *((marks.writer[0],) if marks.writer is not None else ())}:
+            cuda.used_by(memory, stream)
+
+
 def settle(var: Var) -> None:
     """Block until what was enqueued to write var has been done. An interrupt gets through."""
     marks = var.marks

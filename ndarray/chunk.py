@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..context import Context
-from ..engine import Var, storage
+from ..engine import Var, storage, streams
+from ..engine.interrupt import shielded
 from ..errors import ShapeError
 from ..kernels.op import Spec
 
@@ -40,15 +41,27 @@ class Chunk:
 
     @staticmethod
     def new(nbytes: int, ctx: Context) -> Chunk:
-        """Uninitialised bytes. Raises OutOfMemoryError, ContextError."""
+        """Uninitialised bytes, taken when they are first used. Raises ContextError; OutOfMemoryError for the impossible."""
         if nbytes <= _TINY and not ctx.is_gpu:
             block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx)
         else:
-            block = storage.alloc(nbytes, ctx)
+            block = storage.later(nbytes, ctx)
         var = Var()
         if storage.guardian is not None:
             storage.guardian.guard(block, var)
-        return Chunk(block, var, ctx)
+        return DeviceChunk(block, var, ctx) if ctx.is_gpu else Chunk(block, var, ctx)
+
+
+class DeviceChunk(Chunk):
+    """A chunk on a GPU, where functions have only been enqueued when the last array that knows it is gone."""
+
+    __slots__ = ()
+
+    @shielded
+    def __del__(self) -> None:
+        marks, memory = self.var.marks, self.block.taken()
+        if marks is not None and memory is not None:
+            streams.let_go(memory, marks)
 
 
 class Layout:

@@ -39,7 +39,9 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst._device(), values)
         return
-    cuda.from_host(dst._device(), converted(np.broadcast_to(values, dst.shape), dst._layout.dtype))
+    values = converted(np.broadcast_to(values, dst.shape), dst._layout.dtype)
+    with cuda.on_device(dst.ctx.device_id):  # also where its memory is taken, if nobody else knows it
+        cuda.from_host(dst._device(), values)
 
 
 def copy_to(src: ArrayCore, dst: ArrayCore) -> None:

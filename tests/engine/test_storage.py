@@ -178,3 +178,66 @@ def test_a_long_run_with_changing_shapes_does_not_grow():
     assert storage.stats(ctx).in_use == 0
     storage.release_all(ctx)
     assert sum(storage.stats(ctx)[:2]) == 0
+
+
+def test_a_later_block_takes_its_memory_when_it_is_used(own):
+    b = storage.later(1000, own)
+    assert storage.stats(own) == (0, 0, 0) and b.taken() is None and b.nbytes == 1000
+    storage.view(b, 0, (4,), "float32")[:] = 3
+    assert storage.stats(own) == (1024, 0, 1024) and b.taken() is b.memory
+    assert storage.view(b, 0, (4,), "float32").tolist() == [3, 3, 3, 3]
+    del b
+    assert storage.stats(own) == (0, 1024, 1024)
+    freed = storage.later(1000, own)
+    storage.free(freed)
+    with pytest.raises(EngineError, match="was freed"):
+        storage.view(freed, 0, (1,), "uint8")
+    with pytest.raises(AttributeError, match="Block has no attribute 'size'"):
+        freed.size
+
+
+def test_a_later_block_that_can_never_be_had_is_refused_at_once(own):
+    with pytest.raises(OutOfMemoryError, match=r"^storage\.alloc: cpu\(\d+\) cannot supply 1,125,899,906,842,624 bytes"):
+        storage.later(1 << 50, own)
+    with pytest.raises(ContextError, match=r"gpu\(3\): no such device: 1 GPU here"):
+        storage.later(1, Context("gpu", 3))
+
+
+def test_all_pools_together_keep_at_most_a_gigabyte_or_an_eighth(monkeypatch):
+    monkeypatch.delenv("TRITIUM_POOL_LIMIT_MB", raising=False)
+    assert storage._limit(1 << 40) == 1 << 30
+    assert storage._limit(800 << 20) == 100 << 20
+    code = ("import resource\nresource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))\n"
+            "from tritium.engine import storage; from tritium.context import cpu\n"
+            "bs = [storage.alloc(64 << 20, cpu(i % 3)) for i in range(9)]\ndel bs\n"
+            "print(sum(storage.stats(cpu(i)).pooled for i in range(3)) >> 20)")
+    environment = {k: v for k, v in os.environ.items() if k != "TRITIUM_POOL_LIMIT_MB"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, env=environment)
+    assert done.stdout == "256\n", done.stderr
+
+
+def test_what_nobody_asks_for_any_more_makes_room():
+    """Two sizes fill the pool; then only one of them is used: it takes the other's place."""
+    code = ("from tritium.engine import storage; from tritium.context import cpu\n"
+            "mb = lambda n, ctx: storage.alloc(n << 20, ctx)\n"
+            "a = [mb(1, cpu(1)) for _ in range(4)]\ndel a\nprint(storage.stats(cpu(1)).pooled >> 20)\n"
+            "for _ in range(3):\n    b = [mb(2, cpu()) for _ in range(2)]\n    del b\n"
+            "print(storage.stats(cpu(1)).pooled >> 20, storage.stats(cpu()).pooled >> 20)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250,
+                          env={**os.environ, "TRITIUM_POOL_LIMIT_MB": "4"})
+    assert done.stdout == "4\n0 4\n", done.stderr
+
+
+def test_a_finalizer_may_take_memory_in_the_middle_of_a_request(own):
+    """Whatever the garbage collector runs while the pool's lock is held: here, at its most inner point."""
+    pool = storage._pool_of(own)
+    fresh, inside = pool._fresh, []
+
+    def interrupted(size):
+        if not inside:
+            inside.append(None)
+            inside[0] = storage.alloc(300, own)
+        return fresh(size)
+    pool._fresh = interrupted
+    b = storage.alloc(300, own)
+    assert b.memory.ctypes.data != inside[0].memory.ctypes.data and storage.stats(own).in_use == 2 * storage.size_class(300)

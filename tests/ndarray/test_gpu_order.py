@@ -1,0 +1,253 @@
+"""Order and memory on real GPUs: copies in every direction, assignments and scratch, on every kind of stream.
+
+torch is a stand-in whose streams run in the worst order allowed. Oracle: the same program on NumPy arrays, step by step.
+"""
+
+import gc
+import random
+import threading
+
+import numpy as np
+import pytest
+import tritium as mx
+from torch_stand_in import World
+from tritium.context import GPU_MODE, cpu, gpu
+from tritium.engine import NaiveEngine, ThreadedEngine, cuda, resource, storage
+
+pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
+
+N = 600  # elements of an array: more than a tiny one's
+KINDS = ("compute", "copy", "priority", "default")
+PLACES = (cpu(0), gpu(0), gpu(1))
+LANES = (None, "copy", "priority")
+CACHED = (cuda.num_gpus, cuda._stream, cuda._dtypes)
+
+
+@pytest.fixture
+def devices(monkeypatch):
+    """Make two stand-in GPUs, with a function of a stream that says whether it lags."""
+    monkeypatch.setattr(cuda, "GPU_MODE", "cuda")
+    monkeypatch.setattr(storage, "_pools", {})
+    monkeypatch.setattr(resource, "_slots", {})
+    monkeypatch.setattr(resource, "_turn", {})
+    before = mx.engine.current()
+
+    def stop():
+        made = mx.engine.current()
+        mx.engine.set_current(before)
+        if made is not before:
+            made.stop()
+        gc.collect()  # what came from these devices
+
+    def make(slow, engine=ThreadedEngine):
+        stop()
+        world = World(slow)
+        monkeypatch.setattr(cuda, "_torch", lambda: world)
+        for cached in CACHED:
+            cached.cache_clear()
+        for device in range(world.devices):
+            for kind in KINDS[:3]:
+                cuda.stream(device, kind).name = kind
+        mx.engine.set_current(engine(*([2] if engine is ThreadedEngine else [])))
+        return world
+    yield make
+    stop()
+    for cached in CACHED:
+        cached.cache_clear()
+
+
+def all_slow(stream):
+    return True
+
+
+def slow_kind(kind):
+    return lambda stream: stream.name == kind
+
+
+def slow_device(device):
+    return lambda stream: stream.device_index == device
+
+
+WORST = {"all": all_slow, **{k: slow_kind(k) for k in KINDS[:3]}, "gpu(0)": slow_device(0), "gpu(1)": slow_device(1)}
+
+
+def run_on(place, lane, body, reads, writes, more=()):
+    """body(run) as an engine function."""
+    mx.engine.current().push_sync(body, place, [a._chunk.var for a in reads], [*(a._chunk.var for a in writes), *more], prop=lane)
+
+
+def add(run, a, b, c, lane_scratch=None):
+    """c = a + b, perhaps by way of scratch that is overwritten first."""
+    a, b, c = a._device(), b._device(), c._device()
+    if lane_scratch is None:
+        c.write(np.add, a, b)
+    else:
+        lane_scratch[...] = 77
+        lane_scratch.write(np.add, a, b)
+        c.write(np.positive, lane_scratch)
+
+
+def program(r, steps):
+    """Random copies, fills and sums over arrays on all places; values are compared on the way and at the end."""
+    def values():
+        return np.array([r.randint(-99, 99) for _ in range(6)] * (N // 6), np.float32)
+
+    def fresh(place):
+        v = values()
+        return mx.nd.array(v, ctx=place), v
+    known = [fresh(place) for place in PLACES for _ in range(2)]
+    for _ in range(steps):
+        i = r.randrange(len(known))
+        a, v = known[i]
+        what = r.choice(["new", "copy", "copy", "there", "read", "fill", "assign", "part", "pick", "sum", "sum", "scratch",
+                         "space", "drop"])
+        same = [(b, w) for b, w in known if b.context == a.context]
+        if what == "new":
+            known[i] = fresh(r.choice(PLACES))
+        elif what == "copy":
+            b, w = r.choice([k for k in known if k[0] is not a] or [fresh(PLACES[0])])
+            b.copyto(a)
+            v[...] = w
+        elif what == "there":
+            known.append((a.as_in_context(r.choice([p for p in PLACES if p != a.context])), v.copy()))
+        elif what == "read":
+            np.testing.assert_array_equal(a.asnumpy(), v)
+        elif what == "fill":
+            a[:] = v[...] = r.randint(-99, 99)
+        elif what == "assign":
+            start, new = r.randrange(N - 8), values()[:8]
+            a[start:start + 8] = new
+            v[start:start + 8] = new
+        elif what == "part":
+            b, w = r.choice(same)
+            if b is not a:
+                a[10:N // 2] = b[20:N // 2 + 10]
+                v[10:N // 2] = w[20:N // 2 + 10]
+        elif what == "pick":
+            known.append((a[::-1], v[::-1].copy()))
+        elif what in ("sum", "scratch", "space") and a.context != cpu(0):
+            (b, w), (c, u) = r.choice(same), r.choice(same)
+            out, lane = mx.nd.empty((N,), ctx=a.context), r.choice(LANES)
+            reads = list({id(x): x for x in (b, c)}.values())
+            if what == "scratch":
+                space = resource.get_space((N + r.choice([0, 0, 64]),), np.float32, a.context)
+                part = space.array[:N]
+                run_on(a.context, lane, lambda run, b=b, c=c, out=out, part=part: add(run, b, c, out, part), reads, [out],
+                       [space.var])
+            elif what == "space":
+                run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out, run.space((N,), np.float32)),
+                       reads, [out])
+            else:
+                run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out), reads, [out])
+            known.append((out, w + u))
+        elif what == "drop" and len(known) > 4:
+            del known[i]
+        del a, v
+        while len(known) > 12:
+            del known[r.randrange(len(known))]
+        b = c = out = space = part = same = reads = None
+    for a, v in known:
+        np.testing.assert_array_equal(a.asnumpy(), v)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("worst", WORST)
+def test_random_programs_give_what_numpy_gives(devices, worst, seed):
+    serial = seed == 7
+    world = devices(WORST[worst], NaiveEngine if serial else ThreadedEngine)
+    program(random.Random(f"{worst} {seed}"), 120)
+    assert world.reused > 5 or not serial  # with threads it depends on who is when done
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(300))
+def test_many_random_programs(devices, seed):
+    r = random.Random(seed)
+    lagging = [(d, k) for d in range(2) for k in KINDS if r.random() < 0.5]
+    devices(lambda s: (s.device_index, s.name) in lagging)
+    program(r, 400)
+
+
+def busy(place):
+    """A function on the compute stream that has been enqueued and not begun, on memory that is dropped at once."""
+    a = mx.nd.empty((N,), ctx=place)
+    ran = []
+
+    def body(run):
+        a._device().write(lambda: ran.append(1) or 5)
+    run_on(place, None, body, [], [a])
+    wait_until_called(a, place)
+    return ran
+
+
+def wait_until_called(a, place):
+    """The engine has called what was pushed to write a; the device may not have begun it. place: where to ask."""
+    called = threading.Event()
+    run_on(place, None, lambda run: called.set(), [a], [])
+    assert called.wait(60)
+
+
+def test_an_array_from_the_host_is_not_overwritten_by_who_had_its_memory(devices):
+    """Fault 1: the block of an array that a queued kernel writes goes to mx.nd.array, which copies on another stream."""
+    devices(slow_kind("compute"))
+    ran = busy(gpu(0))
+    gc.collect()
+    b = mx.nd.array(np.arange(N), ctx=gpu(0))
+    assert not ran  # nobody had to wait for the kernel
+    cuda.stream(0).record_event().synchronize()
+    assert ran and (b.asnumpy() == np.arange(N)).all()
+
+
+@pytest.mark.parametrize("lane", ["copy", "priority"])
+def test_scratch_on_another_stream_is_not_overwritten(devices, lane):
+    """Fault 2: memory taken for a function on another stream than compute's, while a kernel still has it in hand."""
+    devices(slow_kind("compute"))
+    b = mx.nd.array(np.arange(N), ctx=gpu(0))
+    for get in ("space", "scratch"):
+        ran = busy(gpu(0))
+        gc.collect()
+        out = mx.nd.empty((N,), ctx=gpu(0))
+        if get == "scratch":
+            space = resource.get_space((N,), np.float32, gpu(0))
+            run_on(gpu(0), lane, lambda run, s=space.array, out=out: add(run, b, b, out, s), [b], [out], [space.var])
+        else:
+            run_on(gpu(0), lane, lambda run, out=out: add(run, b, b, out, run.space((N,), np.float32)), [b], [out])
+        out.wait_to_read()
+        cuda.stream(0).record_event().synchronize()
+        assert ran and (out.asnumpy() == 2 * np.arange(N)).all(), get
+
+
+@pytest.mark.parametrize("lane", ["copy", "priority"])
+def test_memory_that_another_stream_still_reads_is_not_given_to_compute(devices, lane):
+    """Fault 2, the other way round: dropped while a function on another stream has only been enqueued."""
+    devices(slow_kind(lane))
+    out, a = mx.nd.empty((N,), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
+    run_on(gpu(0), None, lambda run, a=a: a._device().__setitem__(..., 3), [], [a])
+    run_on(gpu(0), lane, lambda run, a=a: add(run, a, a, out), [a], [out])
+    wait_until_called(out, gpu(1))  # there: so that gpu(0)'s compute stream is told nothing
+    del a
+    gc.collect()
+    b = mx.nd.empty((N,), ctx=gpu(0))
+    b[:] = -1
+    assert (b.asnumpy() == -1).all() and (out.asnumpy() == 6).all()
+
+
+@pytest.mark.parametrize("source, target", [(0, 1), (1, 0)])
+def test_a_copy_between_gpus_reads_what_was_written(devices, source, target):
+    """Fault 3: the function runs on the target's stream; the reading is done on one of the source's."""
+    for slow in WORST.values():
+        devices(slow)
+        a, b = mx.nd.empty((N,), ctx=gpu(source)), mx.nd.empty((N,), ctx=gpu(target))
+        run_on(gpu(source), None, lambda run, a=a: a._device().__setitem__(..., 4), [], [a])
+        a.copyto(b)
+        a[:] = 9
+        assert (b.asnumpy() == 4).all() and (a.asnumpy() == 9).all()
+
+
+def test_the_serial_engine_has_done_a_gpu_function_when_it_is_pushed(devices):
+    world = devices(all_slow, NaiveEngine)
+    a = mx.nd.empty((N,), ctx=gpu(1))
+    a[:] = 3
+    assert not any(s.queue for s in world.streams) and (a.asnumpy() == 3).all()
+
+

@@ -1,0 +1,213 @@
+"""A stand-in for torch on several CUDA devices, in which time is the worst that a real device allows.
+
+Streams are queues. What is enqueued is done as late as the host and the events allow on the streams called slow, and as
+early as they allow on the others; nothing else binds. The allocator hands dropped memory out as torch's does: at once, to
+the stream it belongs to, unless other streams were recorded as users: then when these have done what they had been given
+when the memory was dropped. Fresh memory is full of rubbish.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+from tritium.dtype import DTYPES
+
+
+class Event:
+    """done once its stream has done the first `number` things it was given."""
+
+    def __init__(self, on):
+        self.on, self.number = on, len(on.queue) + on.ended
+
+    @property
+    def done(self):
+        return self.on.ended >= self.number
+
+    def synchronize(self):
+        self.on.world.until(self)
+
+    def query(self):
+        self.on.world.until(self)
+        return True
+
+
+class Stream:
+    def __init__(self, world, device_index, name):
+        self.world, self.device_index, self.name = world, device_index, name
+        self.queue, self.ended = [], 0
+
+    def record_event(self):
+        with self.world.lock:
+            return Event(self)
+
+    def wait_event(self, event):
+        self.world.enqueue(self, event)
+
+
+class Storage:
+    """Bytes of a device (None: the host), back with the allocator when the last tensor over them is gone."""
+
+    def __init__(self, world, device, home, data):
+        self.world, self.device, self.home, self.data, self.users = world, device, home, data, set()
+
+    def __del__(self):
+        if self.device is not None:
+            self.world.dropped(self)
+
+
+class Tensor:
+    def __init__(self, storage, array):
+        self.storage, self.array = storage, array
+
+    is_cuda = property(lambda self: self.storage.device is not None)
+    device = property(lambda self: SimpleNamespace(index=self.storage.device))
+    shape = property(lambda self: self.array.shape)
+    dtype = property(lambda self: self.array.dtype)
+
+    def numpy(self):
+        assert not self.is_cuda
+        return self.array
+
+    def view(self, what):
+        return Tensor(self.storage, self.array.view(what) if isinstance(what, np.dtype) else self.array.reshape(what))
+
+    def reshape(self, shape):
+        return Tensor(self.storage, self.array.reshape(shape))
+
+    def expand(self, shape):
+        return Tensor(self.storage, np.broadcast_to(self.array, shape))
+
+    def flip(self, axes):
+        return Tensor(self.storage, np.flip(self.array, axes))
+
+    def __getitem__(self, key):
+        return Tensor(self.storage, self.array[key])
+
+    def __setitem__(self, key, value):
+        self[key].write(lambda a: a, value)
+
+    def copy_(self, source, non_blocking=False):
+        assert non_blocking
+        self.write(lambda a: a, source)
+
+    def write(self, compute, *sources):
+        """self = compute(*sources), on the current stream of the device; of two devices the source's, as torch does."""
+        device = next(t.storage.device for t in (*sources, self) if isinstance(t, Tensor) and t.is_cuda)
+        target, given = self.array, [t.array if isinstance(t, Tensor) else t for t in sources]  # no tensor is kept alive
+
+        def run():
+            target[...] = compute(*given)
+        self.storage.world.enqueue(self.storage.world.current(device), run)
+
+    def record_stream(self, stream):
+        if stream is not self.storage.home:
+            self.storage.users.add(stream)
+
+
+class World:
+    """The devices: what is imported as torch. slow(stream): whether it lags behind."""
+
+    def __init__(self, slow, devices=2):
+        self.slow, self.devices, self.lock = slow, devices, threading.RLock()
+        self.here = threading.local()
+        self.streams = []
+        self.defaults = [self.made(d, "default") for d in range(devices)]
+        self.free, self.leaving = {}, []
+        self.reused = 0  # requests that were met with memory used before
+        for name, dtype in DTYPES.items():
+            setattr(self, name, np.dtype(dtype))
+        self.cuda = SimpleNamespace(
+            is_available=lambda: True, device_count=lambda: devices, stream=self.stream, OutOfMemoryError=MemoryError,
+            Stream=lambda d, priority=0: self.made(d, "priority" if priority else ""), mem_get_info=lambda d: (1 << 34, 1 << 34),
+            memory_allocated=lambda d: 0, memory_reserved=lambda d: 0, max_memory_allocated=lambda d: 0)
+
+    def made(self, device, name):
+        s = Stream(self, device, name)
+        self.streams.append(s)
+        return s
+
+    @contextlib.contextmanager
+    def stream(self, s):
+        before = dict(getattr(self.here, "now", {}))
+        self.here.now = {**before, s.device_index: s}
+        try:
+            yield
+        finally:
+            self.here.now = before
+
+    def current(self, device):
+        return getattr(self.here, "now", {}).get(device, self.defaults[device])
+
+    # ---- time ----
+    def enqueue(self, stream, what):
+        with self.lock:
+            stream.queue.append(what)
+            self.pass_time()
+
+    def pass_time(self):
+        """Streams that are not slow do what they can."""
+        moved = True
+        while moved:
+            moved = False
+            for s in self.streams:
+                while s.queue and not self.slow(s) and (not isinstance(s.queue[0], Event) or s.queue[0].done):
+                    self.step(s)
+                    moved = True
+
+    def step(self, stream):
+        what = stream.queue[0]
+        if isinstance(what, Event):
+            self.finish(what)
+        else:
+            what()
+        stream.queue.pop(0)
+        stream.ended += 1
+
+    def finish(self, event):
+        """What must be done for event is, and no more."""
+        while not event.done:
+            self.step(event.on)
+
+    def until(self, event):
+        """The host waits for event."""
+        with self.lock:
+            self.finish(event)
+            self.pass_time()
+
+    # ---- memory ----
+    def empty(self, shape, dtype, device=None, pin_memory=False):
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        with self.lock:
+            if device is None:
+                storage = Storage(self, None, None, np.full(nbytes, 0x55, np.uint8))
+            else:
+                storage = self.alloc(int(device.removeprefix("cuda:")), nbytes)
+        return Tensor(storage, storage.data[:nbytes].view(dtype).reshape(shape))
+
+    def alloc(self, device, nbytes):
+        leaving, self.leaving = self.leaving, []
+        for storage, events in leaving:
+            self.put(storage, events)
+        home = self.current(device)
+        waiting = self.free.get((home, nbytes))
+        self.reused += bool(waiting)
+        return Storage(self, device, home, waiting.pop() if waiting else np.full(nbytes, 0xAA, np.uint8))
+
+    def dropped(self, storage):
+        with self.lock:
+            self.put((storage.home, len(storage.data), storage.data), [Event(s) for s in storage.users])
+
+    def put(self, memory, events):
+        """Memory is free once events are done."""
+        if all(e.done for e in events):
+            home, nbytes, data = memory
+            self.free.setdefault((home, nbytes), []).append(data)
+        else:
+            self.leaving.append((memory, events))
+
+    def from_numpy(self, array):
+        return Tensor(Storage(self, None, None, array), array)
