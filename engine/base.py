@@ -476,6 +476,13 @@ class Engine(Handle):
         worst = first(unseen)
         return None if worst is None else worst.explained()
 
+    def catch_up(self, patience: float = 0.5) -> None:
+        """Hold a thread back that pushes far ahead: until half of what is pending now is done.
+
+        For the sake of memory alone, nothing depends on it. So no engine function is held back, and nobody any longer once
+        nothing was done for `patience` seconds: what is under way may be waiting for the thread that calls this.
+        """
+
     # ---- what a kind of engine adds -------------------------------------------------------------------------------
     def wait_for_var(self, var: Var) -> None:
         """Block until everything pushed before that mutates var is done; raise what spoiled it, once."""

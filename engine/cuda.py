@@ -1,19 +1,20 @@
 """GPU memory and streams: the only file that imports torch, which computes nothing here.
 
 TRITIUM_GPU=interpret: `gpu(0)` is host memory under torch CPU tensors (what Triton's interpreter takes), and streams
-that only record. TRITIUM_GPU=cuda: torch.cuda. The second half is exercised only where there is a GPU
-(perf/gpu_suite); the tests without one see the first.
+that only record. TRITIUM_GPU=cuda: torch.cuda. The second half runs only where there is a GPU
+(perf/gpu_suite); the tests without one see the first, and of the second the order, on a stand-in for torch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np

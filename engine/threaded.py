@@ -12,7 +12,7 @@ from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 from typing import Any
 
 from ..context import Context
@@ -30,6 +30,8 @@ from .run import Helpers, RunContext
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
 _PATIENCE = 10  # seconds between looks whether what runs waits for threads that are held up
 _SHORT_KERNEL = 5_000_000  # the same for kernels
+_FAR = 4  # functions pending for each worker: not yet far ahead
+_LOOK = 0.001  # seconds between looks at how far behind the engine is
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
 
 
@@ -455,6 +457,20 @@ class ThreadedEngine(Engine):
         if profiler is not None:
             profiler.waited(start, None)
         return idle
+
+    def catch_up(self, patience: float = 0.5) -> None:
+        if current_task() is not None or this_pool() is not None:
+            return
+        last = self._pending
+        left, moved = last // 2, monotonic()  # of what is pending, so much is waited for
+        if last <= _FAR * self.workers:
+            return
+        while left > 0 and monotonic() - moved < patience:
+            sleep(_LOOK)
+            now, before = self._pending, last
+            last = now
+            if now < before:
+                left, moved = left - (before - now), monotonic()
 
     def _refuse_own(self, var: Var) -> None:
         for task in running_here():

@@ -10,6 +10,7 @@ from .. import engine
 from ..context import Context
 from ..dtype import as_dtype
 from ..engine import Var, cuda, storage
+from ..engine.allowance import allowed
 from ..engine.interrupt import shielded
 from ..kernels.op import Spec
 from . import chunk as chunks
@@ -134,9 +135,13 @@ class ArrayCore:
 
 
 class _Made:
-    """The class that `wrap` makes arrays of; NDArray puts itself here."""
+    """array_class: what `wrap` makes arrays of; NDArray puts itself here.
+    ahead: bytes of the arrays made since the engine was last let catch up; most: how many there may be.
+    """
 
     array_class: type[ArrayCore] = ArrayCore
+    ahead = 0
+    most = 0
 
 
 _new = object.__new__
@@ -162,7 +167,20 @@ def allocate(what: Layout) -> Any:
     """A fresh NDArray, uninitialised."""
     if what.tiny and storage.guardian is None:
         return fresh(np.empty(what.shape, what.dtype), what)
+    _Made.ahead += what.nbytes  # threads that count at the same time may lose some: then they get a little further
+    if _Made.ahead > _Made.most:
+        _let_catch_up()
     return wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
+
+
+def _let_catch_up() -> None:
+    """Results take memory only when they are computed, but values from the host at once, and so does what workers compute
+    ahead of the one they all wait for: a loop that never waits is held back once for every 256 MB it makes."""
+    if not _Made.most:
+        _Made.most = min(1 << 28, allowed() // 16)
+    if _Made.ahead > _Made.most:
+        _Made.ahead = 0
+        engine.current().catch_up()
 
 
 def use_class(cls: type[ArrayCore]) -> None:

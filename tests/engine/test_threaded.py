@@ -95,3 +95,51 @@ def test_an_error_is_told_before_what_waits_for_it_runs(machines):
     with pytest.raises(ValueError, match="lost"):
         engine.wait_for_var(var)
     assert not ran
+
+
+def test_who_pushes_far_ahead_waits_for_half_of_it():
+    engine, v, go, ran = ThreadedEngine(1), Var(), threading.Event(), []
+    engine.push_sync(lambda run: go.wait(), cpu(), [], [v])
+    for i in range(99):
+        engine.push_sync(lambda run, i=i: ran.append(i), cpu(), [], [v])
+    go.set()
+    engine.catch_up(patience=100)
+    assert len(ran) >= 48
+    engine.wait_for_all()
+    engine.catch_up(patience=100)  # nothing is pending
+    for _ in range(3):
+        engine.push_sync(lambda run: None, cpu(), [], [v])
+    engine.catch_up(patience=100)  # not far
+    engine.stop()
+
+
+def test_nobody_is_held_back_by_work_that_waits_for_him():
+    """The function needs what the pushing thread has: a lock, or an event that it sets later."""
+    engine, v, mine, go = ThreadedEngine(2), Var(), threading.Lock(), threading.Event()
+
+    def work(run):
+        with mine:
+            go.wait()
+    with mine:
+        for _ in range(60):
+            engine.push_sync(work, cpu(), [], [v])
+        engine.catch_up(patience=0.01)
+    go.set()
+    engine.wait_for_all()
+    engine.stop()
+
+
+def test_an_engine_function_is_never_held_back():
+    engine, v, returned, go = ThreadedEngine(1), Var(), threading.Event(), threading.Event()
+
+    def work(run):
+        for _ in range(60):
+            engine.push_sync(lambda run: None, cpu(), [], [v])
+        engine.catch_up(patience=1e9)
+        returned.set()
+        go.wait()
+    engine.push_sync(work, cpu(), [], [v])
+    assert returned.wait(60)
+    go.set()
+    engine.wait_for_all()
+    engine.stop()

@@ -1,5 +1,6 @@
 """Memory of programs that never wait. Oracle: counting by hand how many arrays can be needed at one time."""
 
+import functools
 import itertools
 import os
 import subprocess
@@ -12,6 +13,7 @@ import tritium as mx
 from tritium.context import cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine, storage
 from tritium.errors import OutOfMemoryError
+from tritium.ndarray import core
 
 BYTES = 1 << 20  # of one array
 SHAPE = (BYTES // 4,)
@@ -111,6 +113,45 @@ def test_what_is_only_queued_takes_no_memory(step, engine, place):
     assert not held or queued <= before + BYTES  # nothing had run
     assert max(peak, default=0) <= before + 12 * BYTES
     assert np.isfinite(x.asnumpy()).all()
+
+
+def host_values(x, i):
+    return mx.nd.dot(mx.nd.full((BYTES // 4 // 256, 256), 1, ctx=x.context) + np.ones((BYTES // 4 // 256, 256), np.float32),
+                     mx.nd.ones((256, 256), ctx=x.context)).reshape((-1,)) + x * 0
+
+
+def run_ahead(x, i):
+    return x + mx.nd.full(SHAPE, i, ctx=x.context) * mx.nd.array(np.ones(SHAPE), ctx=x.context)
+
+
+def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
+    calls = []
+    monkeypatch.setattr(core._Made, "most", 16 * BYTES)
+    monkeypatch.setattr(core._Made, "ahead", 0)
+    arrays = []
+    monkeypatch.setattr(engine, "catch_up", lambda: calls.append(len(arrays)))
+    for _ in range(100):
+        arrays.append(mx.nd.empty(SHAPE))
+    assert calls == [16, 33, 50, 67, 84]
+
+
+@pytest.mark.parametrize("step", [host_values, run_ahead])
+def test_memory_that_is_taken_before_its_turn_is_bounded(step, monkeypatch):
+    """Values from the host, and what many workers compute ahead of a chain: the thread that pushes lets them catch up."""
+    monkeypatch.setattr(core._Made, "most", 16 * BYTES)
+    place, before, engine = cpu(next(_numbers)), mx.engine.current(), ThreadedEngine(4)
+    monkeypatch.setattr(engine, "catch_up", functools.partial(engine.catch_up, 100))
+    mx.engine.set_current(engine)
+    try:
+        x = mx.nd.ones(SHAPE, ctx=place)
+        for i in range(60):
+            x = step(x, i)
+        x.wait_to_read()
+        mx.nd.waitall()
+        assert storage.stats(place).peak <= 48 * BYTES
+    finally:
+        mx.engine.set_current(before)
+        engine.stop()
 
 
 def test_arrays_that_are_kept_are_kept(engine):
