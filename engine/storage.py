@@ -51,10 +51,10 @@ class Block:
     That of a block made by `later` is taken when somebody asks for it the first time.
     """
 
-    __slots__ = ("__weakref__", "ctx", "memory", "nbytes")
+    __slots__ = ("__weakref__", "ctx", "memory", "nbytes", "waiting")
 
     def __init__(self, memory: Any, nbytes: int, ctx: Context):
-        self.memory, self.nbytes, self.ctx = memory, nbytes, ctx
+        self.memory, self.nbytes, self.ctx, self.waiting = memory, nbytes, ctx, False
 
     def __getattr__(self, name: str) -> Any:
         if name != "memory":
@@ -63,10 +63,7 @@ class Block:
 
     def taken(self) -> Any:
         """The memory, if it was taken already and not let go of; else None."""
-        try:
-            return object.__getattribute__(self, "memory")
-        except AttributeError:
-            return None
+        return None if self.waiting else self.memory
 
     def __repr__(self) -> str:
         return f"Block({self.nbytes:,} bytes@{self.ctx})"
@@ -92,22 +89,24 @@ def later(nbytes: int, ctx: Context) -> Block:
     if nbytes > pool.most:
         return alloc(nbytes, ctx)
     block = Block.__new__(Block)
-    block.nbytes, block.ctx = nbytes, ctx
+    block.nbytes, block.ctx, block.waiting = nbytes, ctx, True
     return block
 
 
 @shielded
 def _take_for(block: Block) -> Any:
-    memory = alloc(block.nbytes, block.ctx).memory
+    ctx = block.ctx
+    memory = (_pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)).take(block.nbytes)
     with _lock:  # two readers of what nobody wrote: one of them is too late, and drops its bytes
-        if block.taken() is None:
+        if block.waiting:
             block.memory = memory
+            block.waiting = False
     return block.memory
 
 
 def free(block: Block) -> None:
     """Let go of a block before Python does. Views that are still about keep its bytes."""
-    block.memory = None
+    block.memory, block.waiting = None, False
 
 
 def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -177,6 +176,15 @@ class _Owned(np.ndarray):
             pool.give(raw, size)
 
 
+class _All:
+    """kept: bytes that wait in all host pools. No attribute of their class, which would be slow to change."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept = 0
+
+
 class _HostPool:
     """Size classes of host memory. Used for CPU contexts, and for the interpreted GPU through torch tensors over it.
 
@@ -184,28 +192,26 @@ class _HostPool:
     the thread that has it: the garbage collector may run a finalizer in the middle.
     """
 
-    kept = 0  # bytes that wait in all pools
-
     def __init__(self, ctx: Context, limit: int, most: int):
         self.ctx, self.limit, self.most = ctx, limit, most
-        self.lock = _lock  # here too: memory comes back when the interpreter ends, and this module's names are gone
+        self.all, self.lock = _all, _lock  # here too: memory comes back when the interpreter ends, and this module's names are gone
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
         self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
         self.wanted: set[int] = set()  # classes that were asked for since the limit was last reached
         self._returned: deque[tuple[_Raw, int]] = deque()
-        self._in_use = self._pooled = self._peak = 0
+        self._in_use = self._peak = 0
 
     @shielded
     def take(self, nbytes: int) -> Any:
         size = size_class(nbytes)
         with self.lock:
-            self._sort()
+            if self._returned:
+                self._sort()
             waiting = self._free.get(size)
             self.wanted.add(size)
             if waiting:
                 raw = waiting.pop()
-                self._pooled -= size
-                _HostPool.kept -= size
+                self.all.kept -= size
             else:
                 raw = self._fresh(size)
             self._in_use += size
@@ -250,17 +256,17 @@ class _HostPool:
         while self._returned:
             raw, size = self._returned.popleft()
             self._in_use -= size
-            if _HostPool.kept + size > self.limit:
+            if self.all.kept + size > self.limit:
                 _make_room()
-            if _HostPool.kept + size <= self.limit:
+            if self.all.kept + size <= self.limit:
                 self._free[size].append(raw)
-                self._keep(size)
+                self.all.kept += size
         if observers:
             self._tell()
 
-    def _keep(self, size: int) -> None:
-        self._pooled += size
-        _HostPool.kept += size
+    @property
+    def _pooled(self) -> int:
+        return sum(size * len(waiting) for size, waiting in list(self._free.items()))
 
     def _tell(self) -> None:
         for observe in observers:
@@ -270,13 +276,13 @@ class _HostPool:
         """Lock held: let go of the classes that nobody asked for lately."""
         for size in list(self._free):
             if size not in self.wanted:
-                self._keep(-size * len(self._free.pop(size, ())))
+                self.all.kept -= size * len(self._free.pop(size, ()))
         self.wanted.clear()
 
     def _release(self) -> int:
         free, self._free = self._free, defaultdict(list)
         gone = sum(size * len(waiting) for size, waiting in free.items())
-        self._keep(-gone)
+        self.all.kept -= gone
         return gone
 
     def _fresh(self, size: int) -> _Raw:
@@ -386,6 +392,7 @@ def _after_fork() -> None:
 
 
 _pools: dict[tuple[str, int], Any] = {}
+_all = _All()
 _lock = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
