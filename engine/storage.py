@@ -194,7 +194,7 @@ class _HostPool:
 
     def __init__(self, ctx: Context, limit: int, most: int):
         self.ctx, self.limit, self.most = ctx, limit, most
-        self.all, self.lock = _all, _lock  # here too: memory comes back when the interpreter ends, and this module's names are gone
+        self.all, self.lock = _all, _lock  # here too: memory still comes back when this module's names are gone
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
         self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
         self.wanted: set[int] = set()  # classes that were asked for since the limit was last reached
