@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_FEW = 64  # numbers that are added one after the other; sums of slabs then stay in a processor's first cache
+_FEW, _LONG = 64, 132  # numbers that are added one after the other: short rows, and long ones, whose slabs leave the first cache
 
 
 def total(values: np.ndarray, axes: Sequence[int]) -> np.ndarray:
@@ -29,8 +29,9 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
     if math.prod(after) == 1 or dtype.kind != "f":  # neighbours, or whole numbers: exact, and wrapping, in any order
         return np.add.reduce(values, axis=axis, dtype=dtype, keepdims=True)
     all_before = (slice(None),) * axis
-    while (n := values.shape[axis]) > _FEW:
-        part = -(-n // _FEW)  # slabs of so many rows are added up: long loops, however short a row is
+    most = _FEW if math.prod(after) < 256 else _LONG
+    while (n := values.shape[axis]) > most:
+        part = -(-n // most)  # slabs of so many rows are added up: long loops, however short a row is
         slabs = n // part
         added = np.add.reduce(values[(*all_before, slice(0, slabs * part))].reshape(*before, slabs, part, *after), axis=axis)
         if n > slabs * part:
