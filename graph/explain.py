@@ -133,7 +133,7 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
     if (a.rows or b.rows) and any(x.folds(k) and s == by_row(x.shape) for x in (a, b) for k, s in enumerate(x.outs)):
         return f"{apart}a row's {a.combine or b.combine} is no part of a kernel of rows"
     seen = dict(zip(first.outputs, a.outs))
-    if any(v in seen and padded(view, b.shape) != seen[v] for v, view in zip(second.inputs, b.ins)):
+    if any(v in seen and padded(view, len(b.shape)) != seen[v] for v, view in zip(second.inputs, b.ins)):
         return f"{apart}it reads the result in another shape"
     if any(writers[v] > 1 for v in first.outputs if v in second.inputs):
         return f"{apart}what it reads is the sum of several"
