@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-
 import tritium as mx
 
 SECONDS = 10.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-
 import tritium as mx
 
 TEXT = Path(__file__).with_name("shakespeare.txt")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 import tritium as mx
 
 from .digits import load_digits

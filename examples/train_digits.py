@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-
 import tritium as mx
 
 from .digits import Split, load_digits

@@ -15,7 +15,6 @@ import os
 import sys
 
 import numpy as np
-
 import tritium as mx
 
 from .digits import load_digits

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-
 import tritium as mx
 
 
