@@ -113,9 +113,10 @@ class Control:
             self.socket.send(pack(message), zmq.NOBLOCK)
 
     def _forget(self, ask: _Request) -> None:
-        """Tell the coordinator that nobody waits for this any more."""
+        """Withdraw a request. Returns when the coordinator knows, or is silent: what others ask next must not meet it."""
         told = _Request({"op": "forget", "id": next(self._ids), "of": ask.message["id"]}, Future())
         self.client._hand(lambda: self._ask(told))
+        _done(told.answer, _SAYS_WITHIN)
 
     def _waits_for(self, op: str) -> str:
         """For whom a request has waited; the empty string if the coordinator does not say."""
