@@ -32,11 +32,11 @@ _OTHER_MOVES = frozenset(("Cast", "khatri_rao"))  # to another dtype; a product 
 
 def gives_mask(op: Op, ins: Sequence[Layout]) -> bool:
     """Whether op makes masks of arrays of these layouts."""
-    if op.name in _ALWAYS:
+    if op.role in _ALWAYS:
         return True
-    some = _OF_SOME.get(op.name)
-    if some is None and op.name not in _OF_MASKS and not (
-            isinstance(op, PropertyOp) and issubclass(op.cls, MoveProperty) and op.name not in _OTHER_MOVES):
+    some = _OF_SOME.get(op.role)
+    if some is None and op.role not in _OF_MASKS and not (
+            isinstance(op, PropertyOp) and issubclass(op.cls, MoveProperty) and op.role not in _OTHER_MOVES):
         return False
     read = [ins[i] for i in some] if some is not None else ins
     return bool(read) and all(a.mask or a.dtype.kind == "b" for a in read)

@@ -10,8 +10,7 @@ from .. import engine
 from ..dtype import cast_into, converted, whole
 from ..engine import cuda
 from ..errors import ShapeError, describe
-from ..kernels.op import Req, Spec, compiled
-from ..kernels.op import get as get_op
+from ..kernels.op import Req, Spec, builtin, compiled
 from .chunk import Layout, layout
 from .core import ArrayCore, allocate
 
@@ -52,7 +51,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     same_gpu = src._layout.target == "gpu" and src.ctx == dst.ctx
     cast = None
     if same_gpu and src._layout.dtype != dst._layout.dtype:
-        op = get_op("Cast")
+        op = builtin("Cast")
         cast = compiled(op, op.parse({"dtype": dst._layout.dtype}), (Spec(dst.shape, src._layout.dtype),), (dst._layout.spec,),
                         (Req.WRITE,), "gpu")
 

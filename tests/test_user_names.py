@@ -109,3 +109,15 @@ def test_a_user_s_operator_is_not_taken_for_the_framework_s(names, ctx, rng):
         assert_close(bound.forward(is_train=True)[0], np.maximum(x.astype("float32") ** 3 + 1, 0), scale=4)  # 4: a cube
         bound.backward(mx.nd.ones((2, 3), ctx))
         assert_close(bound.grad_dict["x"], 3 * x.astype("float32") ** 2 * (x ** 3 > -1), scale=4)
+
+
+def test_conversion_on_a_gpu_is_the_framework_s(names):
+    declare("Cast", "__main__", lambda x: x * 0 + 7, replace=True)
+    a = mx.nd.array([3.5, -1.5], ctx=mx.gpu(0))
+    assert a.astype("int32").tolist() == [3, -1]
+
+
+def test_a_user_s_operator_gives_no_mask(names):
+    declare("logical_not", "__main__", lambda x: 1 - x, replace=True)
+    a = mx.nd.array([5.0, 6.0])
+    assert a[mx.nd.logical_not(mx.nd.array([0.0, 1.0]))].tolist() == [6, 5]  # positions 1 and 0
