@@ -30,10 +30,15 @@ def lies_along(views: Sequence[Shape], full: Shape) -> list[bool]:
 
 def varies(root: Expr, along: Sequence[bool]) -> bool:
     """Whether root may differ along a row. along: which loads have the last axis."""
+    return _varying([root], along)[id(root)]
+
+
+def _varying(roots: Sequence[Expr], along: Sequence[bool]) -> dict[int, bool]:
+    """`varies` of every node below roots, by id."""
     found: dict[int, bool] = {}
-    for x in topological([root]):
+    for x in topological(roots):
         found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
-    return found[id(root)]
+    return found
 
 
 def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -> Expr:
@@ -46,10 +51,9 @@ def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -
 def whole_rows(roots: Sequence[Expr], along: Sequence[bool], last: int) -> list[Expr]:
     """roots, in which sums and maxima of what is the same along a row are products and the value itself."""
     new: dict[int, Expr] = {}
-    differs: dict[int, bool] = {}
+    differs = _varying(roots, along)
     for x in topological(roots):
         args = tuple([new[id(a)] for a in x.args])
-        differs[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(differs[id(a)] for a in x.args)
         if x.op == REDUCE and not differs[id(x.args[0])]:
             new[id(x)] = args[0] * last if x.value == "sum" else args[0]
         else:
