@@ -4,7 +4,7 @@ A test that fails beside the others and passes alone is unstable: its name goes 
 run counts as passed. Everything else that is wrong is a failure, and nothing is run again to talk it away: a file that cannot
 be collected, a process that dies, a run that is cut short, a test that is not run the second time.
 
-This file is also the plugin (-p pytest_twice) that writes down what became of a run.
+This file is also the plugin (-p pytest_twice) that records the outcome of a run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-OUTCOME = "PYTEST_TWICE_OUTCOME"  # where the plugin writes
+OUTCOME = "PYTEST_TWICE_OUTCOME"  # environment variable: the file the plugin writes
 
 
 # ---- the plugin -------------------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def pytest_configure(config: Any) -> None:
 
 # ---- the two runs -----------------------------------------------------------------------------------------------------
 def run(options: list[str]) -> dict[str, Any]:
-    """What became of one run of pytest; `status` is never 0 if something was wrong."""
+    """Run pytest once and return its outcome; `status` is never 0 if something was wrong."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "outcome")
         paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -32,7 +32,7 @@ def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epoc
     rows = slice(kv.rank * batches * mine, (kv.rank + 1) * batches * mine)
     data = mx.io.NDArrayIter(training.images[rows], training.labels[rows], mine)
 
-    # The epoch this job began with: worker 0's value wins, and whoever joins later finds it there.
+    # The epoch this job began with: worker 0's value wins, and a worker that joins later finds it there.
     last = mx.model.last_checkpoint(prefix)
     began = mx.nd.array([last or 0], dtype="int32")
     kv.init("the job's first epoch", began)
