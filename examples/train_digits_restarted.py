@@ -1,8 +1,10 @@
-"""The digits, trained with Module.fit by workers that may be killed at any moment, to the weights of an undisturbed run.
+"""Train on the digits with Module.fit, by workers that may be killed at any moment.
 
     tritium launch -n 2 --policy wait --restarts 3 python -m tritium.examples.train_digits_restarted checkpoints/digits
 
-A worker that is started again goes on at the step for which the others wait. A job that is started again goes on from the last
+A worker that is started again goes on at the step for which the others wait. If it was killed between two steps, the weights are
+those of an undisturbed run, bit for bit. In the middle of a step some keys may have been sent: the others' gradients are then
+computed with weights of which some are a step newer, so the bits differ. A job that is started again goes on from the last
 checkpoint that worker 0 has written, weights and optimizer.
 """
 

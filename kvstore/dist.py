@@ -209,7 +209,8 @@ class DistKVStore(LocalKVStore):
         """How many steps the job has made, for a script that pushes every key once a step: 0 in a new job.
 
         A worker that replaces one that died goes on with the next step. Some keys may have been in that step already when the
-        worker before it died: that counted, and what is pushed for them in this step is answered and changes nothing. Keys that
+        worker before it died: that counted, and what is pushed for them in this step is answered and changes nothing. Gradients of the
+        remaining keys are then computed with weights of which some are a step newer. Keys that
         are pushed less often than others, or never, are left out of account.
         """
         versions: dict[int, int] = {}
