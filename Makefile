@@ -23,8 +23,8 @@ test: $(TESTVENV)/done lint newest
 # the part that needs no interpreter
 newest: $(NEWESTVENV)/done
 	TRITIUM_GPU=off $(NEWESTVENV)/bin/python $(PYTEST) -q -n $(WORKERS) --dist loadfile -k "not gpu and not interpret" \
-		--ignore tests/kernels/test_elementwise.py --ignore-glob "tests/kernels/test_[ct]*_*.py" \
-		tests/kernels tests/ndarray/test_numpy_protocol.py tests/ndarray/test_quick.py tests/ndarray/test_arithmetic.py \
+		--ignore tests/kernels/ops/tensor/test_elementwise.py --ignore-glob "tests/kernels/test_[ct]*_*.py" \
+		tests/kernels tests/ndarray/interop/test_numpy_protocol.py tests/ndarray/dispatch/test_fast_path.py tests/ndarray/core/test_arithmetic.py \
 		tests/test_every_operator.py tests/test_out_by_name.py tests/test_tested_versions.py
 
 # the long tests, then the others once more with examples that nobody has seen yet

@@ -23,8 +23,8 @@ from .context import current_context as current_context
 from .context import gpu as gpu
 from .engine import num_gpus as num_gpus
 from .errors import MXNetError as MXNetError
-from .graph.naming import AttrScope as AttrScope
-from .graph.symbol import Symbol as Symbol
+from .graph.symbol.naming import AttrScope as AttrScope
+from .graph.symbol.symbol import Symbol as Symbol
 from .kernels import Array as Array
 from .kernels import Axes as Axes
 from .kernels import Float as Float
@@ -33,60 +33,65 @@ from .kernels import Scalar as Scalar
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .ndarray import NDArray as NDArray
-from .train.install import install_as_mxnet as install_as_mxnet
+from .train.compat.install import install_as_mxnet as install_as_mxnet
 from .version import __version__ as __version__
 
 #: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
 _ALIASES = {
     "nd": "ndarray",
-    "sym": "graph.namespace",
-    "symbol": "graph.namespace",
+    "sym": "graph.symbol.namespace",
+    "symbol": "graph.symbol.namespace",
     "autograd": "ndarray.autograd",
-    "random": "ndarray.random",
-    "rnd": "ndarray.random",
+    "random": "ndarray.functions.random",
+    "rnd": "ndarray.functions.random",
     "kv": "kvstore",
-    "recordio": "io.recordio",
+    "recordio": "io.records.recordio",
     "image": "io.image",
-    "mod": "train.modules",
-    "module": "train.modules",
-    "model": "train.model",
+    "mod": "train.module",
+    "module": "train.module",
+    "model": "train.compat.model",
     "optimizer": "train.optimizer",
-    "lr_scheduler": "train.lr_scheduler",
+    "lr_scheduler": "train.optimizer.lr_scheduler",
     "initializer": "train.initializer",
     "init": "train.initializer",
     "metric": "train.metric",
     "callback": "train.callback",
     "monitor": "train.monitor",
     "mon": "train.monitor",
-    "name": "graph.naming",
-    "attribute": "graph.naming",
-    "viz": "graph.viz",
-    "visualization": "graph.viz",
-    "base": "train.base",
+    "name": "graph.symbol.naming",
+    "attribute": "graph.symbol.naming",
+    "viz": "graph.show.viz",
+    "visualization": "graph.show.viz",
+    "base": "train.compat.base",
     "rnn": "train.rnn",
-    "test_utils": "train.test_utils",
-    "util": "train.util",
-    "runtime": "train.runtime",
-    "executor_manager": "train.executor_manager",
-    "executor": "graph.executor",
-    "misc": "train.misc",
-    "log": "train.log",
-    "storage": "engine.storage",
-    "profiler": "engine.profiler",
-    "lang": "kernels.lang",
-    "operator": "ndarray.user_ops",
+    "test_utils": "train.compat.test_utils",
+    "util": "train.compat.util",
+    "runtime": "train.compat.runtime",
+    "executor_manager": "train.compat.executor_manager",
+    "executor": "graph.executor.executor",
+    "misc": "train.compat.misc",
+    "log": "train.compat.log",
+    "storage": "engine.memory.storage",
+    "profiler": "engine.profiler.api",
+    "lang": "kernels.ir.lang",
+    "operator": "ndarray.custom",
     # files of MXNet's own packages that scripts import from
-    "module.base_module": "train.base_module",
-    "module.module": "train.module",
-    "module.bucketing_module": "train.bucketing_module",
-    "module.sequential_module": "train.sequential_module",
-    "module.python_module": "train.python_module",
-    "module.executor_group": "train.executor_manager",
+    "ndarray.ndarray": "ndarray.core.ndarray",
+    "ndarray.random": "ndarray.functions.random",
+    "ndarray.contrib": "ndarray.functions.contrib",
+    "symbol.random": "graph.symbol.random",
+    "kvstore.kvstore": "kvstore.create",
+    "module.base_module": "train.module.base_module",
+    "module.module": "train.module.module",
+    "module.bucketing_module": "train.module.bucketing_module",
+    "module.sequential_module": "train.module.sequential_module",
+    "module.python_module": "train.module.python_module",
+    "module.executor_group": "train.compat.executor_manager",
     "rnn.rnn_cell": "train.rnn",
     "rnn.rnn": "train.rnn",
-    "rnn.io": "train.rnn_io",
+    "rnn.io": "train.rnn.sentences",
     "optimizer.optimizer": "train.optimizer",
-    "symbol.symbol": "graph.symbol",
+    "symbol.symbol": "graph.symbol.symbol",
 }
 for _name, _target in _ALIASES.items():
     _module = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)

@@ -3,20 +3,20 @@
 `tritium.engine` is MXNet's `mx.engine` too: `bulk(size)`, `set_bulk_size(size)`.
 """
 
-from . import cuda as cuda
-from . import lifetime as lifetime
-from . import profiler as profiler
-from . import resource as resource
-from . import storage as storage
+from . import fork_and_exit as fork_and_exit
 from .base import Engine as Engine
 from .base import Opr as Opr
 from .checked import CheckedEngine as CheckedEngine
-from .choose import bulk as bulk
-from .choose import current as current
-from .choose import set_bulk_size as set_bulk_size
-from .choose import set_current as set_current
-from .cuda import num_gpus as num_gpus
+from .current_engine import bulk as bulk
+from .current_engine import current as current
+from .current_engine import set_bulk_size as set_bulk_size
+from .current_engine import set_current as set_current
 from .deps import Var as Var
+from .gpu import cuda as cuda
+from .gpu.cuda import num_gpus as num_gpus
+from .memory import resource as resource
+from .memory import storage as storage
 from .naive import NaiveEngine as NaiveEngine
-from .run import RunContext as RunContext
+from .profiler import api as profiler  # noqa: F401  a public name
+from .run_context import RunContext as RunContext
 from .threaded import ThreadedEngine as ThreadedEngine

@@ -21,10 +21,10 @@ from .deps import Task, Var
 from .failure import Failure, first, here, in_words
 from .gate import Gate
 from .handle import Handle
-from .interrupt import is_shielded, shielded
-from .pool import current_task, running_here
-from .recorder import Recorder
-from .run import RunContext
+from .interrupts import is_shielded, shielded
+from .profiler.recorder import Recorder
+from .run_context import RunContext
+from .worker_pool import current_task, running_here
 
 #: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the thread that pushes or frees it;
 #: "copy": moves data to or from a device; "io": waits for files or the network; "priority": must not queue behind work.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..errors import EngineError
-from . import guard
+from . import access_check
 from .deps import Task
-from .interrupt import opens
+from .interrupts import opens
 from .naive import NaiveEngine
 
 
@@ -20,7 +20,7 @@ class CheckedEngine(NaiveEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        guard.install()
+        access_check.install()
 
     def _collect(self, task: Task) -> None:
         """Nothing is merged: each function answers for itself."""
@@ -28,15 +28,15 @@ class CheckedEngine(NaiveEngine):
 
     @opens
     def _call(self, task: Task) -> None:
-        before = guard.sums(task)
+        before = access_check.sums(task)
         try:
-            with guard.running(task):
+            with access_check.running(task):
                 super()._call(task)
         except ValueError as e:
             if "read-only" in str(e):
                 raise EngineError(f"{task.name or 'a function without a name'}: writes an array that it declared only to "
                                   f"read ({e}). Move its var from const_vars to mutable_vars.") from e
             raise
-        error = guard.changed(task, before)
+        error = access_check.changed(task, before)
         if error is not None:
             raise error

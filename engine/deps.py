@@ -13,7 +13,7 @@ from typing import Any
 
 from .failure import Failure
 from .handle import Handle
-from .interrupt import shielded
+from .interrupts import shielded
 
 
 class Var(Handle):

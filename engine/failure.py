@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType, TracebackType
 
-from .interrupt import shielded
+from .interrupts import shielded
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_FLOORS = ("engine", "kernels", "ndarray", "graph", "kvstore", "io", "train", "gluon")
+_FLOORS = ("engine", "kernels", "ndarray", "graph", "kvstore", "io", "train", "tuning", "cli", "gluon")
 _ours: dict[str, bool] = {}  # file name -> whether it belongs to the package, so that the user's line is above it
 
 _GENERATOR = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR

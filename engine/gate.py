@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from .bulk import Bulk
 from .deps import Task
-from .interrupt import block
+from .interrupts import block
 
 if TYPE_CHECKING:
     from .base import Engine

@@ -9,15 +9,15 @@ from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from . import cuda
 from .base import Engine
-from .blas import limit_blas
-from .complete import Completion
+from .blas_threads import limit_blas
+from .completion import Completion
 from .deps import Task, Var, add, done
 from .failure import Failure
 from .gate import Gate
-from .interrupt import install, opens, shielded
-from .run import RunContext
+from .gpu import cuda
+from .interrupts import install, opens, shielded
+from .run_context import RunContext
 
 
 class NaiveEngine(Engine):

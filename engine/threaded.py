@@ -17,15 +17,16 @@ from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from . import backlog, costs, cuda, streams
+from . import gc_pause, task_cost
 from .base import Engine, number_from
-from .blas import limit_blas
-from .complete import Completion
+from .blas_threads import limit_blas
+from .completion import Completion
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
-from .interrupt import block, install, opens, shielded
-from .pool import Pool, current_task, enter, leave, running_here, this_pool
-from .run import Helpers, RunContext
+from .gpu import cuda, streams
+from .interrupts import block, install, opens, shielded
+from .run_context import Helpers, RunContext
+from .worker_pool import Pool, current_task, enter, leave, running_here, this_pool
 
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
 _PATIENCE = 10  # seconds between looks whether what runs waits for threads that are held up
@@ -56,7 +57,7 @@ class ThreadedEngine(Engine):
         self._lock = allocate_lock()
         self._pending = 0
         self._on_gpu = False  # whether anything was ever pushed to a GPU
-        self._few, self._many = 0, backlog.MANY
+        self._few, self._many = 0, gc_pause.MANY
         self._idlers: list[LockType] = []
         self._pools: dict[tuple[str, int, str], Pool] = {}
         self._helpers = Helpers(workers - 1)
@@ -160,7 +161,7 @@ class ThreadedEngine(Engine):
                 self._route(freed, ready)
         pending = self._pending
         if not self._few <= pending < self._many:
-            self._few, self._many = backlog.weigh(pending, self)
+            self._few, self._many = gc_pause.weigh(pending, self)
         if not pending and self._idlers:
             self._wake_idlers()
         return ready
@@ -385,9 +386,9 @@ class ThreadedEngine(Engine):
                     break
             else:
                 return False
-            cost, fn = costs.of(task.fn), task.fn
-            task.fn = costs.timed(fn)
-            if cost is None or cost > (_SHORT_KERNEL if costs.is_kernel(fn) else _SHORT):
+            cost, fn = task_cost.of(task.fn), task.fn
+            task.fn = task_cost.timed(fn)
+            if cost is None or cost > (_SHORT_KERNEL if task_cost.is_kernel(fn) else _SHORT):
                 pool.put(task)
                 return False
             self._execute_inline(task)

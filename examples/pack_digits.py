@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..io.recordio import IRHeader, MXIndexedRecordIO, pack
+from ..io.records.recordio import IRHeader, MXIndexedRecordIO, pack
 
 
 def write_digits(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:

@@ -2,21 +2,21 @@
 
 from typing import Any
 
-from . import namespace as namespace
-from . import recorded as recorded
-from .executor import Executor as Executor
-from .naming import AttrScope as AttrScope
-from .naming import NameManager as NameManager
-from .naming import Prefix as Prefix
+from .executor.executor import Executor as Executor
 from .options import Options as Options
 from .options import options as options
-from .symbol import Group as Group
-from .symbol import Symbol as Symbol
-from .symbol import Variable as Variable
-from .symbol import fromjson as fromjson
-from .symbol import load as load
-from .symbol import load_json as load_json
-from .symbol import var as var
+from .symbol import from_tape as from_tape
+from .symbol import namespace as namespace
+from .symbol.naming import AttrScope as AttrScope
+from .symbol.naming import NameManager as NameManager
+from .symbol.naming import Prefix as Prefix
+from .symbol.symbol import Group as Group
+from .symbol.symbol import Symbol as Symbol
+from .symbol.symbol import Variable as Variable
+from .symbol.symbol import fromjson as fromjson
+from .symbol.symbol import load as load
+from .symbol.symbol import load_json as load_json
+from .symbol.symbol import var as var
 
 
 def __getattr__(name: str) -> Any:

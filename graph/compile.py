@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..kernels.op import Spec
-from .epilogue import add_epilogues
-from .fuse import fuse
-from .gradient import add_gradients
-from .layout import turn_channels
-from .node import Entry, topological
-from .norms import join_norms
+from .memory.plan import Plan, apply_inplace, peak_bytes, plan_memory
 from .options import Options
-from .place import place
-from .plan import Plan, apply_inplace, peak_bytes, plan_memory
-from .predict import leave_out_idle
+from .passes.channels_last import turn_channels
+from .passes.device_placement import place
+from .passes.eliminate_identities import leave_out_idle
+from .passes.eliminate_reshapes import read_through
+from .passes.fuse import fuse
+from .passes.fuse_batch_norm import join_norms
+from .passes.fuse_epilogue import add_epilogues
+from .passes.gradient import add_gradients
+from .passes.rematerialize import fit, mirrored, moved_bytes, nearly_free, recompute
 from .program import Program, lower, naive_bytes, without_collection
-from .recompute import fit, mirrored, moved_bytes, nearly_free, recompute
-from .views import read_through
+from .symbol.node import Entry, topological
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import ShapeError
 from ..kernels.op import Op, Req, Shape, Spec, is_known
 from ..kernels.params import Params
-from .infer import infer_dtypes, infer_shapes, spell
-from .node import Entry, Node, topological
+from .passes.infer import infer_dtypes, infer_shapes, spell
+from .symbol.node import Entry, Node, topological
 
 ARG, AUX, GRAD, HEAD, ZERO, OUTPUT, INNER = "arg", "aux", "grad", "head", "zero", "output", "inner"
 

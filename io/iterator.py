@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.profiler import Event
+from ..engine.profiler.api import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
-from .states import check_keys, state_of, whole
+from .iterator_state import check_keys, state_of, whole
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):

@@ -18,7 +18,7 @@ from ..errors import DTypeError, OperatorError, ShapeError, nearest
 from .params import Param, Params, parse_params
 
 if TYPE_CHECKING:
-    from .expr import Expr
+    from .ir.expr import Expr
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
 Kernel = Callable[..., None]

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic_file import read_whole, write_whole
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, RowSparseNDArray, empty
-from ..whole_file import read_whole, write_whole
+from .array_ops import add_up, add_up_all, copy, copy_all, copy_rows
 from .base import Key, KVStore, MakesUpdater, Updater, first_values, pairs
-from .rows import add_up_rows, row_numbers
-from .work import add_up, add_up_all, copy, copy_all, copy_rows
+from .protocol.row_sparse import add_up_rows, row_numbers
 
 _LITTLE = 2 << 20  # bytes
 

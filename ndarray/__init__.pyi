@@ -1,6 +1,6 @@
 """mx.nd for editors.
 
-Written by `python -m tritium.ndarray.stubs`; do not edit."""
+Written by `python -m tritium.ndarray.functions.stubs`; do not edit."""
 
 # ruff: noqa
 from collections.abc import Callable, Sequence
@@ -8,33 +8,33 @@ from typing import Any, Literal
 
 from .. import kernels as kernels
 from . import autograd as autograd
-from . import custom as custom
-from . import random as random
-from .call import call_op as call_op
-from .chunk import Chunk as Chunk
-from .chunk import Layout as Layout
-from .creation import arange as arange
-from .creation import array as array
-from .creation import concatenate as concatenate
-from .creation import empty as empty
-from .creation import eye as eye
-from .creation import from_dlpack as from_dlpack
-from .creation import from_numpy as from_numpy
-from .creation import full as full
-from .creation import linspace as linspace
-from .creation import moveaxis as moveaxis
-from .creation import ones as ones
-from .creation import to_dlpack_for_read as to_dlpack_for_read
-from .creation import to_dlpack_for_write as to_dlpack_for_write
-from .creation import waitall as waitall
-from .creation import zeros as zeros
-from .invoke import invoke as invoke
-from .ndarray import NDArray as NDArray
-from .row_sparse import RowSparseNDArray as RowSparseNDArray
-from .serialize import load as load
-from .serialize import load_frombuffer as load_frombuffer
-from .serialize import load_metadata as load_metadata
-from .serialize import save as save
+from .custom import custom_op as custom
+from .functions import random as random
+from .dispatch.arguments import call_op as call_op
+from .core.chunk import Chunk as Chunk
+from .core.chunk import Layout as Layout
+from .functions.creation import arange as arange
+from .functions.creation import array as array
+from .functions.creation import concatenate as concatenate
+from .functions.creation import empty as empty
+from .functions.creation import eye as eye
+from .functions.creation import from_dlpack as from_dlpack
+from .functions.creation import from_numpy as from_numpy
+from .functions.creation import full as full
+from .functions.creation import linspace as linspace
+from .functions.creation import moveaxis as moveaxis
+from .functions.creation import ones as ones
+from .functions.creation import to_dlpack_for_read as to_dlpack_for_read
+from .functions.creation import to_dlpack_for_write as to_dlpack_for_write
+from .functions.creation import waitall as waitall
+from .functions.creation import zeros as zeros
+from .dispatch.invoke import invoke as invoke
+from .core.ndarray import NDArray as NDArray
+from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
+from .interop.params_file import load as load
+from .interop.params_file import load_frombuffer as load_frombuffer
+from .interop.params_file import load_metadata as load_metadata
+from .interop.params_file import save as save
 op: Any
 contrib: Any
 linalg: Any

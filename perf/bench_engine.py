@@ -23,10 +23,13 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 from tritium.context import Context, cpu
-from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, base, profiler, storage, streams
-from tritium.engine.blas import limit_blas
+from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, base
+from tritium.engine.blas_threads import limit_blas
 from tritium.engine.deps import Task, Var
 from tritium.engine.failure import here
+from tritium.engine.gpu import streams
+from tritium.engine.memory import storage
+from tritium.engine.profiler import api
 
 CTX = cpu()
 
@@ -374,15 +377,15 @@ def profiler_figures(workers: int, n: int, repeats: int) -> None:
     def once(kind: str) -> float:
         engine = engines[kind]
         if kind == "on":
-            profiler.set_state("run", engine=engine)
+            api.set_state("run", engine=engine)
         start = time.process_time()
         for i in range(n):
             engine.push_sync(nothing, CTX, (), (many[i % 100],), name="nothing")
         engine.wait_for_all()
         took = (time.process_time() - start) / n * 1e6
         if kind == "on":
-            profiler.set_state("stop")
-            profiler.dumps(reset=True)
+            api.set_state("stop")
+            api.dumps(reset=True)
         return took
     rounds = [{kind: once(kind) for kind in engines} for _ in range(10 * repeats + 1)][1:]
     least = {kind: min(r[kind] for r in rounds) for kind in engines}

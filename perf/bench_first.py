@@ -5,7 +5,7 @@
 JSON lines: seconds of the import (its byte code is there, as after an installation) and what it loaded of the optional
 packages; milliseconds of each first call, to the result, and of processor, in a child forked right after the import (what
 one operator makes ready is there for no other), and of starting the engine, which the first of all waits for; last, those
-above the limit. The operators' arrays are those of the tests (tests/operator_jobs.py).
+above the limit. The operators' arrays are those of the tests (tests/support/operator_jobs.py).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _ms(seconds: float) -> float:
 def cases(only: str | None, length: int) -> list[tuple[Any, list[np.ndarray], dict[str, Any]]]:
     """(operator, arrays, parameters): the smallest of the tests' uses of every operator that has one."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from operator_jobs import operators, uses
+    from support.operator_jobs import operators, uses
     from test_every_operator import data
 
     rng = np.random.default_rng(0)

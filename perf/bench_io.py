@@ -251,7 +251,7 @@ def stages(folder: Path) -> None:
     """Microseconds of one image on one thread, by stage; what float32 costs more than uint8 bounds what uint8 can gain."""
     import numpy as np
     import tritium as mx
-    from tritium.io.decode import decode
+    from tritium.io.image.codec import decode
     from tritium.recordio import unpack
 
     its = {dtype: mx.io.ImageRecordIter(**record_parameters(folder), dtype=dtype) for dtype in ("float32", "uint8")}

@@ -119,7 +119,7 @@ def command(python, *arguments):
 
 def run_ours(mode, loads, workers, every=0, shared=True, warm=3):
     """A cluster of ours: one server, so many workers."""
-    from tritium.kvstore.job import Job
+    from tritium.kvstore.job.local_job import Job
 
     with Job(workers, 1, every=every) as job:
         extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_SHARED": "1" if shared else "0"}
@@ -219,8 +219,8 @@ def recovery(rounds):
     import threading
 
     import tritium as mx
-    from tritium.kvstore.dist import DistKVStore
-    from tritium.kvstore.job import Job
+    from tritium.kvstore.job.local_job import Job
+    from tritium.kvstore.worker.dist import DistKVStore
 
     back, noticed = [], []
     for _ in range(rounds):

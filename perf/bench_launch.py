@@ -18,7 +18,7 @@ os.environ["TRITIUM_GPU"] = "cuda"
 
 import common
 
-STUB = Path(__file__).parents[1] / "tests" / "kernels" / "stub_cuda.c"
+STUB = Path(__file__).parents[1] / "tests" / "support" / "stub_cuda.c"
 CHAIN = """@triton.jit(do_not_specialize=["n"])
 def chain(x, y, b, out, n: tl.int64, alpha, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -45,25 +45,25 @@ def main() -> None:
         library = str(Path(folder, "libcuda.so.1"))
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, str(STUB)], check=True)
         os.environ["TRITIUM_LIBCUDA"] = library
-        from tritium.kernels import triton_launch
-        from tritium.kernels.triton_kernel import kernel_of
+        from tritium.kernels.gpu import launch as gpu_launch
+        from tritium.kernels.gpu.source import kernel_of
 
         kernel = kernel_of(CHAIN, "chain")
         arrays = [Array(1 << 20 + i) for i in range(4)]
         pointers = [a.address for a in arrays]
 
         def launched() -> None:
-            triton_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+            gpu_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
 
         def moved() -> None:
-            triton_launch.launch(kernel, (1025,), *arrays, 1 << 20, 1.5, BLOCK=1024)
-            triton_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+            gpu_launch.launch(kernel, (1025,), *arrays, 1 << 20, 1.5, BLOCK=1024)
+            gpu_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
 
         launched()
         common.say({"bench": "launch", **common.machine(), "triton imported": "triton" in sys.modules})
         common.emit("launch, 4 arrays and 2 numbers", common.rounds_of(launched, calls=20_000, rounds=rounds))
         common.emit("two launches on two grids", common.rounds_of(moved, calls=10_000, rounds=rounds))
-        function = triton_launch.bound(kernel, arrays, {"BLOCK": 1024}, [1, 1.5])
+        function = gpu_launch.bound(kernel, arrays, {"BLOCK": 1024}, [1, 1.5])
         common.emit("the same, looked up before",
                     common.rounds_of(lambda: function(0, (1024,), *pointers, 1 << 20, 1.5), calls=20_000, rounds=rounds))
 

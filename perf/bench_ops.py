@@ -114,7 +114,7 @@ TABLE: list[tuple[str, str, Shapes, Callable[..., Any], Callable[..., Any]]] = [
 
 def tritium() -> tuple[Any, Any, Callable[[], None], Callable[[Any], Any]]:
     import tritium as mx
-    from tritium.kernels import lang
+    from tritium.kernels.ir import lang
 
     @mx.simple_op(name="_bench_chain", replace=True)
     def chain(x: Any) -> Any:

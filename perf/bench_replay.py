@@ -57,9 +57,9 @@ def planning() -> None:
     """Print how long it takes to compile ResNet-110 with gradients and a chain of 10⁵ nodes, without allocating arrays."""
     import tritium as mx
     from tritium.graph import compile as compiling
-    from tritium.graph.node import topological
     from tritium.graph.options import current
     from tritium.graph.program import specs_of
+    from tritium.graph.symbol.node import topological
 
     for name, symbol, shapes in (("resnet110", resnet(mx, 110), {"data": (128, 3, 32, 32)}),
                                  ("chain", chain(mx, 100_000), {"x": (8, 8)})):

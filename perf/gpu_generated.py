@@ -8,10 +8,10 @@ from typing import Any
 from gpu_layers import Case
 from gpu_machine import Machine
 from tritium.dtype import as_dtype
-from tritium.kernels import lang as L
-from tritium.kernels.expr import Expr, load
+from tritium.kernels.gpu.printer import triton_kernel
+from tritium.kernels.ir import lang as L
+from tritium.kernels.ir.expr import Expr, load
 from tritium.kernels.op import Expression, Req, Spec
-from tritium.kernels.triton_printer import triton_kernel
 
 
 def _softmax(x: Expr) -> Expr:

@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from gpu_machine import Machine
-from tritium.kernels import lang as L
 from tritium.kernels import op as ops
-from tritium.kernels.expr import load
+from tritium.kernels.gpu.epilogue import Tail
+from tritium.kernels.ir import lang as L
+from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req, Spec
-from tritium.kernels.ops import triton_conv, triton_norm, triton_softmax, triton_take, triton_update
-from tritium.kernels.ops.convolution_cpu import Geometry
-from tritium.kernels.ops.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
-from tritium.kernels.triton_tail import Tail
+from tritium.kernels.ops.linalg.triton_gemm import POINTER, SPECIALISED, TMA, Blocks, gemm
+from tritium.kernels.ops.nn import triton_conv, triton_norm, triton_softmax
+from tritium.kernels.ops.nn.convolution_cpu import Geometry
+from tritium.kernels.ops.optimizer import triton_multi
+from tritium.kernels.ops.tensor import triton_take
 
 #: ResNet-50's convolutions: channels, filters, size, kernel, stride.
 RESNET = [(64, 64, 56, 1, 1), (64, 64, 56, 3, 1), (256, 64, 56, 1, 1), (256, 128, 56, 1, 2), (128, 128, 56, 3, 2),
@@ -282,8 +284,8 @@ def _updates(m: Machine, name: str, sizes: list[int], rates: dict[str, float], p
     op = ops.get(name)
     p, of = op.parse({"lr": 0.0, **rates}), [np.dtype("float32")] * len(op.input_names)
     arrays = [[m.randn(n).abs() for n in sizes] for _ in of]
-    many = triton_update.many_update(op.name, op.expression(p, of), of, None)
-    host = triton_update.tables([[t.data_ptr() for t in row] for row in arrays], sizes, many.block)
+    many = triton_multi.many_update(op.name, op.expression(p, of), of, None)
+    host = triton_multi.tables([[t.data_ptr() for t in row] for row in arrays], sizes, many.block)
     where = [m.torch.from_numpy(t).to(m.device) for t in host]
     numbers = m.torch.tensor([p.scalars] * len(sizes), dtype=m.torch.float64, device=m.device)
     weights = [t.clone() for t in arrays[0]]

@@ -20,7 +20,7 @@ def check(m: Machine, first: int = 0) -> None:
     """Every operator from the first-th use on: lines of how many were run, the worst difference, and those that are wrong."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     try:
-        import operator_jobs
+        from support import operator_jobs
         from test_every_operator import data
     except ImportError as e:
         m.say("operators", error=f"the tests are not here: {e}")
@@ -75,9 +75,9 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
 
 def _compile_ahead(m: Machine, found: list[Any], jobs_of: Any) -> None:
     """All kernels at once, by as many processes as there are processors. What fails is said when it is run."""
+    from tritium.kernels.gpu.compile import build
+    from tritium.kernels.gpu.launch import target
     from tritium.kernels.op import Req
-    from tritium.kernels.triton_compile import build
-    from tritium.kernels.triton_launch import target
 
     jobs, sm = [], target()
     for op, inputs, params in found:

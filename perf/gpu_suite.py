@@ -48,7 +48,7 @@ import gpu_operators
 import gpu_train
 from gpu_layers import Case
 from gpu_machine import Dead, Machine, Report
-from tritium.kernels.triton_launch import record, specialisations, target
+from tritium.kernels.gpu.launch import record, specialisations, target
 
 BUDGET = 450  # seconds of the whole run, after which no case begins
 GRACE = 20  # seconds more that a section gets for the case it is at
@@ -217,7 +217,7 @@ def _cases(m: Machine, cases: Callable[[], Iterator[Case]], first: int) -> None:
 
 def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
     """Compile what the cases will launch, all kernels at once. What fails is said when it is run."""
-    from tritium.kernels.triton_compile import build  # with a GPU alone
+    from tritium.kernels.gpu.compile import build  # with a GPU alone
 
     m.recording = True
     with record(target()) as recorder:

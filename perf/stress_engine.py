@@ -2,7 +2,7 @@
 
     python perf/stress_engine.py [--minutes M] [--seed S]
 
-Every program of tests/engine/programs.py runs on 1, 2, 4 and 8 workers, on the engines' own threads and pushed from a
+Every program of tests/support/engine_programs.py runs on 1, 2, 4 and 8 workers, on the engines' own threads and pushed from a
 second thread, and must leave exactly what the serial engine leaves. Prints a JSON line a minute and one at the end:
 programs, operations, resident memory, threads. Ends with status 1 and the seed at the first difference; after two
 minutes without progress it prints every thread's stack and ends.
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TRITIUM_GPU", "interpret")
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "engine"))
-import programs
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support import engine_programs as programs
 from tritium.context import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine
 

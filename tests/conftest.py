@@ -16,8 +16,8 @@ os.environ.setdefault("TRITIUM_GPU", "interpret")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import tritium as mx
-from plan_checker import check_plan
-from tritium.graph import executor
+from support.plan_checker import check_plan
+from tritium.graph.executor import executor
 
 #: How long an example takes, or its making, depends on what else the machine does. Examples are the same in every run, so that
 #: what fails is what was changed; `make nightly` draws others each time (--hypothesis-profile=anew).

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 import tritium as mx
-from image_files import write_pictures
-from tritium import whole_file
+from support.image_files import write_pictures
+from tritium import atomic_file
+from tritium.atomic_file import read_whole
+from tritium.cli.file_info import inspect_file
 from tritium.errors import FileError
-from tritium.inspection import inspect_file
-from tritium.io.im2rec import pack_list
-from tritium.kernels.tune_store import read_rows
-from tritium.whole_file import read_whole
+from tritium.io.image.im2rec import pack_list
+from tritium.kernels.configs.store import read_rows
 
 
 @contextlib.contextmanager
@@ -121,5 +121,5 @@ def test_a_file_that_grows_is_read_to_where_it_ended(tmp_path, monkeypatch):
             f.write(b"more")
         return told
 
-    monkeypatch.setattr(whole_file.os, "fstat", and_then_it_grows)
+    monkeypatch.setattr(atomic_file.os, "fstat", and_then_it_grows)
     assert read_whole(path) == b"12345more" and path.stat().st_size == 13, "it grew twice, and once before its size was asked for"

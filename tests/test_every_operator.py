@@ -1,15 +1,15 @@
 """Every registered operator: CPU equals the interpreted GPU, forward and backward, and its gradient is the slope.
 
-Traced operators prove themselves from their declaration (tests/kernels/test_elementwise.py); this table gives the
+Traced operators prove themselves from their declaration (tests/kernels/ops/tensor/test_elementwise.py); this table gives the
 others something to work on. An operator that is in neither fails `test_no_operator_is_left_out`.
 """
 
 import numpy as np
 import pytest
 import tritium as mx
-from helpers import assert_close, check_gradient
+from support.helpers import assert_close, check_gradient
 from tritium.kernels import registered
-from tritium.kernels.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
 
 #: name -> cases (input shapes, parameters, note). An input is a shape, or ("ints", shape, below) for whole numbers.
 #: notes: "loss" ignores the head's derivative; "only:0,1" these inputs have a derivative; "none" there is none;
@@ -152,8 +152,8 @@ TABLE = {
     "_image_random_color_jitter": [([(4, 5, 3)], {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3, "hue": 0.2}, "none")],
     "_image_random_flip_left_right": [([(4, 5, 3)], {}, "none")], "_image_random_flip_top_bottom": [([(4, 5, 3)], {}, "none")],
     **{f"preloaded_multi_{n}": [] for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")},
-    "_foreach": [], "_while_loop": [], "_cond": [],  # they hold graphs: tests/graph/test_loops.py
-    "_multi_adamw_update": [], "_multi_mp_adamw_update": [], "reset_arrays": [],  # tests/kernels/test_update_preloaded.py
+    "_foreach": [], "_while_loop": [], "_cond": [],  # they hold graphs: tests/graph/control_flow/test_ops.py
+    "_multi_adamw_update": [], "_multi_mp_adamw_update": [], "reset_arrays": [],  # tests/kernels/ops/optimizer/test_preloaded.py
     "_multi_lamb_update": [], "_multi_mp_lamb_update": [], "_contrib_group_adagrad_update": [],  # kernels/test_lamb_multi.py
     "_contrib_fft": [([(2, 3, 5)], {}, "")], "_contrib_ifft": [([(3, 8)], {}, "")],
     "_contrib_PSROIPooling": [([(2, 8, 6, 5), (INTS, (4, 5), 5)], {"spatial_scale": 0.8, "output_dim": 2, "pooled_size": 2},
@@ -166,7 +166,7 @@ TABLE = {
     "_contrib_count_sketch": [([(3, 5), (INTS, (5,), 4), (5,)], {"out_dim": 4}, "only:0")],
     "Pooling_v1": [([(2, 2, 5, 4)], {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1), "pool_type": t}, "")
                    for t in ("max", "avg", "sum")],
-    **{f"_contrib_{n}": [] for n in ("quantize", "quantize_v2", "dequantize", "requantize")},  # tests/kernels/test_quantize.py
+    **{f"_contrib_{n}": [] for n in ("quantize", "quantize_v2", "dequantize", "requantize")},  # test_quantize.py
     "one_hot": [([(INTS, (4,), 3)], {"depth": 3}, "none")], "pick": [([(4, 5), (INTS, (4,), 5)], {"axis": 1}, "only:0")],
     "norm": [([(4, 5)], {}, ""), ([(2, 3, 4)], {"ord": 1, "axis": (0, 2)}, "")],
     "Deconvolution": [([(2, 3, 4, 5), (3, 2, 3, 3)], {"kernel": (3, 3), "num_filter": 2, "stride": (2, 1), "adj": (1, 0)}, ""),
@@ -183,15 +183,15 @@ TABLE = {
                     ([(2, 3, 4)], {"act_type": "selu"}, "loss"), ([(20, 30)], {"act_type": "rrelu"}, "random")],
     "SVMOutput": [([(4, 5), (INTS, (4,), 5)], {}, "loss"), ([(4, 5), (INTS, (4,), 5)], {"use_linear": True}, "loss")],
     "softmax_cross_entropy": [([(4, 5), (INTS, (4,), 5)], {}, "only:0")],
-    "IdentityAttachKLSparseReg": [],  # its derivative is not the slope and has a state: tests/kernels/test_label_loss.py
+    "IdentityAttachKLSparseReg": [],  # its derivative is not the slope and has a state: tests/kernels/ops/loss/test_label_loss.py
     "multi_sgd_update": [([(3, 4)] * 4, {"lrs": (0.1, 0.2), "wds": (0.0, 0.1), "num_weights": 2, "num_args": 4}, "none")],
-    "multi_sgd_mom_update": [], "multi_mp_sgd_update": [], "multi_mp_sgd_mom_update": [],  # tests/kernels/test_update_multi.py
+    "multi_sgd_mom_update": [], "multi_mp_sgd_update": [], "multi_mp_sgd_mom_update": [],  # test_multi.py
     "multi_sum_sq": [([(3, 4), (5,)], {"num_arrays": 2}, "none")], "all_finite": [([(3, 4)], {}, "none")],
     "multi_all_finite": [([(3, 4), (5,)], {"num_arrays": 2}, "none")],
     "RNN": [([(3, 2, 3), (84,), (2, 2, 2)], {"state_size": 2, "num_layers": 1, "mode": "gru", "bidirectional": True}, ""),
             ([(3, 2, 3), (144,), (2, 2, 3)], {"state_size": 3, "num_layers": 2, "mode": "gru", "p": 0.4}, "random")],
     "_sample_multinomial": [([(INTS, (3, 4), 9)], {"shape": (20,)}, "none")], "_shuffle": [([(9, 2)], {}, "none")],
-    **{f"_sample_{n}": [] for n in DISTRIBUTIONS}, **{f"_random_{n}": [] for n in DISTRIBUTIONS},  # tests/kernels/test_sample.py
+    **{f"_sample_{n}": [] for n in DISTRIBUTIONS}, **{f"_random_{n}": [] for n in DISTRIBUTIONS},  # test_distributions.py
     **{f"_random_{n}_like": [([(20, 30)], {}, "none")] for n in DISTRIBUTIONS},
     "_zeros": [([], {"shape": (2, 3)}, "none")], "_ones": [([], {"shape": (2, 3)}, "none")],
     "_full": [([], {"shape": (2, 3), "value": 2.5}, "none")],

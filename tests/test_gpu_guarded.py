@@ -7,11 +7,11 @@ import zlib
 
 import numpy as np
 import pytest
-from guard_pages import dies_of, guarded
-from operator_jobs import DTYPES, on_host, operators, specs_of, uses
+from support.guard_pages import dies_of, guarded
+from support.operator_jobs import DTYPES, on_host, operators, specs_of, uses
 from test_every_operator import data
+from tritium.kernels.gpu.launch import INTERPRET
 from tritium.kernels.op import Req, Spec
-from tritium.kernels.triton_launch import INTERPRET
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")

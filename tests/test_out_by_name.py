@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_registry import USES, inputs_of, spec
-from tritium.kernels.expr import load, prim
-from tritium.kernels.numpy_printer import numpy_source
+from tritium.kernels.cpu.numpy_printer import numpy_source
+from tritium.kernels.ir.expr import load, prim
+from tritium.kernels.ir.primitives import PRIMITIVES
 from tritium.kernels.op import Expression, Req, Spec
-from tritium.kernels.primitives import PRIMITIVES
 
 PACKAGE = Path(__file__).parents[1]
 FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if not {"tests", "perf", "build"} & {*p.relative_to(PACKAGE).parts}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from operator_jobs import DTYPES, FLOATS, MORE, jobs_of, on_host, operators, specs_of, uses
+from support.operator_jobs import DTYPES, FLOATS, MORE, jobs_of, on_host, operators, specs_of, uses
 from test_every_operator import INTS, SMOOTH, TABLE, data
 from tritium.errors import MXNetError
+from tritium.kernels.declare.check_op import HostRun
+from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
 from tritium.kernels.op import Req, Spec, compiled, registered
-from tritium.kernels.proof import HostRun
-from tritium.kernels.simple_op import ReductionOp, SimpleOp
 from tritium.kernels.tolerance import differs
 
 TESTS = Path(__file__).parent
@@ -27,49 +27,51 @@ _MATRICES = [f"_linalg_{n}" for n in ("sumlogdiag", "potrf", "potri", "trsm", "g
 _WHOLE = [f"_contrib_{n}" for n in ("quantize", "quantize_v2", "dequantize", "requantize")]
 #: What tests of its own prove of an operator, beyond the tables: file -> (respects, operators).
 OWN = {
-    "kernels/test_sample.py": ("values shapes gpu", [n for n in _RANDOM if n.split("_")[2] not in ("multinomial", "randint")]),
-    "kernels/test_random.py": ("values shapes gpu", ["_random_uniform", "_random_normal", "_random_randint"]),
-    "kernels/test_multinomial.py": ("values shapes gpu", ["_sample_multinomial", "_shuffle"]),
-    "kernels/test_update_multi.py": ("values shapes gpu", [
+    "kernels/ops/random/test_distributions.py": (
+        "values shapes gpu", [n for n in _RANDOM if n.split("_")[2] not in ("multinomial", "randint")]),
+    "kernels/ops/random/test_uniform.py": ("values shapes gpu", ["_random_uniform", "_random_normal", "_random_randint"]),
+    "kernels/ops/random/test_multinomial.py": ("values shapes gpu", ["_sample_multinomial", "_shuffle"]),
+    "kernels/ops/optimizer/test_multi.py": ("values shapes gpu", [
         "multi_sgd_update", "multi_sgd_mom_update", "multi_mp_sgd_update", "multi_mp_sgd_mom_update", "multi_sum_sq",
         "all_finite", "multi_all_finite"]),
-    "kernels/test_update_adaptive.py": ("values shapes gpu requests dtypes", [
+    "kernels/ops/optimizer/test_adaptive.py": ("values shapes gpu requests dtypes", [
         "_adamw_update", "_mp_adamw_update", "mp_lamb_update_phase1", "mp_lamb_update_phase2"]),
-    "kernels/test_resample.py": ("values shapes", ["_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D"]),
-    "kernels/test_shape_more.py": ("values shapes", ["_split_v2", "_np_moveaxis"]),
-    "kernels/test_nd_index.py": ("values shapes", ["_backward_gather_nd"]),
-    "kernels/test_along.py": ("gradient shapes", ["batch_take"]),
-    "kernels/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
-    "kernels/test_linalg.py": ("shapes", _MATRICES),
-    "kernels/test_rnn.py": ("values", ["RNN"]),
-    "kernels/test_pdf.py": ("values shapes gpu", _PDF),
-    "kernels/test_update_preloaded.py": ("values shapes gpu", [
+    "kernels/ops/nn/test_resize.py": ("values shapes", ["_contrib_BilinearResize2D", "_contrib_AdaptiveAvgPooling2D"]),
+    "kernels/ops/tensor/test_moveaxis.py": ("values shapes", ["_split_v2", "_np_moveaxis"]),
+    "kernels/ops/tensor/test_gather_nd.py": ("values shapes", ["_backward_gather_nd"]),
+    "kernels/ops/tensor/test_pick.py": ("gradient shapes", ["batch_take"]),
+    "kernels/ops/loss/test_label_loss.py": ("shapes", ["IdentityAttachKLSparseReg"]),
+    "kernels/ops/linalg/test_products.py": ("shapes", _MATRICES),
+    "kernels/ops/rnn/test_rnn.py": ("values", ["RNN"]),
+    "kernels/ops/random/test_pdf.py": ("values shapes gpu", _PDF),
+    "kernels/ops/optimizer/test_preloaded.py": ("values shapes gpu", [
         *(f"preloaded_multi_{n}" for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")),
         "_multi_adamw_update", "_multi_mp_adamw_update", "reset_arrays"]),
-    "kernels/test_lamb_multi.py": ("values shapes gpu", [
+    "kernels/ops/optimizer/test_multi_lamb.py": ("values shapes gpu", [
         "_multi_lamb_update", "_multi_mp_lamb_update", "_contrib_group_adagrad_update"]),
-    "kernels/test_fourier.py": ("values shapes", ["_contrib_fft", "_contrib_ifft"]),
-    "kernels/test_image_ops.py": ("values shapes", [f"_image_random_{n}" for n in (
+    "kernels/ops/contrib/test_fft.py": ("values shapes", ["_contrib_fft", "_contrib_ifft"]),
+    "kernels/ops/image/test_image_ops.py": ("values shapes", [f"_image_random_{n}" for n in (
         "saturation", "color_jitter", "lighting", "flip_left_right", "flip_top_bottom")]),
-    "kernels/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
-    "kernels/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
-    "ndarray/test_second.py": ("values shapes", ["_norm_gradient"]),
-    "kernels/test_quantize.py": ("values shapes", _WHOLE),
-    "kernels/test_count_sketch.py": ("values shapes", ["_contrib_count_sketch"]),
+    "kernels/ops/contrib/test_contrib_ops.py": ("values shapes", ["_contrib_allclose", "amp_multicast"]),
+    "kernels/ops/nn/test_batch_norm.py": ("values shapes", ["_contrib_SyncBatchNorm"]),
+    "ndarray/autograd/test_higher_order.py": ("values shapes", ["_norm_gradient"]),
+    "kernels/ops/contrib/test_quantize.py": ("values shapes", _WHOLE),
+    "kernels/ops/contrib/test_count_sketch.py": ("values shapes", ["_contrib_count_sketch"]),
 }
 #: (operator, respect) -> why it does not apply.
 REASONS = {
     **{("Custom", r): "what users register: tests/test_user_operators.py" for r in RESPECTS},
-    **{(n, r): "runs a graph of other operators: tests/ndarray/test_control_flow.py, tests/graph/test_loops.py"
+    **{(n, r): "runs a graph: tests/ndarray/functions/test_control_flow.py, tests/graph/control_flow/test_ops.py"
        for n in ("_foreach", "_while_loop", "_cond") for r in RESPECTS},
-    **{("_points", r): "a part of others, proved by them: tests/kernels/test_roi.py" for r in ("values", "shapes")},
-    **{("_at_the_largest", r): "of max pooling's second derivative: tests/ndarray/test_second.py" for r in ("values", "shapes")},
+    **{("_points", r): "a part of others, proved by them: tests/kernels/ops/vision/test_roi.py" for r in ("values", "shapes")},
+    **{("_at_the_largest", r): "max pooling's second derivative: tests/ndarray/autograd/test_higher_order.py"
+       for r in ("values", "shapes")},
     **{(n, "gradient"): "another dtype than its input's; that of Cast, which it calls"
        for n in ("_image_to_tensor", "amp_multicast")},
-    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/on_host.py" for n in (*_MATRICES, *_WHOLE)},
-    **{(n, "requests"): "kernels/on_host.py stores the results of all its operators alike" for n in (*_MATRICES, *_WHOLE)},
-    **{(n, "dtypes"): "of float32 or one kind of whole numbers, as in MXNet: tests/kernels/test_quantize.py" for n in _WHOLE},
-    **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/test_linalg.py" for n in _MATRICES},
+    **{(n, "compiled"): "NumPy computes it wherever its arrays live: kernels/declare/host_op.py" for n in (*_MATRICES, *_WHOLE)},
+    **{(n, "requests"): "kernels/declare/host_op.py stores all results alike" for n in (*_MATRICES, *_WHOLE)},
+    **{(n, "dtypes"): "float32 or 8-bit integers, as in MXNet: tests/kernels/ops/contrib/test_quantize.py" for n in _WHOLE},
+    **{(n, "dtypes"): "float32 and float64 alone, as in MXNet: tests/kernels/ops/linalg/test_products.py" for n in _MATRICES},
 }
 
 
@@ -93,7 +95,7 @@ def golden():
 def proved(op):
     """The respects in which the tables, and the tests that read them, prove op."""
     found = {r for respects, names in OWN.values() if op.name in names for r in respects.split()}
-    traced = type(op) in (SimpleOp, ReductionOp)  # tests/kernels/test_elementwise.py takes these from the registry
+    traced = type(op) in (SimpleOp, ReductionOp)  # tests/kernels/ops/tensor/test_elementwise.py takes these from the registry
     cases, shapes, derivatives = golden().get(op.name, ((), (), ()))
     table = TABLE.get(op.name, ())
     if cases or traced:
@@ -108,7 +110,7 @@ def proved(op):
     if traced or op in ALIKE:
         found |= {"requests", "dtypes"}
     if uses(op) and all(on_host(op, op.parse(use[1])) or jobs_of(op, *use, DTYPES["float32"], 90) for use in uses(op)):
-        found.add("compiled")  # tests/kernels/test_operators_compile.py
+        found.add("compiled")  # tests/kernels/gpu/test_operators_compile.py
     return found
 
 
@@ -149,7 +151,7 @@ def run(op, p, arrays, outs, req=Req.WRITE, fill=0):
     """Outputs of one run on the CPU that found `fill` in them. States are copies; what a user does not see is never added."""
     made = [np.full(s.shape, fill, s.dtype) for s in outs]
     if not any(s.size for s in outs):
-        return made  # as ndarray/invoke.py
+        return made  # as ndarray/dispatch/invoke.py
     more = {"random": (1, 2)} if op.draws(p, outs) else {}
     reqs = [Req.WRITE if req == Req.ADD and i >= op.visible_outputs(p) else req for i in range(len(outs))]
     compiled(op, p, tuple(map(spec, arrays)), tuple(outs), tuple(reqs), "cpu", True)(HostRun(), [a.copy() for a in arrays], made,

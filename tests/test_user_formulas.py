@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tritium as mx
-from helpers import assert_close, check_gradient
+from support.helpers import assert_close, check_gradient
 from tritium.errors import MXNetError
 from tritium.graph import options
 from tritium.lang import exp, row_max, row_sum, sin, sqrt

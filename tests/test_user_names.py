@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tritium as mx
-from helpers import assert_close, check_gradient
+from support.helpers import assert_close, check_gradient
 from tritium.errors import OperatorError
 from tritium.kernels import op as registry
-from tritium.ndarray import custom as operator
+from tritium.ndarray.custom import custom_op as operator
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import traceback
 import numpy as np
 import pytest
 import tritium as mx
-from helpers import assert_close, check_gradient
+from support.helpers import assert_close, check_gradient
 from tritium.engine import NaiveEngine, ThreadedEngine, current, set_current
 from tritium.errors import MXNetError, OperatorError
 from tritium.lang import sign, where
-from tritium.ndarray import custom as operator
+from tritium.ndarray.custom import custom_op as operator
 
 
 @pytest.fixture(params=["one worker", "naive", "two workers"])

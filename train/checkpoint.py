@@ -12,7 +12,7 @@ from typing import Any
 
 from .. import kvstore as kv
 from ..errors import FileError, ParameterError
-from ..graph import symbol as sym
+from ..graph.symbol import symbol as sym
 from ..ndarray import NDArray, load, save
 
 #: What batch callbacks get: the epoch, the batch's number from 0, the metric so far, and the caller's variables.

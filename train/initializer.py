@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..ndarray import NDArray, load, random
+from ..ndarray import NDArray, load
+from ..ndarray.functions import random
+from .fused_rnn_layout import Fused
 from .registry import Registry
-from .rnn_layout import Fused
 
 registry = Registry("initializer")
 register, alias = registry.register, registry.alias

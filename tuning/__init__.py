@@ -3,8 +3,8 @@
 What is tried, and what is best, is decided in `kernels/tune_*.py`; here it is done.
 """
 
-from ..kernels.tune_store import Store as Store
-from ..kernels.tune_store import store_path as store_path
+from ..kernels.configs.store import Store as Store
+from ..kernels.configs.store import store_path as store_path
 from .collect import Item as Item
 from .collect import Request as Request
 from .collect import Work as Work

@@ -18,13 +18,14 @@ import numpy as np
 
 from .. import engine
 from ..context import Context
-from ..engine import cuda, storage
-from ..kernels import tuned
+from ..engine.gpu import cuda
+from ..engine.memory import storage
+from ..kernels.configs import active as active_configs
+from ..kernels.configs.key import Config
 from ..kernels.op import Req
 from ..kernels.tolerance import tolerance
-from ..kernels.tune_key import Config
-from ..kernels.tune_space import Task
 from .collect import Request, collect
+from .tasks import Task
 
 SHORTEST = 1e-3  # seconds: kernels that take less are called several times in a row
 FLUSH = 256 << 20  # bytes written between two timings of a GPU, so that its L2 holds nothing of the last
@@ -64,7 +65,7 @@ class Bench:
 
     def seconds(self, config: Config) -> float:
         """One timing: seconds per call. The first of a configuration is preceded by a call that does not count."""
-        with tuned.forced(self.task.key.template, config):
+        with active_configs.forced(self.task.key.template, config):
             kernel = self._kernel(config)
             if not self.calls:
                 once = self._timed(lambda: kernel(self.run, self.ins, self.outs, **self.more))
@@ -123,7 +124,7 @@ class Bench:
         kept = [(o, s) for o, s, r in zip(self.outs, self.task.outs, self.task.reqs) if r != Req.NULL]
         for o, s in kept:
             assign(o, np.zeros(s.shape, s.dtype))
-        with tuned.forced(self.task.key.template, config):
+        with active_configs.forced(self.task.key.template, config):
             self._kernel(config)
             for o, s in kept:
                 assign(o, np.zeros(s.shape, s.dtype))

@@ -19,18 +19,18 @@ from ..errors import GraphError, ParameterError, nearest
 from ..graph import load as load_symbol
 from ..graph.compile import Request as Whole
 from ..graph.compile import compile_program
-from ..graph.fuse import fuse
-from ..graph.gradient import add_gradients
-from ..graph.infer import from_user
-from ..graph.node import split_variables, topological
 from ..graph.options import current
+from ..graph.passes.eliminate_reshapes import input_specs
+from ..graph.passes.fuse import fuse
+from ..graph.passes.gradient import add_gradients
+from ..graph.passes.infer import from_user
 from ..graph.program import lower, specs_of
-from ..graph.views import input_specs
+from ..graph.symbol.node import split_variables, topological
 from ..kernels import op as ops
 from ..kernels.op import Op, Req, Spec
 from ..kernels.params import Params
-from ..kernels.tune_prune import bound_s
-from ..kernels.tune_space import Task, tasks_of, work_of
+from .prune import bound_s
+from .tasks import Task, tasks_of, work_of
 
 MAX_SIZE = 1 << 40  # elements of one array: more is a slip of the keyboard
 _CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: to sort by before anything is measured

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..kernels.tune_key import Config
-from ..kernels.tune_store import Device, pick
-from ..whole_file import write_whole
+from ..atomic_file import write_whole
+from ..kernels.configs.key import Config
+from ..kernels.configs.store import Device, pick
 from .session import Part, default_and_best, show, time_text
 
 _WIDTH, _HEIGHT = 760, 400

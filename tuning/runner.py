@@ -16,9 +16,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..errors import MXNetError
-from ..kernels.tune_key import Config
-from ..kernels.tune_search import Failed, OutOfTime
+from ..kernels.configs.key import Config
 from .collect import Item, Request
+from .search import Failed, OutOfTime
 
 STARTING = 120.0  # seconds a child may take to start and collect
 

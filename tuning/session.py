@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import OperatorError
-from ..kernels.triton_compile import CompiledKernel, Job
-from ..kernels.triton_tune import compile_jobs, follows, jobs_of, judge
-from ..kernels.tune_key import Config
-from ..kernels.tune_prune import Pruned, estimate, prune
-from ..kernels.tune_search import Candidate, Failed, OutOfTime, halve
-from ..kernels.tune_space import space
-from ..kernels.tune_store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
+from ..kernels.configs.key import Config
+from ..kernels.configs.store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
+from ..kernels.gpu.compile import CompiledKernel, Job
 from .collect import Item, Work
+from .gpu_candidates import compile_jobs, follows, jobs_of, judge
+from .prune import Pruned, estimate, prune
 from .runner import Runner
+from .search import Candidate, Failed, OutOfTime, halve
+from .tasks import space
 
 LEAST = 1.0  # seconds any task gets
 SLOWEST = 60.0  # seconds of the first compilations; later ones get three times the median, and at least PATIENCE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import FileError
-from ..kernels import tuned
-from ..kernels.tune_device import gpu_device
-from ..kernels.tune_store import lookup_for, store_path
+from ..kernels.configs import active as active_configs
+from ..kernels.configs.gpu_device import gpu_device
+from ..kernels.configs.store import lookup_for, store_path
 
 
 def use(path: Path | str | None = None, *, estimates: bool = False) -> None:
@@ -20,4 +20,4 @@ def use(path: Path | str | None = None, *, estimates: bool = False) -> None:
     path = Path(path) if path is not None else store_path()
     if not path.exists():
         raise FileError(f"use: {path}: no tuning results. Run `tritium tune` first.")
-    tuned.use(lookup_for(path, device=gpu_device(), estimates=estimates))
+    active_configs.use(lookup_for(path, device=gpu_device(), estimates=estimates))

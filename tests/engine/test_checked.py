@@ -6,11 +6,11 @@ import sys
 
 import numpy as np
 import pytest
+from support.engine_programs import Foreign, random_program, run_program
 from tritium.context import GPU_MODE, cpu, gpu
-from tritium.engine import CheckedEngine, NaiveEngine, resource, storage
+from tritium.engine import CheckedEngine, NaiveEngine
+from tritium.engine.memory import resource, storage
 from tritium.errors import EngineError
-
-from .programs import Foreign, random_program, run_program
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 import pytest
-
-from .trace_format import check
+from support.trace_format import check
 
 
 @pytest.fixture(scope="module")

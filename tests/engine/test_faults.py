@@ -9,7 +9,7 @@ import time
 import pytest
 from tritium.context import cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
-from tritium.engine.pool import Pool
+from tritium.engine.worker_pool import Pool
 from tritium.errors import ContextError, EngineError
 
 

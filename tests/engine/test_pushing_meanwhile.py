@@ -203,7 +203,7 @@ MIDDLE = "in the middle of the engine's own work"
 def test_a_finalizer_that_waits_in_the_middle_is_told(where, wait):
     """Certain: the deciding functions are entered with a finalizer in them."""
     done = python(f"""
-from tritium.engine import deps, interrupt, threaded
+from tritium.engine import deps, interrupts as interrupt, threaded
 class Drops:
     def __del__(self):
         try:
@@ -239,7 +239,7 @@ engine.wait_for_all()
 
 def test_a_signal_handler_that_waits_in_the_middle_is_told():
     done = python("""
-from tritium.engine import interrupt
+from tritium.engine import interrupts as interrupt
 said = []
 def handler(number, frame):
     try: engine.wait_for_var(v)

@@ -4,10 +4,9 @@ import threading
 import time
 
 import pytest
+from support.engine_programs import Foreign, alone, random_program, run_program
 from tritium import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine, Var
-
-from .programs import Foreign, alone, random_program, run_program
 
 SEEDS, CHUNK = 1200, 60
 

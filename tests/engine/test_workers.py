@@ -7,7 +7,7 @@ import weakref
 import pytest
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine
-from tritium.engine.pool import Pool
+from tritium.engine.worker_pool import Pool
 
 
 def in_a_thread(fn, seconds=250):

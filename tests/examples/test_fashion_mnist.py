@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import tritium as mx
 from click.testing import CliRunner
-from tritium import cli
+from tritium.cli import commands
 from tritium.examples.train_fashion_mnist import idx_iterators, record_iterators, train
-from tritium.io.decode import encode
-from tritium.io.mnist_iter import read_idx
+from tritium.io.image.codec import encode
+from tritium.io.iterators.mnist_iter import read_idx
 
 FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
@@ -45,6 +45,6 @@ def test_lenet_learns_clothes_from_packed_images(tmp_path):
         for i, (image, label) in enumerate(zip(images, labels)):
             (tmp_path / name / str(label) / f"{i:05d}.png").write_bytes(encode(image, 1, ".png"))
         for flags in (["--list", "--recursive"], ["--pass-through"]):
-            done = CliRunner().invoke(cli.main, ["im2rec", *flags, str(tmp_path / short), str(tmp_path / name)])
+            done = CliRunner().invoke(commands.main, ["im2rec", *flags, str(tmp_path / short), str(tmp_path / name)])
             assert done.exit_code == 0, done.output
     assert train(record_iterators(tmp_path, 64)) >= 0.88

@@ -3,9 +3,9 @@
 import pytest
 import tritium as mx
 from tritium.errors import ParameterError
-from tritium.graph import namespace as sym
 from tritium.graph import options
 from tritium.graph.options import current
+from tritium.graph.symbol import namespace as sym
 
 
 def test_environment(monkeypatch):

@@ -1,10 +1,10 @@
 """Programs: a graph as steps, its text, what cannot be lowered."""
 
 import pytest
-from random_graphs import program
+from support.random_graphs import program
 from tritium.errors import ShapeError
-from tritium.graph import namespace as sym
 from tritium.graph.program import naive_bytes
+from tritium.graph.symbol import namespace as sym
 
 
 def test_text_of_a_program():

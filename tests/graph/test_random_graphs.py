@@ -6,10 +6,10 @@ import pytest
 import tritium as mx
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from random_graphs import networks, numpy_outputs, values
+from support.random_graphs import networks, numpy_outputs, values
 from tritium import engine
 from tritium.graph import options
-from tritium.kernels import c_compile
+from tritium.kernels.cpu import c_compile
 
 START = 3.0  # what gradients hold before a step
 

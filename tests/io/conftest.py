@@ -5,7 +5,7 @@ import re
 import threading
 
 import pytest
-from tritium.io import files
+from tritium.io.records import files
 
 
 class Serve:

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritium as mx
-from image_files import picture
+from support.image_files import picture
 from tritium import recordio
+from tritium.cli.file_info import inspect_file
 from tritium.errors import MXNetError
-from tritium.inspection import inspect_file
-from tritium.io.decode import encode
-from tritium.io.framing import MAGIC_BYTES, frame
-from tritium.io.record_file import RecordFile
+from tritium.io.image.codec import encode
+from tritium.io.records.framing import MAGIC_BYTES, frame
+from tritium.io.records.record_file import RecordFile
 
 COUNT, HEIGHT, WIDTH = 9, 11, 13
 LABEL = [4, 5, 9, 9, 1, 0.1, 0.2, 0.7, 0.8]  # of an image with one object

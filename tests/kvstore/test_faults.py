@@ -16,10 +16,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 import tritium as mx
-from kvstore_cluster import TIMEOUT, array, pull, stands, until, worker, worker_process, workers
+from support.kvstore_cluster import TIMEOUT, array, pull, stands, until, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError, MXNetError
-from tritium.kvstore.frame import Op
-from tritium.kvstore.job import Job
+from tritium.kvstore.job.local_job import Job
+from tritium.kvstore.wire.frame import Op
 
 SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
 STEPS = 12
@@ -132,7 +132,7 @@ def test_frames_that_come_again_and_late_count_once(monkeypatch):
 def test_lanes_that_break_lose_nothing(monkeypatch):
     """The connection for large values is cut in the middle of a run, until the worker asks for no other."""
     monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
-    monkeypatch.setattr("tritium.kvstore.link._SOON", float("inf"))  # after each other, however long the steps take
+    monkeypatch.setattr("tritium.kvstore.worker.server_connection._SOON", float("inf"))  # one after another
 
     def run(cuts):
         def steps(kv):
@@ -353,7 +353,7 @@ def test_an_owner_that_is_killed_leaves_nothing():
 def test_a_test_that_fails_ends(who, monkeypatch):
     """Its stores do not wait for each other: one failure is one failure, and no test that hangs. Nor is an error left for others,
     whether a thread is in the middle of its push then, or still before it."""
-    monkeypatch.setattr("kvstore_cluster.TIMEOUT", 3600.0)  # far beyond this test's own
+    monkeypatch.setattr("support.kvstore_cluster.TIMEOUT", 3600.0)  # far beyond this test's own
     with contextlib.suppress(MXNetError):
         mx.nd.waitall()  # nothing of other tests'
 

@@ -109,7 +109,7 @@ def test_pushpull_and_broadcast():
 
 def test_priority_is_handed_to_the_engine(monkeypatch):
     kv, seen = store(), []
-    engine = mx.kvstore.work.engine.current()
+    engine = mx.kvstore.array_ops.engine.current()
     push = engine.push_sync
 
     def spy(*args, priority=0, **kwargs):

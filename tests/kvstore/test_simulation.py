@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from kvstore_simulation import Job
+from support.kvstore_simulation import Job
 from tritium.dtype import bfloat16
 
 LINKS = ("cut", "cut_lane")

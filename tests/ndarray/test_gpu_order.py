@@ -10,9 +10,11 @@ import threading
 import numpy as np
 import pytest
 import tritium as mx
-from torch_stand_in import World
+from support.torch_stand_in import World
 from tritium.context import GPU_MODE, cpu, gpu
-from tritium.engine import NaiveEngine, ThreadedEngine, cuda, resource, storage
+from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine.gpu import cuda
+from tritium.engine.memory import resource, storage
 
 pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="replaces the interpreted GPU")
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.context import cpu, gpu
-from tritium.engine import NaiveEngine, ThreadedEngine, storage
+from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine.memory import storage
 from tritium.errors import OutOfMemoryError
-from tritium.ndarray import core
+from tritium.ndarray.core import array_core
 
 BYTES = 1 << 20  # of one array
 SHAPE = (BYTES // 4,)
@@ -126,8 +127,8 @@ def run_ahead(x, i):
 
 def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
     calls = []
-    monkeypatch.setattr(core._Made, "most", 16 * BYTES)
-    monkeypatch.setattr(core._Made, "ahead", 0)
+    monkeypatch.setattr(array_core._Made, "most", 16 * BYTES)
+    monkeypatch.setattr(array_core._Made, "ahead", 0)
     arrays = []
     monkeypatch.setattr(engine, "catch_up", lambda: calls.append(len(arrays)))
     for _ in range(100):
@@ -138,7 +139,7 @@ def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
 @pytest.mark.parametrize("step", [host_values, run_ahead])
 def test_memory_that_is_taken_before_its_turn_is_bounded(step, monkeypatch):
     """Values from the host, and what many workers compute ahead of a chain: the thread that pushes lets them catch up."""
-    monkeypatch.setattr(core._Made, "most", 16 * BYTES)
+    monkeypatch.setattr(array_core._Made, "most", 16 * BYTES)
     place, before, engine = cpu(next(_numbers)), mx.engine.current(), ThreadedEngine(4)
     monkeypatch.setattr(engine, "catch_up", functools.partial(engine.catch_up, 100))
     mx.engine.set_current(engine)

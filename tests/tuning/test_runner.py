@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium import engine
-from tritium.kernels.tune_search import Failed, OutOfTime
 from tritium.tuning import Request, child, collect
 from tritium.tuning.child import Bench, roofs
 from tritium.tuning.runner import Runner
+from tritium.tuning.search import Failed, OutOfTime
 
 REQUEST = Request(cases=[("dot", "256x256x256")], train=False)
 CHILD = """

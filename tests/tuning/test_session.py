@@ -1,11 +1,11 @@
 """A tuning run: what is tried, kept, verified; what an interrupt and a budget leave. Children are stood in for."""
 
 import pytest
-from tritium.kernels.triton_store import CompiledKernel
-from tritium.kernels.tune_search import Failed, OutOfTime
-from tritium.kernels.tune_store import Device, Store, offline_device, row_for, source_hash, spell
+from tritium.kernels.configs.store import Device, Store, offline_device, row_for, source_hash, spell
+from tritium.kernels.gpu.store import CompiledKernel
 from tritium.tuning import Request, collect, session
 from tritium.tuning.report import measured, roof_s, write_report
+from tritium.tuning.search import Failed, OutOfTime
 from tritium.tuning.session import Listener, Summary, plan, run_offline, run_timed, show, summarise, time_text
 
 HERE = Device("a machine", "", "", "numpy 2")

@@ -1,0 +1,315 @@
+"""`tritium doctor`: what is installed, which contexts exist and why others do not, caches, and a short self-test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import threadpoolctl
+from rich.console import Console
+
+from ..context import GPU_MODE, Context, missing_gpu
+from ..engine import num_gpus
+from ..errors import ContextError, FileError, ParameterError
+from ..kernels.cache_dir import cache_dir
+from ..kernels.configs.gpu_device import gpu_device
+from ..kernels.configs.store import Store, cpu_device, installed, store_path
+from ..kernels.cpu.c_compile import compiler, trial
+from ..kernels.cpu.c_compile import folder as c_folder
+from ..ndarray import zeros
+from ..tuning.tasks import cache_bytes
+from ..version import __version__
+from .selftest import CHECKS, SECONDS
+
+STARTUP = 60.0  # seconds a test process may take beyond its ten: torch alone can take several to be imported
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A package, what it is for, and the versions Tritium was tested with: from, and up to but not including."""
+
+    name: str
+    purpose: str
+    low: str
+    high: str
+    extra: str = ""
+
+
+# What is installed where the tests run must lie within, or tests/test_tested_versions.py fails: in `make test` NumPy as new as
+# Triton's interpreter takes it, in `make newest` the newest that there is.
+TESTED = (
+    Tested("numpy", "CPU kernels", "1.26", "2.6"),
+    Tested("ml_dtypes", "bfloat16", "0.4", "0.7"),
+    Tested("threadpoolctl", "threads of BLAS", "3.5", "4"),
+    Tested("click", "command line", "8.1", "9"),
+    Tested("rich", "command line", "13", "16"),
+    Tested("tqdm", "progress bars", "4.66", "5"),
+    Tested("triton", "GPU kernels", "3.6", "3.7", "gpu"),
+    Tested("torch", "GPU memory", "2.10", "2.14", "gpu"),
+    Tested("ray", "several machines", "2.50", "3", "dist"),
+    Tested("pyzmq", "several machines", "27", "28", "dist"),
+    Tested("cryptography", "several machines", "47", "51", "dist"),
+    Tested("simplejpeg", "images", "1.8", "2", "image"),
+    Tested("opencv-python-headless", "images", "4.10", "5.1", "image"),
+    Tested("fsspec", "remote files", "2024.2", "2027", "cloud"),
+    Tested("pyarrow", "text tables", "14", "27", "rows"),
+)
+PYTHON = Tested("Python", "", "3.11", "3.14")
+
+
+@dataclass
+class Report:
+    """Everything doctor found; the closing line of JSON."""
+
+    tritium: str
+    python: str
+    machine: dict[str, Any]
+    packages: list[dict[str, str]] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    contexts: list[dict[str, Any]] = field(default_factory=list)
+    caches: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+    healthy: bool = True
+
+
+@click.command()
+@click.option("--test/--no-test", default=True, help=f"Run the self-test: about {SECONDS:.0f} seconds per context, each in a "
+                                                     f"process of its own.")
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+def doctor(test: bool, as_json: bool) -> None:
+    """Say what is installed, which devices can be used and why others cannot, and test those that can.
+
+    Nothing is changed. The exit status is 1 if something is broken.
+    """
+    console = Console(highlight=False)
+    report = Report(__version__, platform.python_version(), machine())
+    versions(report)
+    report.environment = {n: v for n, v in sorted(os.environ.items()) if n.startswith(("TRITIUM_", "MXNET_"))}
+    contexts(report)
+    caches(report)
+    wrong = trial()
+    if wrong:
+        report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {wrong}")
+    show_facts(console, report)
+    if test:
+        for c in report.contexts:
+            if c["exists"]:
+                line(console, f"Testing {c['context']} ...")
+                c["test"] = run_test(c["context"])
+                show_test(console, report, c)
+    report.healthy = not report.problems
+    show_end(console, report)
+    if as_json:
+        click.echo(json.dumps(asdict(report)))
+    if not report.healthy:
+        sys.exit(1)
+
+
+# ---- facts ------------------------------------------------------------------------------------------------------------
+def machine() -> dict[str, Any]:
+    """The system, the CPU and its BLAS."""
+    try:
+        cc = compiler()
+    except ParameterError:  # the advice tells it
+        cc = None
+    blas = [f"{p.get('internal_api')} {p.get('version')}" for p in threadpoolctl.threadpool_info() if p.get("user_api") == "blas"]
+    return {"system": f"{platform.system()} {platform.machine()}", "cpu": cpu_device().name,
+            "l2_bytes": cache_bytes(), "blas": sorted(set(blas)), "compiler": f"{cc.command[0]}: {cc.version}" if cc else ""}
+
+
+def versions(report: Report) -> None:
+    """Every package that Tritium can use: its version, and whether it lies in the tested range."""
+    for t in (PYTHON, *TESTED):
+        found = report.python if t is PYTHON else installed(t.name)
+        state = verdict(found, t)
+        report.packages.append({"name": t.name, "version": found, "tested": f"{t.low} to below {t.high}", "state": state,
+                                "purpose": t.purpose, "extra": t.extra})
+        if state == "missing" and not t.extra:
+            report.problems.append(f"{t.name} is missing, and nothing works without it. Install Tritium again.")
+        elif state in ("older", "newer"):
+            report.advice.append(f"{t.name} {found} is {state} than what was tested: {t.low} to below {t.high}. "
+                                 f"If something goes wrong, try a version in between.")
+
+
+def verdict(found: str, t: Tested) -> str:
+    """ "tested", "older", "newer" or "missing"."""
+    if not found:
+        return "missing"
+    if numbers(found) < numbers(t.low):
+        return "older"
+    return "newer" if numbers(found) >= numbers(t.high) else "tested"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """(3, 6, 0) of "3.6.0+cpu": what comes before the first part that is no number."""
+    found = []
+    for part in version.split("+")[0].split("."):
+        digits = re.match(r"\d+", part)
+        if digits is None:
+            break
+        found.append(int(digits[0]))
+    return tuple(found)
+
+
+def contexts(report: Report) -> None:
+    """cpu(0), every GPU, and for gpu(0) the reason if there is none."""
+    n = num_gpus()
+    for ctx in (Context("cpu", 0), *(Context("gpu", i) for i in range(max(1, n)))):
+        entry: dict[str, Any] = {"context": str(ctx), "exists": True, "what": report.machine["cpu"]}
+        try:
+            if ctx.is_gpu and ctx.device_id >= n:
+                raise missing_gpu(ctx.device_id, n)
+            if ctx.is_gpu:
+                device = gpu_device(ctx.device_id)
+                entry["what"] = f"{device.name}, {device.driver}" if device else "Triton's interpreter: for tests, slow"
+            zeros((1,), ctx=ctx).wait_to_read()
+        except ContextError as e:
+            entry |= {"exists": False, "what": "", "why": str(e).removeprefix(f"{ctx}: ")}
+        except Exception as e:
+            entry |= {"exists": False, "what": "", "why": f"{type(e).__name__}: {e}"}
+            report.problems.append(f"{ctx} cannot be used: {type(e).__name__}: {e}")
+        report.contexts.append(entry)
+    if GPU_MODE == "cuda" and n and gpu_device() is None:
+        report.advice.append("The driver does not say what the GPU is called, so tuning results cannot be kept for it.")
+
+
+def caches(report: Report) -> None:
+    """Folders and files that Tritium writes, and their sizes."""
+    folder = cache_dir()
+    report.caches.append(folder_entry("kernel source", folder, "*.py"))
+    report.caches.append(folder_entry("compiled kernels", folder / "artefacts", "*/*.cubin"))
+    report.caches.append(folder_entry("C libraries", c_folder(), "*.so"))
+    path = store_path()
+    entry: dict[str, Any] = {"name": "tuning results", "path": str(path), "items": 0, "bytes": 0}
+    if path.exists():
+        entry["bytes"] = sum(p.stat().st_size for p in path.parent.glob(path.name + "*"))
+        try:
+            with Store(path, read_only=True) as store:
+                entry["items"] = len(store.rows())
+        except FileError as e:
+            report.problems.append(str(e))
+    report.caches.append(entry)
+    if not writable(folder):
+        report.advice.append(f"{folder} cannot be written: kernels are made anew in every process. "
+                             f"Set TRITIUM_CACHE_DIR to a folder that can.")
+
+
+def folder_entry(name: str, folder: Path, pattern: str) -> dict[str, Any]:
+    """How many files of a folder match, and the bytes of all."""
+    sizes = []
+    with contextlib.suppress(OSError):
+        for p in folder.glob(pattern):
+            with contextlib.suppress(OSError):
+                sizes.append(p.stat().st_size)
+    return {"name": name, "path": str(folder), "items": len(sizes), "bytes": sum(sizes)}
+
+
+def writable(folder: Path) -> bool:
+    """Whether files can be made in folder, or in the first folder above it that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return os.access(folder, os.W_OK)
+
+
+# ---- the self-test ----------------------------------------------------------------------------------------------------
+def run_test(context: str) -> dict[str, Any]:
+    """Run the checks on a context in a child: {"checks": [...], "error": what ended it early, or ""}."""
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen([sys.executable, "-W", "ignore", "-m", f"{__package__}.selftest", context],
+                                 stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
+        error = ""
+        try:
+            out = child.communicate(timeout=SECONDS + STARTUP)[0]
+        except subprocess.TimeoutExpired:
+            error = f"no end after {SECONDS + STARTUP:.0f} s"
+            out = ""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        if error:
+            out = child.communicate()[0]
+        elif child.returncode:
+            errors.seek(0)
+            said = errors.read().decode(errors="replace").strip()
+            error = f"the process ended ({child.returncode}): {said.splitlines()[-1] if said else 'it said nothing'}"
+    return {"checks": [json.loads(text) for text in out.splitlines() if text.startswith("{")], "error": error}
+
+
+# ---- what is printed --------------------------------------------------------------------------------------------------
+def line(console: Console, text: str, style: str = "") -> None:
+    """One line, not cut."""
+    console.print(text, soft_wrap=True, markup=False, style=style or None)
+
+
+def show_facts(console: Console, r: Report) -> None:
+    """All but the test."""
+    line(console, f"Tritium {r.tritium}, Python {r.python}, {r.machine['system']}")
+    line(console, f"CPU: {r.machine['cpu']}, second-level cache {size_text(r.machine['l2_bytes'])}, "
+                  f"BLAS: {', '.join(r.machine['blas']) or 'unknown'}")
+    line(console, f"C compiler: {r.machine['compiler'] or 'none, so fused operators are computed with NumPy'}")
+    line(console, "\nInstalled", "bold")
+    for p in r.packages:
+        version, tail = p["version"] or "-", ""
+        if p["state"] == "missing":
+            tail = f'   not installed: pip install "tritium[{p["extra"]}]"' if p["extra"] else "   MISSING"
+        elif p["state"] != "tested":
+            tail = f"   {p['state']} than tested ({p['tested']})"
+        style = "" if p["state"] == "tested" else "yellow" if p["version"] else "dim"
+        line(console, f"  {p['name']:<24}{version:<14}{p['purpose']:<18}{tail}".rstrip(), style)
+    line(console, "\nContexts", "bold")
+    for c in r.contexts:
+        line(console, f"  {c['context']:<8}{c['what'] if c['exists'] else 'no: ' + c['why']}", "" if c["exists"] else "dim")
+    line(console, "\nCaches", "bold")
+    for c in r.caches:
+        line(console, f"  {c['name']:<18}{c['items']:>7,}  {size_text(c['bytes']):>10}  {c['path']}")
+    if r.environment:
+        line(console, "\nEnvironment", "bold")
+        for n, v in r.environment.items():
+            line(console, f"  {n}={v}")
+    line(console, "")
+
+
+def show_test(console: Console, r: Report, c: dict[str, Any]) -> None:
+    """What came of one context's test; adds to the problems."""
+    test = c["test"]
+    wrong = [t for t in test["checks"] if t["wrong"]]
+    for t in wrong:
+        r.problems.append(f"{c['context']}: {t['check']}: {t['wrong']}")
+    if test["error"]:
+        r.problems.append(f"{c['context']}: the self-test broke off: {test['error']}")
+    done, seconds = len(test["checks"]), sum(t["seconds"] for t in test["checks"])
+    slow = "" if done == len(CHECKS) or test["error"] else f"; the time was up before the other {len(CHECKS) - done}"
+    line(console, f"  {done - len(wrong)} of {done} checks right in {seconds:.1f} s: "
+                  f"{', '.join(t['check'] + (' WRONG' if t['wrong'] else '') for t in test['checks'])}{slow}",
+         "red" if wrong or test["error"] else "")
+
+
+def show_end(console: Console, r: Report) -> None:
+    """Advice, problems, and the verdict."""
+    for text in r.advice:
+        line(console, f"Note: {text}", "yellow")
+    for text in r.problems:
+        line(console, f"Problem: {text}", "red")
+    if r.healthy:
+        line(console, "Everything that is installed works." if any("test" in c for c in r.contexts) else "Nothing was tested.")
+
+
+def size_text(n: float) -> str:
+    """1.5 MiB."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} GiB"

@@ -1,0 +1,73 @@
+"""`tritium im2rec`: image lists and record files, with the flags of MXNet's im2rec.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from ..errors import MXNetError
+from ..io.image.im2rec import EXTENSIONS, Encoding, find_images, pack_list, write_lists
+
+
+@click.command(name="im2rec", context_settings={"show_default": True})
+@click.argument("prefix")
+@click.argument("root", type=click.Path(file_okay=False, exists=True, path_type=Path))
+@click.option("--list", "as_list", is_flag=True, help="Write PREFIX.lst, and no records.")
+@click.option("--exts", multiple=True, default=EXTENSIONS, help="Endings of image files; may be given several times.")
+@click.option("--chunks", type=click.IntRange(1), default=1, help="Cut the list into this many.")
+@click.option("--train-ratio", type=click.FloatRange(0, 1, min_open=True), default=1.0,
+              help="Share of the images in PREFIX_train.lst.")
+@click.option("--test-ratio", type=click.FloatRange(0, 1), default=0.0, help="Share in PREFIX_test.lst; the rest in _val.lst.")
+@click.option("--recursive", is_flag=True, help="Look into subfolders too; each is a label.")
+@click.option("--no-shuffle", is_flag=True, help="Keep the images in the order of their names.")
+@click.option("--pass-through", is_flag=True, help="Pack the files as they are.")
+@click.option("--resize", type=click.IntRange(0), default=0, help="Shorter edge in pixels; 0 leaves the size.")
+@click.option("--center-crop", is_flag=True, help="Cut to a square, from the middle.")
+@click.option("--quality", type=click.IntRange(0, 100), default=95, help="JPEG quality 1 to 100, or PNG compression 0 to 9.")
+@click.option("--num-thread", type=click.IntRange(1), default=None, show_default="one per core", help="Threads that encode.")
+@click.option("--color", type=click.Choice(["-1", "0", "1"]), default="1", help="1 colour, 0 grey, -1 as stored.")
+@click.option("--encoding", type=click.Choice([".jpg", ".png"]), default=".jpg", help="Form of the packed images.")
+@click.option("--pack-label", is_flag=True, help="Pack all labels of a line, and not the first alone.")
+def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks: int, train_ratio: float, test_ratio: float,
+           recursive: bool, no_shuffle: bool, pass_through: bool, resize: int, center_crop: bool, quality: int,
+           num_thread: int | None, color: str, encoding: str, pack_label: bool) -> None:
+    """Make list files of the images below ROOT (--list), or pack those of every PREFIX*.lst into PREFIX*.rec and .idx.
+
+    Every image is decoded and so checked. Damaged ones are left out and listed, and the command then fails, the record
+    files being whole without them.
+    """
+    try:
+        if as_list:
+            for path in write_lists(prefix, list(find_images(root, recursive, exts)), shuffle=not no_shuffle, chunks=chunks,
+                                    train_ratio=train_ratio, test_ratio=test_ratio):
+                click.echo(f"{path}: {len(path.read_text().splitlines()):,} images")
+            return
+        where = Path(prefix).absolute()
+        lists = sorted(p for p in where.parent.glob("*.lst") if p.name.startswith(where.name) and p.is_file())
+        if not lists:
+            raise click.ClickException(f"{prefix}: there is no list {prefix}*.lst. Make one first, with --list.")
+        how = Encoding(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
+        bad = 0
+        for path in lists:
+            bad += _pack(path, root, how, num_thread or os.cpu_count() or 1)
+    except MXNetError as e:
+        raise click.ClickException(str(e)) from e
+    if bad:
+        sys.exit(1)
+
+
+def _pack(path: Path, root: Path, how: Encoding, threads: int) -> int:
+    """Pack one list, with a bar in a terminal; how many images were bad."""
+    total = sum(1 for line in path.read_bytes().splitlines() if line.strip())
+    with tqdm(total=total, desc=path.stem, unit=" images", leave=False, disable=not sys.stderr.isatty()) as bar:
+        packed = pack_list(path, root, how, threads, lambda done: bar.update(done - bar.n))
+    click.echo(f"{packed.path}: {packed.records:,} records, {packed.path.stat().st_size:,} bytes")
+    for name, what in packed.bad:
+        click.echo(f"left out {name}: {what}", err=True)
+    if packed.bad:
+        click.echo(f"{len(packed.bad):,} of {total:,} images of {path.name} are damaged and were left out.", err=True)
+    return len(packed.bad)

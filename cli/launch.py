@@ -1,0 +1,100 @@
+"""`tritium launch`: several processes of one script, and the servers that share values between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from ..errors import MXNetError
+from ..kvstore.job.local_job import POLICIES, Job
+from ..kvstore.job.ray_job import RayJob
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "show_default": True})
+@click.option("-n", "--workers", type=click.IntRange(1), required=True, help="How many processes run COMMAND.")
+@click.option("-s", "--servers", type=click.IntRange(1), default=1, help="How many server processes hold the values.")
+@click.option("--policy", type=click.Choice(POLICIES), default="fail",
+              help="When a worker dies in dist_sync: fail: the others get an error. wait: they wait for its replacement, but "
+                   "not for a worker that has ended with status 0. "
+                   "shrink: they go on without it.")
+@click.option("--restarts", type=click.IntRange(0), default=0, help="How often a worker that fails is started again.")
+@click.option("--snapshot-rounds", type=click.IntRange(0), default=10,
+              help="Servers write each value to disk every so many rounds, so that a server that dies loses nothing. 0: never.")
+@click.option("--max-staleness", type=click.IntRange(0), default=None,
+              help="In dist_async: a worker waits with a pull while it has pushed so many times more often than the slowest.")
+@click.option("--address", metavar="HOST:PORT",
+              help="Of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
+                   "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
+           max_staleness: int | None, address: str | None, command: tuple[str, ...]) -> None:
+    """Run COMMAND in several processes that share one `mx.kv.create("dist_sync")` (or dist_async) store.
+
+    \b
+        tritium launch -n 4 -s 2 python train.py
+
+    The script needs no change: what it must know comes in its environment. Ends with the status of the first worker that fails.
+    """
+    try:
+        if address is None:
+            job = Job(workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
+        else:
+            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
+    except ModuleNotFoundError as e:
+        raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
+    except MXNetError as e:
+        raise click.ClickException(str(e)) from e
+    with job:
+        if isinstance(job, RayJob):
+            sys.exit(job.run(command, workers, restarts))
+        sys.exit(_run(command, workers, restarts, job))
+
+
+def _run(command: Sequence[str], workers: int, restarts: int, job: Job) -> int:
+    """Run the workers until all have ended; the status of the first that failed for good, else 0."""
+    extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_LAUNCHED": "1"}
+
+    def start(rank: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, env={**os.environ, **extra, "TRITIUM_KV_RANK": str(rank)})
+
+    try:
+        running = {rank: start(rank) for rank in range(workers)}
+    except OSError as e:
+        raise click.ClickException(f"{command[0]}: cannot be started: {e.strerror}.") from e
+    left, status = dict.fromkeys(running, restarts), 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        while running:
+            time.sleep(0.05)
+            for rank, process in list(running.items()):
+                if process.poll() is None:
+                    continue
+                if process.returncode and left[rank]:
+                    left[rank] -= 1
+                    click.echo(f"worker {rank} ended with status {process.returncode}; it is started again", err=True)
+                    running[rank] = start(rank)
+                    continue
+                if process.returncode:
+                    click.echo(f"worker {rank} ended with status {process.returncode}", err=True)
+                    status = status or (process.returncode if process.returncode > 0 else 128 - process.returncode)
+                del running[rank]
+                if not process.returncode and running:
+                    job.ended(rank)  # the others need not wait for it
+    except KeyboardInterrupt:
+        status = 130
+    finally:
+        for process in running.values():
+            process.terminate()
+        for process in running.values():
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+    return status

@@ -1,0 +1,1 @@
+"""What ran, when and for how long: MXNet's profiler, its objects and its files."""

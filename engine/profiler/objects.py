@@ -1,0 +1,149 @@
+"""What a user marks in a profile: tasks, frames, events, counters, markers, in domains. MXNet's `mx.profiler` objects.
+
+They are recorded while the profiler runs, and cost next to nothing otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ...errors import EngineError
+from .recorder import Recorder
+
+_ids = itertools.count(1)
+
+
+class Sink:
+    """Where marks go: the profiler puts its recorder here while it runs."""
+
+    recorder: Recorder | None = None
+
+
+def _mark(phase: str, category: str, name: str, arguments: dict[str, Any] | None = None) -> None:
+    if Sink.recorder is not None:
+        Sink.recorder.mark(phase, category, name, arguments)
+
+
+class Domain:
+    """A name that marks are grouped under; the trace's category."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def new_task(self, name: str) -> Task:
+        return Task(self, name)
+
+    def new_frame(self, name: str) -> Frame:
+        return Frame(self, name)
+
+    def new_counter(self, name: str, value: float | None = None) -> Counter:
+        return Counter(self, name, value)
+
+    def new_marker(self, name: str) -> Marker:
+        return Marker(self, name)
+
+
+class _Span:
+    """From start() to stop(), which may be on different threads; also a `with` block."""
+
+    def __init__(self, domain: Domain | None, name: str):
+        self.domain, self.name = domain, name
+        self._id: int | None = None
+
+    def start(self) -> None:
+        """It begins now. Raises EngineError if it has begun."""
+        if self._id is not None:
+            raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was started twice. Call stop() between.")
+        self._id = next(_ids)
+        _mark("b", self._category(), self.name, {"id": self._id})
+
+    def stop(self) -> None:
+        """It ends now. Raises EngineError if it has not begun."""
+        if self._id is None:
+            raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was not started.")
+        _mark("e", self._category(), self.name, {"id": self._id})
+        self._id = None
+
+    def __enter__(self) -> Any:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _category(self) -> str:
+        return self.domain.name if self.domain is not None else type(self).__name__.lower()
+
+
+class Task(_Span):
+    """A stretch of the user's work."""
+
+    def __init__(self, domain: Domain, name: str):
+        super().__init__(domain, name)
+
+
+class Frame(_Span):
+    """One of many alike: a batch, an epoch, a picture."""
+
+    def __init__(self, domain: Domain, name: str):
+        super().__init__(domain, name)
+
+
+class Event(_Span):
+    """A stretch of work outside any domain."""
+
+    def __init__(self, name: str):
+        super().__init__(None, name)
+
+
+class Counter:
+    """A number over time. `counter += 1` works."""
+
+    def __init__(self, domain: Domain, name: str, value: float | None = None):
+        self.domain, self.name, self.value = domain, name, 0 if value is None else value
+        if value is not None:
+            self.set_value(value)
+
+    def set_value(self, value: float) -> None:
+        self.value = value
+        _mark("C", self.domain.name, self.name, {self.name: value})
+
+    def increment(self, delta: float = 1) -> None:
+        self.set_value(self.value + delta)
+
+    def decrement(self, delta: float = 1) -> None:
+        self.set_value(self.value - delta)
+
+    def __iadd__(self, delta: float) -> Counter:
+        self.increment(delta)
+        return self
+
+    def __isub__(self, delta: float) -> Counter:
+        self.decrement(delta)
+        return self
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_SCOPES = {"process": "p", "thread": "t", "global": "g", "task": "t", "marker": "t"}
+
+
+class Marker:
+    """A moment."""
+
+    def __init__(self, domain: Domain, name: str):
+        self.domain, self.name = domain, name
+
+    def mark(self, scope: str = "process") -> None:
+        """It is now. scope: how far the trace draws the line: "global", "process" or "thread"."""
+        if scope not in _SCOPES:
+            raise EngineError(f"profiler.Marker: unknown scope {scope!r}. Known: {', '.join(_SCOPES)}.")
+        _mark("i", self.domain.name, self.name, {"scope": _SCOPES[scope]})

@@ -1,0 +1,1 @@
+"""Loops and conditions in graphs: foreach, while_loop and cond."""

@@ -1,0 +1,296 @@
+"""_foreach, _while_loop and _cond: nodes that hold graphs. Names, parameters and wiring are those of MXNet 1.x's files.
+
+Each runs its subgraph's kernels within one kernel of its own. In training, forward keeps what every round started from,
+and backward runs each round again before it goes back through it: memory grows with the states alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError
+from ...kernels.op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from ...kernels.params import Param, Params
+from ..symbol.node import Entry, Node
+from .compiled_subgraph import Frame, Routine
+from .subgraph import Subgraph
+
+RESERVED = 1 << 32  # random numbers set aside for one run of a node that draws some: how many it takes, it finds out
+_INT64 = np.dtype("int64")
+
+
+class ControlFlow(Op):
+    """What the three have in common.
+
+    Hidden outputs, after the visible ones: `history...` (what each round started from), `count` (rounds, or which branch)
+    and `random` (seed and offset, where the subgraphs draw). They are left out where nothing goes back.
+    """
+
+    loop_states = False  # whether there are histories
+    counts = False
+
+    def __init__(self) -> None:
+        self._backward = _Backward(self)
+
+    # ---- wiring: which input of the node is input i of a subgraph -----------------------------------------------------
+    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
+        """For each subgraph, the node's input that each of its inputs is."""
+        raise NotImplementedError(self.name)
+
+    def moved(self, p: Params, new_at: Sequence[int]) -> dict[str, list[int]]:
+        """The positions, input i of the node having become new_at[i]."""
+        keys = [d.name for d in self.params if d.name.endswith("_input_locs")]
+        return {k: [new_at[i] for i in p[k]] for k in keys}
+
+    def carried(self, p: Params) -> tuple[int, ...]:
+        """The node's inputs that the loop's states start from, in the order of the states."""
+        return ()
+
+    def n_inputs(self, p: Params) -> int:
+        return p.num_args - len(p.subgraphs)
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        return tuple(self._names(p)[i] for i in self._states(p))
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return self._names(p)[:self.n_inputs(p) - len(self._states(p))]
+
+    def _names(self, p: Params) -> tuple[str, ...]:
+        return tuple(f"data{i}" for i in range(self.n_inputs(p)))
+
+    def _states(self, p: Params) -> list[int]:
+        """The node's inputs that a subgraph changes; the last ones."""
+        return sorted({wires[i] for sub, wires in zip(p.subgraphs, self.wiring(p)) for i in sub.states})
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        shown = ("output",) if p.num_outputs == 1 else tuple(f"output{i}" for i in range(p.num_outputs))
+        return shown + tuple(self.kept(p))
+
+    def visible_outputs(self, p: Params) -> int:
+        return p.num_outputs
+
+    def kept(self, p: Params) -> list[str]:
+        """Names of the hidden outputs."""
+        names = [f"history{i}" for i in range(len(self.carried(p)))] if self.loop_states else []
+        return names + ["count"] * self.counts + ["random"] * any(s.draws for s in p.subgraphs)
+
+    def kept_shapes(self, p: Params, states: Sequence[Shape | None], rounds: int) -> list[Shape | None]:
+        """Shapes of the hidden outputs. rounds: how many there can be; -1 unknown."""
+        histories: list[Shape | None] = [s if s is None else (rounds, *s) for s in states] if self.loop_states else []
+        return [*histories, *[(1,)] * self.counts, *[(2,)] * any(s.draws for s in p.subgraphs)]
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return RESERVED if any(s.draws for s in p.subgraphs) else 0
+
+    # ---- inference ----------------------------------------------------------------------------------------------------
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        ins, heads = list(inputs), []
+        for sub, wires in zip(p.subgraphs, self.wiring(p)):
+            found, heads = sub.dtypes([ins[i] for i in wires])
+            for i, d in zip(wires, found):
+                ins[i] = d
+        for i, d in zip(self.carried(p), heads[len(heads) - len(self.carried(p)):]):
+            ins[i] = ins[i] if ins[i] is not None else d
+        kept = [ins[i] for i in self.carried(p)] if self.loop_states else []
+        return ins, [*heads, *kept, *[_INT64] * (len(self.kept(p)) - len(kept))]
+
+    def through(self, sub: Subgraph, wires: Sequence[int], shapes: list[Shape | None]) -> list[Shape | None]:
+        """The shapes of a subgraph's heads; shapes, of the node's inputs as one round sees them, are filled in."""
+        found, heads = sub.shapes([shapes[i] for i in wires])
+        for i, s in zip(wires, found):
+            shapes[i] = merge_shapes(self.name, f"input {i}", shapes[i], s)
+        return heads
+
+    # ---- gradient -----------------------------------------------------------------------------------------------------
+    def gradient(self, p: Params) -> Gradient | None:
+        n, shown = self.n_inputs(p), p.num_outputs
+        needs = [("dy", i) for i in range(shown)] + [("x", i) for i in range(n)]
+        needs += [("y", shown + i) for i in range(len(self.kept(p)))]
+        return Gradient(self._backward, tuple(needs), tuple(range(len(self.arguments(p)))))
+
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        """kernel(run, inputs, outputs) of the derivative; ins as gradient() names them, outs one per argument."""
+        raise NotImplementedError(self.name)
+
+
+class _Backward(Op):
+    """The derivative of a control-flow operator, with the same parameters."""
+
+    hidden = True
+
+    def __init__(self, forward: ControlFlow):
+        self.forward, self.name = forward, f"_backward{forward.name}"
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        gradient = self.forward.gradient(p)
+        return tuple(f"{kind}{i}" for kind, i in gradient.needs) if gradient else ()
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return tuple(f"d{n}" for n in self.forward.arguments(p))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        return self.forward.backward_kernel(p, ins, outs, reqs, target, train)
+
+
+def row(array: Any, t: int, shape: Shape) -> Any:
+    """array[t] as a view of this shape; works on the device arrays of either kind."""
+    return array[t:t + 1].reshape(shape)
+
+
+def begin(keep: dict[str, Any], random: tuple[int, int] | None) -> None:
+    """Keep seed and offset for backward."""
+    if random is not None and keep.get("random") is not None:
+        seed, offset = random
+        keep["random"][0] = seed - (1 << 64) if seed >= 1 << 63 else seed
+        keep["random"][1] = offset
+
+
+def recall(array: Any) -> tuple[int, int] | None:
+    """What begin kept."""
+    return None if array is None else (int(array[0]) & (1 << 64) - 1, int(array[1]))
+
+
+def shifted(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
+    """The numbers after the next n."""
+    return None if random is None else (random[0], random[1] + n)
+
+
+class Back:
+    """One routine that goes back round by round, and where its derivatives go.
+
+    Derivatives of states pass from round to round; those of rows of the data go to rows; the others add up.
+    """
+
+    def __init__(self, sub: Subgraph, wires: Sequence[int], specs: Sequence[Spec], reqs: Mapping[int, Req], target: str,
+                 train: bool, rows: Sequence[int] = (), carried: Sequence[int] = ()):
+        """specs: of the subgraph's inputs. reqs: by input of the node; NULL or missing where nothing is wanted.
+        rows: inputs of the node that are read row by row. carried: those that the states start from."""
+        self.wires, self.carried, self.states = wires, carried, sub.states
+        self.requests: dict[int, str] = {}
+        self.home: dict[int, int] = {}
+        for i, (w, spec) in enumerate(zip(wires, specs)):
+            req = reqs.get(w, Req.NULL)
+            if i in sub.states or spec.dtype.kind not in "fV" or (req == Req.NULL and w not in carried):
+                continue
+            self.requests[i] = "write" if w in carried or (w in rows and req != Req.ADD) else "add"
+            self.home[i] = w
+        self.rows, self.specs, self.reqs = rows, specs, reqs
+        self.routine = Routine(sub, specs, target, train, self.requests)
+
+    def open(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BackFrame:
+        """inputs: the node's. grads: the node's derivatives, by input; None where they are not wanted."""
+        return _BackFrame(self, run, inputs, grads)
+
+
+class _BackFrame:
+    def __init__(self, back: Back, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]):
+        self.back, self.run, self.grads = back, run, grads
+        self.frame: Frame = back.routine.open(run)
+        routine = back.routine
+        self.heads = [run.space(s.shape, s.dtype) for s in routine.heads]
+        self.inputs = [inputs[w] for w in back.wires]
+        for i in back.states:  # a round that is run again must not change the states again
+            own = run.space(back.specs[i].shape, back.specs[i].dtype)
+            own[...] = self.inputs[i]
+            self.inputs[i] = own
+        places = {w: i for i, w in enumerate(back.wires)}
+        self.place = [places.get(w, -1) for w in back.carried]  # of each state among the subgraph's inputs
+        self.spare: dict[int, list[Any]] = {}
+        for i, w in back.home.items():
+            if w in back.carried:
+                self.spare[i] = [run.space(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
+
+    def round(self, t: int, states: Sequence[Any], head_grads: Sequence[Any], random: tuple[int, int] | None) -> list[Any]:
+        """Run round t again from states, and go back. head_grads: of the results, then of the states after the round.
+
+        Returns: the derivatives of the states before it; None where a state has none.
+        """
+        back, routine = self.back, self.back.routine
+        inputs = list(self.inputs)
+        for i, w in enumerate(back.wires):
+            if w in back.rows:
+                inputs[i] = row(self.inputs[i], t, back.specs[i].shape)
+        for at, state in zip(self.place, states):
+            if at >= 0:
+                inputs[at] = state
+        self.frame.forward(inputs, self.heads, random)
+        targets: dict[int, Any] = {}
+        for i, w in back.home.items():
+            if w in back.carried:
+                targets[i] = self.spare[i][t % 2]
+            elif w in back.rows:
+                targets[i] = row(self.grads[w], t, back.specs[i].shape)
+            else:
+                targets[i] = self.grads[w]
+        self.frame.backward(head_grads, targets)
+        for i in routine.zero:
+            if back.requests[i] == "write":
+                targets[i][...] = 0
+        return [targets.get(at) for at in self.place]
+
+
+def first_write(reqs: Mapping[int, Req], grads: Mapping[int, Any], skip: Sequence[int] = ()) -> None:
+    """Zero the derivatives that are to be written and will be added to."""
+    for i, req in reqs.items():
+        if req in (Req.WRITE, Req.INPLACE) and i not in skip:
+            grads[i][...] = 0
+
+
+def store(req: Req, target: Any, value: Any) -> None:
+    """Put value into target as req says; None is zero."""
+    if req == Req.NULL:
+        return
+    if req == Req.ADD:
+        if value is not None:
+            target += value
+    else:
+        target[...] = 0 if value is None else value
+
+
+def given(reqs: Sequence[Req], outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
+    """Requests and arrays of the derivatives that are wanted, by input of the node."""
+    wanted = [i for i, r in enumerate(reqs) if r != Req.NULL]
+    return {i: reqs[i] for i in wanted}, {i: outs[i] for i in wanted}
+
+
+COMMON = (Param("num_args", "int"), Param("num_outputs", "int"), Param("subgraphs", "any", ()))
+
+
+def check(op: ControlFlow, p: Params, n_subgraphs: int, locs: Sequence[tuple[Sequence[int], int]]) -> None:
+    """Raise GraphError where p's numbers do not fit its subgraphs. locs: (positions, how many there are to point at)."""
+    subgraphs = p.subgraphs
+    if len(subgraphs) != n_subgraphs or not all(isinstance(s, Subgraph) for s in subgraphs):
+        raise GraphError(f"{op.name}: it has {len(subgraphs)} subgraphs, and needs {n_subgraphs}. Make it with mx.sym.contrib.")
+    for positions, limit in locs:
+        if not all(isinstance(i, int) and 0 <= i < limit for i in positions):
+            raise GraphError(f"{op.name}: the positions {tuple(positions)} are not all below {limit}. "
+                             f"The node and its subgraphs do not belong together.")
+
+
+def reordered(inputs: Sequence[Entry], states: Sequence[int]) -> tuple[list[Entry], list[int]]:
+    """inputs with the states last, and the new position of each."""
+    order = [i for i in range(len(inputs)) if i not in set(states)] + list(states)
+    new = {old: at for at, old in enumerate(order)}
+    return [inputs[i] for i in order], [new[i] for i in range(len(inputs))]
+
+
+def control_node(op: ControlFlow, name: str, attrs: dict[str, str], inputs: Sequence[Entry], subgraphs: Sequence[Subgraph]
+                 ) -> Node:
+    """A node read from a file, its states moved behind its other inputs. Raises as op.parse does."""
+    known = {d.name for d in op.params}
+    given = {k: v for k, v in attrs.items() if k in known}
+    p = op.parse({**given, "subgraphs": tuple(subgraphs)})
+    if op.n_inputs(p) != len(inputs):
+        raise GraphError(f"{op.name}: num_args says {op.n_inputs(p)} inputs, there are {len(inputs)}.")
+    ordered, new_at = reordered(inputs, op._states(p))
+    if ordered != list(inputs):
+        moved = op.moved(p, new_at)
+        attrs = {**attrs, **{k: str(v) for k, v in moved.items()}}
+        p = op.parse({**given, **moved, "subgraphs": tuple(subgraphs)})
+    return Node(op, name, p, attrs, ordered)

@@ -1,0 +1,324 @@
+"""The operators behind mx.sym.contrib.foreach, while_loop and cond."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import GraphError
+from ...kernels.op import Kernel, Req, Shape, Spec, merge_shapes, register
+from ...kernels.params import Param, Params
+from .compiled_subgraph import Routine
+from .mxnet_nodes import COMMON, Back, ControlFlow, begin, check, first_write, given, recall, row, shifted, store
+
+Shapes = list[Shape | None]
+
+
+class Foreach(ControlFlow):
+    """A subgraph run for every row of its data: results are stacked, states go from row to row.
+
+    in_data_locs, in_state_locs, remain_locs: which input of the subgraph each input of the node is: first the data, then the
+    states, then the rest. The subgraph gives num_out_data results, then the new states.
+    """
+
+    name = "_foreach"
+    loop_states = True
+    params = (Param("in_data_locs", "shape"), Param("in_state_locs", "shape"), Param("remain_locs", "shape"),
+              Param("num_out_data", "int"), *COMMON)
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        locs = (*p.in_data_locs, *p.in_state_locs, *p.remain_locs)
+        check(self, p, 1, [(locs, len(locs))])
+        sub = p.subgraphs[0]
+        if sorted(locs) != list(range(len(sub.inputs))) or p.num_args != len(locs) + 1 or not p.in_data_locs \
+                or p.num_outputs != len(sub.heads) or p.num_out_data != p.num_outputs - len(p.in_state_locs):
+            raise GraphError(f"{self.name}: {len(locs)} inputs and {p.num_outputs} outputs do not fit a subgraph with "
+                             f"{len(sub.inputs)} inputs and {len(sub.heads)} results.")
+        return p
+
+    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
+        locs = (*p.in_data_locs, *p.in_state_locs, *p.remain_locs)
+        return (tuple(sorted(range(len(locs)), key=lambda i: locs[i])),)
+
+    def moved(self, p: Params, new_at: Sequence[int]) -> dict[str, list[int]]:
+        first = len(p.in_data_locs) + len(p.in_state_locs)  # states of the operators inside are among the rest
+        rest = sorted(range(len(p.remain_locs)), key=lambda i: new_at[first + i])
+        return {"remain_locs": [p.remain_locs[i] for i in rest]}
+
+    def carried(self, p: Params) -> tuple[int, ...]:
+        n = len(p.in_data_locs)
+        return tuple(range(n, n + len(p.in_state_locs)))
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        known = list(outputs or [None] * len(self.outputs(p)))
+        n, data = p.num_out_data, range(len(p.in_data_locs))
+        lengths = [(s[0],) for s in (*(inputs[i] for i in data), *known[:n]) if s]
+        length: Shape | None = None
+        for one in lengths:
+            length = merge_shapes(self.name, "the number of rows", length, one)
+        rows = -1 if length is None else length[0]
+        shapes = [s if i not in data or s is None else (s[1:] or (1,)) for i, s in enumerate(inputs)]
+        for i, s in zip(self.carried(p), known[n:]):
+            shapes[i] = merge_shapes(self.name, f"state {i - len(data)}", shapes[i], s)
+        heads = self.through(p.subgraphs[0], self.wiring(p)[0], shapes)
+        for i, s in zip(self.carried(p), heads[n:]):
+            shapes[i] = merge_shapes(self.name, f"state {i - len(data)}, before and after a round,", shapes[i], s)
+        heads = self.through(p.subgraphs[0], self.wiring(p)[0], shapes)
+        states = [shapes[i] for i in self.carried(p)]
+        found = [s if i not in data or s is None else (rows,) if len(inputs[i] or ()) == 1 else (rows, *s)
+                 for i, s in enumerate(shapes)]
+        return found, [*(s if s is None else (rows, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rows)]
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        sub, wires = p.subgraphs[0], self.wiring(p)[0]
+        specs = self._one_row(p, ins)
+        routine = Routine(sub, specs, target, train)
+        n, rounds, carried = p.num_out_data, ins[0].shape[0], self.carried(p)
+        rows = [(at, w) for at, w in enumerate(wires) if w < len(p.in_data_locs)]
+        places = [wires.index(c) for c in carried]
+        names = self.kept(p)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+            keep = dict(zip(names, outputs[p.num_outputs:]))
+            begin(keep, random)
+            frame = routine.open(run)
+            spare = [[run.space(s.shape, s.dtype) for s in routine.heads[n:]] for _ in range(2)]
+            states, arguments = [inputs[c] for c in carried], [inputs[w] for w in wires]
+            for t in range(rounds):
+                for at, w in rows:
+                    arguments[at] = row(inputs[w], t, specs[at].shape)
+                for k, (at, state) in enumerate(zip(places, states)):
+                    arguments[at] = state
+                    if keep[f"history{k}"] is not None:
+                        row(keep[f"history{k}"], t, state.shape)[...] = state
+                new = outputs[n:p.num_outputs] if t == rounds - 1 else spare[t % 2]
+                frame.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], routine.heads)), *new],
+                              shifted(random, t * routine.draws))
+                states = new
+            if not rounds:
+                for o, state in zip(outputs[n:p.num_outputs], states):
+                    o[...] = state
+
+        return kernel
+
+    def _one_row(self, p: Params, ins: Sequence[Spec]) -> list[Spec]:
+        """Specs of the subgraph's inputs: of data, one row."""
+        n = len(p.in_data_locs)
+        return [Spec(ins[w].shape[1:] or (1,), ins[w].dtype) if w < n else ins[w] for w in self.wiring(p)[0]]
+
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
+        x = ins[shown:shown + total]
+        data = range(len(p.in_data_locs))
+        back = Back(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train, data, carried)
+        rounds, heads, names = x[0].shape[0], back.routine.heads, self.kept(p)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
+            wanted, grads = given(reqs, outputs)
+            first_write(wanted, grads, (*data, *carried))
+            frame = back.open(run, inputs[shown:shown + total], grads)
+            random, d_states = recall(keep.get("random")), dys[n:]
+            for t in reversed(range(rounds)):
+                states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
+                d_states = frame.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
+                                       shifted(random, t * back.routine.draws))
+            for c, d in zip(carried, d_states):
+                store(wanted.get(c, Req.NULL), grads.get(c), d)
+
+        return kernel
+
+
+class WhileLoop(ControlFlow):
+    """A subgraph run as long as another says so, at most max_iterations times: results are stacked, rows that were not
+    reached are zero; variables go from round to round.
+
+    cond_input_locs, func_input_locs: which input of the node each input of either subgraph is.
+    func_var_locs: which of func_input_locs is each variable.
+    """
+
+    name = "_while_loop"
+    loop_states = counts = True
+    params = (Param("cond_input_locs", "shape"), Param("func_input_locs", "shape"), Param("func_var_locs", "shape"),
+              Param("max_iterations", "int"), Param("num_out_data", "int"), *COMMON)
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        n = p.num_args - 2
+        check(self, p, 2, [(p.cond_input_locs, n), (p.func_input_locs, n), (p.func_var_locs, len(p.func_input_locs))])
+        test, body = p.subgraphs
+        if len(test.inputs) != len(p.cond_input_locs) or len(body.inputs) != len(p.func_input_locs) or len(test.heads) != 1 \
+                or p.num_outputs != len(body.heads) or p.num_out_data != p.num_outputs - len(p.func_var_locs) \
+                or p.max_iterations < 0:
+            raise GraphError(f"{self.name}: {n} inputs and {p.num_outputs} outputs do not fit subgraphs with "
+                             f"{len(test.inputs)} and {len(body.inputs)} inputs and {len(body.heads)} results.")
+        return p
+
+    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
+        return p.cond_input_locs, p.func_input_locs
+
+    def carried(self, p: Params) -> tuple[int, ...]:
+        return tuple(p.func_input_locs[at] for at in p.func_var_locs)
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        known = list(outputs or [None] * len(self.outputs(p)))
+        shapes, n, rounds = list(inputs), p.num_out_data, p.max_iterations
+        for k, (i, s) in enumerate(zip(self.carried(p), known[n:])):
+            shapes[i] = merge_shapes(self.name, f"variable {k}", shapes[i], s)
+        heads: Shapes = []
+        for _ in range(2):
+            self.through(p.subgraphs[0], p.cond_input_locs, shapes)
+            heads = self.through(p.subgraphs[1], p.func_input_locs, shapes)
+            for k, (i, s) in enumerate(zip(self.carried(p), heads[n:])):
+                shapes[i] = merge_shapes(self.name, f"variable {k}, before and after a round,", shapes[i], s)
+        states = [shapes[i] for i in self.carried(p)]
+        return shapes, [*(s if s is None else (rounds, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rounds)]
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        test = Routine(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
+        body = Routine(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
+        n, carried, names = p.num_out_data, self.carried(p), self.kept(p)
+        in_test = [(at, carried.index(w)) for at, w in enumerate(p.cond_input_locs) if w in carried]
+        per_round = test.draws + body.draws
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+            keep = dict(zip(names, outputs[p.num_outputs:]))
+            begin(keep, random)
+            asking, working = test.open(run), body.open(run)
+            answer = [run.space(s.shape, s.dtype) for s in test.heads]
+            spare = [[run.space(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
+            states = [inputs[c] for c in carried]
+            question, arguments = [inputs[w] for w in p.cond_input_locs], [inputs[w] for w in p.func_input_locs]
+            t = 0
+            while t < p.max_iterations:
+                for at, k in in_test:
+                    question[at] = states[k]
+                asking.forward(question, answer, shifted(random, t * per_round))
+                if not holds(answer[0]):
+                    break
+                for k, (at, state) in enumerate(zip(p.func_var_locs, states)):
+                    arguments[at] = state
+                    if keep[f"history{k}"] is not None:
+                        row(keep[f"history{k}"], t, state.shape)[...] = state
+                working.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
+                                shifted(random, t * per_round + test.draws))
+                states = spare[t % 2]
+                t += 1
+            for o in outputs[:n]:
+                o[t:] = 0
+            for o, state in zip(outputs[n:p.num_outputs], states):
+                o[...] = state
+            if keep["count"] is not None:
+                keep["count"][...] = t
+
+        return kernel
+
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
+        x = ins[shown:shown + total]
+        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
+        specs = [x[w] for w in p.func_input_locs]
+        back = Back(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
+        heads, names, per_round = back.routine.heads, self.kept(p), test.draws + back.routine.draws
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
+            wanted, grads = given(reqs, outputs)
+            first_write(wanted, grads, carried)
+            frame = back.open(run, inputs[shown:shown + total], grads)
+            random, d_states = recall(keep.get("random")), dys[n:]
+            for t in reversed(range(int(keep["count"][0]))):
+                states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
+                d_states = frame.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
+                                       shifted(random, t * per_round + test.draws))
+            for c, d in zip(carried, d_states):
+                store(wanted.get(c, Req.NULL), grads.get(c), d)
+
+        return kernel
+
+
+class Cond(ControlFlow):
+    """One of two subgraphs, as a third says.
+
+    cond_input_locs, then_input_locs, else_input_locs: which input of the node each input of the three subgraphs is.
+    """
+
+    name = "_cond"
+    counts = True
+    params = (Param("cond_input_locs", "shape"), Param("then_input_locs", "shape"), Param("else_input_locs", "shape"), *COMMON)
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        locs = (p.cond_input_locs, p.then_input_locs, p.else_input_locs)
+        check(self, p, 3, [(part, p.num_args - 3) for part in locs])
+        if any(len(sub.inputs) != len(part) for sub, part in zip(p.subgraphs, locs)) or len(p.subgraphs[0].heads) != 1 \
+                or any(len(sub.heads) != p.num_outputs for sub in p.subgraphs[1:]):
+            raise GraphError(f"{self.name}: {p.num_args - 3} inputs and {p.num_outputs} outputs do not fit its subgraphs.")
+        return p
+
+    def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
+        return p.cond_input_locs, p.then_input_locs, p.else_input_locs
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        shapes, found = list(inputs), list(outputs or [None] * p.num_outputs)[:p.num_outputs]
+        for k, (sub, wires) in enumerate(zip(p.subgraphs, self.wiring(p))):
+            heads = self.through(sub, wires, shapes)
+            if k:
+                found = [merge_shapes(self.name, f"result {i} of both branches", a, b)
+                         for i, (a, b) in enumerate(zip(found, heads))]
+        return shapes, [*found, *self.kept_shapes(p, (), 1)]
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        test, then, other = (Routine(sub, [ins[w] for w in wires], target, train)
+                             for sub, wires in zip(p.subgraphs, self.wiring(p)))
+        names = self.kept(p)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+            keep = dict(zip(names, outputs[p.num_outputs:]))
+            begin(keep, random)
+            answer = [run.space(s.shape, s.dtype) for s in test.heads]
+            test.open(run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
+            yes = holds(answer[0])
+            routine, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)
+            routine.open(run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], shifted(random, test.draws))
+            if keep["count"] is not None:
+                keep["count"][...] = int(yes)
+
+        return kernel
+
+    def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        shown, total = p.num_outputs, self.n_inputs(p)
+        x = ins[shown:shown + total]
+        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
+        then, other = (Back(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target, train)
+                       for sub, wires in zip(p.subgraphs[1:], self.wiring(p)[1:]))
+        names = self.kept(p)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            keep = dict(zip(names, inputs[shown + total:]))
+            wanted, grads = given(reqs, outputs)
+            first_write(wanted, grads)
+            back = then if holds(keep["count"]) else other
+            frame = back.open(run, inputs[shown:shown + total], grads)
+            frame.round(0, (), inputs[:shown], shifted(recall(keep.get("random")), test.draws))
+
+        return kernel
+
+
+def holds(array: Any) -> bool:
+    """Whether the one element of a device array is not zero. On a GPU this waits for the stream."""
+    return bool(array.reshape((-1,))[0])
+
+
+for _op in (Foreach, WhileLoop, Cond):
+    register(_op())

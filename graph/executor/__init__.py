@@ -1,0 +1,1 @@
+"""Binding a symbol to arrays, and running it."""

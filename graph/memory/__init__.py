@@ -1,0 +1,1 @@
+"""Where every intermediate array of a bound graph lies."""

@@ -1,0 +1,114 @@
+"""Outputs of the executor as hosts: until an output is written, its memory is idle, and other values may lie there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...kernels.op import Req
+from ..program import OUTPUT, Program, Step
+from .packing import Piece, peak
+
+MANY = 20_000  # values up to which several ways are tried
+_WORK = 2_000_000  # pieces looked at, over all rounds, up to which another round is made
+
+
+@dataclass(slots=True)
+class Hosts:
+    """at: {piece of memory: (output, offset in it)}; room: {output: bytes of its memory}."""
+
+    room: dict[int, int]
+    at: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def take_in(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
+                inplace: dict[int, int]) -> None:
+        """Host the pieces that end where an output may take their place: they lie in it from the start. Adds to inplace."""
+        members: dict[int, list[int]] = {}
+        for v, span in enumerate(live):
+            if span is not None:
+                members.setdefault(group[v], []).append(v)
+        for i, step in enumerate(program.steps):
+            if not any(o in self.room for o in step.outputs) or hands_through(program, step):
+                continue
+            for at_in, at_out in step.op.inplace(step.params):
+                if at_in >= len(step.inputs) or at_out >= len(step.outputs):
+                    continue
+                v, o = step.inputs[at_in], step.outputs[at_out]
+                if o not in self.room or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
+                    continue
+                g = group[v]
+                ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
+                same = all(sizes[m] == sizes[o] and program.values[m].ctx == program.values[o].ctx for m in members[g])
+                free = g not in self.at and not any(w == v for w in inplace.values())
+                if ends and same and free and step.inputs.count(v) == 1:
+                    self.at[g], inplace[o] = (o, 0), v
+
+    def use_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
+        """Host what lowers the peak and lives only while an output is not yet written."""
+        first = first_writes(program, self.room)
+        if not first or len(spans) > MANY:
+            return
+        taken: dict[int, list[Piece]] = {}
+        for g, (o, offset) in self.at.items():
+            taken.setdefault(o, []).append((sizes[g], *spans[g], offset))
+        for _ in range(_WORK // (len(spans) + len(program.steps))):
+            rest = [(sizes[g], a, z, g) for g, (a, z) in spans.items() if g not in self.at]
+            step = peak(rest, len(program.steps))[1]
+            for size, a, z, g in sorted((t for t in rest if t[1] <= step <= t[2]), reverse=True):
+                fits = []
+                for o, written in first.items():
+                    if z < written and size <= self.room[o] and program.values[o].ctx == program.values[g].ctx:
+                        offset = _gap(taken.get(o, ()), size, a, z, alignment)
+                        if offset + size <= self.room[o]:
+                            fits.append((self.room[o], o, offset))
+                if fits:
+                    _, o, offset = min(fits)
+                    self.at[g] = o, offset
+                    taken.setdefault(o, []).append((size, a, z, offset))
+                    break
+            else:
+                return
+
+
+def first_writes(program: Program, outputs: Mapping[int, int]) -> dict[int, int]:
+    """{output: the first step that writes it}."""
+    first: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        for o in step.outputs:
+            if o in outputs:
+                first.setdefault(o, i)
+    return first
+
+
+def outputs_of(program: Program, sizes: Sequence[int]) -> dict[int, int]:
+    """{output of the executor: its bytes}."""
+    return {v: sizes[v] for v, value in enumerate(program.values) if value.kind == OUTPUT}
+
+
+def larger_rooms(program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int],
+                 outputs: Mapping[int, int]) -> list[dict[int, int]]:
+    """Sizes to try for the largest output, so that what is slightly larger, or all that ends before it, may lie in there."""
+    o = max(outputs, key=lambda o: outputs[o], default=-1)
+    written = first_writes(program, outputs).get(o, 0)
+    early = [(sizes[g], a, z, g) for g, (a, z) in spans.items() if z < written and program.values[g].ctx == program.values[o].ctx]
+    larger = sorted({size for size, *_ in early if size > outputs[o]}, reverse=True)[:3] if early else []
+    everything = peak(early, len(program.steps))[0]
+    return [{**outputs, o: n} for n in dict.fromkeys([*larger, everything]) if n > outputs.get(o, n)]
+
+
+def hands_through(program: Program, step: Step) -> bool:
+    """Whether one of several outputs is an input as it is: it is copied last, so no other output may overwrite it."""
+    if len(step.outputs) < 2 or not step.inputs:
+        return False
+    body = step.op.expression(step.params, [program.values[v].spec.dtype for v in step.inputs])
+    return body is not None and any(root.op == "load" for root in body.outputs)
+
+
+def _gap(taken: Sequence[Piece], size: int, first: int, last: int, alignment: int) -> int:
+    """The lowest offset at which size bytes are free all the time; what is taken has its offset for an id."""
+    end = 0
+    for low, high in sorted((at, at + n) for n, a, z, at in taken if a <= last and first <= z):
+        if low - end >= size:
+            return end
+        end = max(end, -(-high // alignment) * alignment)
+    return end

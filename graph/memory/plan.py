@@ -1,0 +1,252 @@
+"""The memory plan: every inner value gets a byte range in one arena.
+
+Two values share bytes only if the last reader of one runs before the first writer of the other, or where an operator
+allows its output to take the place of an input that nobody reads later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ...atomic_file import write_whole
+from ...kernels.op import Req
+from ..program import INNER, ZERO, Program, naive_bytes
+from ..show.svg import draw_plan
+from .output_reuse import MANY, Hosts, hands_through, larger_rooms, outputs_of
+from .packing import Piece, one_after_the_other, pack_best, peak
+
+ALIGNMENT = 256  # bytes
+
+
+@dataclass(slots=True)
+class Plan:
+    """Where every inner value lies.
+
+    offsets:            [values] bytes into the arena of the value's context, or into its host; -1 for values in neither.
+    arenas:             the length of each context's arena; arena_bytes: of all.
+    output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
+    planned_bytes:      arena and outputs.
+    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: with the values that lie in outputs lying
+                        there, no plan can be smaller.
+    naive_bytes:        with memory of its own for every value.
+    live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
+    inplace:            {output value: input value whose bytes it takes}.
+    hosted:             {value: executor's output in whose memory it lies, at its offset there, until that is written}.
+    room:               {executor's output: bytes of its memory}; more than it needs where others lie in it first.
+    """
+
+    offsets: list[int]
+    arena_bytes: int
+    output_bytes: int
+    lower_bound_bytes: int
+    naive_bytes: int
+    live: list[tuple[int, int] | None]
+    inplace: dict[int, int] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    arenas: list[int] = field(default_factory=list)
+    hosted: dict[int, int] = field(default_factory=dict)
+    room: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def planned_bytes(self) -> int:
+        return self.arena_bytes + self.output_bytes
+
+    def table(self) -> list[dict[str, int | str]]:
+        """One row per value in the arena, by offset: name, offset, nbytes, first and last step."""
+        rows = [(self.offsets[v], v) for v, span in enumerate(self.live) if span is not None]
+        return [
+            {"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
+            for at, v in sorted(rows) if (span := self.live[v]) is not None
+        ]
+
+    def _repr_svg_(self) -> str:
+        """A picture: bytes against time, one rectangle per value."""
+        return draw_plan(self)
+
+    def save(self, fname: str) -> None:
+        """Write the picture to an SVG file."""
+        write_whole(fname, draw_plan(self))
+
+    def __str__(self) -> str:
+        head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "
+                f"lower bound {self.lower_bound_bytes:,}, naive {self.naive_bytes:,}")
+        rows = [f"{r['offset']:>14,} {r['nbytes']:>14,}  {r['first']:>6}-{r['last']:<6} {r['name']}" for r in self.table()]
+        return "\n".join([head, f"{'offset':>14} {'bytes':>14}  {'steps':<13} value", *rows])
+
+
+def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None,
+                room: Sequence[int] | None = None) -> Plan:
+    """Give every inner value of program its place. Steps whose output takes an input's place get the request INPLACE.
+
+    share:  False gives every value bytes of its own.
+    naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
+    room:   bytes that the memory of each head has. None: what it needs; at inference more, where that takes less in all.
+    """
+    values = program.values
+    live = lifetimes(program)
+    sizes = [v.spec.nbytes for v in values]
+    outputs = outputs_of(program, sizes)
+    outputs |= {v: n for v, n in zip(program.heads, room or ()) if v in outputs}
+    inplace = _take_places(program, live, sizes) if share else {}
+    tried = [_Places(program, live, sizes, inplace, outputs, share, alignment)]
+    if share and len(live) <= MANY:
+        apart = _set_apart(program, live, sizes, inplace, alignment)
+        rooms = [outputs]
+        if room is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
+            rooms += larger_rooms(program, tried[0].spans, sizes, outputs)
+        tried += [_Places(program, live, sizes, pairs, sized, share, alignment)
+                  for sized in rooms for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
+    best = _pack_one(tried, share)
+    inside = {v: best.hosts.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.hosts.at}
+    hosted = {v: o for v, (o, _) in inside.items()}
+    live = [None if v in hosted else span for v, span in enumerate(live)]
+    offsets = [best.at[g] if live[v] is not None else inside[v][1] if v in inside else -1 for v, g in enumerate(best.group)]
+    kept = best.room_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
+    return Plan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
+                live, best.inplace, [v.name for v in values], sizes, best.arenas, hosted, best.hosts.room)
+
+
+class _Places:
+    """One way to lay out memory: which values take each other's place, and which lie in outputs.
+
+    group:       [values] the piece of memory of each. spans: {piece: (first step, last step)}.
+    pieces:      by context, those in the arena; bounds: their largest sum of live bytes.
+    at, arenas:  filled by pack(): {piece: offset}, and lengths by context.
+    """
+
+    def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
+                 outputs: dict[int, int], share: bool, alignment: int):
+        self.inplace, self.hosts = dict(taken), Hosts(dict(outputs))
+        self.group, self.spans = _groups(live, self.inplace), _spans_of(live, self.inplace)
+        if share:
+            self.hosts.take_in(program, live, sizes, self.group, self.inplace)
+            self.hosts.use_idle(program, self.spans, sizes, alignment)
+        self.pieces: list[list[Piece]] = [[] for _ in program.targets]
+        for g, (first, last) in self.spans.items():
+            if g not in self.hosts.at:
+                self.pieces[program.values[g].ctx].append((_aligned(sizes[g], alignment), first, last, g))
+        self.bounds = [peak(own, len(program.steps))[0] for own in self.pieces]
+        self.at: dict[int, int] = {}
+        self.arenas: list[int] = []
+
+    @property
+    def room_bytes(self) -> int:
+        """What the outputs take."""
+        return sum(self.hosts.room.values())
+
+    @property
+    def bound(self) -> int:
+        """What this way takes at least."""
+        return sum(self.bounds) + self.room_bytes
+
+    def pack(self, share: bool) -> int:
+        """Give the pieces their offsets; what this way takes."""
+        for own, bound in zip(self.pieces, self.bounds):
+            placed, length = pack_best(own, bound) if share else one_after_the_other(own)
+            self.at |= placed
+            self.arenas.append(length)
+        return sum(self.arenas) + self.room_bytes
+
+
+def _pack_one(tried: list[_Places], share: bool) -> _Places:
+    """The way that takes the fewest bytes, packed: the most promising first, others while they promise a thousandth less."""
+    tried = sorted(tried, key=lambda way: way.bound)
+    best, found = tried[0], tried[0].pack(share)
+    for way in tried[1:]:
+        if way.bound < found - found // 1000 and (taken := way.pack(share)) < found:
+            best, found = way, taken
+    return best
+
+
+def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
+               alignment: int) -> dict[int, int]:
+    """inplace without the pairs that both fit under the peak: shorter lives are easier to pack than fewer ones."""
+    spans = _spans_of(live, inplace)
+    now = [0] * (len(program.steps) + 1)
+    for g, (first, last) in spans.items():
+        now[first] += _aligned(sizes[g], alignment)
+        now[last + 1] -= _aligned(sizes[g], alignment)
+    now = list(accumulate(now))
+    peak, kept = max(now), dict(inplace)
+    for out in inplace:
+        first, size = (live[out] or (0, 0))[0], _aligned(sizes[out], alignment)
+        if now[first] + size <= peak:  # only there are both alive
+            now[first] += size
+            del kept[out]
+    return kept
+
+
+def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
+    """The lower bound of plan_memory, without placing anything: what the program's plan will take, or nearly."""
+    live = lifetimes(program)
+    sizes = [v.spec.nbytes for v in program.values]
+    way = _Places(program, live, sizes, _take_places(program, live, sizes), outputs_of(program, sizes), True, alignment)
+    return way.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
+
+
+def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """Lifetimes of the pieces of memory: values that take each other's place are one, called by its first."""
+    group = _groups(live, inplace)
+    spans: dict[int, tuple[int, int]] = {}
+    for v, span in enumerate(live):
+        if span is not None:
+            old = spans.get(group[v], span)
+            spans[group[v]] = (min(old[0], span[0]), max(old[1], span[1]))
+    return spans
+
+
+def _groups(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> list[int]:
+    group = list(range(len(live)))
+    for out in sorted(inplace, key=lambda v: live[v] or (0, 0)):
+        group[out] = group[inplace[out]]
+    return group
+
+
+def apply_inplace(program: Program, plan: Plan) -> None:
+    """Mark the outputs that take an input's place with the request INPLACE."""
+    for step in program.steps:
+        if any(o in plan.inplace for o in step.outputs):
+            step.reqs = tuple(
+                Req.INPLACE if r == Req.WRITE and plan.inplace.get(o, -1) in step.inputs else r
+                for o, r in zip(step.outputs, step.reqs)
+            )
+
+
+def lifetimes(program: Program) -> list[tuple[int, int] | None]:
+    """(first step that writes, last step that writes or reads) of every inner value; None for others and unused ones."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        for v in (*step.outputs, *step.inputs):
+            if v >= 0 and program.values[v].kind == INNER:
+                first.setdefault(v, i)
+                last[v] = i
+    return [(first[v], last[v]) if v in first else None for v in range(len(program.values))]
+
+
+def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int]) -> dict[int, int]:
+    """{output: input}: outputs that may take the bytes of an input which ends with the step."""
+    taken: dict[int, int] = {}
+    for i, step in enumerate(program.steps):
+        used: set[int] = set()
+        if hands_through(program, step):
+            continue
+        for at_in, at_out in step.op.inplace(step.params):
+            if at_in >= len(step.inputs) or at_out >= len(step.outputs):
+                continue
+            source, target = step.inputs[at_in], step.outputs[at_out]
+            span, source_span = (live[target] if target >= 0 else None), live[source]
+            if span is None or source_span is None or target in taken or source in used:
+                continue
+            if (source_span[1] == i and span[0] == i and sizes[source] == sizes[target] and step.inputs.count(source) == 1
+                    and step.reqs[at_out] == Req.WRITE):  # fmt: skip
+                taken[target] = source
+                used.add(source)
+    return taken
+
+
+def _aligned(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment

@@ -1,0 +1,168 @@
+"""BatchNorm on a GPU: in training the rectifier behind it, and a sum between them, join it, forward and backward.
+
+The data is then read once for the statistics and once for all the rest; the values in between vanish. At inference it becomes a
+formula over single elements, which other passes join with what stands around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...kernels.op import Req
+from ...kernels.ops.nn.batch_norm_fused import norm_tail, normalise_moving
+from ..program import INNER, Program, Step
+
+_SUM, _NORM = "elemwise_add", "BatchNorm"
+
+
+def join_norms(program: Program) -> Program:
+    """The program with BatchNorm, sum and rectifier in one step where nobody else reads what lies between. Not changed itself."""
+    if "gpu" not in program.targets or not any(s.op.role == _NORM for s in program.steps):
+        return program
+    links = _Links(program)
+    if not program.train and program.n_forward == len(program.steps):
+        return replace(program, steps=[_formula(program, s, links) for s in program.steps])
+    joined: dict[int, Step] = {}  # last step of a group -> the step that stands for the group
+    gone: set[int] = set()
+    for i, step in enumerate(program.steps):
+        if program.targets[step.ctx] != "gpu":
+            continue
+        forward = i < program.n_forward
+        if step.op.role == (_NORM if forward else f"_backward_{_NORM}"):
+            group = links.forward_group(i) if forward else links.backward_group(i)
+            if group and gone.isdisjoint(group) and links.may_meet(group):
+                joined[max(group)] = _forward(program, group) if forward else _backward(program, group)
+                gone.update(group)
+    if not joined:
+        return program
+    new = program.without_steps()
+    for i, step in enumerate(program.steps):
+        if i == program.n_forward:
+            new.n_forward = len(new.steps)
+        if i in joined:
+            new.steps.append(joined[i])
+        elif i not in gone:
+            new.steps.append(step)
+    if program.n_forward == len(program.steps):
+        new.n_forward = len(new.steps)
+    return new
+
+
+def is_relu(step: Step, prefix: str = "") -> bool:
+    """Whether a step is a rectifier, or with the prefix "_backward_" its derivative."""
+    name = step.op.name
+    return name == f"{prefix}relu" or (name == f"{prefix}Activation" and step.params.get("act_type") == "relu")
+
+
+class _Links:
+    """Who writes and reads each value."""
+
+    def __init__(self, program: Program):
+        self.program, self.steps = program, program.steps
+        self.reads = Counter(v for s in self.steps for v in s.inputs)
+        self.reader: dict[int, int] = {}
+        self.writer: dict[int, int] = {}
+        self.writes: Counter = Counter()
+        for i, s in enumerate(self.steps):
+            for v in s.inputs:
+                self.reader.setdefault(v, i)
+            for v, req in zip(s.outputs, s.reqs):
+                if v >= 0 and req != Req.NULL:
+                    self.writer.setdefault(v, i)
+                    self.writes[v] += 1
+
+    def passes(self, v: int) -> bool:
+        """Whether value v is written once and read once, and by nobody outside the program."""
+        return v >= 0 and self.program.values[v].kind == INNER and self.reads[v] == self.writes[v] == 1
+
+    def forward_group(self, i: int) -> list[int]:
+        """The numbers of BatchNorm i, the sum, if there is one, and the rectifier; [] where they are not there."""
+        group, step = [i], self.steps[i]
+        while self.passes(step.outputs[0]) and step.reqs[0] == Req.WRITE:
+            at = self.reader[step.outputs[0]]
+            follows = self.steps[at]
+            if at >= self.program.n_forward or follows.ctx != step.ctx or follows.reqs[0] != Req.WRITE:
+                return []
+            group.append(at)
+            if is_relu(follows):
+                return group
+            if len(group) > 2 or follows.op.role != _SUM or not self._alike(follows):
+                return []
+            step = follows
+        return []
+
+    def backward_group(self, i: int) -> list[int]:
+        """The numbers of the rectifier's derivative, the sum's, if there is one, and BatchNorm's derivative i."""
+        group, step = [i], self.steps[i]
+        while self.passes(step.inputs[0]):
+            at = self.writer[step.inputs[0]]
+            made = self.steps[at]
+            if at < self.program.n_forward or made.ctx != step.ctx:
+                return []
+            group.append(at)
+            if is_relu(made, "_backward_"):
+                return group[::-1]
+            if len(group) > 2 or made.op.role != f"_backward_{_SUM}" or len(made.outputs) != 2 or \
+                    self.steps[i].reqs[0] == Req.NULL:  # the sum's other derivative is written where that of data is
+                return []
+            step = made
+        return []
+
+    def _alike(self, step: Step) -> bool:
+        specs = [self.program.values[v].spec for v in (*step.inputs, *step.outputs)]
+        return len(step.inputs) == 2 and all(s == specs[0] for s in specs)
+
+    def may_meet(self, group: Sequence[int]) -> bool:
+        """Whether all of a group may run where its last step does: nobody in between reads or changes what they use."""
+        last = max(group)
+        for i in group:
+            step = self.steps[i]
+            own, used = {v for v in step.outputs if v >= 0}, set(step.inputs)
+            states = set(step.inputs[len(step.inputs) - step.auxiliaries:])
+            for k in range(i + 1, last):
+                other = self.steps[k]
+                if k in group:
+                    continue
+                changed = {*other.outputs, *other.inputs[len(other.inputs) - other.auxiliaries:]}
+                if not own.isdisjoint(other.inputs) or not own.isdisjoint(changed) or not used.isdisjoint(changed) \
+                        or not states.isdisjoint(other.inputs):
+                    return False
+        return True
+
+
+def _formula(program: Program, step: Step, links: _Links) -> Step:
+    """A BatchNorm of inference on a GPU whose statistics nobody reads as a formula; any other step as it is."""
+    unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
+    if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
+        return step
+    return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, absent={},
+                   parts=(f"{step.name} ({step.op.name})",))
+
+
+def _forward(program: Program, group: Sequence[int]) -> Step:
+    norm, *between, relu = (program.steps[i] for i in group)
+    x, gamma, beta, *states = norm.inputs
+    others = [v for s in between for v in s.inputs if v != norm.outputs[0]]
+    return _whole([norm, *between, relu], norm, norm_tail(bool(between), False), (x, gamma, beta, *others, *states),
+                  (relu.outputs[0], *norm.outputs[1:]), (Req.WRITE, *norm.reqs[1:]), dict(norm.absent))
+
+
+def _backward(program: Program, group: Sequence[int]) -> Step:
+    relu, *between, norm = (program.steps[i] for i in group)
+    dy, y = relu.inputs
+    others, reqs, absent = [], [], dict(norm.absent)
+    for step in between:
+        (k,) = (k for k, v in enumerate(step.outputs) if v != norm.inputs[0])
+        others, reqs = [step.outputs[k]], [step.reqs[k]]
+        if k in step.absent:
+            absent[3] = step.absent[k]
+    return _whole([relu, *between, norm], norm, norm_tail(bool(between), True), (dy, *norm.inputs[1:], y),
+                  (*norm.outputs, *others), (*norm.reqs, *reqs), absent)
+
+
+def _whole(steps: Sequence[Step], norm: Step, op, inputs, outputs, reqs, absent) -> Step:
+    parts = tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",))
+    return replace(norm, op=op, name=f"{steps[0].name}...{steps[-1].name}", inputs=inputs, outputs=outputs, reqs=reqs,
+                   merged=sum(s.merged for s in steps), absent=absent, parts=parts)

@@ -1,0 +1,1 @@
+"""Graphs for people: explain, pictures and MXNet's print_summary."""

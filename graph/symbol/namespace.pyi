@@ -1,0 +1,4909 @@
+"""mx.sym for editors.
+
+Written by `python -m tritium.ndarray.functions.stubs`; do not edit."""
+
+# ruff: noqa
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from .symbol import Symbol as Symbol
+import inspect
+from ...kernels.op import Op
+from ..executor.executor import Executor as Executor
+from .naming import AttrScope as AttrScope
+from .symbol import Group as Group
+from .symbol import Variable as Variable
+from .symbol import fromjson as fromjson
+from .symbol import load as load
+from .symbol import load_json as load_json
+from .symbol import var as var
+def function(name: str, called: str='') -> Callable[..., Symbol]: ...
+def signature(op: Op) -> inspect.Signature:
+    """Inputs, then parameters, then name and attr."""
+random: Any
+linalg: Any
+contrib: Any
+image: Any
+sparse: Any
+op: Any
+def zeros(shape: Any, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives zeros [shape]."""
+def ones(shape: Any, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives ones [shape]."""
+def full(shape: Any, val: float, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives val everywhere [shape]."""
+def arange(start: float, stop: float | None=None, step: float=1.0, repeat: int=1, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives start, start + step, ... below stop, each `repeat` times."""
+def linspace(start: float, stop: float, num: int, endpoint: bool=True, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives num values from start to stop, at equal distances."""
+def split_v2(ary: Symbol, indices_or_sections: Any, axis: int=0, squeeze_axis: bool=False, **kwargs: Any) -> Symbol:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+def histogram(a: Symbol, bins: Any=10, range: Any=None, **kwargs: Any) -> Symbol:
+    """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
+def eye(N: int, M: int=0, k: int=0, dtype: Any=None, **kwargs: Any) -> Symbol:
+    """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
+pow: Any
+power: Any
+maximum: Any
+minimum: Any
+hypot: Any
+def __getattr__(name: str) -> Any: ...
+
+def Activation(
+    data: Symbol | None = None,
+    *,
+    act_type: Literal['relu', 'sigmoid', 'tanh', 'softrelu', 'softsign'],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """An activation by name: relu max(x, 0), sigmoid 1/(1+e⁻ˣ), tanh, softrelu log(1+eˣ), softsign x/(1+|x|).
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    act_type: str, one of 'relu', 'sigmoid', 'tanh', 'softrelu', 'softsign', required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def BatchNorm(
+    data: Symbol | None = None,
+    gamma: Symbol | None = None,
+    beta: Symbol | None = None,
+    moving_mean: Symbol | None = None,
+    moving_var: Symbol | None = None,
+    eps: float = 0.001,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: bool = False,
+    axis: int = 1,
+    min_calib_range: float | None = None,
+    max_calib_range: float | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = gamma · (x - mean) / √(var + eps) + beta, per channel.
+
+    data: any shape; channels along `axis`. gamma, beta, moving_mean, moving_var: [channels] (float32 for half data).
+    In training mean and (biased) variance are those of the batch, and the moving ones take in 1 - momentum of them;
+    otherwise, and with use_global_stats, they are the moving ones.
+    fix_gamma: gamma counts as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
+
+    Arrays: data, gamma, beta, moving_mean (a state: changed in place), moving_var (a state: changed in place).
+    eps: float, default 0.001.
+    momentum: float, default 0.9.
+    fix_gamma: bool, default True.
+    use_global_stats: bool, default False.
+    output_mean_var: bool, default False.
+    axis: int, default 1.
+    min_calib_range: float, default None.
+    max_calib_range: float, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def BilinearSampler(
+    data: Symbol | None = None,
+    grid: Symbol | None = None,
+    cudnn_off: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data [n, c, h, w] read along grid [n, 2, h', w']; each point is a mix of the four elements around it, zero outside.
+
+    Returns: [n, c, h', w'].
+
+    Arrays: data, grid.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def BlockGrad(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The input unchanged; its derivative is zero.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def CTCLoss(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    use_data_lengths: bool = False,
+    use_label_lengths: bool = False,
+    blank_label: Literal['first', 'last'] = 'first',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """-log of the probability that data spells label, over all alignments.
+
+    data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], where use_… says they are given.
+    Returns: [n].
+
+    Arrays: data, label.
+    use_data_lengths: bool, default False.
+    use_label_lengths: bool, default False.
+    blank_label: str, one of 'first', 'last', default 'first'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Cast(data: Symbol | None = None, *, dtype: Any, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
+    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
+    int32 and 0 in int8.
+
+    The derivative is cast back.
+
+    Arrays: data.
+    dtype: dtype, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Concat(
+    *data: Symbol | Sequence[Symbol],
+    dim: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The inputs one behind the other along axis `dim`; they agree on every other axis.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    dim: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Convolution(
+    data: Symbol | None = None,
+    weight: Symbol | None = None,
+    bias: Symbol | None = None,
+    *,
+    kernel: int | Sequence[int | None],
+    num_filter: int,
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    num_group: int = 1,
+    no_bias: bool = False,
+    layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Every output channel is a sum over windows of every input channel of its group, weighted, plus a bias.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels stand last.
+    weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
+    bias:    [num_filter], absent with no_bias.
+    Returns: [n, num_filter, ...]; along an axis of size s the output has
+             (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
+
+    Arrays: data, weight, bias.
+    kernel: shape (a tuple of ints, or one), required.
+    num_filter: int, required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    num_group: int, default 1.
+    no_bias: bool, default False.
+    layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Correlation(
+    data1: Symbol | None = None,
+    data2: Symbol | None = None,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    pad_size: int = 0,
+    is_multiply: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
+    or without is_multiply the mean absolute difference.
+
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
+
+    Arrays: data1, data2.
+    kernel_size: int, default 1.
+    max_displacement: int, default 1.
+    stride1: int, default 1.
+    stride2: int, default 1.
+    pad_size: int, default 0.
+    is_multiply: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Crop(
+    *data: Symbol | Sequence[Symbol],
+    offset: int | Sequence[int | None] = (0, 0),
+    h_w: int | Sequence[int | None] = (0, 0),
+    center_crop: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """A window of h_w of the planes of arg0 [n, c, h, w]; with num_args 2, as large as those of arg1.
+
+    offset: where the window begins; center_crop: it lies in the middle. The derivative by arg1 is zero.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    offset: shape (a tuple of ints, or one), default (0, 0).
+    h_w: shape (a tuple of ints, or one), default (0, 0).
+    center_crop: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def Custom(
+    data: Symbol | None = None,
+    *,
+    op_type: str,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Run the custom operator registered as op_type (mx.operator.register) on arrays.
+
+    data: the arrays its list_arguments() names, by position or name; then its auxiliary states.
+    Other keywords go to the CustomOpProp as strings. Returns: one array per list_outputs().
+
+    Arrays: data.
+    op_type: str, required. the name given to mx.operator.register
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def Deconvolution(
+    data: Symbol | None = None,
+    weight: Symbol | None = None,
+    *,
+    kernel: int | Sequence[int | None],
+    num_filter: int,
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    adj: int | Sequence[int | None] = (),
+    target_shape: int | Sequence[int | None] = (),
+    num_group: int = 1,
+    no_bias: bool = True,
+    layout: Literal['NCW', 'NCHW', 'NCDHW'] | None = None,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Every element of data spreads a weighted window over the output; where windows overlap they add up.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w].
+    weight:  [c, num_filter / num_group, *kernel].  bias: [num_filter], absent with no_bias (the default).
+    Returns: [n, num_filter, ...]; along an axis of size s the output has
+             stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, for which
+             pad and adj are then worked out.
+
+    Arrays: data, weight.
+    kernel: shape (a tuple of ints, or one), required.
+    num_filter: int, required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    adj: shape (a tuple of ints, or one), default ().
+    target_shape: shape (a tuple of ints, or one), default ().
+    num_group: int, default 1.
+    no_bias: bool, default True.
+    layout: str, one of 'NCW', 'NCHW', 'NCDHW', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Dropout(
+    data: Symbol | None = None,
+    p: float = 0.5,
+    mode: Literal['training', 'always'] = 'training',
+    axes: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """In training (mode "always": whenever) each element becomes 0 with probability p, else x / (1 - p).
+
+    axes: axes along which one draw holds for all elements.
+    The mask is kept, one byte a draw, for the derivative.
+
+    Arrays: data.
+    p: float, default 0.5.
+    mode: str, one of 'training', 'always', default 'training'.
+    axes: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Embedding(
+    data: Symbol | None = None,
+    weight: Symbol | None = None,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: str = 'float32',
+    sparse_grad: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The rows of weight [input_dim, output_dim] whose numbers are in data; numbers outside are clipped.
+
+    Returns: data.shape + (output_dim,).
+
+    Arrays: data, weight.
+    input_dim: int, required.
+    output_dim: int, required.
+    dtype: str, default 'float32'.
+    sparse_grad: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Flatten(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """[n, a, b, ...] to [n, a·b·...]; one axis [n] to [n, 1].
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def FullyConnected(
+    data: Symbol | None = None,
+    weight: Symbol | None = None,
+    bias: Symbol | None = None,
+    *,
+    num_hidden: int,
+    no_bias: bool = False,
+    flatten: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = x · weightᵀ + bias.
+
+    data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
+    weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
+    Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
+    Half precision adds up in float32, the bias too, and rounds once.
+
+    Arrays: data, weight, bias.
+    num_hidden: int, required.
+    no_bias: bool, default False.
+    flatten: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def GridGenerator(
+    data: Symbol | None = None,
+    *,
+    transform_type: Literal['affine', 'warp'],
+    target_shape: int | Sequence[int | None] = (0, 0),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """A sampling grid [n, 2, h, w]. "affine": of 2 × 3 matrices data [n, 6], of size target_shape. "warp": the plain grid
+    moved by data [n, 2, h, w], in elements: x, then y.
+
+    Arrays: data.
+    transform_type: str, one of 'affine', 'warp', required.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def GroupNorm(
+    data: Symbol | None = None,
+    gamma: Symbol | None = None,
+    beta: Symbol | None = None,
+    num_groups: int = 1,
+    eps: float = 1e-05,
+    output_mean_var: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over each of num_groups parts of a sample.
+
+    data: [n, c, ...], c a multiple of num_groups; gamma, beta: [num_groups], as MXNet has them.
+    output_mean_var: also returns mean and √(var + eps), [n, num_groups]. Source: Wu, He 2018, arXiv:1803.08494.
+
+    Arrays: data, gamma, beta.
+    num_groups: int, default 1.
+    eps: float, default 1e-05.
+    output_mean_var: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def IdentityAttachKLSparseReg(
+    data: Symbol | None = None,
+    moving_avg: Symbol | None = None,
+    sparseness_target: float = 0.1,
+    penalty: float = 0.001,
+    momentum: float = 0.9,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The data itself; backward adds the derivative of a penalty on units that are not rarely active.
+
+    data: [n, c], between 0 and 1. The penalty is the divergence of the moving average of each unit's activity from
+    sparseness_target; backward takes the batch into moving_avg [c] first: momentum moving_avg + (1 - momentum) mean.
+
+    Arrays: data, moving_avg (a state: changed in place).
+    sparseness_target: float, default 0.1.
+    penalty: float, default 0.001.
+    momentum: float, default 0.9.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def InstanceNorm(
+    data: Symbol | None = None,
+    gamma: Symbol | None = None,
+    beta: Symbol | None = None,
+    eps: float = 0.001,
+    output_mean_var: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over the positions of each channel of each sample.
+
+    data: [n, c, ...]; gamma, beta: [c]. Source: Ulyanov, Vedaldi, Lempitsky 2016, arXiv:1607.08022.
+
+    Arrays: data, gamma, beta.
+    eps: float, default 0.001.
+    output_mean_var: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def L2Normalization(
+    data: Symbol | None = None,
+    eps: float = 1e-10,
+    mode: Literal['channel', 'instance', 'spatial'] = 'instance',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """x / √(Σ x² + eps), summed over a sample ("instance"), over axis 1 ("channel") or over all axes after it ("spatial").
+
+    Arrays: data.
+    eps: float, default 1e-10.
+    mode: str, one of 'channel', 'instance', 'spatial', default 'instance'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def LRN(
+    data: Symbol | None = None,
+    *,
+    nsize: int,
+    alpha: float = 0.0001,
+    beta: float = 0.75,
+    knorm: float = 2.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """x · (knorm + alpha / nsize · Σ x²)^-beta, summed over the nsize channels around each.
+
+    data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
+
+    Arrays: data.
+    nsize: int, required.
+    alpha: float, default 0.0001.
+    beta: float, default 0.75.
+    knorm: float, default 2.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def LayerNorm(
+    data: Symbol | None = None,
+    gamma: Symbol | None = None,
+    beta: Symbol | None = None,
+    axis: int = -1,
+    eps: float = 1e-05,
+    output_mean_var: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance along axis.
+
+    data: any shape; gamma, beta: [size of axis].
+    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; their derivative is not passed on.
+    Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
+
+    Arrays: data, gamma, beta.
+    axis: int, default -1.
+    eps: float, default 1e-05.
+    output_mean_var: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def LeakyReLU(
+    data: Symbol | None = None,
+    act_type: Literal['elu', 'gelu', 'leaky', 'prelu', 'rrelu', 'selu'] = 'leaky',
+    slope: float = 0.25,
+    lower_bound: float = 0.125,
+    upper_bound: float = 0.334,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """An activation with a slope below zero, by act_type.
+
+    leaky: slope x. elu: slope (eˣ - 1). selu: elu with fixed slope and scale (below zero its derivative
+    is scale (y + alpha), as in MXNet, where the slope of the formula is y + scale alpha). gelu: x Φ(x) everywhere.
+    prelu: gamma x, gamma learned, one per channel (axis 1) or one for all.
+    rrelu: s x, in training s uniform in [lower_bound, upper_bound) for each element, otherwise their middle.
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    act_type: str, one of 'elu', 'gelu', 'leaky', 'prelu', 'rrelu', 'selu', default 'leaky'.
+    slope: float, default 0.25.
+    lower_bound: float, default 0.125.
+    upper_bound: float, default 0.334.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def LinearRegressionOutput(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    grad_scale: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = data; derivative grad_scale · (y - label) / outputs per sample.
+
+    Arrays: data, label.
+    grad_scale: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def LogisticRegressionOutput(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    grad_scale: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = 1 / (1 + exp(-data)); derivative grad_scale · (y - label) / outputs per sample.
+
+    Arrays: data, label.
+    grad_scale: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def MAERegressionOutput(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    grad_scale: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y = data; derivative grad_scale · sign(y - label) / outputs per sample.
+
+    Arrays: data, label.
+    grad_scale: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def MakeLoss(
+    data: Symbol | None = None,
+    grad_scale: float = 1.0,
+    valid_thresh: float = 0.0,
+    normalization: Literal['null', 'batch', 'valid'] = 'null',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The data, as a loss: its derivative is grad_scale, whatever comes from above.
+
+    normalization: "batch" divides by the batch (all axes but the last), "valid" by how many elements are above
+        valid_thresh (at least 1).
+
+    Arrays: data.
+    grad_scale: float, default 1.0.
+    valid_thresh: float, default 0.0.
+    normalization: str, one of 'null', 'batch', 'valid', default 'null'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Pad(
+    data: Symbol | None = None,
+    *,
+    mode: Literal['constant', 'edge', 'reflect'],
+    pad_width: int | Sequence[int | None],
+    constant_value: float = 0.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data [n, c, h, w] or [n, c, d, h, w] with a border.
+
+    pad_width: (before, after) of each axis, one after the other; those of the first two axes must be 0.
+    mode: "constant": constant_value (a negative width cuts off); "edge": the outermost element; "reflect": the mirror image.
+
+    Arrays: data.
+    mode: str, one of 'constant', 'edge', 'reflect', required.
+    pad_width: shape (a tuple of ints, or one), required.
+    constant_value: float, default 0.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def Pooling(
+    data: Symbol | None = None,
+    kernel: int | Sequence[int | None] = (),
+    pool_type: Literal['max', 'avg', 'sum', 'lp'] = 'max',
+    global_pool: bool = False,
+    pooling_convention: Literal['valid', 'full', 'same'] = 'valid',
+    stride: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    p_value: int | None = None,
+    count_include_pad: bool | None = None,
+    layout: Literal['NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC'] | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The greatest, the mean, the sum or the p-norm of every window, channel by channel.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
+    Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
+             (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
+    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
+    count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), default ().
+    pool_type: str, one of 'max', 'avg', 'sum', 'lp', default 'max'.
+    global_pool: bool, default False.
+    pooling_convention: str, one of 'valid', 'full', 'same', default 'valid'.
+    stride: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    p_value: int, default None.
+    count_include_pad: bool, default None.
+    layout: str, one of 'NCW', 'NCHW', 'NCDHW', 'NWC', 'NHWC', 'NDHWC', default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def Pooling_v1(
+    data: Symbol | None = None,
+    kernel: int | Sequence[int | None] = (),
+    pool_type: Literal['max', 'avg', 'sum'] = 'max',
+    global_pool: bool = False,
+    pooling_convention: Literal['valid', 'full'] = 'valid',
+    stride: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
+
+    Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;
+    of equal greatest elements each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), default ().
+    pool_type: str, one of 'max', 'avg', 'sum', default 'max'.
+    global_pool: bool, default False.
+    pooling_convention: str, one of 'valid', 'full', default 'valid'.
+    stride: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def RNN(
+    data: Symbol | None = None,
+    parameters: Symbol | None = None,
+    state: Symbol | None = None,
+    *,
+    state_size: int,
+    num_layers: int,
+    mode: Literal['rnn_relu', 'rnn_tanh', 'lstm', 'gru'],
+    bidirectional: bool = False,
+    p: float = 0.0,
+    state_outputs: bool = False,
+    projection_size: int | None = None,
+    lstm_state_clip_min: float | None = None,
+    lstm_state_clip_max: float | None = None,
+    lstm_state_clip_nan: bool = False,
+    use_sequence_length: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """num_layers recurrent layers of state_size cells, each reading the outputs of the one below.
+
+    data:        [steps, batch, inputs].
+    parameters:  one vector: of every layer, and in it of every direction, the weights on its input [gates · h, inputs] and on
+                 its last output [gates · h, h]; then in the same order their biases [gates · h] each. Gates are stacked: lstm
+                 i, f, c, o; gru r, z, n.
+    state, state_cell:  [layers · directions, batch, h], before the first step; state_cell for lstm alone.
+    p:           dropped of each layer's outputs but the last's, in training.
+    lstm_state_clip_min, lstm_state_clip_max:  bounds of an lstm's cell state.
+    Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
+
+    Arrays: data, parameters, state.
+    state_size: int, required.
+    num_layers: int, required.
+    mode: str, one of 'rnn_relu', 'rnn_tanh', 'lstm', 'gru', required.
+    bidirectional: bool, default False.
+    p: float, default 0.0.
+    state_outputs: bool, default False.
+    projection_size: int, default None.
+    lstm_state_clip_min: float, default None.
+    lstm_state_clip_max: float, default None.
+    lstm_state_clip_nan: bool, default False.
+    use_sequence_length: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ROIPooling(
+    data: Symbol | None = None,
+    rois: Symbol | None = None,
+    *,
+    pooled_size: int | Sequence[int | None],
+    spatial_scale: float,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+
+    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
+
+    Arrays: data, rois.
+    pooled_size: shape (a tuple of ints, or one), required.
+    spatial_scale: float, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def Reshape(
+    data: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    reverse: bool = False,
+    target_shape: int | Sequence[int | None] = (),
+    keep_highest: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The same elements in another shape.
+
+    shape: sizes and codes: 0 keep this size, -1 work it out, -2 keep the rest, -3 merge two, -4 split in two.
+    reverse: match the codes from the right.
+
+    Arrays: data.
+    shape: shape (a tuple of ints, or one), default ().
+    reverse: bool, default False.
+    target_shape: shape (a tuple of ints, or one), default ().
+    keep_highest: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SVMOutput(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    margin: float = 1.0,
+    regularization_coefficient: float = 1.0,
+    use_linear: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The data itself, as scores of classes; the derivative is that of the hinge loss, whatever comes from above.
+
+    margin:      how far the label's score must be above, and the others' below, zero.
+    use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
+    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
+
+    Arrays: data, label.
+    margin: float, default 1.0.
+    regularization_coefficient: float, default 1.0.
+    use_linear: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SequenceLast(
+    data: Symbol | None = None,
+    use_sequence_length: bool = False,
+    axis: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
+
+    A length below 1 gives the first step (MXNet reads outside the array), one above the steps the last.
+
+    Arrays: data.
+    use_sequence_length: bool, default False.
+    axis: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SequenceMask(
+    data: Symbol | None = None,
+    use_sequence_length: bool = False,
+    value: float = 0.0,
+    axis: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data with `value` in every step from the length of its sequence on. Without lengths: data.
+
+    Arrays: data.
+    use_sequence_length: bool, default False.
+    value: float, default 0.0.
+    axis: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SequenceReverse(
+    data: Symbol | None = None,
+    use_sequence_length: bool = False,
+    axis: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Each sequence backwards; the steps from its length on stay. Without lengths: all steps backwards. Axis 0 only.
+
+    Arrays: data.
+    use_sequence_length: bool, default False.
+    axis: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SliceChannel(
+    data: Symbol | None = None,
+    *,
+    num_outputs: int,
+    axis: int = 1,
+    squeeze_axis: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """num_outputs equal parts along axis. squeeze_axis: each part is one thick, and loses the axis.
+
+    Arrays: data.
+    num_outputs: int, required.
+    axis: int, default 1.
+    squeeze_axis: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def SoftmaxActivation(
+    data: Symbol | None = None,
+    mode: Literal['instance', 'channel'] = 'instance',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Softmax over the last axis (mode "instance"), or over axis 1 ("channel").
+
+    The derivative always goes along axis 1, as MXNet's does: in mode "instance" with more than two axes it is not the
+    slope. softmax(axis=-1) has the right one.
+
+    Arrays: data.
+    mode: str, one of 'instance', 'channel', default 'instance'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SoftmaxOutput(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    grad_scale: float = 1.0,
+    ignore_label: float = -1.0,
+    multi_output: bool = False,
+    use_ignore: bool = False,
+    preserve_shape: bool = False,
+    normalization: Literal['null', 'batch', 'valid'] = 'null',
+    out_grad: bool = False,
+    smooth_alpha: float = 0.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """p = softmax(data); the derivative is grad_scale · (p - onehot(label)), whatever comes from above.
+
+    data:  [n, c], label [n] of class numbers, or [n, c] of probabilities.
+           multi_output: data [n, c, ...], label [n, ...], or probabilities [n, c, ...]; softmax over axis 1.
+           preserve_shape: data [..., c], label [...]; softmax over the last axis.
+    use_ignore:     rows whose label is ignore_label get no derivative.
+    normalization:  "batch" divides by the number of labels (multi_output: by n), "valid" by how many labels are not
+        ignore_label.
+    smooth_alpha:   this much of the label's weight is spread over the other classes; not with multi_output.
+    out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
+
+    Arrays: data, label.
+    grad_scale: float, default 1.0.
+    ignore_label: float, default -1.0.
+    multi_output: bool, default False.
+    use_ignore: bool, default False.
+    preserve_shape: bool, default False.
+    normalization: str, one of 'null', 'batch', 'valid', default 'null'.
+    out_grad: bool, default False.
+    smooth_alpha: float, default 0.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SpatialTransformer(
+    data: Symbol | None = None,
+    loc: Symbol | None = None,
+    target_shape: int | Sequence[int | None] = (0, 0),
+    *,
+    transform_type: Literal['affine'],
+    sampler_type: Literal['bilinear'],
+    cudnn_off: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data [n, c, h, w] read along the grid that the 2 × 3 matrices loc [n, 6] make.
+
+    Returns: [n, c, *target_shape].
+
+    Arrays: data, loc.
+    target_shape: shape (a tuple of ints, or one), default (0, 0).
+    transform_type: str, one of 'affine', required.
+    sampler_type: str, one of 'bilinear', required.
+    cudnn_off: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def SwapAxis(
+    data: Symbol | None = None,
+    dim1: int = 0,
+    dim2: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Axes dim1 and dim2 change places.
+
+    Arrays: data.
+    dim1: int, default 0.
+    dim2: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def UpSampling(
+    *data: Symbol | Sequence[Symbol],
+    scale: int,
+    sample_type: Literal['nearest', 'bilinear'],
+    num_filter: int = 0,
+    multi_input_mode: Literal['concat', 'sum'] = 'concat',
+    workspace: int = 512,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The planes of arg0 [n, c, h, w], scale times as large.
+
+    sample_type: "nearest": each element is repeated; further arrays are enlarged to the same size, and their channels
+    follow (multi_input_mode "concat") or are added ("sum"). "bilinear": the Deconvolution with the weight that is the
+    second array, [num_filter, 1, k, k], k = 2 scale - scale % 2, one group a channel.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    scale: int, required.
+    sample_type: str, one of 'nearest', 'bilinear', required.
+    num_filter: int, default 0.
+    multi_input_mode: str, one of 'concat', 'sum', default 'concat'.
+    workspace: int, default 512.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def abs(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """|x|, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def adagrad_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    history: Symbol | None = None,
+    *,
+    lr: float,
+    epsilon: float = 1e-07,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """history ← history + g²; weight - lr (g / √(history + ε) + wd weight), on dense arrays.
+
+    Source: Duchi, Hazan, Singer 2011.
+
+    Arrays: weight, grad, history (a state: changed in place).
+    lr: float, required.
+    epsilon: float, default 1e-07.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def adam_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mean: Symbol | None = None,
+    var: Symbol | None = None,
+    *,
+    lr: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-08,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
+
+    Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
+
+    Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
+    lr: float, required.
+    beta1: float, default 0.9.
+    beta2: float, default 0.999.
+    epsilon: float, default 1e-08.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    lazy_update: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def add_n(*data: Symbol | Sequence[Symbol], name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The sum of num_args arrays of one shape and dtype, added from the first to the last.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def all_finite(
+    data: Symbol | None = None,
+    init_output: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 if data holds no infinity and no NaN, else 0. Returns: float32 [1].
+
+    init_output: False: the result is 0 as well where out already held 0.
+
+    Arrays: data.
+    init_output: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def amp_cast(
+    data: Symbol | None = None,
+    *,
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data as dtype, if it holds floats of at most 32 bits; else as it is.
+
+    Arrays: data.
+    dtype: dtype, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def amp_multicast(
+    *data: Symbol | Sequence[Symbol],
+    num_outputs: int,
+    cast_narrow: bool = False,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Every array of floats in the widest float type among them, or with cast_narrow in the narrowest.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_outputs: int, required.
+    cast_narrow: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def arccos(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arccos x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def arccosh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arccosh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def arcsin(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arcsin x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def arcsinh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arcsinh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def arctan(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arctan x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def arctanh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """arctanh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def argmax(
+    data: Symbol | None = None,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Where the largest of data stands along axis, the first of equals. axis None: in the flat data, shape (1,).
+
+    keepdims: the axis stays, with size 1. Returns: places in the dtype of data, as MXNet has it.
+
+    Arrays: data.
+    axis: int, default None.
+    keepdims: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def argmax_channel(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """argmax along axis 1.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def argmin(
+    data: Symbol | None = None,
+    axis: int | None = None,
+    keepdims: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Where the smallest of data stands along axis, the first of equals. Parameters as in argmax.
+
+    Arrays: data.
+    axis: int, default None.
+    keepdims: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def argsort(
+    data: Symbol | None = None,
+    axis: Any = -1,
+    is_ascend: bool = True,
+    dtype: Any = ...,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places.
+
+    Arrays: data.
+    axis: value, default -1.
+    is_ascend: bool, default True.
+    dtype: dtype, default dtype('float32').
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def batch_dot(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: str | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """y[i] = lhs[i] · rhs[i]: [..., m, k] and [..., k, n] give [..., m, n].
+
+    Arrays: lhs, rhs.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    forward_stype: str, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def batch_take(
+    a: Symbol | None = None,
+    indices: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """a[i, indices[i]] for each row i; numbers outside are clipped. indices: int32, one a row. No derivative, as in MXNet.
+
+    Arrays: a, indices.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_add(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs + rhs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_axis(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] = (),
+    size: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data repeated along each of `axis`, which have size 1, up to `size`.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default ().
+    size: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_div(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_equal(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs = rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_greater(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs > rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_greater_equal(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs ≥ rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_hypot(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """√(lhs² + rhs²), with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_lesser(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs < rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_lesser_equal(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs ≤ rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_like(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    lhs_axes: int | Sequence[int | None] | None = None,
+    rhs_axes: int | Sequence[int | None] | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes.
+
+    Arrays: lhs, rhs.
+    lhs_axes: shape (a tuple of ints, or one), default None.
+    rhs_axes: shape (a tuple of ints, or one), default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_logical_and(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs ≠ 0 and rhs ≠ 0, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_logical_or(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs ≠ 0 or rhs ≠ 0, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_logical_xor(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where one of lhs and rhs is 0, the other not, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_maximum(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """the larger of lhs and rhs; of equal ones the derivative goes to lhs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_minimum(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """the smaller of lhs and rhs; of equal ones the derivative goes to lhs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_mod(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs modulo rhs, with the sign of rhs; 0 where rhs is 0, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_mul(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs · rhs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_not_equal(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 where lhs ≠ rhs, else 0, in the dtype of the inputs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_power(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs to the power rhs; whole numbers wrap around, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_sub(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs - rhs, with broadcasting.
+
+    lhs, rhs: sizes equal or 1, axis by axis from the right.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def broadcast_to(
+    data: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data repeated along its axes of size 1 up to `shape`. 0 in shape keeps a size.
+
+    Arrays: data.
+    shape: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def cbrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """∛x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ceil(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """⌈x⌉, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def clip(
+    data: Symbol | None = None,
+    *,
+    a_min: float,
+    a_max: float,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is.
+
+    Arrays: data.
+    a_min: float, required.
+    a_max: float, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def col2im(
+    data: Symbol | None = None,
+    *,
+    output_size: int | Sequence[int | None],
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+
+    Returns: [n, c, *output_size].
+
+    Arrays: data.
+    output_size: shape (a tuple of ints, or one), required.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def cos(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """cos x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def cosh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """cosh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def cumsum(
+    a: Symbol | None = None,
+    axis: int | None = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The sums of a along axis up to and with each element. axis None: of the flat a. dtype: of the sums; None: that of a.
+
+    Arrays: a.
+    axis: int, default None.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def degrees(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """Radians to degrees.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def depth_to_space(
+    data: Symbol | None = None,
+    *,
+    block_size: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """[n, b·b·c, h, w] to [n, c, h·b, w·b], b = block_size.
+
+    Arrays: data.
+    block_size: int, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def diag(
+    data: Symbol | None = None,
+    k: int = 0,
+    axis1: int = 0,
+    axis2: int = 1,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The diagonal k of each matrix that axis1 and axis2 span, as the last axis. One axis: the square matrix with it there.
+
+    k above 0: above the main diagonal. One that begins at the matrix's edge is empty, one further out an error.
+
+    Arrays: data.
+    k: int, default 0.
+    axis1: int, default 0.
+    axis2: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def digamma(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """the derivative of ln Γ(x), element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def dot(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: str | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Sum over the last axis of lhs and the first of rhs; two vectors give shape (1,).
+
+    transpose_a sums over the first axis of lhs instead, transpose_b over the last of rhs.
+
+    Arrays: lhs, rhs.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    forward_stype: str, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def elemwise_add(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs + rhs, element by element.
+
+    lhs, rhs: one shape and dtype, which the result has.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def elemwise_div(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, element by element.
+
+    lhs, rhs: one shape and dtype, which the result has.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def elemwise_mul(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs · rhs, element by element.
+
+    lhs, rhs: one shape and dtype, which the result has.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def elemwise_sub(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs - rhs, element by element.
+
+    lhs, rhs: one shape and dtype, which the result has.
+
+    Arrays: lhs, rhs.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def erf(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """2/√π ∫₀ˣ e^(-t²) dt, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def erfinv(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """the number whose erf is x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def exp(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """eˣ, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def expand_dims(
+    data: Symbol | None = None,
+    *,
+    axis: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """A new axis of size 1, in place `axis` of the output; negative counts from the end.
+
+    Arrays: data.
+    axis: int, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def expm1(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """eˣ - 1, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def fft(
+    data: Symbol | None = None,
+    compute_size: int = 128,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex.
+
+    Arrays: data.
+    compute_size: int, default 128.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def fix(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """data without its fraction.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def floor(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """⌊x⌋, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ftml_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    d: Symbol | None = None,
+    v: Symbol | None = None,
+    z: Symbol | None = None,
+    *,
+    lr: float,
+    t: float,
+    beta1: float = 0.6,
+    beta2: float = 0.999,
+    epsilon: float = 1e-08,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_grad: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Follow the moving leader. t: which update this is, from 1. Source: Zheng, Kwok 2017, ICML.
+
+    Arrays: weight, grad, d (a state: changed in place), v (a state: changed in place), z (a state: changed in place).
+    lr: float, required.
+    t: float, required.
+    beta1: float, default 0.6.
+    beta2: float, default 0.999.
+    epsilon: float, default 1e-08.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_grad: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ftrl_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    z: Symbol | None = None,
+    n: Symbol | None = None,
+    *,
+    lr: float,
+    lamda1: float = 0.01,
+    beta: float = 1.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Follow the regularized leader, per coordinate; weights whose |z| is at most lamda1 are 0.
+
+    Source: McMahan et al. 2013, "Ad click prediction: a view from the trenches".
+
+    Arrays: weight, grad, z (a state: changed in place), n (a state: changed in place).
+    lr: float, required.
+    lamda1: float, default 0.01.
+    beta: float, default 1.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def gamma(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """Γ(x), element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def gammaln(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """ln |Γ(x)|, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def gather_nd(
+    data: Symbol | None = None,
+    indices: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], fractions are cut.
+
+    Negative numbers count from the end; others outside are an error (a GPU takes the nearest). Slices taken twice add up
+    their derivatives. Returns: indices.shape[1:] + data.shape[axes:].
+
+    Arrays: data, indices.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def group_adagrad_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    history: Symbol | None = None,
+    *,
+    lr: float,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    epsilon: float = 1e-05,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Adagrad with one history a row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], as many numbers as rows, changed in place. Returns: the new weight.
+
+    Arrays: weight, grad, history (a state: changed in place).
+    lr: float, required.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    epsilon: float, default 1e-05.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def hard_sigmoid(
+    data: Symbol | None = None,
+    alpha: float = 0.2,
+    beta: float = 0.5,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """clip(alpha data + beta, 0, 1)
+
+    Arrays: data.
+    alpha: float, default 0.2.
+    beta: float, default 0.5.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def identity(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """data itself.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ifft(
+    data: Symbol | None = None,
+    compute_size: int = 128,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft.
+
+    data: [..., 2 d], complex. Returns: [..., d].
+
+    Arrays: data.
+    compute_size: int, default 128.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def im2col(
+    data: Symbol | None = None,
+    *,
+    kernel: int | Sequence[int | None],
+    stride: int | Sequence[int | None] = (),
+    dilate: int | Sequence[int | None] = (),
+    pad: int | Sequence[int | None] = (),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...].
+
+    Arrays: data.
+    kernel: shape (a tuple of ints, or one), required.
+    stride: shape (a tuple of ints, or one), default ().
+    dilate: shape (a tuple of ints, or one), default ().
+    pad: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def khatri_rao(*data: Symbol | Sequence[Symbol], name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The columns of num_args matrices multiplied crosswise: column j of the result is the Kronecker product of their columns j.
+
+    Inputs [rows_i, columns]. Returns: [the product of all rows_i, columns]. No derivative, as in MXNet.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def lamb_update_phase1(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mean: Symbol | None = None,
+    var: Symbol | None = None,
+    *,
+    t: float,
+    wd: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The direction of LAMB, Adam's with wd weight added. t: which update this is, from 1. Source: You et al. 2019,
+    arXiv:1904.00962.
+
+    Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
+    t: float, required.
+    wd: float, required.
+    beta1: float, default 0.9.
+    beta2: float, default 0.999.
+    epsilon: float, default 1e-06.
+    bias_correction: bool, default True.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def lamb_update_phase2(
+    weight: Symbol | None = None,
+    g: Symbol | None = None,
+    r1: Symbol | None = None,
+    r2: Symbol | None = None,
+    *,
+    lr: float,
+    lower_bound: float = -1.0,
+    upper_bound: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """weight - lr r1/r2 g: r1 [1] the norm of the weight, kept within the bounds that are not negative, r2 [1] that of g.
+    Where either is 0 their quotient counts as 1.
+
+    Arrays: weight, g, r1, r2.
+    lr: float, required.
+    lower_bound: float, default -1.0.
+    upper_bound: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_det(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_extractdiag(
+    A: Symbol | None = None,
+    offset: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The diagonal of each matrix A [..., n, n] as a vector [..., n - |offset|]; offset above 0: above the main one.
+
+    Arrays: A.
+    offset: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_extracttrian(
+    A: Symbol | None = None,
+    offset: int = 0,
+    lower: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """A triangle of each matrix A [..., n, n] as a vector: a lower one row by row, an upper one column by column.
+
+    offset: the diagonal it begins at: above 0, an upper one; below, a lower one; at 0, as `lower` says.
+
+    Arrays: A.
+    offset: int, default 0.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_gelqf(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """A = L Q: Q has orthonormal rows, L is lower triangular. A: [..., m, n], m ≤ n, of full rank.
+
+    Returns: Q [..., m, n], L [..., m, m].
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_gemm(
+    A: Symbol | None = None,
+    B: Symbol | None = None,
+    C: Symbol | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    axis: int = -2,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """alpha · A B + beta · C for each matrix; A, B transposed if asked.
+
+    A, B, C: [..., m, k], [..., k, n], [..., m, n] with equal leading axes. axis: where the rows are, if not last but one.
+
+    Arrays: A, B, C.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    alpha: float, default 1.0.
+    beta: float, default 1.0.
+    axis: int, default -2.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_gemm2(
+    A: Symbol | None = None,
+    B: Symbol | None = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    axis: int = -2,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """alpha · A B for each matrix; A, B transposed if asked.
+
+    A, B: [..., m, k], [..., k, n] with equal leading axes. axis: where the rows are, if not last but one.
+
+    Arrays: A, B.
+    transpose_a: bool, default False.
+    transpose_b: bool, default False.
+    alpha: float, default 1.0.
+    axis: int, default -2.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_inverse(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The inverse of each matrix. A: [..., n, n].
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_makediag(
+    A: Symbol | None = None,
+    offset: int = 0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Matrices [..., n + |offset|, n + |offset|] of zeros, with A [..., n] on the diagonal `offset`.
+
+    Arrays: A.
+    offset: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_maketrian(
+    A: Symbol | None = None,
+    offset: int = 0,
+    lower: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Matrices of zeros with A [..., n (n + 1) / 2] in a triangle; the order, offset and lower as in extracttrian.
+
+    Arrays: A.
+    offset: int, default 0.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_potrf(
+    A: Symbol | None = None,
+    lower: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
+
+    A: [..., n, n], symmetric and positive definite; only that triangle of it is read.
+
+    Arrays: A.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_potri(
+    A: Symbol | None = None,
+    lower: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
+
+    A: [..., n, n]: what potrf gave, so this is the inverse of what that was given.
+
+    Arrays: A.
+    lower: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_slogdet(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one).
+
+    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. The derivative goes through the logarithm.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_sumlogdiag(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The sum of the logarithms of the diagonal of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_syevd(A: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """A = Uᵀ diag(λ) U: the rows of U are eigenvectors, λ ascends. A: [..., n, n], symmetric; its lower triangle is read.
+
+    Returns: U [..., n, n], λ [..., n]. The largest element of each row of U, by absolute value, is positive.
+
+    Arrays: A.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def linalg_syrk(
+    A: Symbol | None = None,
+    transpose: bool = False,
+    alpha: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """alpha · A Aᵀ of each matrix, or alpha · Aᵀ A with transpose. A: [..., m, n].
+
+    Arrays: A.
+    transpose: bool, default False.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_trmm(
+    A: Symbol | None = None,
+    B: Symbol | None = None,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """alpha · T B for each matrix, or alpha · B T with rightside; T is the triangle of A (lower or upper), or its transpose.
+
+    A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside.
+
+    Arrays: A, B.
+    transpose: bool, default False.
+    rightside: bool, default False.
+    lower: bool, default True.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def linalg_trsm(
+    A: Symbol | None = None,
+    B: Symbol | None = None,
+    transpose: bool = False,
+    rightside: bool = False,
+    lower: bool = True,
+    alpha: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The X with T X = alpha · B, or X T = alpha · B with rightside; T is the triangle of A (lower or upper), or its transpose.
+
+    A: [..., n, n]; only that triangle is read. B: [..., n, m], or [..., m, n] with rightside. Returns: the shape of B.
+
+    Arrays: A, B.
+    transpose: bool, default False.
+    rightside: bool, default False.
+    lower: bool, default True.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def log(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """ln x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def log10(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """log₁₀ x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def log1p(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """ln(1 + x), element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def log2(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """log₂ x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def log_softmax(
+    data: Symbol | None = None,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: str | None = None,
+    use_length: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """log(softmax(x / temperature)) along axis, without the exponentials overflowing.
+
+    Arrays: data.
+    axis: int, default -1.
+    temperature: float, default None.
+    dtype: str, default None.
+    use_length: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def logical_not(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """1 where data is 0, else 0.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def make_loss(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The data, as a loss: its derivative is one, whatever comes from above.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def max(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The largest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mean(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def min(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The smallest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def moments(
+    data: Symbol | None = None,
+    axes: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The mean of data along axes, and its (biased) variance.
+
+    axes: None: all, which gives shape (1,). keepdims: they stay, with size 1.
+
+    Arrays: data.
+    axes: shape (a tuple of ints, or one), default None.
+    keepdims: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: a list: output0, output1.
+    """
+
+def moveaxis(
+    a: Symbol | None = None,
+    *,
+    source: int | Sequence[int | None],
+    destination: int | Sequence[int | None],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The axes `source` of a at the places `destination`; the others keep their order.
+
+    Arrays: a.
+    source: shape (a tuple of ints, or one), required.
+    destination: shape (a tuple of ints, or one), required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mp_lamb_update_phase1(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mean: Symbol | None = None,
+    var: Symbol | None = None,
+    weight32: Symbol | None = None,
+    *,
+    t: float,
+    wd: float,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    epsilon: float = 1e-06,
+    bias_correction: bool = True,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lamb_update_phase1 with the float32 copy of a half-precision weight. Returns: float32.
+
+    Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place), weight32 (a state: changed in
+        place).
+    t: float, required.
+    wd: float, required.
+    beta1: float, default 0.9.
+    beta2: float, default 0.999.
+    epsilon: float, default 1e-06.
+    bias_correction: bool, default True.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mp_lamb_update_phase2(
+    weight: Symbol | None = None,
+    g: Symbol | None = None,
+    r1: Symbol | None = None,
+    r2: Symbol | None = None,
+    weight32: Symbol | None = None,
+    *,
+    lr: float,
+    lower_bound: float = -1.0,
+    upper_bound: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lamb_update_phase2 with the float32 copy of a half-precision weight.
+
+    Arrays: weight, g, r1, r2, weight32 (a state: changed in place).
+    lr: float, required.
+    lower_bound: float, default -1.0.
+    upper_bound: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mp_nag_mom_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mom: Symbol | None = None,
+    weight32: Symbol | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """nag_mom_update on a float32 copy of a half-precision weight.
+
+    Arrays: weight, grad, mom (a state: changed in place), weight32 (a state: changed in place).
+    lr: float, required.
+    momentum: float, default 0.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mp_sgd_mom_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mom: Symbol | None = None,
+    weight32: Symbol | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_mom_update on a float32 copy of a half-precision weight.
+
+    Arrays: weight, grad, mom (a state: changed in place), weight32 (a state: changed in place).
+    lr: float, required.
+    momentum: float, default 0.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    lazy_update: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def mp_sgd_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    weight32: Symbol | None = None,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_update on a float32 copy of a half-precision weight.
+
+    Arrays: weight, grad, weight32 (a state: changed in place).
+    lr: float, required.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    lazy_update: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_all_finite(
+    *data: Symbol | Sequence[Symbol],
+    num_arrays: int = 1,
+    init_output: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """1 if none of num_arrays arrays holds an infinity or NaN, else 0. Returns: float32 [1].
+
+    init_output: False: the result is 0 as well where out already held 0.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_arrays: int, default 1.
+    init_output: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_lars(
+    lrs: Symbol | None = None,
+    weights_sum_sq: Symbol | None = None,
+    grads_sum_sq: Symbol | None = None,
+    wds: Symbol | None = None,
+    *,
+    eta: float,
+    eps: float,
+    rescale_grad: float = 1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr where |w| or |g| is 0. Inputs: one element a layer.
+
+    Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888.
+
+    Arrays: lrs, weights_sum_sq, grads_sum_sq, wds.
+    eta: float, required.
+    eps: float, required.
+    rescale_grad: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_mp_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    lrs: float | Sequence[float],
+    wds: float | Sequence[float],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn.
+
+    lrs, wds: a number for each weight. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    lrs: tuple of floats, required.
+    wds: tuple of floats, required.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_mp_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    lrs: float | Sequence[float],
+    wds: float | Sequence[float],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn.
+
+    lrs, wds: a number for each weight. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    lrs: tuple of floats, required.
+    wds: tuple of floats, required.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    lrs: float | Sequence[float],
+    wds: float | Sequence[float],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn.
+
+    lrs, wds: a number for each weight. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    lrs: tuple of floats, required.
+    wds: tuple of floats, required.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    lrs: float | Sequence[float],
+    wds: float | Sequence[float],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn.
+
+    lrs, wds: a number for each weight. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    lrs: tuple of floats, required.
+    wds: tuple of floats, required.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def multi_sum_sq(
+    *data: Symbol | Sequence[Symbol],
+    num_arrays: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ x² of each of num_arrays arrays. Returns: float32 [num_arrays].
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_arrays: int, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def nag_mom_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mom: Symbol | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
+
+    What is kept in mom has wd times the new weight, as MXNet's update in place leaves it.
+
+    Arrays: weight, grad, mom (a state: changed in place).
+    lr: float, required.
+    momentum: float, default 0.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def nanprod(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Π data along axis, with NaN counted as 1. Parameters as in sum.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def nansum(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ data along axis, with NaN counted as 0. Parameters as in sum.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def negative(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """-data
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def norm(
+    data: Symbol | None = None,
+    ord: Literal[1, 2] = 2,
+    axis: int | Sequence[int | None] | None = None,
+    out_dtype: Literal['float16', 'float32', 'float64', 'int32', 'int64', 'int8'] | None = None,
+    keepdims: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The length of data along axis: Σ|x| (ord=1) or √Σx² (ord=2).
+
+    axis: axes to fold; None or (): all, which gives shape (1,). keepdims: they stay, with size 1.
+    out_dtype: of the result; that of data when None.
+    The derivative at a vector of zeros is NaN for ord=2, as in MXNet, and 0 for ord=1.
+
+    Arrays: data.
+    ord: int, one of 1, 2, default 2.
+    axis: shape (a tuple of ints, or one), default None.
+    out_dtype: str, one of 'float16', 'float32', 'float64', 'int32', 'int64', 'int8', default None.
+    keepdims: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def normal(
+    loc: float = 0.0,
+    scale: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: str = '',
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Normal with mean loc and standard deviation scale.
+
+    Arrays: none.
+    loc: float, default 0.0.
+    scale: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default ().
+    ctx: str, default ''.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def one_hot(
+    indices: Symbol | None = None,
+    *,
+    depth: int,
+    on_value: float = 1.0,
+    off_value: float = 0.0,
+    dtype: Any = ...,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """on_value at the number in indices (fractions are cut), off_value elsewhere; all off for numbers outside depth.
+
+    Returns: indices.shape + (depth,), in dtype.
+
+    Arrays: indices.
+    depth: int, required.
+    on_value: float, default 1.0.
+    off_value: float, default 0.0.
+    dtype: dtype, default dtype('float32').
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ones_like(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """Ones in the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def pick(
+    data: Symbol | None = None,
+    index: Symbol | None = None,
+    axis: int = -1,
+    keepdims: bool = False,
+    mode: Literal['clip', 'wrap'] = 'clip',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """One element of each line of data along axis, at the number in index (fractions are cut).
+
+    index: data's shape without axis, or with size 1 there. mode: numbers outside are clipped, or wrap around.
+    Returns: data's shape without axis; with keepdims, size 1 there. Derivative: to data only.
+
+    Arrays: data, index.
+    axis: int, default -1.
+    keepdims: bool, default False.
+    mode: str, one of 'clip', 'wrap', default 'clip'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_mp_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom, weight32 of each in turn, then lrs and
+        wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_mp_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mp_sgd_update of num_weights weights at once: inputs are weight, grad, weight32 of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_mom_update(
+    *data: Symbol | Sequence[Symbol],
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_mom_update of num_weights weights at once: inputs are weight, grad, mom of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    momentum: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def preloaded_multi_sgd_update(
+    *data: Symbol | Sequence[Symbol],
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """sgd_update of num_weights weights at once: inputs are weight, grad of each in turn, then lrs and wds.
+
+    lrs, wds: float32 [num_weights]. Returns: the new weights.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    num_weights: int, default 1.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def prod(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Π data along axis. Parameters as in sum.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def radians(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """Degrees to radians.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_exponential(
+    lam: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: Any = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Exponential with rate lam: mean 1 / lam.
+
+    shape: of the result. float dtypes. Not differentiable.
+
+    Arrays: none.
+    lam: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    ctx: value, default None.
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_exponential_like(
+    data: Symbol | None = None,
+    lam: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Exponential with rate lam: mean 1 / lam.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    lam: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_gamma(
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: Any = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Gamma with shape alpha and scale beta.
+
+    shape: of the result. float dtypes. Not differentiable.
+
+    Arrays: none.
+    alpha: float, default 1.0.
+    beta: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    ctx: value, default None.
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_gamma_like(
+    data: Symbol | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Gamma with shape alpha and scale beta.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    alpha: float, default 1.0.
+    beta: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_generalized_negative_binomial(
+    mu: float = 1.0,
+    alpha: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: Any = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Negative binomial with mean mu and dispersion alpha.
+
+    shape: of the result. float dtypes. Not differentiable.
+
+    Arrays: none.
+    mu: float, default 1.0.
+    alpha: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    ctx: value, default None.
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_generalized_negative_binomial_like(
+    data: Symbol | None = None,
+    mu: float = 1.0,
+    alpha: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Negative binomial with mean mu and dispersion alpha.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    mu: float, default 1.0.
+    alpha: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_negative_binomial(
+    k: float = 1,
+    p: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: Any = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Failures before the k-th success, each trial a success with probability p.
+
+    shape: of the result. float dtypes. Not differentiable.
+
+    Arrays: none.
+    k: float, default 1.
+    p: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    ctx: value, default None.
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_negative_binomial_like(
+    data: Symbol | None = None,
+    k: float = 1,
+    p: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Failures before the k-th success, each trial a success with probability p.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    k: float, default 1.
+    p: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_normal(
+    loc: float = 0.0,
+    scale: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: str = '',
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Normal with mean loc and standard deviation scale.
+
+    Arrays: none.
+    loc: float, default 0.0.
+    scale: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default ().
+    ctx: str, default ''.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_normal_like(
+    data: Symbol | None = None,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Normal with mean mu and standard deviation sigma.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    loc: float, default 0.0.
+    scale: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_dirichlet(
+    sample: Symbol | None = None,
+    alpha: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, Dirichlet with concentrations alpha, along the last axis.
+
+    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: its logarithm instead. Returns: sample.shape[:-1].
+
+    Arrays: sample, alpha.
+    is_log: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_exponential(
+    sample: Symbol | None = None,
+    lam: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, exponential with rate lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_gamma(
+    sample: Symbol | None = None,
+    alpha: Symbol | None = None,
+    beta: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, gamma with shape alpha and rate beta.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, alpha, beta.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_generalized_negative_binomial(
+    sample: Symbol | None = None,
+    mu: Symbol | None = None,
+    alpha: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample, negative binomial with mean mu and dispersion alpha.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, alpha.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_negative_binomial(
+    sample: Symbol | None = None,
+    k: Symbol | None = None,
+    p: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample failures before the k-th success of probability p.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, k, p.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_normal(
+    sample: Symbol | None = None,
+    mu: Symbol | None = None,
+    sigma: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, normal with mean mu and standard deviation sigma.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, mu, sigma.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_poisson(
+    sample: Symbol | None = None,
+    lam: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The probability of sample, Poisson with mean lam.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, lam.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_pdf_uniform(
+    sample: Symbol | None = None,
+    low: Symbol | None = None,
+    high: Symbol | None = None,
+    is_log: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The density of sample, uniform between low and high.
+
+    is_log: its logarithm instead. Returns: the shape of sample.
+
+    Arrays: sample, low, high.
+    is_log: bool, default False. the logarithm
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_poisson(
+    lam: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: Any = None,
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Poisson with mean lam.
+
+    shape: of the result. float dtypes. Not differentiable.
+
+    Arrays: none.
+    lam: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    ctx: value, default None.
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_poisson_like(
+    data: Symbol | None = None,
+    lam: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Poisson with mean lam.
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    lam: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_randint(
+    low: int,
+    high: int,
+    shape: int | Sequence[int | None] = (),
+    ctx: str = '',
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Whole numbers in [low, high), each equally likely.
+
+    Arrays: none.
+    low: int, required.
+    high: int, required.
+    shape: shape (a tuple of ints, or one), default ().
+    ctx: str, default ''.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: str = '',
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Uniform in [low, high).
+
+    Arrays: none.
+    low: float, default 0.0.
+    high: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default ().
+    ctx: str, default ''.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def random_uniform_like(
+    data: Symbol | None = None,
+    low: float = 0.0,
+    high: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Uniform in [low, high).
+
+    The result has the shape and dtype of data. float dtypes. Not differentiable.
+
+    Arrays: data.
+    low: float, default 0.0.
+    high: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def ravel_multi_index(
+    data: Symbol | None = None,
+    shape: int | Sequence[int | None] | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The flat place, in an array of sizes shape, of each column of data [axes, n]. Nothing is checked or clipped.
+
+    Arrays: data.
+    shape: shape (a tuple of ints, or one), default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def rcbrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """1 / ∛data
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reciprocal(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """1 / x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def relu(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """max(data, 0); NaN stays NaN.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def repeat(
+    data: Symbol | None = None,
+    *,
+    repeats: int,
+    axis: int | None = None,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Each element `repeats` times in a row along axis; without axis, of the flattened input.
+
+    Arrays: data.
+    repeats: int, required.
+    axis: int, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reset_arrays(
+    *data: Symbol | Sequence[Symbol],
+    num_arrays: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Fill num_arrays arrays with zeros, in place. Returns: nothing of use, float32 [1].
+
+    Arrays: any number, of one dtype, by position or as a list.
+    num_arrays: int, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reshape_like(
+    lhs: Symbol | None = None,
+    rhs: Symbol | None = None,
+    lhs_begin: int | None = None,
+    lhs_end: int | None = None,
+    rhs_begin: int | None = None,
+    rhs_end: int | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """lhs in the shape of rhs; or its axes lhs_begin:lhs_end in the sizes of rhs's axes rhs_begin:rhs_end.
+
+    Arrays: lhs, rhs.
+    lhs_begin: int, default None.
+    lhs_end: int, default None.
+    rhs_begin: int, default None.
+    rhs_end: int, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def reverse(
+    data: Symbol | None = None,
+    *,
+    axis: int | Sequence[int | None],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The order of elements reversed along each of `axis`.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def rint(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The nearest whole number; halves go down, as in MXNet.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def rmsprop_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    n: Symbol | None = None,
+    *,
+    lr: float,
+    gamma1: float = 0.95,
+    epsilon: float = 1e-08,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    clip_weights: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """n ← γ₁ n + (1 - γ₁) g²; weight - lr g / √(n + ε), g with wd weight added before it is clipped.
+
+    Source: Tieleman, Hinton 2012, lecture 6.5.
+
+    Arrays: weight, grad, n (a state: changed in place).
+    lr: float, required.
+    gamma1: float, default 0.95.
+    epsilon: float, default 1e-08.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    clip_weights: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def rmspropalex_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    n: Symbol | None = None,
+    g: Symbol | None = None,
+    delta: Symbol | None = None,
+    *,
+    lr: float,
+    gamma1: float = 0.95,
+    gamma2: float = 0.9,
+    epsilon: float = 1e-08,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    clip_weights: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """RMSProp about the mean gradient, with momentum: delta ← γ₂ delta - lr grad / √(n - g² + ε); weight + delta.
+
+    Source: Graves 2013, arXiv:1308.0850, equations 38 to 45.
+
+    Arrays: weight, grad, n (a state: changed in place), g (a state: changed in place), delta (a state: changed in place).
+    lr: float, required.
+    gamma1: float, default 0.95.
+    gamma2: float, default 0.9.
+    epsilon: float, default 1e-08.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    clip_weights: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def round(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The nearest whole number; halves away from zero.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def rsqrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """1 / √x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_exponential(
+    lam: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Exponential with rate lam: mean 1 / lam.
+
+    lam: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: lam.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_gamma(
+    alpha: Symbol | None = None,
+    beta: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Gamma with shape alpha and scale beta.
+
+    alpha, beta: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: alpha, beta.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_generalized_negative_binomial(
+    mu: Symbol | None = None,
+    alpha: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Negative binomial with mean mu and dispersion alpha.
+
+    mu, alpha: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: mu, alpha.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_multinomial(
+    data: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    get_prob: bool = False,
+    dtype: str = 'int32',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Class numbers, drawn with the probabilities in data.
+
+    data:      [..., k], along the last axis probabilities that add up to 1 (weights that do not are scaled).
+    shape:     of what is drawn from each; (): one number.
+    get_prob:  also returns the logarithm of each drawn class's probability, whose derivative by data is passed on.
+    dtype:     of the class numbers.
+    Returns:   data.shape[:-1] + shape.
+
+    Arrays: data.
+    shape: shape (a tuple of ints, or one), default ().
+    get_prob: bool, default False.
+    dtype: str, default 'int32'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_negative_binomial(
+    k: Symbol | None = None,
+    p: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Failures before the k-th success, each trial a success with probability p.
+
+    k, p: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: k, p.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_normal(
+    mu: Symbol | None = None,
+    sigma: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Normal with mean mu and standard deviation sigma.
+
+    mu, sigma: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: mu, sigma.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_poisson(
+    lam: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Poisson with mean lam.
+
+    lam: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: lam.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sample_uniform(
+    low: Symbol | None = None,
+    high: Symbol | None = None,
+    shape: int | Sequence[int | None] = (),
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Uniform in [low, high).
+
+    low, high: of one shape. The result has that shape followed by `shape`. float dtypes. Not differentiable.
+
+    Arrays: low, high.
+    shape: shape (a tuple of ints, or one), default (). sizes
+    dtype: dtype, default None. element type; float32 when None
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def scatter_nd(
+    data: Symbol | None = None,
+    indices: Symbol | None = None,
+    *,
+    shape: int | Sequence[int | None],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; at equal places the last stays.
+
+    Numbers as in gather_nd, whose inverse this is.
+
+    Arrays: data, indices.
+    shape: shape (a tuple of ints, or one), required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sgd_mom_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mom: Symbol | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964.
+
+    Arrays: weight, grad, mom (a state: changed in place).
+    lr: float, required.
+    momentum: float, default 0.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    lazy_update: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sgd_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """weight - lr (g + wd weight), g the rescaled and clipped gradient.
+
+    Arrays: weight, grad.
+    lr: float, required.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    lazy_update: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def shape_array(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The shape of data, as int64 numbers.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def shuffle(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """The slices of data along axis 0 in a random order, each order equally likely. Not differentiable.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sigmoid(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """1 / (1 + e⁻ˣ)
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sign(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """-1, 0 or 1; 0 for NaN.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def signsgd_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """(1 - lr wd) weight - lr sign(g)
+
+    Arrays: weight, grad.
+    lr: float, required.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def signum_update(
+    weight: Symbol | None = None,
+    grad: Symbol | None = None,
+    mom: Symbol | None = None,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    wd_lh: float = 0.0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """mom ← momentum mom - (1 - momentum) (g + wd weight); (1 - lr wd_lh) weight + lr sign(mom).
+
+    Source: Bernstein et al. 2018, arXiv:1802.04434; wd_lh: Loshchilov, Hutter 2017.
+
+    Arrays: weight, grad, mom (a state: changed in place).
+    lr: float, required.
+    momentum: float, default 0.0.
+    wd: float, default 0.0.
+    rescale_grad: float, default 1.0.
+    clip_gradient: float, default -1.0.
+    wd_lh: float, default 0.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sin(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """sin x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sinh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """sinh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def size_array(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """How many elements data has, as one int64 number.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def slice(
+    data: Symbol | None = None,
+    *,
+    begin: int | Sequence[int | None],
+    end: int | Sequence[int | None],
+    step: int | Sequence[int | None] = (),
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """begin:end:step of the first axes, as Python slices (None: from the first, or to the last).
+
+    Arrays: data.
+    begin: tuple of ints and None, required.
+    end: tuple of ints and None, required.
+    step: tuple of ints and None, default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def slice_axis(
+    data: Symbol | None = None,
+    *,
+    axis: int,
+    begin: int,
+    end: int | None = None,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """begin:end of one axis; negative counts from the end, end=None is to the last.
+
+    Arrays: data.
+    axis: int, required.
+    begin: int, required.
+    end: int, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def slice_like(
+    data: Symbol | None = None,
+    shape_like: Symbol | None = None,
+    axes: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The first input cut to the sizes of the second, on `axes`; on every axis when none is named.
+
+    Arrays: data, shape_like.
+    axes: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def smooth_l1(
+    data: Symbol | None = None,
+    scalar: float = 1.0,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Smooth L1: quadratic where |data| < 1/scalar², linear outside.
+
+    Arrays: data.
+    scalar: float, default 1.0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def softmax(
+    data: Symbol | None = None,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: str | None = None,
+    use_length: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """exp(x / temperature) / Σ exp(x / temperature) along axis.
+
+    length: with use_length, how many elements of each row count; the others give 0.
+    dtype:  of the output; that of the data when None.
+
+    Arrays: data.
+    axis: int, default -1.
+    temperature: float, default None.
+    dtype: str, default None.
+    use_length: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def softmax_cross_entropy(
+    data: Symbol | None = None,
+    label: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n] of class numbers. Returns: [1].
+
+    A label outside the classes adds the logarithm of the whole sum, and no class to the derivative.
+
+    Arrays: data, label.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def softmin(
+    data: Symbol | None = None,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: str | None = None,
+    use_length: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """softmax(-x / temperature) along axis.
+
+    Arrays: data.
+    axis: int, default -1.
+    temperature: float, default None.
+    dtype: str, default None.
+    use_length: bool, default False.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def softsign(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """data / (1 + |data|)
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sort(
+    data: Symbol | None = None,
+    axis: Any = -1,
+    is_ascend: bool = True,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """data with its lines along axis in order. axis None: all elements, flat.
+
+    Arrays: data.
+    axis: value, default -1.
+    is_ascend: bool, default True.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def space_to_depth(
+    data: Symbol | None = None,
+    *,
+    block_size: int,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """[n, c, h·b, w·b] to [n, b·b·c, h, w], b = block_size.
+
+    Arrays: data.
+    block_size: int, required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sqrt(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """√x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def square(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """x², element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def squeeze(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Without the axes of size 1, or without those named. At least one axis stays.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def stack(
+    *data: Symbol | Sequence[Symbol],
+    axis: int = 0,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Inputs of one shape side by side along a new axis.
+
+    Arrays: any number, of one dtype, by position or as a list.
+    axis: int, default 0.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def sum(
+    data: Symbol | None = None,
+    axis: int | Sequence[int | None] | None = None,
+    keepdims: bool = False,
+    exclude: bool = False,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Σ data along axis.
+
+    axis: axes to fold; None or (): all, which gives shape (1,). keepdims: they stay, with size 1.
+    exclude: fold the axes that are not named. Half precision adds up in float32 and rounds once.
+
+    Arrays: data.
+    axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
+    keepdims: bool, default False. folded axes stay, with size 1
+    exclude: bool, default False. fold the axes that are not named
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def take(
+    a: Symbol | None = None,
+    indices: Symbol | None = None,
+    axis: int = 0,
+    mode: Literal['clip', 'wrap', 'raise'] = 'clip',
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Slices of a along axis, at the numbers in indices (fractions are cut).
+
+    mode: what becomes of numbers outside: "clip" to the nearest, "wrap" around, or "raise" an error (CPU; a GPU clips).
+    Returns: a.shape[:axis] + indices.shape + a.shape[axis + 1:].
+
+    Arrays: a, indices.
+    axis: int, default 0.
+    mode: str, one of 'clip', 'wrap', 'raise', default 'clip'.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def tan(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """tan x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def tanh(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """tanh x, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def tile(
+    data: Symbol | None = None,
+    *,
+    reps: int | Sequence[int | None],
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front.
+
+    Arrays: data.
+    reps: shape (a tuple of ints, or one), required.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def topk(
+    data: Symbol | None = None,
+    axis: Any = -1,
+    k: int = 1,
+    ret_typ: Literal['value', 'indices', 'mask', 'both'] = 'indices',
+    is_ascend: bool = False,
+    dtype: Any = ...,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k below 1: all.
+
+    ret_typ: "value"; "indices", their places, in dtype; "both"; or "mask", 1 where data belongs to them, else 0.
+    Derivative: of values only.
+
+    Arrays: data.
+    axis: value, default -1.
+    k: int, default 1.
+    ret_typ: str, one of 'value', 'indices', 'mask', 'both', default 'indices'.
+    is_ascend: bool, default False.
+    dtype: dtype, default dtype('float32').
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def transpose(
+    data: Symbol | None = None,
+    axes: int | Sequence[int | None] = (),
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Axes in the order `axes`; without it, in reverse order.
+
+    Arrays: data.
+    axes: shape (a tuple of ints, or one), default ().
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def trunc(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """x without its fraction, element by element.
+
+    data: any shape. Returns: the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | Sequence[int | None] = (),
+    ctx: str = '',
+    dtype: Any = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """Uniform in [low, high).
+
+    Arrays: none.
+    low: float, default 0.0.
+    high: float, default 1.0.
+    shape: shape (a tuple of ints, or one), default ().
+    ctx: str, default ''.
+    dtype: dtype, default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def unravel_index(
+    data: Symbol | None = None,
+    shape: int | Sequence[int | None] | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """The numbers per axis, in an array of sizes shape, of each flat place in data. Returns: (axes,) + data.shape.
+
+    Arrays: data.
+    shape: shape (a tuple of ints, or one), default None.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: one array or a list, as the parameters say.
+    """
+
+def where(
+    condition: Symbol | None = None,
+    x: Symbol | None = None,
+    y: Symbol | None = None,
+    *,
+    name: str | None = None,
+    attr: Any = None,
+    **kwargs: Any
+) -> Symbol:
+    """x where condition is not 0, else y.
+
+    condition: of x's shape, any dtype; or one axis, with one value for each row of x. Derivative: to x and y.
+
+    Arrays: condition, x, y.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+def zeros_like(data: Symbol | None = None, *, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
+    """Zeros in the shape and dtype of data.
+
+    Arrays: data.
+    out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
+    Returns: an array.
+    """
+
+BatchNorm_v1 = BatchNorm
+Convolution_v1 = Convolution
+ElementWiseSum = add_n
+Softmax = SoftmaxOutput
+broadcast_axes = broadcast_axis
+broadcast_minus = broadcast_sub
+broadcast_plus = broadcast_add
+cast = Cast
+choose_element_0index = pick
+concat = Concat
+crop = slice
+ctc_loss = CTCLoss
+flatten = Flatten
+flip = reverse
+max_axis = max
+min_axis = min
+pad = Pad
+reshape = Reshape
+split = SliceChannel
+stop_gradient = BlockGrad
+sum_axis = sum
+swapaxes = SwapAxis

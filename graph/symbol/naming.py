@@ -1,0 +1,94 @@
+"""Names for nodes nobody named, and attributes for all nodes made in a scope: NameManager, Prefix, AttrScope."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...errors import GraphError
+from .node import hidden_form
+
+_local = threading.local()
+
+
+def _stack(kind: str) -> list[Any]:
+    found = getattr(_local, kind, None)
+    if found is None:
+        found = []
+        setattr(_local, kind, found)
+    return found
+
+
+class NameManager:
+    """`with NameManager():` counts names afresh: convolution0, convolution1, activation0 ..."""
+
+    def __init__(self):
+        self._counter: dict[str, int] = {}
+
+    def get(self, name: str | None, hint: str) -> str:
+        """name if the user gave one, else hint and the next number."""
+        if name:
+            return name
+        number = self._counter.get(hint, 0)
+        self._counter[hint] = number + 1
+        return f"{hint}{number}"
+
+    def __enter__(self) -> NameManager:
+        _stack("names").append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _stack("names").pop()
+
+    @staticmethod
+    def current() -> NameManager:
+        """The innermost manager of this thread."""
+        stack = _stack("names")
+        if not stack:
+            stack.append(NameManager())
+        return stack[-1]
+
+
+class Prefix(NameManager):
+    """`with Prefix("net_"):` puts the prefix before every node's name, given or counted."""
+
+    def __init__(self, prefix: str):
+        super().__init__()
+        self._prefix = prefix
+
+    def get(self, name: str | None, hint: str) -> str:
+        return self._prefix + super().get(name, hint)
+
+
+class AttrScope:
+    """`with AttrScope(ctx_group="dev1"):` gives every node made inside the attribute `__ctx_group__`.
+
+    Names that MXNet does not hide stay as they are. Values are strings. Inner scopes override outer ones.
+    """
+
+    def __init__(self, **attrs: str):
+        for key, value in attrs.items():
+            if not isinstance(value, str):
+                raise GraphError(f"AttrScope: {key}={value!r} is not a string. Write {key}={str(value)!r}.")
+        self._own = {hidden_form(k): v for k, v in attrs.items()}
+        self._attrs = dict(self._own)
+
+    def get(self, attrs: dict[str, str] | None) -> dict[str, str]:
+        """attrs with the scope's put under them."""
+        return {**self._attrs, **(attrs or {})}
+
+    def __enter__(self) -> AttrScope:
+        self._attrs = {**AttrScope.current()._attrs, **self._own}
+        _stack("attrs").append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _stack("attrs").pop()
+
+    @staticmethod
+    def current() -> AttrScope:
+        """The innermost scope of this thread."""
+        stack = _stack("attrs")
+        if not stack:
+            stack.append(AttrScope())
+        return stack[-1]

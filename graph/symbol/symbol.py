@@ -1,0 +1,486 @@
+"""Symbol: a graph as a value. Compose it from variables and operators, ask it for shapes, save it, bind it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...atomic_file import read_whole, write_whole
+from ...dtype import DTYPE_TO_FLAG, as_dtype
+from ...errors import DTypeError, GraphError, ShapeError, nearest
+from ...kernels import op as ops
+from ...kernels.op import Op, Shape, is_known
+from ..executor import bind as binding
+from ..passes.infer import from_user, infer_dtypes, infer_shapes, to_user
+from ..show.svg import draw_graph
+from . import json as symbol_json
+from .compose import HINTS, clean_attrs, make_node, split_arguments, variable_attrs
+from .node import HIDDEN_KEYS, Entry, Node, copy_graph, split_variables, topological
+
+Table = tuple[list[tuple[str, Any]], list[tuple[str, Any]], list[tuple[str, Any]]]  # arguments, outputs, states
+Number = (int, float, np.number, np.bool_)
+_ARRAY_ONLY = frozenset(("asnumpy", "asscalar", "wait_to_read", "backward", "copy", "detach", "as_in_context", "attach_grad"))
+
+
+class Symbol:
+    """One or several outputs of a graph. Operators, called with symbols, give symbols; nothing is computed before binding."""
+
+    __slots__ = ("__weakref__", "_outputs")
+    __array_priority__ = 1000.0
+    __array_ufunc__ = None
+
+    def __init__(self, outputs: Sequence[Entry]):
+        self._outputs: tuple[Entry, ...] = tuple(outputs)
+
+    # ---- what it is ---------------------------------------------------------------------------------------------
+    @property
+    def name(self) -> str | None:
+        """The node's name; None for a group."""
+        nodes = {id(n) for n, _ in self._outputs}
+        return self._outputs[0][0].name if len(nodes) == 1 else None
+
+    def grad(self, wrt: Sequence[str]) -> Symbol:
+        """Refused, as MXNet refuses it: gradients are made when a symbol is bound."""
+        raise GraphError(f"Symbol.grad: gradients of {', '.join(wrt)} are no symbol: they are made at binding. Use "
+                         f"simple_bind(..., grad_req='write') and Executor.backward.")
+
+    gradient = grad
+
+    def astype(self, dtype: Any, **kwargs: Any) -> Symbol:
+        """A node that converts to dtype."""
+        return create(ops.builtin("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
+
+    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
+        """Parts along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+        whole = isinstance(indices_or_sections, int)
+        given = {"indices": str([] if whole else [0, *indices_or_sections]), "axis": axis, "squeeze_axis": squeeze_axis,
+                 "sections": indices_or_sections if whole else 0, **kwargs}
+        return create(ops.builtin("_split_v2"), (self,), given)
+
+    def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """With an axis of size 1 more."""
+        return create(ops.builtin("expand_dims"), (self,), {"axis": axis, **kwargs})
+
+    def flatten(self, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """As a matrix, whose rows are what the first axis counts."""
+        return create(ops.builtin("Flatten"), (self,), kwargs, hint="flatten")
+
+    def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
+        """Without the axes of size 1, or without these."""
+        return create(ops.builtin("squeeze"), (self,), {"axis": axis, **kwargs})
+
+    def diag(self, k: int = 0, **kwargs: Any) -> Symbol:
+        """Diagonal k of a matrix, or the matrix with a vector there."""
+        return create(ops.builtin("diag"), (self,), {"k": k, **kwargs})
+
+    def as_nd_ndarray(self) -> Symbol:
+        """The symbol itself: there is one kind."""
+        return self
+
+    def optimize_for(self, backend: str, *args: Any, **kwargs: Any) -> Symbol:
+        """The symbol itself, as in MXNet for a backend it lacks: Tritium's passes run when a symbol is bound."""
+        return self
+
+    def get_backend_symbol(self, backend: str) -> Symbol:
+        """Refused: there are no subgraph backends to partition a graph for."""
+        raise GraphError(f"Symbol.get_backend_symbol: there is no backend {backend!r}. Graphs are fused and planned when they "
+                         f"are bound; see Executor.explain().")
+
+    def debug_str(self) -> str:
+        """The graph node by node, as MXNet prints it: variables first."""
+        order = self._order()
+        lines = ["Symbol Outputs:", *(f"\toutput[{k}]={n.name}({i})" for k, (n, i) in enumerate(self._outputs))]
+        lines += [f"Variable:{n.name}" for n in order if n.op is None]
+        for node in order:
+            if node.op is None:
+                continue
+            lines += ["-" * 20, f"Op:{node.op.name}, Name={node.name}", "Inputs:"]
+            lines += [f"\targ[{k}]={n.name}({i}){' version=0' if n.op is None else ''}" for k, (n, i) in enumerate(node.inputs)]
+            if node.attrs:
+                lines += ["Attrs:", *(f"\t{k}={v}" for k, v in sorted(node.attrs.items()))]
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        if self.name is not None:
+            return f"<Symbol {self.name}>"
+        return f"<Symbol group [{', '.join(n.name for n, _ in self._outputs)}]>"
+
+    def _order(self) -> list[Node]:
+        return topological(n for n, _ in self._outputs)
+
+    def list_arguments(self) -> list[str]:
+        """Names of the inputs fed or learned, in depth-first order."""
+        return [n.name for n in split_variables(self._order())[0]]
+
+    def list_auxiliary_states(self) -> list[str]:
+        """Names of the states that forward changes."""
+        return [n.name for n in split_variables(self._order())[1]]
+
+    def list_inputs(self) -> list[str]:
+        """Arguments and auxiliary states together, in depth-first order."""
+        return [n.name for n in self._order() if n.op is None]
+
+    def list_outputs(self) -> list[str]:
+        """`fc1_output` and the like, one name per output; a variable's is its own name."""
+        return [n.output_names()[i] for n, i in self._outputs]
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (Symbol([entry]) for entry in self._outputs)
+
+    def __getitem__(self, key: int | str | slice) -> Symbol:
+        """One output, by number or by name (`fc1_output`, or the node's name); a slice gives a group."""
+        if isinstance(key, str):
+            names = self.list_outputs()
+            found = [i for i, n in enumerate(names) if n == key]
+            found = found or [i for i, (n, _) in enumerate(self._outputs) if n.name == key]
+            if len(found) > 1:
+                raise GraphError(f"Symbol: {len(found)} outputs are called {key!r}: numbers {found}. Index by number.")
+            if not found:
+                raise GraphError(f"Symbol: no output is called {key!r}.{nearest(key, names)}")
+            return Symbol([self._outputs[found[0]]])
+        if isinstance(key, slice):
+            return Symbol(self._outputs[key])
+        try:
+            return Symbol([self._outputs[key]])
+        except IndexError:
+            raise IndexError(f"Symbol: output {key} of {len(self)}.") from None
+
+    def get_internals(self) -> Symbol:
+        """A group of every visible output of every node."""
+        return Symbol([(n, i) for n in self._order() for i in range(n.n_visible())])
+
+    def get_children(self) -> Symbol | None:
+        """A group of the inputs of the nodes whose outputs this is; None for variables."""
+        seen = dict.fromkeys((n for n, _ in self._outputs))
+        entries = [e for n in seen for e in n.inputs]
+        return Symbol(entries) if entries else None
+
+    # ---- attributes -----------------------------------------------------------------------------------------------
+    def _node(self) -> Node:
+        if self.name is None:
+            raise GraphError(f"{self!r}: a group has no attributes of its own. Index one of its outputs first.")
+        return self._outputs[0][0]
+
+    def attr(self, key: str) -> str | None:
+        """One attribute of the node, as a string; `lr_mult` finds `__lr_mult__`."""
+        attrs = self._node().attrs
+        return attrs.get(key, attrs.get(f"__{key}__") if key in HIDDEN_KEYS else None)
+
+    def list_attr(self, recursive: bool = False) -> dict[str, str]:
+        """The node's attributes."""
+        if recursive:
+            raise GraphError("Symbol.list_attr: recursive=True is gone. Use attr_dict().")
+        return _shown(self._node().attrs)
+
+    def attr_dict(self) -> dict[str, dict[str, str]]:
+        """{node: its attributes}, for every node that has some."""
+        return {n.name: _shown(n.attrs) for n in self._order() if n.attrs}
+
+    def _set_attr(self, **attrs: str) -> None:
+        self._node().attrs.update(clean_attrs(str(self.name), attrs))
+
+    # ---- composition ------------------------------------------------------------------------------------------------
+    @staticmethod
+    def _tritium_call_(found: Symbol, op: Op, args: tuple, kwargs: dict) -> Symbol:
+        """An operator called with a symbol adds to its graph."""
+        return create(op, args, kwargs)
+
+    def __call__(self, *args: Symbol, name: str | None = None, **kwargs: Symbol) -> Symbol:
+        """A copy in which variables are replaced by other symbols, by name (or, by position, in argument order).
+
+        name: the new name of the copy's node.
+        """
+        if args and kwargs:
+            raise GraphError("Symbol: compose by position or by keyword, not both.")
+        states, order = self.list_arguments(), self._order()
+        if len(args) > len(states):
+            raise GraphError(f"Symbol: {len(args)} symbols for {len(states)} arguments: {', '.join(states)}.")
+        given = dict(zip(states, args)) if args else kwargs
+        by_name = {n.name: n for n in order if n.op is None}
+        replace: dict[int, Entry] = {}
+        for key, symbol in given.items():
+            if not isinstance(symbol, Symbol):
+                raise GraphError(f"Symbol: {key}={symbol!r} is not a Symbol; only symbols can be composed.")
+            if key not in by_name:
+                raise GraphError(f"Symbol: no argument is called {key!r}.{nearest(key, by_name)} "
+                                 f"Arguments: {', '.join(by_name)}.")
+            replace[id(by_name[key])] = symbol._single(key)
+        heads, made = copy_graph(self._outputs, replace)
+        if name:
+            for node in {id(n): n for n, _ in self._outputs}.values():
+                if id(node) in made and node.op is not None:
+                    made[id(node)].name = name
+        return Symbol(heads)
+
+    def _single(self, what: str) -> Entry:
+        if len(self._outputs) != 1:
+            raise GraphError(f"{what}: a symbol with {len(self._outputs)} outputs ({', '.join(self.list_outputs())}) was given "
+                             f"where one is needed. Index it.")
+        return self._outputs[0]
+
+    def __copy__(self) -> Symbol:
+        return self.__deepcopy__(None)
+
+    def __deepcopy__(self, memo: Any) -> Symbol:
+        return Symbol(copy_graph(self._outputs)[0])
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return fromjson, (self.tojson(),)
+
+    # ---- inference ------------------------------------------------------------------------------------------------
+    def infer_shape(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[Any, Any, Any]:
+        """(argument, output, auxiliary) shapes, as lists of tuples; three Nones and a warning when it cannot tell.
+
+        args, kwargs: known shapes, by position or by name. 0 in a shape, and (), mean unknown.
+        """
+        known = self._known("infer_shape", args, kwargs)
+        table = self._shape_table(known)
+        unknown = [(n, s) for n, s in (*table[0], *table[2]) if not is_known(s)]
+        if unknown or not all(is_known(s) for _, s in table[1]):
+            listed = ", ".join(f"{n} {to_user(s)}" for n, s in unknown) or "an output"
+            warnings.warn(f"infer_shape: cannot decide the shape of: {listed}. Give the shapes of more arguments.", stacklevel=2)
+            return None, None, None
+        return _spelled(table, to_user)
+
+    def infer_shape_partial(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list]:
+        """As infer_shape, with what is known: 0 for an unknown size, () for an unknown shape."""
+        return _spelled(self._shape_table(self._known("infer_shape_partial", args, kwargs)), to_user)
+
+    def infer_type(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        """(argument, output, auxiliary) dtypes, as NumPy scalar types; three Nones and a warning when it cannot tell."""
+        return self._infer_type(False, args, kwargs)
+
+    def infer_type_partial(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
+        """As infer_type, None for what is unknown."""
+        return self._infer_type(True, args, kwargs)
+
+    def _infer_type(self, partial: bool, args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
+        known = {k: as_dtype(v) for k, v in self._known("infer_type", args, kwargs).items() if v is not None}
+        order = self._order()
+        table = self._table(order, infer_dtypes(order, known))
+        unknown = [n for n, d in (*table[0], *table[2]) if d is None]
+        if not partial and (unknown or any(d is None for _, d in table[1])):
+            warnings.warn(f"infer_type: cannot decide the type of: {', '.join(unknown) or 'an output'}. "
+                          f"Give the types of more arguments.", stacklevel=3)
+            return None, None, None
+        return _spelled(table, lambda d: None if d is None else d.type)
+
+    def _known(self, what: str, args: tuple, kwargs: dict) -> dict[str, Any]:
+        if args and kwargs:
+            raise GraphError(f"{what}: give shapes or types by position or by keyword, not both.")
+        arguments = self.list_arguments()
+        if len(args) > len(arguments):
+            raise GraphError(f"{what}: {len(args)} values for {len(arguments)} arguments: {', '.join(arguments)}.")
+        names = self.list_inputs()
+        for key in kwargs:
+            if key not in names:
+                raise GraphError(f"{what}: no argument is called {key!r}.{nearest(key, names)} Arguments: {', '.join(names)}.")
+        return dict(zip(arguments, args)) if args else dict(kwargs)
+
+    def _shape_table(self, known: Mapping[str, Any]) -> Table:
+        order = self._order()
+        return self._table(order, infer_shapes(order, {k: _as_shape(k, v) for k, v in known.items()}))
+
+    def _table(self, order: list[Node], found: list[list]) -> Table:
+        of = {id(n): values for n, values in zip(order, found)}
+        arguments, states = split_variables(order)
+        return ([(n.name, of[id(n)][0]) for n in arguments], [(n.name, of[id(n)][i]) for n, i in self._outputs],
+                [(n.name, of[id(n)][0]) for n in states])
+
+    # ---- pictures ----------------------------------------------------------------------------------------------------
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: the graph as a drawing, and its name as text."""
+        return {"text/plain": repr(self), "image/svg+xml": draw_graph(self._order(), title=repr(self))}
+
+    # ---- files --------------------------------------------------------------------------------------------------------
+    def tojson(self, remove_amp_cast: bool = True) -> str:
+        """The graph as MXNet 1.x writes it."""
+        return symbol_json.dumps(self._outputs)
+
+    def save(self, fname: str, remove_amp_cast: bool = True) -> None:
+        """Write tojson() to a file, whole or not at all."""
+        write_whole(fname, self.tojson())
+
+    # ---- running ----------------------------------------------------------------------------------------------------------
+    def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,
+                    shared_arg_names: Any = None, shared_exec: Any = None, shared_buffer: Any = None,
+                    memory_budget: int | None = None, **kwargs: Any) -> Any:
+        """An Executor with arrays of its own, all zero; shapes by keyword, the rest inferred.
+
+        grad_req:       "write", "add" or "null"; one, or {argument: one}, or a list in argument order.
+        memory_budget:  bytes that inner values and outputs may take in training; what does not fit is computed again in
+                        backward. Raises GraphError that says by how much it does not fit.
+        """
+        return binding.simple_bind(self, ctx, grad_req, type_dict or {}, shared_arg_names, shared_exec, shared_buffer, kwargs,
+                                   memory_budget, group2ctx)
+
+    _simple_bind = simple_bind
+
+    def bind(self, ctx: Any, args: Any, args_grad: Any = None, grad_req: Any = "write", aux_states: Any = None,
+             group2ctx: Any = None, shared_exec: Any = None) -> Any:
+        """An Executor over the given arrays: lists in argument order, or dictionaries by name.
+
+        args_grad: where gradients go; an argument without one gets none. group2ctx: {ctx_group: context}, for nodes and
+        variables made within AttrScope(ctx_group=...).
+        """
+        return binding.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec, group2ctx)
+
+    _bind = bind
+
+    def _rebind(self, old: Any, partial: bool, grow: bool, shapes: Mapping[str, Any]) -> Any:
+        return binding.rebind(self, old, partial, grow, shapes)
+
+    def eval(self, ctx: Any = None, **kwargs: Any) -> list:
+        """The outputs for the given arrays."""
+        return binding.bind(self, ctx, kwargs, None, "null", None, None).forward()
+
+    # ---- arithmetic ---------------------------------------------------------------------------------------------------
+    def __add__(self, o: Any) -> Symbol: return binary("elemwise_add", "_plus_scalar", self, o)
+    def __radd__(self, o: Any) -> Symbol: return binary("elemwise_add", "_plus_scalar", self, o)
+    def __sub__(self, o: Any) -> Symbol: return binary("elemwise_sub", "_minus_scalar", self, o)
+    def __rsub__(self, o: Any) -> Symbol: return binary(None, "_rminus_scalar", self, o)
+    def __mul__(self, o: Any) -> Symbol: return binary("elemwise_mul", "_mul_scalar", self, o)
+    def __rmul__(self, o: Any) -> Symbol: return binary("elemwise_mul", "_mul_scalar", self, o)
+    def __truediv__(self, o: Any) -> Symbol: return binary("elemwise_div", "_div_scalar", self, o)
+    def __rtruediv__(self, o: Any) -> Symbol: return binary(None, "_rdiv_scalar", self, o)
+    def __mod__(self, o: Any) -> Symbol: return binary("_mod", "_mod_scalar", self, o)
+    def __rmod__(self, o: Any) -> Symbol: return binary(None, "_rmod_scalar", self, o)
+    def __pow__(self, o: Any) -> Symbol: return binary("_power", "_power_scalar", self, o)
+    def __rpow__(self, o: Any) -> Symbol: return binary(None, "_rpower_scalar", self, o)
+    def __neg__(self) -> Symbol: return binary(None, "_mul_scalar", self, -1.0)
+    def __abs__(self) -> Symbol: return create(ops.builtin("abs"), (self,), {})
+    def __eq__(self, o: Any) -> Symbol: return binary("_equal", "_equal_scalar", self, o)  # type: ignore[override]
+    def __ne__(self, o: Any) -> Symbol: return binary("_not_equal", "_not_equal_scalar", self, o)  # type: ignore[override]
+    def __gt__(self, o: Any) -> Symbol: return binary("_greater", "_greater_scalar", self, o)
+    def __ge__(self, o: Any) -> Symbol: return binary("_greater_equal", "_greater_equal_scalar", self, o)
+    def __lt__(self, o: Any) -> Symbol: return binary("_lesser", "_lesser_scalar", self, o)
+    def __le__(self, o: Any) -> Symbol: return binary("_lesser_equal", "_lesser_equal_scalar", self, o)
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise GraphError(f"{self!r}: a symbol has no value before it is bound, so it cannot be true or false. "
+                         f"Compare names, or bind it.")
+
+    def __getattr__(self, name: str) -> Any:
+        """Operators as methods: `net.reshape(shape=(0, -1))`, `net.sum(axis=1)`."""
+        found = None if name.startswith("_") or name not in ops.registered() else ops.builtin(name)
+        if name in _ARRAY_ONLY:
+            raise GraphError(f"Symbol.{name}: a symbol has no values before it is bound. Bind it, or use an NDArray.")
+        if found is None:
+            raise AttributeError(f"Symbol: no attribute or operator {name!r}.{nearest(name, ops.registered())}")
+
+        def method(*args: Any, **kwargs: Any) -> Symbol:
+            if name == "reshape" and len(args) > 1 and all(isinstance(a, int) for a in args):
+                args = (args,)
+            return create(found, (self, *args), kwargs, hint=name.lower())
+
+        return method
+
+
+def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str | None = None) -> Symbol:
+    """The symbol of op applied to symbols and parameters, with `name=` and `attr=`. hint: what to call an unnamed node."""
+    kwargs = dict(kwargs)
+    name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
+    kwargs.pop("out", None)
+    given, named, params = split_arguments(op, args, kwargs, Symbol)
+    variadic = any(d.name == "num_args" for d in op.params)
+    entries: list[Entry | None] = []
+    for s in given:
+        if s is None:
+            entries.append(None)
+        elif variadic:
+            entries.extend(s._outputs)
+        else:
+            entries.append(s._single(op.name))
+    node = make_node(op, entries, {k: s._single(f"{op.name}: {k}") for k, s in named.items()}, params, name=name, attrs=attr,
+                     hint=hint)
+    return Symbol([(node, i) for i in range(node.n_visible())])
+
+
+def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
+    """lhs with a symbol (operator both) or with a number (operator scalar)."""
+    if isinstance(rhs, Symbol) and both is not None:
+        return create(ops.builtin(both), (lhs, rhs), {}, hint=HINTS.get(both))
+    if isinstance(rhs, Number):
+        return create(ops.builtin(scalar), (lhs,), {"scalar": rhs}, hint=HINTS.get(scalar))
+    return NotImplemented
+
+
+def _shown(attrs: Mapping[str, str]) -> dict[str, str]:
+    """attrs, with the hidden ones under both spellings."""
+    return {**attrs, **{k: attrs[f"__{k}__"] for k in HIDDEN_KEYS if f"__{k}__" in attrs}}
+
+
+def _spelled(table: Table, spell: Callable) -> tuple[list, list, list]:
+    arguments, outputs, states = ([spell(v) for _, v in part] for part in table)
+    return arguments, outputs, states
+
+
+def _as_shape(name: str, value: Any) -> Shape | None:
+    try:
+        return from_user((value,) if isinstance(value, int) else value)
+    except TypeError:
+        raise ShapeError(f"infer_shape: {name}={value!r} is not a tuple of whole numbers.") from None
+
+
+def Variable(name: str, attr: Mapping[str, str] | None = None, shape: Any = None, lr_mult: Any = None, wd_mult: Any = None,
+             dtype: Any = None, init: Any = None, stype: Any = None, profiler_scope: Any = None, **kwargs: Any) -> Symbol:
+    """A symbol that stands for an array given at binding.
+
+    shape:             kept as `__shape__`; 0 marks an unknown size.
+    lr_mult, wd_mult:  factors an optimizer applies.
+    init:              an initializer, or the string its `dumps()` gives.
+    """
+    if not isinstance(name, str):
+        raise GraphError(f"Variable: the name {name!r} is not a string.")
+    flag = None
+    if dtype is not None:
+        as_known = as_dtype(dtype)
+        flag = DTYPE_TO_FLAG.get(as_known)
+        if flag is None:
+            raise DTypeError(f"Variable: {as_known.name} has no number in MXNet's files, so a symbol cannot carry it.")
+    return Symbol([(Node(None, name, None, variable_attrs(attr, shape, lr_mult, wd_mult, flag, init, stype, kwargs)), 0)])
+
+
+var = Variable
+
+
+def Group(symbols: Sequence[Symbol]) -> Symbol:
+    """One symbol with the outputs of several."""
+    symbols = list(symbols)
+    for s in symbols:
+        if not isinstance(s, Symbol):
+            raise GraphError(f"Group: {s!r} is not a Symbol.")
+    if not symbols:
+        raise GraphError("Group: no symbols were given.")
+    return Symbol([entry for s in symbols for entry in s._outputs])
+
+
+def fromjson(text: str) -> Symbol:
+    """The symbol in a JSON text of MXNet 0.8 or later. Raises FileError that names the node."""
+    return Symbol(symbol_json.loads(text))
+
+
+load_json = fromjson
+
+
+def load(fname: str) -> Symbol:
+    """The symbol in a file `PREFIX-symbol.json`."""
+    try:
+        text = read_whole(fname).decode()
+    except UnicodeDecodeError:
+        raise symbol_json.not_a_symbol(fname, "it is not text") from None
+    return Symbol(symbol_json.loads(text, fname))
+
+
+__all__ = ["Group", "Symbol", "Variable", "binary", "create", "fromjson", "load", "load_json", "var"]

@@ -1,0 +1,214 @@
+"""NDArrayIter: batches out of arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ...context import Context, cpu
+from ...errors import DTypeError, ParameterError, ShapeError
+from ...ndarray import NDArray, array
+from ...ndarray.core.array_core import allocate
+from ...ndarray.core.chunk import layout as layout_of
+from ..iterator import DataBatch, DataDesc, DataIter
+from ..iterator_state import check_keys, whole
+
+_MOST_SHUFFLES = 1 << 20  # of a state: they are done again
+_LAST = ("pad", "discard", "roll_over")
+
+
+class _Source:
+    """One named array on the host, its batch axis, and the context its batches go to."""
+
+    def __init__(self, name: str, value: Any, layout: str):
+        self.name = name
+        self.ctx: Context = value.context if isinstance(value, NDArray) else cpu()
+        if isinstance(value, NDArray):
+            self.values = value.asnumpy()
+        else:
+            try:
+                self.values = np.asarray(value, np.float32)  # MXNet's rule: what is no NDArray becomes float32
+            except (TypeError, ValueError):
+                raise DTypeError(f"NDArrayIter: {name!r} is a {type(value).__name__} that does not make an array of "
+                                 f"numbers. Give an NDArray or a NumPy array.") from None
+        axis = layout.find("N")
+        self.axis = axis if 0 <= axis < self.values.ndim else 0
+        if self.values.ndim == 0:
+            raise ShapeError(f"NDArrayIter: {name!r} is a single number, not an array of examples.")
+
+    def take(self, index: np.ndarray) -> NDArray:
+        """The examples index, on the source's context."""
+        if self.ctx.is_gpu:
+            return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
+        made = allocate(layout_of(self._shape(len(index)), self.values.dtype, self.ctx))
+        # nobody else knows it yet: no need to queue. "raise" would copy once more, and no index is out of range
+        self.values.take(index, self.axis, made._device(), "clip")
+        return made
+
+    def describe(self, batch_size: int, layout: str) -> DataDesc:
+        return DataDesc(self.name, self._shape(batch_size), self.values.dtype.type, layout)
+
+    def _shape(self, examples: int) -> tuple[int, ...]:
+        return (*self.values.shape[:self.axis], examples, *self.values.shape[self.axis + 1:])
+
+
+class NDArrayIter(DataIter):
+    """Batches out of arrays in memory.
+
+    data, label:  one array, a list (named `_0_data`, `_1_data`, ...), or a dict of name to array, in the order of
+        their names. What is no NDArray becomes float32.
+    shuffle:      a new order for every epoch. It comes from NumPy's global generator, so that `np.random.seed(n)`
+        gives the orders that MXNet gives; with `seed`, from a generator of the iterator's own.
+    last_batch_handle, when batch_size does not divide the examples:
+        "pad"        the last batch is filled up from the front; `pad` says by how many.
+        "discard"    the rest is left out.
+        "roll_over"  the rest opens the next epoch; `pad` of that batch says how many they are.
+    provide_data, provide_label:  what a batch's arrays are, a DataDesc each.
+    layout:       where N stands is the batch axis; an array without that axis uses axis 0.
+    Batches carry `index`: which examples they hold, as rows of what was given.
+    """
+
+    def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False,
+                 last_batch_handle: str = "pad", data_name: str = "data", label_name: str = "softmax_label",
+                 layout: str = "NCHW", seed: int | None = None):
+        super().__init__(batch_size)
+        if last_batch_handle not in _LAST:
+            raise ParameterError(f"NDArrayIter: last_batch_handle={last_batch_handle!r} is not one of "
+                                 f"{', '.join(map(repr, _LAST))}.")
+        if batch_size < 1:
+            raise ParameterError(f"NDArrayIter: batch_size={batch_size} is less than 1.")
+        self.layout, self.shuffle, self.last_batch_handle = layout, shuffle, last_batch_handle
+        self._data = _sources(data, data_name, layout)
+        self._label = [] if label is None else _sources(label, label_name, layout)
+        if not self._data:
+            raise ParameterError("NDArrayIter: data is empty. Give at least one array.")
+        first = self._data[0]
+        self.num_data = first.values.shape[first.axis]
+        for s in (*self._data, *self._label):
+            if s.values.shape[s.axis] != self.num_data:
+                raise ShapeError(f"NDArrayIter: {first.name!r} has {self.num_data} examples, {s.name!r} has "
+                                 f"{s.values.shape[s.axis]}. Give as many of each.")
+        if self.num_data == 0:
+            raise ShapeError(f"NDArrayIter: {first.name!r} has no examples.")
+        self.provide_data = [s.describe(batch_size, layout) for s in self._data]
+        self.provide_label = [s.describe(batch_size, layout) for s in self._label]
+        self.num_source = len(self._data) + len(self._label)
+        self.seed = seed
+        self._rest = np.arange(0)  # rows that the last epoch left to this one
+        self.cursor = -batch_size
+        self._unshuffled()
+        self.reset()
+
+    def _unshuffled(self) -> None:
+        self._random = np.random if self.seed is None else np.random.Generator(np.random.Philox(self.seed))
+        self.idx = np.arange(self.num_data)
+        self._order = np.arange(self.num_data)  # the rows of this epoch
+        self._shuffles = 0
+
+    @property
+    def data(self) -> list[tuple[str, NDArray]]:
+        """The data as (name, NDArray), in this epoch's order."""
+        return [(s.name, s.take(self._order)) for s in self._data]
+
+    @property
+    def label(self) -> list[tuple[str, NDArray]]:
+        """The labels as (name, NDArray), in this epoch's order."""
+        return [(s.name, s.take(self._order)) for s in self._label]
+
+    def reset(self) -> None:
+        """Begin a new epoch; under "roll_over" with what the last one left, if it was read to its end."""
+        self._shuffle()
+        if self.last_batch_handle == "roll_over" and self.num_data - self.batch_size < self.cursor < self.num_data:
+            self.cursor -= self.num_data + self.batch_size
+        else:
+            self.cursor = -self.batch_size
+
+    def hard_reset(self) -> None:
+        """Begin a new epoch, and forget what the last one left."""
+        self._shuffle()
+        self.cursor = -self.batch_size
+        self._rest = self._order[:0]
+
+    def _shuffle(self) -> None:
+        if self.shuffle:
+            # MXNet shuffles both the row numbers and, by them, the rows: the same seed gives the same batches
+            self._random.shuffle(self.idx)
+            self._order = self._order[self.idx]
+            self._shuffles += 1
+
+    def iter_next(self) -> bool:
+        self.cursor += self.batch_size
+        return self.cursor < self.num_data
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        rows = self.getindex()
+        if len(rows) < self.batch_size:
+            self._rest = rows
+            raise StopIteration
+        return DataBatch(self.getdata(), self.getlabel(), self.getpad(), rows, provide_data=self.provide_data,
+                         provide_label=self.provide_label)
+
+    def getindex(self) -> np.ndarray:
+        """The rows in the batch; fewer than batch_size where an epoch ends unpadded."""
+        start, end = self.cursor, self.cursor + self.batch_size
+        if start < 0:
+            return np.concatenate([self._rest, self._order[:end]])
+        if self.last_batch_handle == "pad" and end > self.num_data:
+            return self._order[np.arange(start, end) % self.num_data]
+        return self._order[start:end]
+
+    def getdata(self) -> list[NDArray]:
+        rows = self.getindex()
+        return [s.take(rows) for s in self._data]
+
+    def getlabel(self) -> list[NDArray]:
+        rows = self.getindex()
+        return [s.take(rows) for s in self._label]
+
+    def getpad(self) -> int:
+        """How many of the batch's examples were given before: at its end ("pad"), or at its front ("roll_over")."""
+        if self.last_batch_handle == "pad":
+            return max(0, self.cursor + self.batch_size - self.num_data)
+        return max(0, -self.cursor) if self.last_batch_handle == "roll_over" else 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator stands, as plain numbers: `load_state_dict` goes on from there in any process. Shuffled, it needs
+        a seed."""
+        if self.shuffle and self.seed is None:
+            raise ParameterError("NDArrayIter.state_dict: its order comes from NumPy's global generator, which others use too. "
+                                 "Give seed=.")
+        return {**self._identity(), "shuffles": self._shuffles, "cursor": self.cursor, "rest": self._rest.tolist()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of other sizes or another seed."""
+        check_keys("NDArrayIter", state, self.state_dict())
+        for key, mine in self._identity().items():
+            if state[key] != mine:
+                raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state[key]!r}, this iterator has "
+                                     f"{mine!r}.")
+        shuffles, cursor = whole("NDArrayIter", state, "shuffles", "cursor")
+        rest, limit = state["rest"], self.num_data + self.batch_size
+        counted = 0 <= shuffles <= _MOST_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)
+        if not counted or len(rest) > self.batch_size or not all(type(row) is int and 0 <= row < self.num_data for row in rest):
+            raise ParameterError(f"NDArrayIter.load_state_dict: shuffles {shuffles}, cursor {cursor}, rest {state['rest']} "
+                                 f"cannot be.")
+        self._unshuffled()
+        for _ in range(shuffles):
+            self._shuffle()
+        self.cursor, self._rest = cursor, np.array(rest, np.int64)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"rows": self.num_data, "batch_size": self.batch_size, "last_batch_handle": self.last_batch_handle,
+                "shuffle": bool(self.shuffle), "seed": self.seed}
+
+
+def _sources(given: Any, name: str, layout: str) -> list[_Source]:
+    if isinstance(given, (list, tuple)) and not all(np.isscalar(g) for g in given):
+        given = {name if len(given) == 1 else f"_{i}_{name}": g for i, g in enumerate(given)}
+    elif not isinstance(given, Mapping):
+        given = {name: given}
+    return [_Source(k, v, layout) for k, v in sorted(given.items())]

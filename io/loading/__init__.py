@@ -1,0 +1,1 @@
+"""Reading ahead, in threads and in processes."""

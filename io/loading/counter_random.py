@@ -1,0 +1,34 @@
+"""Random numbers as a function of (seed, epoch, record): the same in any thread, in any order, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...kernels.philox import philox4x32
+
+_LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarray:
+    """Numbers in [0, 1), float64[n, count], one row for each of records int64[n]; each of 32 random bits."""
+    blocks = -(-count // 4)
+    record = np.repeat(records.astype(np.uint64), blocks)
+    block = np.tile(np.arange(blocks, dtype=np.uint64), len(records))
+    drawn = philox4x32(record & _LOW, record >> _HALF, block, np.full_like(block, epoch & 0xFFFFFFFF),
+                       seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF)
+    words = np.stack(drawn, axis=1).reshape(len(records), blocks * 4)
+    return words[:, :count] * 2.0**-32
+
+
+def drawer(numbers: Sequence[float]) -> Callable[[], float]:
+    """A function that gives one of numbers after the other."""
+    left = iter(numbers)
+
+    def draw() -> float:
+        number = next(left, None)
+        assert number is not None, f"an image takes more than {len(numbers)} random numbers"
+        return number
+
+    return draw

@@ -1,0 +1,70 @@
+"""Ring: batches that are being filled ahead of their consumer, each in memory of its own, ordered by an engine variable."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import engine
+from ...context import cpu
+from ...engine import Var
+from ...ndarray import NDArray
+from ...ndarray.core.array_core import wrap
+from ...ndarray.core.chunk import Chunk, Layout
+
+_ALIGNMENT = 64  # bytes
+
+
+class Slot:
+    """The arrays of one batch, side by side in one chunk, and what its producer tells of it."""
+
+    def __init__(self, layouts: Sequence[Layout], tag: Any):
+        offsets, end = [], 0
+        for what in layouts:
+            offsets.append(end)
+            end += -(-what.nbytes // _ALIGNMENT) * _ALIGNMENT
+        chunk = Chunk.new(end, cpu())
+        self.var: Var = chunk.var
+        self.arrays: list[NDArray] = [wrap(chunk, offset, what) for offset, what in zip(offsets, layouts)]
+        self.tag = tag
+
+
+class Ring:
+    """Slots in the order in which they were begun.
+
+    Filling one is an engine function that mutates the slot's variable, so whatever reads the arrays comes after it. A
+    slot's memory returns to the pool, and from there to a later
+    slot, when the last array, view or queued function that knows it is gone: what a user holds is never overwritten.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], depth: int, name: str):
+        self.layouts, self.depth, self.name = list(layouts), depth, name
+        self._slots: deque[Slot] = deque()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def begin(self, fill: Callable[[list[np.ndarray], Callable[..., None]], None], tag: Any) -> None:
+        """Let fill(host arrays, on_complete) fill a new slot; on_complete() ends it, from any thread."""
+        slot = Slot(self.layouts, tag)
+        arrays = slot.arrays
+
+        def start(run: Any, on_complete: Callable[..., None]) -> None:
+            fill([a._device() for a in arrays], on_complete)
+
+        engine.current().push_async(start, cpu(), (), (slot.var,), prop="io", name=self.name)
+        self._slots.append(slot)
+
+    def take(self) -> Slot:
+        """The oldest slot, filled. After a KeyboardInterrupt in the wait, the next call gives the same."""
+        engine.current().wait_for_var(self._slots[0].var)
+        return self._slots.popleft()
+
+    def drop(self) -> list[Any]:
+        """Forget all slots; their tags. Those being filled end by themselves."""
+        tags = [slot.tag for slot in self._slots]
+        self._slots.clear()
+        return tags

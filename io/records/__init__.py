@@ -1,0 +1,1 @@
+"""RecordIO: the format, files on disk and elsewhere, indexes."""

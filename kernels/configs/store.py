@@ -1,0 +1,390 @@
+"""Store: what was compiled and timed, one row per configuration, in SQLite. The best is a query, so a new configuration
+adds a row and leaves the others as they are.
+
+A row's key says all that a time depends on: device (its name, never its serial number), compute capability, driver,
+compiler, a hash of the kernel's source, template, dtype, layout, alignment, bucket, configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...atomic_file import open_regular, write_whole
+from ...errors import FileError, ParameterError
+from .key import Config, Key, distance, parse_bucket
+
+#: What became of a configuration. "compiled": never timed. "timed", "verified": its output was compared with the
+#: default's. "pruned" ones are not stored: pruning is free.
+STATUSES = ("compiled", "timed", "verified", "rejected", "wrong", "failed")
+FAR = 2.0  # doublings up to which the nearest bucket's configuration is used
+BETTER = 0.98  # a configuration takes the default's place if it takes at most this share of its time
+LONGEST_LINE = 1 << 16  # characters of a line of an exported file
+
+
+@dataclass(frozen=True)
+class Device:
+    """What times were measured on, or compiled for.
+
+    name:      "NVIDIA H200", "AMD EPYC, 2 cores". cc: "9.0"; "" on a CPU. driver: "" offline and on a CPU.
+    compiler:  "triton 3.6.0", "numpy 2.3.5".
+    """
+
+    name: str
+    cc: str
+    driver: str
+    compiler: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration of one key. Times in seconds, None where nothing was timed; estimate is the model's."""
+
+    device: str
+    cc: str
+    driver: str
+    compiler: str
+    source: str
+    template: str
+    dtype: str
+    layout: str
+    align: int
+    bucket: str
+    config: str
+    status: str = "timed"
+    is_default: bool = False
+    median_s: float | None = None
+    spread_s: float | None = None
+    repeats: int = 0
+    estimate_s: float | None = None
+    registers: int | None = None
+    shared: int | None = None
+    spills: int | None = None
+    occupancy: float | None = None
+    note: str = ""
+    at: str = ""
+
+    @property
+    def settings(self) -> Config:
+        return json.loads(self.config)
+
+
+KEY = ("device", "cc", "driver", "compiler", "source", "template", "dtype", "layout", "align", "bucket", "config")
+_NAMES = [f.name for f in fields(Row)]
+_TYPES = {"align": int, "is_default": bool, "repeats": int, "registers": int, "shared": int, "spills": int,
+          "median_s": float, "spread_s": float, "estimate_s": float, "occupancy": float}
+
+
+def spell(config: Mapping[str, int]) -> str:
+    """A configuration as text: names sorted, so that equal ones are equal."""
+    return json.dumps(dict(sorted(config.items())), separators=(",", ":"))
+
+
+def row_for(device: Device, key: Key, source: str, config: Mapping[str, int], **values: Any) -> Row:
+    """A Row of now."""
+    return Row(device.name, device.cc, device.driver, device.compiler, source, key.template, key.dtype, key.layout,
+               key.align, key.bucket, spell(config), at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **values)
+
+
+def store_path() -> Path:
+    """$TRITIUM_TUNE_STORE, else tune.sqlite in $TRITIUM_CACHE_DIR or ~/.cache/tritium."""
+    given = os.environ.get("TRITIUM_TUNE_STORE")
+    if given:
+        return Path(given)
+    cache_dir = os.environ.get("TRITIUM_CACHE_DIR")
+    return (Path(cache_dir) if cache_dir else Path.home() / ".cache" / "tritium") / "tune.sqlite"
+
+
+class Store:
+    """The file. Several processes may write it at once (write-ahead log; a writer waits up to ten seconds for another).
+
+    Raises FileError when path is no such store or cannot be opened.
+    """
+
+    def __init__(self, path: Path | str | None = None, *, read_only: bool = False):
+        self.path = Path(path) if path is not None else store_path()
+        self._db: Any = None
+        try:
+            if read_only:
+                self._db = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=10,
+                                           check_same_thread=False)
+            else:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._db = sqlite3.connect(self.path, timeout=10, isolation_level=None, check_same_thread=False)
+                self._create()
+            self._db.execute("PRAGMA busy_timeout = 10000")
+            self._db.execute("SELECT 1 FROM configurations LIMIT 1")
+        except (sqlite3.Error, OSError) as e:
+            if self._db is not None:
+                self._db.close()
+            raise FileError(f"{self.path}: not a store of tuning results: {e}. Give another with TRITIUM_TUNE_STORE, "
+                            f"or delete it.") from e
+
+    def _create(self) -> None:
+        columns = ", ".join(f'"{n}"' for n in _NAMES)
+        self._db.execute("PRAGMA busy_timeout = 10000")
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        keys = ", ".join(KEY)
+        self._db.execute(f"CREATE TABLE IF NOT EXISTS configurations ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE IF NOT EXISTS runs (arguments TEXT, started TEXT, ended INTEGER DEFAULT 0)")
+        self._db.execute("CREATE TABLE IF NOT EXISTS roofs (device TEXT, name TEXT, value REAL, at TEXT, "
+                         "PRIMARY KEY (device, name))")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # ---- rows -----------------------------------------------------------------------------------------------------
+    def put(self, rows: Iterable[Row]) -> int:
+        """Write rows, each in the place of the one with its key; how many. A time is never overwritten by no time."""
+        marks = ", ".join("?" * len(_NAMES))
+        put = [f"{n} = CASE WHEN excluded.median_s IS NULL AND median_s IS NOT NULL THEN {n} ELSE excluded.{n} END"
+               for n in _NAMES if n not in KEY]
+        sql = (f"INSERT INTO configurations VALUES ({marks}) ON CONFLICT ({', '.join(KEY)}) DO UPDATE SET {', '.join(put)}")
+        values = [tuple(getattr(r, n) for n in _NAMES) for r in rows]
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany(sql, values)
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+        return len(values)
+
+    def rows(self, **where: Any) -> list[Row]:
+        """Rows whose columns have these values."""
+        assert set(where) <= set(_NAMES), where
+        sql = "SELECT * FROM configurations" + (" WHERE " + " AND ".join(f"{n} = ?" for n in where) if where else "")
+        found: list[list[Any]] = [list(r) for r in self._db.execute(sql, tuple(where.values()))]
+        flag = _NAMES.index("is_default")
+        for values in found:
+            values[flag] = bool(values[flag])
+        return [Row(*values) for values in found]
+
+    def of(self, device: Device, key: Key, source: str) -> list[Row]:
+        """Every configuration of key on device."""
+        return self.rows(**asdict_device(device), source=source, template=key.template, dtype=key.dtype,
+                         layout=key.layout, align=key.align, bucket=key.bucket)
+
+    def best(self, device: Device, key: Key, source: str, *, estimates: bool = False) -> tuple[Row, float] | None:
+        """The best configuration for key, and how many doublings away it was tuned; None if there is none near.
+
+        Timed rows that a check did not find wrong. estimates: where none was timed, the one the model puts first among
+        those compiled.
+        """
+        near: dict[str, list[Row]] = {}
+        for r in self.rows(**asdict_device(device), source=source, template=key.template, dtype=key.dtype,
+                           layout=key.layout):
+            if r.align <= key.align and r.status in ("timed", "verified", "compiled"):
+                near.setdefault(r.bucket, []).append(r)
+        for estimated in (False, True) if estimates else (False,):
+            found = [(far, best) for bucket, rows in near.items()
+                     if (far := distance(parse_bucket(bucket), parse_bucket(key.bucket))) <= FAR
+                     and (best := pick(rows, estimated)) is not None]
+            if found:
+                far, row = min(found, key=lambda f: (f[0], f[1].align != key.align, f[1].config))
+                return row, far
+        return None
+
+    # ---- exchange ---------------------------------------------------------------------------------------------------
+    def export(self, path: Path | str) -> int:
+        """Write every row as a line of JSON, sorted; how many."""
+        rows = sorted(self.rows(), key=lambda r: tuple(getattr(r, n) for n in KEY))
+        write_whole(path, "".join(json.dumps(asdict(r)) + "\n" for r in rows))
+        return len(rows)
+
+    def load(self, path: Path | str) -> int:
+        """Read what export wrote, all or nothing; how many rows. Raises FileError with the line that is wrong."""
+        return self.put(list(read_rows(path)))
+
+    # ---- the rest of what a tuning run keeps --------------------------------------------------------------------------
+    def begin(self, arguments: Mapping[str, Any]) -> int:
+        """Note that a run with these arguments has begun; its number."""
+        cursor = self._db.execute("INSERT INTO runs (arguments, started) VALUES (?, datetime('now'))", (json.dumps(arguments),))
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def finish(self, number: int) -> None:
+        """Note that it is complete, so that nothing is left to resume."""
+        self._db.execute("UPDATE runs SET ended = 1 WHERE rowid = ?", (number,))
+
+    def unfinished(self) -> dict[str, Any] | None:
+        """The arguments of the newest run, if it is not complete."""
+        found = self._db.execute("SELECT arguments, ended FROM runs ORDER BY rowid DESC LIMIT 1").fetchone()
+        return json.loads(found[0]) if found and not found[1] else None
+
+    def roofs(self, device: str) -> dict[str, float]:
+        """Measured limits of a device: "bytes_per_s", "flops" by dtype."""
+        return dict(self._db.execute("SELECT name, value FROM roofs WHERE device = ?", (device,)))
+
+    def keep_roofs(self, device: str, values: Mapping[str, float]) -> None:
+        """Note measured limits; the highest that was ever seen stays."""
+        self._db.executemany("INSERT INTO roofs VALUES (?, ?, ?, datetime('now')) ON CONFLICT DO UPDATE SET "
+                             "value = excluded.value, at = excluded.at WHERE excluded.value > value",
+                             [(device, n, v) for n, v in values.items()])
+
+
+def asdict_device(d: Device) -> dict[str, str]:
+    """The columns that name a device."""
+    return {"device": d.name, "cc": d.cc, "driver": d.driver, "compiler": d.compiler}
+
+
+FEWEST = 3  # rounds in which a configuration must have been timed to replace the default
+
+
+def pick(rows: Iterable[Row], estimated: bool = False) -> Row | None:
+    """The best of one bucket's rows. The default stays unless another is clearly faster, seen in about as many rounds, and in
+    FEWEST at least: a single time says nothing on a busy machine.
+
+    estimated: by the model's time instead of a measured one.
+    """
+    rows = [r for r in rows if r.status not in ("rejected", "wrong", "failed")]
+    seconds: Callable[[Row], float | None] = (lambda r: r.estimate_s) if estimated else (lambda r: r.median_s)
+    timed = [(s, r) for r in rows if (s := seconds(r)) is not None and math.isfinite(s)]
+    if not estimated:
+        rounds = max((r.repeats for _, r in timed if r.is_default), default=0)
+        timed = [(s, r) for s, r in timed if r.is_default or r.repeats >= max(FEWEST, rounds / 2)]
+    if not timed:
+        return None
+    best_s, best = min(timed, key=lambda t: (t[0], t[1].config))
+    default = [(s, r) for s, r in timed if r.is_default]
+    if default and best_s > BETTER * default[0][0]:
+        return default[0][1]
+    return best
+
+
+def read_rows(path: Path | str) -> Iterator[Row]:
+    """The rows of an exported file, each line checked: names, types, status, configuration."""
+    with open(path, encoding="utf-8", errors="replace", opener=open_regular) as f:
+        for number, line in enumerate(iter(lambda: f.readline(LONGEST_LINE), ""), 1):
+            if line.strip():
+                try:
+                    yield _checked(json.loads(line))
+                except (ValueError, TypeError, RecursionError) as e:
+                    raise FileError(f"{path}: line {number} is no tuning result: {e}. Nothing was imported; "
+                                    f"the file must be one that `tritium tune --export` wrote.") from e
+
+
+def _checked(given: Any) -> Row:
+    if not isinstance(given, dict) or set(given) != set(_NAMES):
+        raise ValueError("its names are not those of a result")
+    for n, v in given.items():
+        want = _TYPES.get(n, str)
+        optional = n in _TYPES and n not in ("align", "is_default", "repeats")
+        good = (v is None and optional) or (type(v) is want or (want is float and type(v) is int))
+        if not good:
+            raise ValueError(f"{n} is {v!r}, not {want.__name__}")
+    config = json.loads(given["config"])
+    if not isinstance(config, dict) or not all(isinstance(n, str) and type(v) is int for n, v in config.items()):
+        raise ValueError(f"config {given['config'][:80]!r} is not whole numbers by name")
+    if given["status"] not in STATUSES:
+        raise ValueError(f"status {given['status']!r} is not one of {', '.join(STATUSES)}")
+    return Row(**{**given, "config": spell(config)})
+
+
+# ---- this machine ---------------------------------------------------------------------------------------------------
+def cpu_device() -> Device:
+    """This machine's CPU."""
+    return Device(f"{_cpu_name()}, {os.cpu_count()} cores", "", "", f"numpy {installed('numpy')}")
+
+
+def offline_device(target: int) -> Device:
+    """A GPU that is not here: sm_90 as a target of the compiler."""
+    return Device(f"sm_{target}", f"{target // 10}.{target % 10}", "", f"triton {installed('triton')}")
+
+
+def installed(name: str) -> str:
+    """The version of a package; "" without it."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+@cache
+def source_hash(template: str) -> str:
+    """A hash of the files whose text decides how fast a template's kernels are.
+
+    Raises: FileError where one is not there, ParameterError for a template that names none: without its text, results of an
+            older kernel would pass for this one's.
+    """
+    names = SOURCES.get(template)
+    if not names:
+        raise ParameterError(f"source_hash: no source files are listed for the template {template!r}. Add them to SOURCES in "
+                             f"kernels/configs/store.py.")
+    digest = hashlib.sha256()
+    for name in names:
+        path = Path(__file__).parents[1] / name
+        try:
+            digest.update(path.read_bytes())
+        except OSError as e:
+            raise FileError(f"{path}: a source of {template!r} cannot be read: {e.strerror}. Tuned results are told apart by its "
+                            f"text: install the package with its .py files, or set TRITIUM_TUNED=0.") from e
+    return digest.hexdigest()[:16]
+
+
+SOURCES: dict[str, tuple[str, ...]] = {
+    "cpu tile": ("cpu/numpy_printer.py", "ir/primitives.py"),
+    "cpu conv forward": ("ops/nn/convolution_cpu.py",),
+    "cpu conv backward": ("ops/nn/convolution_cpu.py",),
+    "cpu gemm": ("ops/linalg/gemm.py",),
+    "gpu gemm": ("ops/linalg/triton_gemm.py", "ops/linalg/triton_gemm_kernels.py"),
+    "gpu conv forward": ("ops/nn/triton_conv_nhwc.py",),
+    "gpu conv data": ("ops/nn/triton_conv_nhwc.py",),
+    "gpu conv weight": ("ops/nn/triton_conv_nhwc.py",),
+    "gpu flat": ("gpu/elementwise.py", "gpu/body.py"),
+    "gpu fold": ("gpu/reduction.py", "gpu/body.py"),
+    "gpu row": ("gpu/row.py", "gpu/body.py"),
+}
+
+
+def lookup_for(path: Path | str | None = None, *, device: Device | None = None,
+               estimates: bool = False) -> Callable[[Key], Config | None] | None:
+    """What tuned.use takes: the best configuration by key, from the store, for this CPU and for device (a GPU).
+
+    estimates: where the GPU itself was not tuned, also what was compiled for its capability and ranked by the model.
+    Returns: None if there is no store: then everything stays at its default.
+    """
+    path = Path(path) if path is not None else store_path()
+    if not path.exists():
+        return None
+    store, cpu = Store(path, read_only=True), cpu_device()
+
+    def lookup(key: Key) -> Config | None:
+        on = cpu if key.template.startswith("cpu") else device
+        if on is None:
+            return None
+        source = source_hash(key.template)
+        found = store.best(on, key, source)
+        if found is None and estimates and on.cc:
+            found = store.best(offline_device(int(on.cc.replace(".", ""))), key, source, estimates=True)
+        return found[0].settings if found else None
+
+    return lookup

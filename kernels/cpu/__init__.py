@@ -1,0 +1,1 @@
+"""Operators as NumPy code and as generated C."""

@@ -1,0 +1,282 @@
+"""C functions compiled by the system's own compiler, kept in the cache folder, and called through ctypes.
+
+Functions are first wanted and then compiled, all that are wanted in one call of the compiler: binding a graph does that, or
+else the first one that is asked for. A library is found again by what it was made of: text, flags, compiler and processor.
+It ends in a checksum of itself; one that is damaged counts as absent. Where there is no compiler, or it fails, there are no
+C functions: a log line says so once, and NumPy computes the same. A compiler that hangs is not asked again by this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...atomic_file import write_whole
+from ...errors import FileError, ParameterError
+from ..cache_dir import cache_dir
+from .c_printer import CFunction, program
+
+log = logging.getLogger(__name__)
+
+#: NumPy's arithmetic to the bit: whole numbers wrap, no product and sum becomes one, no sum is taken in another order.
+FLAGS = ("-O3", "-shared", "-fPIC", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math",
+         "-ffp-contract=off")
+_OF_MACHINE = {"x86_64": ("-march=native", "-mprefer-vector-width=512"), "aarch64": ("-mcpu=native",)}
+MODES = ("auto", "c", "numpy")
+SECONDS = 60.0  # a compiler may take
+_CHECK = hashlib.sha256().digest_size
+
+Call = Callable[[ctypes.Array, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: the command that runs it, what it says of itself, and the flags for this machine."""
+
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A function of a library that was loaded, twice: while `free` runs, other Python threads may; while `short` runs, not."""
+
+    free: Call
+    short: Call
+
+
+_lock = threading.Lock()
+_wanted: dict[str, CFunction] = {}
+_loaded: dict[str, Loaded | None] = {}  # None: it could not be compiled
+_told: set[str] = set()
+_hung: set[tuple[str, ...]] = set()  # commands that did not end in time
+
+
+def _after_fork() -> None:
+    """In a child the thread that may have held the lock does not run."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def mode() -> str:
+    """$TRITIUM_CPU_CODE: "auto" (C where it pays), "c" (wherever it can be) or "numpy". Raises ParameterError."""
+    given = os.environ.get("TRITIUM_CPU_CODE", "auto").lower() or "auto"
+    if given not in MODES:
+        raise ParameterError(f"TRITIUM_CPU_CODE: {given!r} is none of {', '.join(MODES)}. Set it to one of them, or to nothing.")
+    return given
+
+
+@functools.cache
+def compiler() -> Compiler | None:
+    """The compiler of $TRITIUM_CC, else the first of cc, gcc and clang; None where there is none. Looked for once.
+
+    Raises: ParameterError where TRITIUM_CC is no command.
+    """
+    given = os.environ.get("TRITIUM_CC")
+    try:
+        commands = (shlex.split(given),) if given else (["cc"], ["gcc"], ["clang"])
+    except ValueError as e:
+        raise ParameterError(f"TRITIUM_CC: {given!r} is no command: {e}. Give a compiler and its options, as in "
+                             f"'gcc -m64', or nothing.") from None
+    for command in commands:
+        if not command or shutil.which(command[0]) is None:
+            continue
+        try:
+            said = _run([*command, "--version"])
+        except (OSError, subprocess.SubprocessError):
+            continue
+        return Compiler(tuple(command), said.splitlines()[0] if said else "", (*FLAGS, *_OF_MACHINE.get(platform.machine(), ())))
+    return None
+
+
+def available() -> bool:
+    """Whether C functions can be had; says once in the log why not."""
+    found = compiler()
+    if found is None:
+        _tell("no C compiler was found (cc, gcc, clang): fused operators are computed with NumPy. Install one, or name one in "
+              "TRITIUM_CC.")
+    return found is not None and found.command not in _hung
+
+
+def want(function: CFunction) -> None:
+    """See to it that function is compiled together with what else is wanted."""
+    with _lock:
+        if function.name not in _loaded:
+            _wanted[function.name] = function
+
+
+def compile_wanted() -> int:
+    """Compile all that is wanted, or find it in the cache folder; how many functions."""
+    with _lock:
+        functions = [_wanted.pop(name) for name in sorted(_wanted)]
+        if functions:
+            _loaded.update(_load(functions))
+        return len(functions)
+
+
+def function(f: CFunction) -> Loaded | None:
+    """The compiled function; None where it could not be compiled."""
+    if f.name not in _loaded:
+        want(f)
+        compile_wanted()
+    return _loaded[f.name]
+
+
+def trial() -> str:
+    """What is wrong with the compiler, in its own words; "" where nothing is, or there is none."""
+    try:
+        found = compiler()
+    except ParameterError as wrong:
+        return str(wrong)
+    if found is None:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
+        try:
+            ctypes.CDLL(str(_compile("int trial(int x) { return x; }\n", found, Path(scratch)))).trial(1)
+        except (OSError, subprocess.SubprocessError) as failure:
+            return _words(failure)
+    return ""
+
+
+# ---- libraries --------------------------------------------------------------------------------------------------------
+def folder() -> Path:
+    """Where libraries are."""
+    return cache_dir() / "c"
+
+
+def library_path(text: str, made_by: Compiler) -> Path:
+    """The file that holds the library made of text."""
+    made_of = "\0".join([text, *made_by.command, made_by.version, *made_by.flags, _processor()])
+    return folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
+
+
+def usage() -> tuple[int, int]:
+    """How many libraries there are, and their bytes."""
+    sizes = [p.stat().st_size for p in folder().glob("*.so")]
+    return len(sizes), sum(sizes)
+
+
+def _load(functions: list[CFunction]) -> dict[str, Loaded | None]:
+    """Every function from one library."""
+    found = compiler()
+    nothing = dict.fromkeys((f.name for f in functions), None)
+    if found is None:
+        available()
+        return nothing
+    text = program(functions)
+    path = library_path(text, found)
+    if _intact(path):
+        with_library = _open(path, functions)
+        if with_library is not None:
+            return with_library
+    if found.command in _hung:
+        return nothing
+    try:
+        with tempfile.TemporaryDirectory(prefix="tritium-c-") as scratch:
+            made = _compile(text, found, Path(scratch))
+            at = path if _keep(made, path) else made
+            return _open(at, functions) or nothing  # a library that is open may lose its file
+    except (OSError, subprocess.SubprocessError) as failure:
+        if isinstance(failure, subprocess.TimeoutExpired):
+            _hung.add(found.command)
+        _tell(f"the C compiler failed ({shlex.join(found.command)}): {_words(failure)}. Fused operators are computed with "
+              f"NumPy. Set TRITIUM_CC to another compiler, or TRITIUM_CPU_CODE=numpy.")
+        return nothing
+
+
+def _compile(text: str, by: Compiler, scratch: Path) -> Path:
+    """Compile text in an empty folder; the library, checksum included."""
+    source, made = scratch / "kernels.c", scratch / "kernels.so"
+    source.write_text(text)
+    _run([*by.command, *by.flags, "-o", str(made), str(source), "-lm"])
+    code = made.read_bytes()
+    made.write_bytes(code + hashlib.sha256(code).digest())  # what follows a library's own bytes is not looked at
+    return made
+
+
+def _run(command: list[str]) -> str:
+    """What a command prints. Raises OSError, CalledProcessError, or, after SECONDS, TimeoutExpired: then it and what it
+    started are ended."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          errors="replace", start_new_session=True) as process:
+        try:
+            said, wrong = process.communicate(timeout=SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said, wrong)
+    return said
+
+
+def _keep(made: Path, path: Path) -> bool:
+    """Put the library where other processes find it, whole or not at all; False where the folder cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, made.read_bytes(), sync=False)
+    except (OSError, FileError):
+        return False
+    return True
+
+
+def _intact(path: Path) -> bool:
+    """Whether path is a library as it was written, by this user."""
+    try:
+        if hasattr(os, "getuid") and path.stat().st_uid not in (os.getuid(), 0):
+            return False
+        data = path.read_bytes()
+    except OSError:
+        return False
+    return len(data) > _CHECK and hashlib.sha256(data[:-_CHECK]).digest() == data[-_CHECK:]
+
+
+def _open(path: Path, functions: Iterable[CFunction]) -> dict[str, Loaded | None] | None:
+    try:
+        libraries = ctypes.CDLL(str(path)), ctypes.PyDLL(str(path))
+        made: dict[str, Loaded | None] = {}
+        for f in functions:
+            calls = [getattr(library, f.name) for library in libraries]
+            for call in calls:
+                call.argtypes, call.restype = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64], None
+            made[f.name] = Loaded(*calls)
+    except (OSError, AttributeError):
+        return None
+    return made
+
+
+@functools.cache
+def _processor() -> str:
+    """What -march=native stands for here: a folder may be shared by machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return platform.machine() + "\n".join(dict.fromkeys(t for t in lines if t.startswith(("flags", "Features", "model name"))))
+
+
+def _words(failure: Exception) -> str:
+    return str(getattr(failure, "stderr", "") or failure).strip()[:500]
+
+
+def _tell(text: str) -> None:
+    if text not in _told:
+        _told.add(text)
+        log.warning(text)

@@ -1,0 +1,121 @@
+"""The CPU kernel of a fused group: C where that pays and can be, NumPy's tile program elsewhere.
+
+Which it is follows from the graph, its shapes and the machine alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..kernel import Call, tieable, tied
+from ..op import Expression, Kernel, Req, Spec
+from . import c_compile
+from .c_printer import CFunction, c_function
+from .numpy_printer import numpy_kernel
+
+#: C pays where a run saves so many nanoseconds: compiling takes as long as some ten thousand such runs save, once.
+SAVED = 10_000
+CALL = 400  # nanoseconds that each call of a NumPy function takes, whatever its size
+ELEMENT = 0.15  # nanoseconds an element of one node takes NumPy longer than C
+SHORT = 20_000  # nanoseconds a function may run while other Python threads wait: they would make it wait for longer
+ADDITION = 0.03  # nanoseconds of one element's addition in C, or of copying it in or out
+PIECE = 1 << 15  # elements; pieces are cut by size alone
+
+
+def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str) -> Kernel:
+    """The kernel, as `numpy_kernel` makes it. A C function is compiled when the arrays are known or at bind."""
+    plain = numpy_kernel(e, ins, outs, reqs, name=name)
+    decided: dict[str, CFunction | str] = {}  # by TRITIUM_CPU_CODE: a kernel is kept, and may outlive a change of it
+
+    def decide() -> CFunction | str:
+        mode = c_compile.mode()
+        if mode not in decided:
+            decided[mode] = chosen(e, ins, outs, reqs)
+        return decided[mode]
+
+    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        f = decide()
+        return (None if isinstance(f, str) else tied_in_c(f, inputs, outputs)) or tied(plain, inputs, outputs)
+
+    first = decide()
+    if not isinstance(first, str):
+        c_compile.want(first)
+    return tieable(tie)
+
+
+def chosen(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+    """The C function that computes the group, or why NumPy does: a phrase."""
+    mode = c_compile.mode()
+    if mode == "numpy":
+        return "TRITIUM_CPU_CODE is numpy"
+    f = c_function(e, ins, outs, reqs)
+    if isinstance(f, str):
+        return f
+    if mode == "auto" and _saved(f) < SAVED:
+        return "it is too small to be worth compiling"
+    return f if c_compile.available() else "there is no C compiler"
+
+
+def pay(functions: Sequence[CFunction]) -> bool:
+    """Whether these, run one after the other, are worth compiling; if so they will be, together."""
+    mode = c_compile.mode()
+    if not functions or mode == "numpy" or (mode == "auto" and sum(map(_saved, functions)) < SAVED) or not c_compile.available():
+        return False
+    for f in functions:
+        c_compile.want(f)
+    return True
+
+
+def _saved(f: CFunction) -> float:
+    """Nanoseconds that a run in C saves."""
+    return f.nodes * (CALL + ELEMENT * f.layout.size)
+
+
+def tied_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call | None:
+    """What one run of f does to these arrays; None where NumPy must do it. Runs of one call must not overlap."""
+    arrays = [*inputs, *(inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets)]
+    places = [a.ctypes.data for a in arrays]
+    if not all(a.flags.c_contiguous and a.flags.aligned for a in arrays) or not _apart(arrays, places, len(inputs)):
+        return None
+    found = c_compile.function(f)
+    if found is None:
+        return None
+    numbers = (ctypes.c_double * f.scalars)()
+    addresses, size = (ctypes.c_void_p * (len(arrays) + 1))(*places, ctypes.addressof(numbers)), f.layout.size
+    call, pieces = found.free, range(0, size, PIECE)
+
+    # held: addresses alone keep nothing alive
+    def short(run: Any, scalars: Sequence[float] = (), call: Any = found.short, held: Any = arrays) -> None:
+        if scalars:
+            numbers[:] = scalars
+        call(addresses, 0, size)
+
+    def piece(k: int, held: Any = arrays) -> None:
+        call(addresses, pieces[k], min(pieces[k] + PIECE, size))
+
+    def whole(run: Any, scalars: Sequence[float] = ()) -> None:
+        if scalars:
+            numbers[:] = scalars
+        if len(pieces) > 1 and run is not None:
+            run.parallel(piece, len(pieces))
+        else:
+            for k in range(len(pieces)):
+                piece(k)
+
+    return short if size * (f.cost + len(arrays)) * ADDITION <= SHORT else whole
+
+
+def _apart(arrays: Sequence[np.ndarray], places: Sequence[int], n_in: int) -> bool:
+    """Whether each output lies apart from every other array, or exactly where an input of its size lies."""
+    for k in range(n_in, len(arrays)):
+        o, at = arrays[k], places[k]
+        for i in range(k):
+            other, there = arrays[i], places[i]
+            same = i < n_in and there == at and other.size == o.size and other.itemsize == o.itemsize
+            if there < at + o.nbytes and at < there + other.nbytes and not same:
+                return False
+    return True

@@ -1,0 +1,172 @@
+"""The functions C kernels call, as C text: one row by name, with a version for each kind of number that has one.
+
+All are free of branches, so that compilers compute many elements at once. Those on float32 keep infinities, NaN, the sign
+of zero and denormals, and are within 1 unit in the last place (log1p and expm1: 4; tanh and erf: 6) of the true value.
+Functions that C's own library would compute one element at a time are not here: what needs them is printed as NumPy.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ..ir.special import ERF_P, ERF_Q
+
+#: C types by dtype. bfloat16 and float16 have none: their groups are printed as NumPy.
+TYPES: dict[str, str] = {
+    "float32": "float", "float64": "double", "bool": "uint8_t",
+    **{f"{u}int{n}": f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64)},
+}
+
+PREAMBLE = """\
+#include <stdint.h>
+#include <string.h>
+#include <math.h>
+
+#ifdef __FMA__
+#define FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+#define COPY(to, from, n) memcpy(to, from, n * sizeof *(to))
+#define CLEAR(a, n, block) do { if (n < block) memset(a + n, 0, (block - n) * sizeof *a); } while (0)
+
+static inline uint32_t bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
+static inline float real(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
+"""
+
+_ALL = """\
+static __attribute__((noinline)) void all_{0}(const float *x, float *y, int n)
+{{
+    for (int i = 0; i < n; i += 64)
+        for (int j = 0; j < 64; j++)
+            y[i + j] = {0}(x[i + j]);
+}}
+"""
+_REAL = ("float32", "float64")
+_SIGNED = ("int8", "int16", "int32", "int64")
+_UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+_WHOLE = (*_SIGNED, *_UNSIGNED)
+
+
+def _horner(variable: str, coefficients: tuple[float, ...]) -> str:
+    """The text of Σ coefficients[i] variable**i in float32."""
+    text = f"{float(np.float32(coefficients[-1])).hex()}f"
+    for c in coefficients[-2::-1]:
+        text = f"FMA({text}, {variable}, {float(np.float32(c)).hex()}f)"
+    return text
+
+
+# Coefficients are fits of our own (weighted least squares, iterated towards equal relative error):
+# (eʳ - 1 - r) / r² on |r| ≤ ln 2 / 2, 3e-9
+_EXP = (0.4999999344859092, 0.1666652064426422, 0.04166838790991282, 0.008368715319532344, 0.0013814600814119379)
+# (ln(1 + f) - f + f²/2) / f³ on |f| ≤ 1/3, 9e-10
+_LOG = (0.3333333598648153, -0.24999805911369424, 0.19999565433413083, -0.16680357659641118, 0.14305595548822667,
+        -0.12183309967304563, 0.10739480876101029, -0.12906091217221283, 0.12070532808548988)
+# tanh x = x P(x²) / Q(x²) on |x| ≤ 9.1, 1e-9
+_TANH_P = (1.0, 0.13783138486583948, 0.004005644772530829, 3.152495828623355e-05, 5.052637122824473e-08)
+_TANH_Q = (1.0, 0.4711647114202051, 0.027727228387671964, 0.0004202167035368502, 1.6124080394668977e-06,
+           7.325694380908569e-10)
+
+# x = n ln 2 + r, and 2ⁿ in two factors, so that results below the normal range are rounded once
+_EXP_TEXT = f"""\
+    float v = x > 89.0f ? 89.0f : x;
+    v = v < -104.0f ? -104.0f : v;
+    const float shifted = v * {float(np.float32(1.4426950408889634)).hex()}f + 0x1.8p+23f;
+    const float n = shifted - 0x1.8p+23f;
+    const float r = FMA(n, {float(np.float32(-1.42860677e-06)).hex()}f, FMA(n, -0x1.62e400p-1f, v));
+    const float p = FMA(r * r, {_horner("r", _EXP)}, r) + 1.0f;
+    const int32_t k = (int32_t)(bits(shifted) - 0x4b400000u);
+    const int32_t half = k >> 1;
+    return p * real((uint32_t)(half + 127) << 23) * real((uint32_t)(k - half + 127) << 23);"""
+
+# x = 2ᵏ (1 + f) with 1 + f in [2/3, 4/3)
+_LOG_TEXT = f"""\
+    const int tiny = x < 0x1p-126f;
+    const float v = tiny ? x * 0x1p+23f : x;
+    const uint32_t u = bits(v) - 0x3f2aaaabu;
+    const float k = (float)((int32_t)u >> 23) - (tiny ? 23.0f : 0.0f);
+    const float f = real((u & 0x007fffffu) + 0x3f2aaaabu) - 1.0f;
+    const float s = f * f;
+    const float p = FMA(s * f, {_horner("f", _LOG)}, FMA(k, {float(np.float32(1.42860677e-06)).hex()}f, -0.5f * s)) + f;
+    float y = FMA(k, 0x1.62e400p-1f, p);
+    y = x == INFINITY ? x : y;
+    y = x == 0.0f ? -INFINITY : y;
+    return x >= 0.0f ? y : NAN;"""
+
+_TANH_TEXT = f"""\
+    float v = x > 9.01f ? 9.01f : x;
+    v = v < -9.01f ? -9.01f : v;
+    const float t = v * v;
+    const float y = v * {_horner("t", _TANH_P)} / {_horner("t", _TANH_Q)};
+    const float below = y > 1.0f ? 1.0f : y;
+    return below < -1.0f ? -1.0f : below;"""
+
+_ERF_TEXT = f"""\
+    float v = x > 4.0f ? 4.0f : x;
+    v = v < -4.0f ? -4.0f : v;
+    const float t = v * v;
+    return v * {_horner("t", ERF_P)} / {_horner("t", ERF_Q)};"""
+
+# by W. Kahan's way of giving exp and log back the digits that 1 + x loses
+_LOG1P_TEXT = """\
+    const float u = 1.0f + x;
+    const float y = log_float32(u) * (x / (u - 1.0f));
+    return u == 1.0f || x == INFINITY ? x : u == 0.0f ? -INFINITY : y;"""
+_EXPM1_TEXT = """\
+    const float u = exp_float32(x);
+    const float d = u - 1.0f;
+    const float y = d * (x / log_float32(u));
+    return u == 1.0f ? x : d == -1.0f || u == INFINITY ? d : y;"""
+
+_ROWS: dict[str, list[tuple[tuple[str, ...], str]]] = {
+    "abs": [(("float32",), "    return fabsf(x);"), (("float64",), "    return fabs(x);"),
+            (_SIGNED, "    return x < 0 ? -x : x;"), (_UNSIGNED, "    return x;")],
+    "max": [(_REAL, "    return x > y || x != x ? x : y;"), (_WHOLE, "    return x > y ? x : y;")],
+    "min": [(_REAL, "    return x < y || x != x ? x : y;"), (_WHOLE, "    return x < y ? x : y;")],
+    "quotient": [(_SIGNED, "    return y == 0 ? 0 : y == -1 ? (T)(0 - (uint64_t)x) : x / y;"),
+                 (_UNSIGNED, "    return y == 0 ? 0 : x / y;")],
+    "mod": [(_SIGNED, "    const T d = y == 0 || y == -1 ? 1 : y;\n    const T r = x % d;\n"
+                      "    return r != 0 && (r < 0) != (d < 0) ? r + d : r;"),
+            (_UNSIGNED, "    return x % (y == 0 ? 1 : y);")],
+    "sqrt": [(("float32",), "    return sqrtf(x);"), (("float64",), "    return sqrt(x);")],
+    "floor": [(("float32",), "    return floorf(x);"), (("float64",), "    return floor(x);"), (_WHOLE, "    return x;")],
+    "ceil": [(("float32",), "    return ceilf(x);"), (("float64",), "    return ceil(x);"), (_WHOLE, "    return x;")],
+    "trunc": [(("float32",), "    return truncf(x);"), (("float64",), "    return trunc(x);"), (_WHOLE, "    return x;")],
+    "exp": [(("float32",), _EXP_TEXT)],
+    "log": [(("float32",), _LOG_TEXT)],
+    "tanh": [(("float32",), _TANH_TEXT)],
+    "erf": [(("float32",), _ERF_TEXT)],
+    "log1p": [(("float32",), _LOG1P_TEXT)],
+    "expm1": [(("float32",), _EXPM1_TEXT)],
+}  # fmt: skip
+_TWO = {"max", "min", "mod", "quotient"}
+
+
+def _define(name: str, dtype: str, body: str) -> str:
+    t = TYPES[dtype]
+    parameters = f"{t} x, {t} y" if name in _TWO else f"{t} x"
+    text = re.sub(r"\bT\b", t, body)
+    return f"static inline {t} {name}_{dtype}({parameters})\n{{\n{text}\n}}\n"
+
+
+#: Functions of float32 that are called for whole blocks, so that a compiler sees each but once.
+BLOCKWISE = ("exp", "log", "tanh", "erf", "log1p", "expm1")
+
+#: `exp_float32` and the like -> their definition.
+FUNCTIONS: dict[str, str] = {f"{name}_{d}": _define(name, d, body)
+                             for name, rows in _ROWS.items() for dtypes, body in rows for d in dtypes}
+
+
+def definitions(used: set[str]) -> str:
+    """The text that defines the functions in used, and what they call, each before its callers."""
+    needed, waiting = set(), list(used)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [n for n in re.findall(r"\b\w+_float32\b", FUNCTIONS[name]) if n != name]
+    blockwise = {f"{n}_float32" for n in BLOCKWISE} & used
+    return "\n".join([*(FUNCTIONS[n] for n in FUNCTIONS if n in needed), *(_ALL.format(n) for n in sorted(blockwise))])

@@ -1,0 +1,344 @@
+"""Prints an expression graph as a C function: what the NumPy program computes, in one pass over blocks of elements.
+
+A block of every input is copied to the stack, each run of nodes is one short loop over the block, an exponential or the like
+is a call for the whole block, and the results are copied out. So loops have a fixed length and touch nothing but the
+function's own memory: a compiler computes many elements at once, and outputs may lie where inputs lie.
+
+Sums and maxima, half precision, and functions without a C spelling have no C function; nor has a number with a fraction
+that becomes an integer, because C leaves open what is out of range.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dtype import float32, float64, is_float
+from ..ir.coalesce import Layout, merge
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, retype, topological, typed
+from ..ir.primitives import PRIMITIVES
+from ..op import Expression, Req, Spec
+from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
+
+STACK = 24 * 1024  # bytes of one block of all arrays: what fits a first-level cache
+RUN = 40  # cost of one loop, in additions: short enough that a processor works on several rounds at once
+
+
+@dataclass(frozen=True, slots=True)
+class CFunction:
+    """One kernel as C.
+
+    name:     of the C function: void name(void *const *arrays, int64_t begin, int64_t end) computes the elements from begin
+              to end; arrays are the inputs, then the outputs that are wanted, then the run-time scalars as doubles, if any.
+    text:     its definition, without `uses`.
+    uses:     the functions of `c_math.py` it calls.
+    layout:   of the arrays. targets: numbers of the outputs that are wanted; states: {output that is no array: its input}.
+    scalars:  how many run-time scalars it takes.
+    nodes, cost: how many primitives it computes, and their cost per element in additions.
+    """
+
+    name: str
+    text: str
+    uses: frozenset[str]
+    layout: Layout
+    targets: tuple[int, ...]
+    states: dict[int, int]
+    scalars: int
+    nodes: int
+    cost: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether the results are NumPy's to the bit: it calls no exponential or the like."""
+        return not any(name.partition("_")[0] in BLOCKWISE for name in self.uses)
+
+
+class _NoSpelling(Exception):
+    """Why there is no C function, in words."""
+
+
+def program(functions: Sequence[CFunction]) -> str:
+    """The text of a file that defines them."""
+    uses = set[str]().union(*(f.uses for f in functions))
+    return "\n".join([PREAMBLE, definitions(uses), *(f.text for f in functions)])
+
+
+def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+    """The kernel as C, or why it has none: a phrase."""
+    if e.kind == "row":
+        return "it sums rows"
+    states = dict(e.states)
+    wanted = dict(enumerate(reqs)) | dict.fromkeys(states, Req.WRITE)
+    targets = tuple(t for t in range(len(e.outputs)) if wanted[t] != Req.NULL)
+    stored = [ins[states[t]] if t in states else outs[t] for t in targets]
+    specs = [*ins, *stored]
+    for s in specs:
+        if s.dtype.name not in TYPES:
+            return f"{s.dtype} is not computed in C"
+    layout = merge([s.shape for s in specs])
+    if any(layout.shape(len(ins) + k) != layout.dims for k in range(len(targets))) or not targets or not layout.size:
+        return "an output is summed, or nothing is computed"
+    roots = [retype(e.outputs[t], s.dtype) if e.outputs[t].dtype is None else e.outputs[t] for t, s in zip(targets, stored)]
+    adds = [wanted[t] == Req.ADD for t in targets]
+    try:
+        return _Printer(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)
+    except _NoSpelling as reason:
+        return str(reason)
+
+
+class _Loop:
+    """One loop over a block, or one call for it, and what is copied before and after.
+
+    lines:  statements; of a call the one, without its end.
+    adds:   outputs that are read before; ends: outputs that are complete after it.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.is_call = False
+        self.adds: list[int] = []
+        self.ends: list[int] = []
+
+
+class _Printer:
+    """Turns typed roots into the text of one function.
+
+    Values are called v0 (input 0), k3 (a node that another loop reads) and w1 (what output 1 gets), blocks on the stack, and
+    t7 (node 7, inside one loop). At the end blocks whose lives do not meet share an array. What depends on run-time scalars
+    alone, s2, is computed once, in double precision, as Python does.
+    """
+
+    def __init__(self, roots: Sequence[Expr], specs: Sequence[Spec], n_in: int, layout: Layout, adds: Sequence[bool],
+                 scalars: Sequence[str] = ()):
+        self.roots, self.adds, self.layout, self.n_in, self.scalars = roots, adds, layout, n_in, scalars
+        self.stored = [s.dtype for s in specs[n_in:]]
+        order = topological(roots)
+        self.read = {i: specs[i].dtype for i in sorted({x.value for x in order if x.op == LOAD})}
+        self.uses: set[str] = set()
+        self.once: dict[int, str] = {}  # id(node) -> the name of what is computed once
+        self.prologue: list[str] = []
+        self.nodes: list[Expr] = []
+        varies: set[int] = set()
+        for x in order:
+            if x.op == LOAD or any(id(a) in varies for a in x.args):
+                varies.add(id(x))
+            elif x.op != CONST:
+                self.once[id(x)] = f"s{len(self.once)}"
+                self.prologue.append(f"const double {self.once[id(x)]} = {self._once(x)};")
+            if x.op not in (LOAD, CONST) and id(x) not in self.once:
+                self.nodes.append(x)
+        self.number = {id(x): i for i, x in enumerate(self.nodes)}
+        self.loop_of: dict[int, int] = {}  # id(node) -> the loop that computes it, or the call
+        cost = at = 0
+        for x in self.nodes:
+            if _is_call(x):
+                at += 1
+                self.loop_of[id(x)] = at
+                cost, at = 0, at + 1  # what is stored of it, if anything, is a loop of its own
+                continue
+            if cost and cost + _cost(x) > RUN:
+                cost, at = 0, at + 1
+            self.loop_of[id(x)] = at
+            cost += _cost(x)
+        self.loops = [_Loop() for _ in range(at + 1)]
+        self.lives: dict[str, tuple[str, int, int]] = {}  # block -> its C type, the first and the last loop that uses it
+        for i, dtype in self.read.items():
+            self._use(f"v{i}", dtype, -1)
+        # a node that another loop reads is kept: where it is stored, or in a block of its own
+        plain = {id(r): k for k, (r, d, add) in enumerate(zip(roots, self.stored, adds)) if r.dtype == d and not add}
+        self.homes: dict[int, str] = {}
+        far = (a for user in self.nodes for a in user.args if self.loop_of.get(id(a), -1) not in (-1, self.loop_of[id(user)]))
+        for x in (*far, *filter(_is_call, self.nodes)):
+            self.homes.setdefault(id(x), f"w{plain[id(x)]}" if id(x) in plain else f"k{self.number[id(x)]}")
+        self._fill()
+
+    def _use(self, block: str, dtype: np.dtype, loop: int) -> str:
+        """block, which loop uses."""
+        kind, first, last = self.lives.get(block, (_c(dtype), loop, loop))
+        self.lives[block] = kind, min(first, loop), max(last, loop)
+        return block
+
+    def _value(self, a: Expr, loop: int) -> str:
+        """An argument, or a root, as a loop reads it."""
+        if a.op == CONST:
+            return constant(a.value, typed(a))
+        if id(a) in self.once:
+            return converted(self.once[id(a)], float64, typed(a))
+        if self.loop_of.get(id(a)) == loop and not _is_call(a):
+            return f"t{self.number[id(a)]}"
+        block = f"v{a.value}" if a.op == LOAD else self.homes[id(a)]
+        return self._use(block, self.read[a.value] if a.op == LOAD else typed(a), loop) + "[j]"
+
+    def _once(self, x: Expr) -> str:
+        """What depends on run-time scalars alone, in C."""
+        if not is_float(typed(x)):
+            raise _NoSpelling(f"{x.op} of numbers given at run time is no fraction")
+        if x.op == PARAM:
+            return f"numbers[{self.scalars.index(x.value)}]"
+        args = [constant(a.value, float64) if a.op == CONST else self.once[id(a)] for a in x.args]
+        return self._spelled(x, args, float64)
+
+    def _fill(self) -> None:
+        """Write the statements of every loop."""
+        for x in self.nodes:
+            at = self.loop_of[id(x)]
+            loop, home = self.loops[at], self.homes.get(id(x), "")
+            args = [self._value(a, at) for a in x.args]
+            if _is_call(x):
+                name = self._spelled(x, args, typed(x)).partition("(")[0]
+                loop.is_call = True
+                loop.lines.append(f"all_{name}({args[0].removesuffix('[j]')}, {self._use(home, typed(x), at)}")
+            else:
+                loop.lines.append(f"const {_c(typed(x))} t{self.number[id(x)]} = {self._spelled(x, args, typed(x))};")
+                if home.startswith("k"):
+                    loop.lines.append(f"{self._use(home, typed(x), at)}[j] = t{self.number[id(x)]};")
+        for k, root in enumerate(self.roots):
+            at = self.loop_of.get(id(root), len(self.loops) - 1)
+            if _is_call(root):
+                if self.homes[id(root)] == f"w{k}":
+                    self.loops[at].ends.append(k)
+                    continue
+                at += 1
+            block = self._use(f"w{k}", self.stored[k], at)
+            self.loops[at].lines.append(f"{block}[j] = {self._end(k, self._value(root, at))};")
+            self.loops[at].ends.append(k)
+            if self.adds[k]:
+                self.loops[at].adds.append(k)
+
+    def function(self, targets: tuple[int, ...], states: dict[int, int]) -> CFunction:
+        places, arrays = self._places()
+        sizes = {_c(d): d.itemsize for d in map(np.dtype, TYPES)}
+        block = min(512, max(64, 1 << (STACK // sum(sizes[kind] for kind in arrays)).bit_length() - 1))
+        inner = [f"{kind} a{i}[{block}];" for i, kind in enumerate(arrays)]
+        for i in self.read:
+            inner += _fetch(i, self.layout, block)
+        for loop in self.loops:
+            for k in loop.adds:
+                inner += [f"COPY(w{k}, o{k} + i, n);", f"CLEAR(w{k}, n, {block});"]
+            if loop.is_call:
+                inner.append(f"{loop.lines[0]}, {block});")
+            elif loop.lines:
+                inner += [f"for (int j = 0; j < {block}; j++) {{", *(f"    {t}" for t in loop.lines), "}"]
+            inner += [f"COPY(o{k} + i, w{k}, n);" for k in loop.ends]
+        inner = [re.sub(r"\b[vkw]\d+\b", lambda m: f"a{places[m[0]]}", t) for t in inner]
+        lines = [f"const {_c(d)} *const x{i} = arrays[{i}];" for i, d in self.read.items()]
+        lines += [f"{_c(d)} *const o{k} = arrays[{self.n_in + k}];" for k, d in enumerate(self.stored)]
+        if self.scalars:
+            lines.append(f"const double *const numbers = arrays[{self.n_in + len(self.stored)}];")
+        lines += self.prologue
+        lines += [f"for (int64_t i = begin; i < end; i += {block}) {{",
+                  f"    const int64_t n = end - i < {block} ? end - i : {block};", *(f"    {t}" for t in inner), "}"]
+        body = "\n".join(["(void *const *arrays, int64_t begin, int64_t end)", "{", *(f"    {t}" for t in lines), "}", ""])
+        name = f"kernel_{hashlib.sha256(body.encode()).hexdigest()[:16]}"
+        return CFunction(name, f"void {name}{body}", frozenset(self.uses), self.layout, targets, states, len(self.scalars),
+                         len(self.nodes) + sum(" = numbers[" not in t for t in self.prologue), sum(map(_cost, self.nodes)))
+
+    def _places(self) -> tuple[dict[str, int], list[str]]:
+        """Which array each block is, and the arrays' C types."""
+        places: dict[str, int] = {}
+        arrays: list[str] = []
+        busy: list[int] = []  # the last loop that uses what an array holds
+        for block, (kind, first, last) in sorted(self.lives.items(), key=lambda item: item[1][1]):
+            free = (i for i, until in enumerate(busy) if until < first and arrays[i] == kind)
+            at = next(free, len(arrays))
+            if at == len(arrays):
+                arrays.append(kind)
+                busy.append(last)
+            places[block], busy[at] = at, last
+        return places, arrays
+
+    def _end(self, k: int, value: str) -> str:
+        """What output k gets, of a root's value."""
+        have, want = typed(self.roots[k]), self.stored[k]
+        if not self.adds[k]:
+            return converted(value, have, want)
+        if self.roots[k].op == CONST or BOOL in (have, want):
+            raise _NoSpelling(f"{have} is added to {want}")
+        wide = np.promote_types(have, want)
+        return converted(f"({_c(wide)})w{k}[j] + ({_c(wide)}){value}", wide, want)
+
+    def _spelled(self, x: Expr, args: list[str], dtype: np.dtype) -> str:
+        if x.op == CAST:
+            return converted(args[0], typed(x.args[0]), dtype)
+        row = PRIMITIVES.get(x.op)
+        if row is None or not row.c or (row.rule == "float" and not is_float(dtype)) or (row.rule == "same" and dtype == BOOL):
+            raise _NoSpelling(f"{x.op} has no C spelling for {dtype}")
+
+        def call(match: re.Match[str]) -> str:
+            name = f"{match[1]}_{dtype}"
+            if name not in FUNCTIONS:
+                raise _NoSpelling(f"{x.op} has no C spelling for {dtype}")
+            self.uses.add(name)
+            return f"{name}("
+
+        return re.sub(r"\b_(\w+)\(", call, row.c).format(*args)
+
+
+def _c(dtype: np.dtype) -> str:
+    return TYPES[dtype.name]
+
+
+def _is_call(x: Expr) -> bool:
+    """Whether x is computed by a call for a whole block."""
+    return x.op in BLOCKWISE and typed(x) == float32
+
+
+def _cost(x: Expr) -> int:
+    return PRIMITIVES[x.op].cost if x.op in PRIMITIVES else 1
+
+
+def converted(value: str, have: np.dtype, want: np.dtype) -> str:
+    """value in another dtype."""
+    if have == want:
+        return value
+    if want == BOOL:
+        return f"{value} != 0"
+    if is_float(have) and not is_float(want):
+        raise _NoSpelling(f"{have} becomes {want}, and C leaves open what is out of range")
+    return f"({_c(want)})({value})"
+
+
+def constant(value: float, dtype: np.dtype) -> str:
+    """A number as C text, exactly as dtype has it."""
+    if is_float(dtype):
+        with np.errstate(all="ignore"):
+            x = float(dtype.type(value))
+        sign = "-" if math.copysign(1, x) < 0 else ""
+        if math.isnan(x):
+            return "NAN"
+        text = "INFINITY" if math.isinf(x) else abs(x).hex() + ("f" if dtype.itemsize == 4 else "")
+        return f"({sign}{text})" if sign else text
+    if dtype == BOOL:
+        return str(int(value))
+    known = np.iinfo(dtype)
+    if not known.min <= value <= known.max:
+        raise _NoSpelling(f"{value} is no {dtype}")
+    if dtype.name == "uint64":
+        return f"UINT64_C({value})"
+    return f"(-INT64_C({-value - 1}) - 1)" if value == np.iinfo("int64").min else f"(({_c(dtype)}){value}LL)"
+
+
+def _fetch(i: int, layout: Layout, block: int) -> list[str]:
+    """The lines that fill block v{i} of input i, from element i of the full shape on; what is beyond the end is 0."""
+    dims, present = layout.dims, layout.present[i]
+    if all(present):
+        return [f"COPY(v{i}, x{i} + i, n);", f"CLEAR(v{i}, n, {block});"]
+    last, terms = dims[-1], []
+    step, after = 1, 1  # strides of this input, and of the full shape
+    for axis in range(len(dims) - 1, -1, -1):
+        if present[axis]:
+            terms.append(f"(i + j) / {after} % {dims[axis]} * {step}")
+            step *= dims[axis]
+        after *= dims[axis]
+    lines = ["for (int64_t j = 0, m; j < n; j += m) {",
+             f"    m = {last} - (i + j) % {last} < n - j ? {last} - (i + j) % {last} : n - j;",
+             f"    const int64_t at = {' + '.join(terms) or '0'};"]
+    clear = f"CLEAR(v{i}, n, {block});"
+    if present[-1]:
+        return [*lines, f"    memcpy(v{i} + j, x{i} + at, m * sizeof *x{i});", "}", clear]
+    return [*lines, "    for (int64_t l = 0; l < m; l++)", f"        v{i}[j + l] = x{i}[at];", "}", clear]

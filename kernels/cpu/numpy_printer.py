@@ -1,0 +1,462 @@
+"""Prints an expression graph as a NumPy tile program: the CPU kernel that is always there, and the reference.
+
+Arrays are walked in tiles that stay in the cache; each node is one ufunc with `out=` a scratch register, so a chain of
+twenty operators touches memory once. Tiles are spread over the engine's threads; folds combine the tiles' partial
+results in the order of the tiles, so the bits do not depend on how many threads there were.
+
+Tiles are large: a thread needs the GIL between two ufuncs, and one that finds it taken sleeps and is woken, which costs as
+much as a ufunc on 32K elements. On two threads sums were slower than on one with such tiles, and are faster with these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...dtype import cast_into, is_float, is_half, whole
+from ..configs import active as active_configs
+from ..configs.key import key
+from ..ir.coalesce import Layout, merge
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
+from ..ir.primitives import PRIMITIVES
+from ..ir.rows import whole_rows
+from ..ir.special import mask_dtype
+from ..kernel import Call, tieable
+from ..op import Expression, Kernel, Req, Spec
+from .errstate import quietly
+from .sum_tree import combined, total
+
+TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
+POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
+SMALL = 1 << 13  # elements up to which there is nothing to choose
+
+_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole, "cast_into": cast_into, "total": total,
+                          **{f"p_{n}": p.numpy for n, p in PRIMITIVES.items() if not isinstance(p.numpy, np.ufunc)}}
+_COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
+_REDUCE = {"sum": np.add, "max": np.maximum}
+
+
+def numpy_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *, name: str = "kernel") -> str:
+    """The text of the function that computes one tile."""
+    return _Printer(e, ins, outs, reqs, name).source
+
+
+def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
+                 name: str = "kernel") -> Kernel:
+    """The compiled kernel: kernel(run, inputs, outputs, scalars=()).
+
+    Outputs smaller than the full shape are folded with e.combine.
+    """
+    printed = _Printer(e, ins, outs, reqs, name)
+    tile = printed.compile()
+    layout, n_in, n_targets = printed.layout, len(ins), len(printed.targets)
+    if layout.size == 0:
+        return _empty_kernel(printed)
+    shapes = [layout.shape(i) for i in range(n_in + n_targets)]
+    chosen: dict[str, int] = {}
+    if layout.size > SMALL:
+        default = TILE if layout.size >= 2 * TILE else 2 * TILE
+        work = layout.size * max(1, cost(e.outputs))
+        chosen = active_configs.choice(tile_key(printed, n_in, work), {"tile": default, "threads": 0})
+    size, threads = chosen.get("tile", TILE), chosen.get("threads", 0)
+    sliced = None if layout.size <= size else _tiles(layout, size, keep_last=printed.whole_rows)
+    folds = [t for t in range(n_targets) if printed.folded[t]]
+    targets, states = printed.targets, printed.states
+
+    def results(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [inputs[states[t]] if t in states else outputs[t] for t in targets]
+
+    if sliced is None:
+        same = layout.is_flat and all(s.shape == ins[0].shape for s in (*ins, *outs)) if ins else False
+        make_registers = [(d, shape) for d, shape in printed.register_shapes(layout.dims)]
+        single_fold = [printed.fold_store(t) for t in folds]
+        if same:
+            full = ins[0].shape
+            make_registers = [(d, full) for d, _ in make_registers]
+
+        def kernel(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+            arrays = [*inputs, *results(inputs, outputs)]
+            if not same:
+                arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
+            folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
+            if folded:
+                for store, t, part in zip(single_fold, folds, folded):
+                    quietly(store, arrays[n_in + t], part)
+
+        def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+            quietly(tile, *inputs, *outputs, *scalars)
+
+        def tie(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+            seen = [ins[0].shape] * len(shapes) if same else shapes
+            arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
+            stores = [(store, arrays[n_in + t]) for store, t in zip(single_fold, folds)]
+            if not make_registers and not stores:
+                return lambda run, scalars=(): quietly(tile, *arrays, *scalars)
+
+            def call(run: Any, scalars: Sequence[float] = ()) -> None:
+                folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
+                for (store, out), part in zip(stores, folded or ()):
+                    quietly(store, out, part)
+
+            return call
+
+        direct = same and not make_registers and not folds and not states and targets == list(range(len(outs)))
+        return tieable(tie, plain if direct else kernel)
+
+    tiles = sliced
+    places = {t: _places(tiles, n_in + t) for t in folds}
+
+    def tiled(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
+        arrays = [a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], shapes)]
+        parts: list[Any] = [None] * len(tiles)
+
+        def one(i: int) -> None:
+            t = tiles[i]
+            views = [a[index] for a, index in zip(arrays, t.index)]
+            scratch = _registers(run, printed.register_shapes(t.shape))
+            with np.errstate(all="ignore"):
+                parts[i] = tile(*views, *scratch, *scalars)
+
+        if run is not None:
+            active_configs.limited(run, threads).parallel(one, len(tiles))
+        else:
+            for i in range(len(tiles)):
+                one(i)
+        for k, t in enumerate(folds):
+            result = np.empty(shapes[n_in + t], printed.root_dtypes[t])
+            with np.errstate(all="ignore"):
+                for place, numbers in places[t]:  # which are fixed, and so are the bits
+                    np.copyto(result[place], combined(_COMBINE[e.combine], [parts[i][k] for i in numbers]), casting="unsafe")
+                printed.fold_store(t)(arrays[n_in + t], result)
+
+    return tiled
+
+
+def _places(tiles: Sequence[_Tile], operand: int) -> list[tuple[tuple[slice, ...], list[int]]]:
+    """The parts of a folded operand, and the numbers of the tiles that are folded into each."""
+    found: dict[str, tuple[tuple[slice, ...], list[int]]] = {}
+    for i, tile in enumerate(tiles):
+        found.setdefault(repr(tile.index[operand]), (tile.index[operand], []))[1].append(i)
+    return list(found.values())
+
+
+def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> list[np.ndarray]:
+    """Uninitialised scratch arrays. Large ones come from the engine's pool: fresh pages cost more than what fills them."""
+    if run is None or not wanted or math.prod(wanted[0][1]) < POOLED:
+        return [np.empty(s, d) for d, s in wanted]
+    return [run.space(s, d) for d, s in wanted]
+
+
+def _empty_kernel(printed: _Printer) -> Kernel:
+    def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
+        for t in printed.targets:
+            if t not in printed.states and printed.reqs[t] != Req.ADD and outputs[t].size:
+                outputs[t].fill(_identity(printed.combine, outputs[t].dtype))
+
+    return kernel
+
+
+def _identity(combine: str, dtype: np.dtype) -> Any:
+    if combine == "add":
+        return dtype.type(0)
+    if combine == "mul":
+        return dtype.type(1)
+    low = combine == "maximum"
+    if dtype == BOOL:
+        return not low
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min if low else np.iinfo(dtype).max
+    return dtype.type(-np.inf if low else np.inf)
+
+
+class _Tile:
+    """One tile: its shape over the merged axes, and per operand the index that cuts it out."""
+
+    __slots__ = ("index", "shape")
+
+    def __init__(self, layout: Layout, slices: Sequence[slice]):
+        self.shape = tuple(s.stop - s.start for s in slices)
+        whole = slice(0, 1)
+        self.index = [tuple(s if here else whole for s, here in zip(slices, p)) for p in layout.present]
+
+
+def tile_key(printed: _Printer, n_in: int, work: int) -> Any:
+    """What a tuned tile size is kept under: how the operands lie, how many, how dear an element is."""
+    layout = printed.layout
+    lies = "row" if printed.whole_rows else "fold" if any(printed.folded) else "flat" if layout.is_flat else "broadcast"
+    sizes = {"elements": layout.size, "arrays": n_in + len(printed.targets), "cost": work // layout.size}
+    return key("cpu tile", printed.root_dtypes[0].name if printed.root_dtypes else "", lies, **sizes,
+               **({} if lies == "flat" else {"last": layout.dims[-1]}))
+
+
+def _tiles(layout: Layout, size: int = TILE, *, keep_last: bool = False) -> list[_Tile]:
+    """Tiles of about size elements, in row-major order. keep_last: never cut the last axis (rows)."""
+    dims = layout.dims
+    axis, inner = len(dims) - 1, 1
+    while axis > 0 and (inner * dims[axis] <= size or (keep_last and axis == len(dims) - 1)):
+        inner *= dims[axis]
+        axis -= 1
+    step = max(1, size // inner)
+    if keep_last and len(dims) == 1:
+        step = dims[0]
+    rest = [slice(0, d) for d in dims[axis + 1:]]
+    return [
+        _Tile(layout, [*(slice(i, i + 1) for i in outer), slice(a, min(a + step, dims[axis])), *rest])
+        for outer in product(*map(range, dims[:axis]))
+        for a in range(0, dims[axis], step)
+    ]
+
+
+class _Printer:
+    """Turns an Expression into the source of a function over one tile.
+
+    targets:  numbers of the outputs (and states) that are stored; states: {output number: input number}.
+    """
+
+    def __init__(self, e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], name: str):
+        self.name = "".join(c if c.isalnum() else "_" for c in name)
+        self.combine = e.combine
+        self.states = dict(e.states)
+        self.reqs = dict(enumerate(reqs)) | dict.fromkeys(self.states, Req.WRITE)
+        self.targets = [i for i in range(len(e.outputs)) if self.reqs[i] != Req.NULL]
+        self.specs = [ins[self.states[t]] if t in self.states else outs[t] for t in self.targets]
+        self.layout = merge([s.shape for s in (*ins, *self.specs)])
+        self.whole_rows = e.kind == "row"
+        if self.whole_rows:
+            self.layout = _row_layout([s.shape for s in (*ins, *self.specs)])
+        n = len(ins)
+        self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
+        self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], s.dtype)
+                      for t, s in zip(self.targets, self.specs)]
+        if self.whole_rows:
+            self.roots = whole_rows(self.roots, [p[-1] for p in self.layout.present], self.layout.dims[-1])
+        self.root_dtypes = [typed(r) for r in self.roots]
+        self.registers: list[tuple[np.dtype, bool]] = []  # (dtype, one per row?)
+        self.scalar_names = e.scalars
+        self.constants: dict[tuple[str, np.dtype], str] = {}  # (number in hexadecimal, dtype) -> the array that holds it
+        self.text = self._print(n)
+
+    def register_shapes(self, shape: tuple[int, ...]) -> list[tuple[np.dtype, tuple[int, ...]]]:
+        return [(d, (*shape[:-1], 1) if row else shape) for d, row in self.registers]
+
+    def compile(self) -> Callable[..., Any]:
+        scope: dict[str, Any] = _SCOPE | {f"d_{d.name}": d for d in self.root_dtypes if d.kind in "iub"}
+        with np.errstate(all="ignore"):  # a constant may round to infinity
+            scope |= {name: np.array(float.fromhex(value), d) for (value, d), name in self.constants.items()}
+            exec(compile(self.text, f"<tritium {self.name}>", "exec"), scope)  # our own text, printed from the graph
+        return scope[self.name]
+
+    @property
+    def source(self) -> str:
+        """The text, and before it the arrays it reads."""
+        return "".join(f"{name} = np.array({float.fromhex(value)!r}, '{d.name}')\n"
+                       for (value, d), name in self.constants.items()) + self.text
+
+    def fold_store(self, t: int) -> Callable[[np.ndarray, np.ndarray], None]:
+        """Stores the folded value of target t by its request."""
+        if self.reqs[self.targets[t]] == Req.ADD:
+            return lambda out, value: cast_into(out, np.add(out, value))
+        return cast_into
+
+    # ---- printing ----
+    def _print(self, n_in: int) -> str:
+        order = topological(self.roots)
+        place = {id(x): i for i, x in enumerate(order)}
+        uses = [[place[id(a)] for a in x.args] for x in order]
+        present = self.layout.present
+        varies, by_row, last_use = [False] * len(order), [False] * len(order), [-1] * len(order)
+        for i, x in enumerate(order):
+            big = False
+            alike = True  # whether every argument that varies is one value for each row
+            for a in uses[i]:
+                last_use[a] = i
+                if varies[a]:
+                    big = True
+                    alike = alike and by_row[a]
+            varies[i] = big or x.op == LOAD
+            by_row[i] = x.op == REDUCE or (big and alike) or (x.op == LOAD and self.whole_rows and not present[x.value][-1])
+        for r in self.roots:
+            last_use[place[id(r)]] = len(order)
+        # a root that is an input itself is read when it is stored, after everything; beside a shared target it is read first
+        early = any(map(self._shares, range(len(self.roots)))) and len(self.roots) > 1
+        direct = self._direct(order, place, by_row)
+        lines: list[str] = []
+        names: list[str] = []
+        free: dict[tuple[np.dtype, bool], list[int]] = {}
+        held: dict[int, int] = {}
+        kept: dict[int, str] = {}
+        for x in {id(r): r for r in self.roots if r.op == LOAD and early}.values():
+            kept[id(x)] = f"r{len(self.registers)}"
+            self.registers.append((typed(x), False))
+            lines.append(f"np.copyto({kept[id(x)]}, {self._leaf(x)})")
+        for i, x in enumerate(order):
+            if x.op in (LOAD, PARAM, CONST):
+                names.append(self._leaf(x))
+                continue
+            if not varies[i]:
+                names.append(f"t{i}")
+                lines.append(f"t{i} = {self._scalar(x, [names[a] for a in uses[i]])}")
+                continue
+            ufunc = isinstance(self._function(x), np.ufunc)
+            args = [self._constant(order[a]) if ufunc and order[a].op == CONST else names[a] for a in uses[i]]
+            dying = [a for a in dict.fromkeys(uses[i]) if last_use[a] == i and a in held]
+            if ufunc:  # a register may be read and written by one, but `where` writes before it has read everything
+                for a in dying:
+                    if by_row[a] == by_row[i]:
+                        self._release(a, held, free)
+            key = typed(x), by_row[i]
+            if i in direct:
+                out = f"o{direct[i]}"
+            else:
+                held[i] = self._register(key, free)
+                out = f"r{held[i]}"
+            names.append(out)
+            if x.op == "where":
+                key = mask_dtype(key[0]), by_row[i]
+                scratch = self._register(key, free)
+                free[key].append(scratch)  # free again afterwards
+                lines.append(f"p_where({', '.join(args)}, {out}, r{scratch})")
+            else:
+                lines.append(self._call(x, args, out))
+            for a in dying:
+                self._release(a, held, free)
+        folded = []
+        for t, root in enumerate(self.roots):
+            at = place[id(root)]
+            value = kept.get(id(root), names[at])
+            if self.folded[t]:
+                axes = self.layout.folded(n_in + t)
+                if self.whole_rows and axes == (len(self.layout.dims) - 1,) and (by_row[at] or not varies[at]):
+                    folded.append(f"np.reshape({value}, np.shape({value}) or {(1,) * len(self.layout.dims)})")
+                    continue  # one value for each row is what this output has
+                if by_row[at] and axes[-1] == len(self.layout.dims) - 1:  # one value for all of a row
+                    operands = [f"x{i}" for i in range(n_in)] + [f"o{k}" for k in range(len(self.roots))]
+                    value = f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
+                value = self._spread(root, value, varies[at])
+                told = f"{value}, axis={axes}, keepdims=True{self._wide(root)}"
+                folded.append(f"total({value}, {axes})" if self.combine == "add" and root.dtype != BOOL else
+                              f"np.{_COMBINE[self.combine].__name__}.reduce({told})")
+            elif self.reqs[self.targets[t]] == Req.ADD:
+                plain = root.dtype == self.specs[t].dtype and not is_half(self.specs[t].dtype)
+                lines.append(f"np.add(o{t}, {value}, out=o{t})" if plain
+                             else _converted(f"np.add(o{t}, {value})", None, self.specs[t].dtype, f"o{t}"))
+            elif value != f"o{t}":
+                lines.append(_converted(value, root.dtype, self.specs[t].dtype, f"o{t}"))
+        if folded:
+            lines.append(f"return [{', '.join(folded)}]")
+        parameters = [f"x{i}" for i in range(n_in)] + [f"o{t}" for t in range(len(self.roots))]
+        parameters += [f"r{i}" for i in range(len(self.registers))] + [f"s_{n}" for n in self.scalar_names]
+        body = "\n".join("    " + line for line in lines) or "    pass"
+        return f"def {self.name}({', '.join(parameters)}):\n{body}\n"
+
+    def _direct(self, order: list[Expr], place: dict[int, int], by_row: list[bool]) -> dict[int, int]:
+        """Nodes that may write straight into an output: {place in order: target}.
+
+        A target that shares memory with an input is written only where nothing reads it any more: a state's own input is
+        known, else it may be any.
+        """
+        direct: dict[int, int] = {}
+        last_read = {a.value: i for i, x in enumerate(order) for a in x.args if a.op == LOAD}
+        for t, root in enumerate(self.roots):
+            at = place[id(root)]
+            plain = (root.dtype == self.specs[t].dtype and self.reqs[self.targets[t]] in (Req.WRITE, Req.INPLACE)
+                     and not self.folded[t] and root.op not in (LOAD, PARAM, CONST) and at not in direct)
+            writes_early = not isinstance(self._function(root), np.ufunc) and any(a.op == LOAD for a in root.args)
+            state = self.states.get(self.targets[t])
+            read_until = max(last_read.values(), default=-1) if state is None else last_read.get(state, -1)
+            safe = not self._shares(t) or (read_until <= at and not writes_early)
+            if plain and not by_row[at] and safe:
+                direct[at] = t
+        return direct
+
+    def _shares(self, t: int) -> bool:
+        """Whether target t lies where an input lies."""
+        return self.reqs[self.targets[t]] == Req.INPLACE or self.targets[t] in self.states
+
+    def _register(self, key: tuple[np.dtype, bool], free: dict[tuple[np.dtype, bool], list[int]]) -> int:
+        """A register of this kind that nothing holds."""
+        slots = free.setdefault(key, [])
+        if slots:
+            return slots.pop()
+        self.registers.append(key)
+        return len(self.registers) - 1
+
+    def _release(self, a: int, held: dict[int, int], free: dict[tuple[np.dtype, bool], list[int]]) -> None:
+        if a in held:
+            r = held.pop(a)
+            free.setdefault(self.registers[r], []).append(r)
+
+    def _function(self, x: Expr) -> Any:
+        return PRIMITIVES[x.op].numpy if x.op in PRIMITIVES else None
+
+    def _leaf(self, x: Expr) -> str:
+        if x.op == LOAD:
+            return f"x{x.value}"
+        if x.op == PARAM:
+            if x.dtype is not None and x.dtype.kind in "iu":
+                return f"whole(s_{x.value}, np.dtype('{x.dtype.name}'))"
+            return f"s_{x.value}"
+        return repr(x.value)
+
+    def _constant(self, x: Expr) -> str:
+        """A number as an array without axes: a ufunc takes it in half the time it takes a Python number."""
+        if x.dtype is None or not is_float(x.dtype):
+            return repr(x.value)
+        key = float(x.value).hex(), x.dtype
+        return self.constants.setdefault(key, f"c{len(self.constants)}")
+
+    def _scalar(self, x: Expr, args: list[str]) -> str:
+        integer = x.dtype is not None and x.dtype.kind in "iu"
+        made = f"whole({{}}, np.dtype('{typed(x).name}'))" if integer else "bool({})" if x.dtype == BOOL else "float({})"
+        if x.op == CAST:
+            return made.format(args[0])
+        if x.op == "where":
+            return f"{args[1]} if {args[0]} else {args[2]}"
+        if isinstance(PRIMITIVES[x.op].numpy, np.ufunc):
+            args = [f"np.{typed(a).name}({v})" if typed(a).kind in "iu" else v for a, v in zip(x.args, args)]
+            return made.format(f"np.{PRIMITIVES[x.op].numpy.__name__}({', '.join(args)})")
+        d = f"np.dtype('{typed(x).name if integer else 'float64'}')"
+        given = ", ".join(f"np.asarray({a}, {d})" for a in args)
+        return f"(lambda o: (p_{x.op}({given}, o), {made.format('o.item()')})[1])(np.empty((), {d}))"
+
+    def _call(self, x: Expr, args: list[str], out: str) -> str:
+        if x.op == CAST:
+            return _converted(args[0], x.args[0].dtype, typed(x), out)
+        if x.op == REDUCE:
+            folded = f"np.{_REDUCE[x.value].__name__}.reduce({args[0]}, axis=-1, keepdims=True"
+            lacks = x.args[0].op == LOAD and not all(self.layout.present[x.args[0].value])  # then NumPy does not fill all of out
+            return f"np.copyto({out}, {folded}), casting='unsafe')" if lacks else f"{folded}, out={out})"
+        function = PRIMITIVES[x.op].numpy
+        if isinstance(function, np.ufunc):
+            return f"np.{function.__name__}({', '.join(args)}, out={out})"
+        return f"p_{x.op}({', '.join(args)}, {out})"
+
+    def _spread(self, root: Expr, value: str, varies: bool) -> str:
+        """The value over the whole tile, for folding; an operand that is itself broadcast would fold too few elements."""
+        if root.op not in (LOAD, PARAM, CONST) and varies:
+            return value
+        operands = [f"x{i}" for i in range(len(self.layout.present) - len(self.roots))]
+        return f"np.broadcast_to({value}, np.broadcast_shapes({', '.join(f'{o}.shape' for o in operands)}))"
+
+    def _wide(self, root: Expr) -> str:
+        return f", dtype=d_{root.dtype.name}" if root.dtype is not None and root.dtype.kind in "iub" and root.op == LOAD else ""
+
+
+def _converted(value: str, have: np.dtype | None, want: np.dtype, out: str) -> str:
+    """The line out = value, converted. have: None where it is not known."""
+    if want.kind in "iu" and (have is None or is_float(have)):
+        return f"cast_into({out}, {value})"
+    return f"np.copyto({out}, {value}, casting='unsafe')"
+
+
+def _row_layout(shapes: Sequence[tuple[int, ...]]) -> Layout:
+    """Two merged axes, (rows, last): reductions run over the second."""
+    rank = max(1, *(len(s) for s in shapes))  # one element is a row of one
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    last = max(s[-1] for s in padded)
+    lead = merge([s[:-1] for s in padded])
+    return Layout((*lead.dims, last), tuple((*p, s[-1] == last) for p, s in zip(lead.present, padded)))

@@ -1,0 +1,431 @@
+"""@composite: an operator written as calls of other operators; both devices, every request and the gradient follow.
+
+    @composite("_linalg_syrk", aliases=("linalg_syrk",))
+    def syrk(A, *, transpose: bool = False, alpha: float = 1.0):
+        '''alpha A Aᵀ of each matrix.'''
+        return alpha * ops.batch_dot(A, A, transpose_a=transpose, transpose_b=not transpose)
+
+The body runs once for each set of shapes, on `Part`s: values with a shape and a dtype, and no numbers. It may branch on
+shapes and parameters. Its calls become the steps of one kernel; the derivative walks them backward, works what it needs
+out again, and is a composite itself, so it can be differentiated too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import MXNetError, OperatorError
+from .. import op as registry
+from ..linear import is_linear
+from ..op import Gradient, Kernel, Op, Req, Shape, Spec, compiled, is_known, register
+from ..params import Param, Params
+from .operator_property import BackwardOp
+from .simple_op import ReductionOp
+from .simple_op import _signature as signature_of
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call: values by number. An output that nothing reads is not computed."""
+
+    op: Op
+    p: Params
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+
+class Trace:
+    """The calls of a body, in order, and the specs of all values; the inputs are the first."""
+
+    def __init__(self, inputs: Sequence[Spec]):
+        self.specs: list[Spec] = list(inputs)
+        self.steps: list[Step] = []
+        self.inputs = [Part(self, i) for i in range(len(inputs))]
+
+    def step(self, op: Op, p: Params, ins: Sequence[Part], outs: Sequence[Spec]) -> list[Part]:
+        """One more call, whose results have these specs."""
+        first = len(self.specs)
+        self.specs += outs
+        numbers = tuple(range(first, len(self.specs)))
+        self.steps.append(Step(op, p, tuple(a.number for a in ins), numbers))
+        return [Part(self, n) for n in numbers]
+
+    def call(self, op: Op, arrays: Sequence[Part], params: dict[str, Any]) -> Any:
+        """op on values of this trace. Returns: a Part, or a list of the visible ones."""
+        p = op.parse(params)
+        if op.auxiliaries(p) or op.draws(p, ()):
+            raise OperatorError(f"{op.name}: has states or draws random numbers, and cannot be part of a composite.")
+        given = [self.specs[a.number] for a in arrays]
+        _, shapes = op.infer_shape(p, [s.shape for s in given])
+        _, dtypes = op.infer_dtype(p, [s.dtype for s in given])
+        made = self.step(op, p, arrays, [Spec(tuple(s), d) for s, d in zip(shapes, dtypes) if s is not None and d is not None])
+        seen = made[:op.visible_outputs(p)]
+        return seen[0] if len(seen) == 1 else seen
+
+
+class Part:
+    """A value inside a composite's body: operators and arithmetic on it become steps."""
+
+    __slots__ = ("number", "trace")
+
+    def __init__(self, trace: Trace, number: int):
+        self.trace, self.number = trace, number
+
+    @property
+    def shape(self) -> Shape:
+        return self.trace.specs[self.number].shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.trace.specs[self.number].dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def _tritium_call_(self, op: Op, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and isinstance(args[0], (list, tuple)):
+            args = tuple(args[0])
+        params = dict(kwargs)
+        if any(d.name == "num_args" for d in op.params):
+            params.setdefault("num_args", len(args))
+        return self.trace.call(op, [a for a in args if a is not None], params)
+
+    def reshape(self, shape: Shape) -> Part:
+        """The same elements in another shape (with MXNet's codes)."""
+        return self if tuple(shape) == self.shape else ops.Reshape(self, shape=tuple(shape))
+
+    def _with(self, other: Any, same: str, spread: str, scalar: str) -> Part:
+        if not isinstance(other, Part):
+            return getattr(ops, scalar)(self, scalar=float(other))
+        return getattr(ops, same if self.shape == other.shape else spread)(self, other)
+
+    def __neg__(self) -> Part:
+        return ops.negative(self)
+
+    def __add__(self, other: Any) -> Part:
+        return self._with(other, "elemwise_add", "broadcast_add", "_plus_scalar")
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Part:
+        return self._with(other, "elemwise_sub", "broadcast_sub", "_minus_scalar")
+
+    def __rsub__(self, other: float) -> Part:
+        return ops._rminus_scalar(self, scalar=float(other))
+
+    def __mul__(self, other: Any) -> Part:
+        return self._with(other, "elemwise_mul", "broadcast_mul", "_mul_scalar")
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Part:
+        return self._with(other, "elemwise_div", "broadcast_div", "_div_scalar")
+
+    def __rtruediv__(self, other: float) -> Part:
+        return ops._rdiv_scalar(self, scalar=float(other))
+
+    def __pow__(self, exponent: float) -> Part:
+        return ops._power_scalar(self, scalar=float(exponent))
+
+
+class _Operators:
+    """`ops.X` is the operator X, found when the body runs."""
+
+    def __getattr__(self, name: str) -> Op:
+        return registry.builtin(name)
+
+
+ops: Any = _Operators()
+
+
+def arange(like: Part, n: int) -> Part:
+    """0 … n - 1, in the dtype of like."""
+    return like.trace.call(registry.builtin("_arange"), [], {"start": 0, "stop": n, "dtype": like.dtype})
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: str, train: bool) -> Kernel:
+    """The kernel that runs the steps which results need, and stores each result as its request says."""
+    live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
+    steps: list[Step] = []
+    for step in reversed(trace.steps):
+        if not live.isdisjoint(step.outs):
+            steps.append(step)
+            live.update(step.ins)
+    steps.reverse()
+    read = {i for step in steps for i in step.ins}
+    stored: dict[int, tuple[int, Req]] = {}  # value -> where its step writes it directly
+    copies: list[tuple[int, int, Kernel]] = []
+    for k, (r, req) in enumerate(zip(results, reqs)):
+        n = r.number
+        if req == Req.NULL:
+            continue
+        if n < len(trace.inputs) or n in stored or (req == Req.ADD and n in read):
+            spec, copy = (trace.specs[n],), registry.builtin("_copy")
+            copies.append((n, k, compiled(copy, copy.parse({}), spec, spec, (req,), target)))
+        else:
+            stored[n] = k, req
+    last = {i: at for at, step in enumerate(steps) for i in (*step.outs, *step.ins)}
+    kept = {n for n, _, _ in copies}
+    calls = []
+    for at, step in enumerate(steps):
+        outs = tuple(trace.specs[n] for n in step.outs)
+        wanted = tuple(stored[n][1] if n in stored else Req.WRITE if n in live else Req.NULL for n in step.outs)
+        done = [i for i in {*step.ins, *step.outs} if last[i] == at and i >= len(trace.inputs) and i not in kept]
+        call = None if not any(s.size for s in outs) else compiled(
+            step.op, step.p, tuple(trace.specs[n] for n in step.ins), outs, wanted, target, train)
+        calls.append((call, step, list(zip(step.outs, outs, wanted)), done))
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        values: dict[int, Any] = dict(enumerate(inputs))
+        for call, step, outs, done in calls:
+            for n, spec, req in outs:
+                values[n] = (None if req == Req.NULL else outputs[stored[n][0]] if n in stored
+                             else run.space(spec.shape, spec.dtype))
+            if call is not None:
+                call(run, [values[n] for n in step.ins], [values[n] for n in step.outs])
+            for n in done:
+                del values[n]
+        for n, k, copy in copies:
+            copy(run, [values[n]], [outputs[k]])
+
+    return kernel
+
+
+# ---- going back -------------------------------------------------------------------------------------------------------
+def walk(trace: Trace, results: Sequence[Part], dys: Sequence[Part], wanted: Sequence[Part]) -> list[Part | None]:
+    """The derivatives of Σ results·dys by wanted, as further steps; None for what results do not depend on."""
+    active = {w.number for w in wanted}
+    steps = list(trace.steps)
+    for step in steps:
+        if not active.isdisjoint(step.ins):
+            active.update(step.outs)
+    found: dict[int, Part] = {}
+
+    def add(n: int, part: Part) -> None:
+        found[n] = part if n not in found else found[n] + part
+
+    for r, dy in zip(results, dys):
+        add(r.number, dy)
+    for step in reversed(steps):
+        if active.isdisjoint(step.ins) or not any(n in found for n in step.outs):
+            continue
+        for n, part in _through(trace, step, {i: found[n] for i, n in enumerate(step.outs) if n in found}):
+            if n in active:
+                add(n, part)
+    return [found.get(w.number) for w in wanted]
+
+
+def _through(trace: Trace, step: Step, dys: dict[int, Part]) -> list[tuple[int, Part]]:
+    """What one step passes back: (value, derivative by it). dys: the derivatives by its outputs, as far as there are any."""
+    op, p = step.op, step.p
+    xs, ys = [Part(trace, n) for n in step.ins], [Part(trace, n) for n in step.outs]
+    if op.role == "batch_dot":
+        return list(zip(step.ins, _product_rule(p, dys[0], *xs)))
+    if op.role in ("sum", "mean"):
+        return [(step.ins[0], _spread(cast(ReductionOp, op), p, dys[0], xs[0]))]
+    if isinstance(op, BackwardOp):
+        return _through_transpose(op, step, dys, xs, ys)
+    g = op.gradient(p)
+    if g is None:
+        return []
+    groups = {"x": xs, "y": ys, "dy": [dys[i] if i in dys else ops.zeros_like(y) for i, y in enumerate(ys)]}
+    made = trace.step(g.op, p, [groups[kind][i] for kind, i in g.needs], [trace.specs[step.ins[i]] for i in g.gives])
+    return [(step.ins[i], part) for i, part in zip(g.gives, made)]
+
+
+def _product_rule(p: Params, dy: Part, a: Part, b: Part) -> tuple[Part, Part]:
+    """The derivatives of batch_dot, as products, so that they can be differentiated again."""
+    ta, tb = p.transpose_a, p.transpose_b
+    dot = ops.batch_dot
+    da = dot(b, dy, transpose_a=tb, transpose_b=True) if ta else dot(dy, b, transpose_b=not tb)
+    db = dot(dy, a, transpose_a=True, transpose_b=ta) if tb else dot(a, dy, transpose_a=not ta)
+    return da, db
+
+
+def _spread(op: ReductionOp, p: Params, dy: Part, x: Part) -> Part:
+    """The derivative of sum or mean, in a form that can be differentiated again."""
+    kept = op.kept(p, x.shape)
+    dx = ops.broadcast_to(dy.reshape(kept), shape=x.shape)
+    return dx if op.name == "sum" else dx / (math.prod(x.shape) / max(math.prod(kept), 1))
+
+
+def _through_transpose(op: BackwardOp, step: Step, dys: dict[int, Part], xs: list[Part], ys: list[Part]
+                       ) -> list[tuple[int, Part]]:
+    """The derivative of a linear operator's derivative is the operator."""
+    g = op.forward.gradient(step.p)
+    if g is None or not is_linear(op.forward, step.p):
+        raise OperatorError(f"{op.name}: has no derivative of its own. {op.forward.name} can be differentiated once.")
+    given = {i: x for (kind, i), x in zip(g.needs, xs) if kind == "x"}
+    given |= {i: dys[k] if k in dys else ops.zeros_like(ys[k]) for k, i in enumerate(g.gives)}
+    arrays = [given.get(i, ys[0]) for i in range(len(op.forward.arguments(step.p)))]  # others: only their shape counts
+    made = ys[0].trace.call(op.forward, arrays, dict(step.p))
+    made = made if isinstance(made, list) else [made]
+    return [(step.ins[k], made[i]) for k, (kind, i) in enumerate(g.needs) if kind == "dy"]
+
+
+class Composite(Op):
+    """An operator made of steps. Subclasses say which."""
+
+    def __init__(self) -> None:
+        self._gradients: dict[tuple, Gradient | None] = {}
+        self._last: tuple[Any, Trace, list[Part]] | None = None  # inference and the kernel ask for the same trace, in turn
+
+    def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[Part]]:
+        """The steps for inputs of these specs, and the outputs among their values."""
+        asked, last = (p, tuple(ins)), self._last
+        if last is None or last[0] != asked:
+            trace = Trace(ins)
+            self._last = last = asked, trace, self.results(p, trace.inputs)
+        return last[1:]
+
+    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+        """The outputs, worked out from the inputs."""
+        raise NotImplementedError(self.name)
+
+    def differentiable(self, p: Params) -> tuple[int, ...]:
+        """The inputs that get a derivative."""
+        return tuple(range(len(self.arguments(p))))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        trace, results = self.traced(p, ins)
+        assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
+        return program(trace, results, reqs, target, train)
+
+    def gradient(self, p: Params) -> Gradient | None:
+        if p.static not in self._gradients:
+            gives = self.differentiable(p)
+            m, n = len(self.outputs(p)), len(self.arguments(p))
+            needs = (*(("dy", i) for i in range(m)), *(("x", i) for i in range(n)))
+            self._gradients[p.static] = Gradient(CompositeGradient(self), needs, gives) if gives else None
+        return self._gradients[p.static]
+
+
+class CompositeGradient(Composite):
+    """The derivative of a composite: reads the derivatives of its outputs, then its inputs."""
+
+    hidden = True
+
+    def __init__(self, forward: Composite):
+        super().__init__()
+        self.name, self.forward = f"_backward_{forward.name.lstrip('_')}", forward
+        self.doc = f"The derivative of {forward.name}."
+        self.params = forward.params
+
+    def parse(self, given: Any) -> Params:
+        return self.forward.parse(given)
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return (*(f"{n}_grad" for n in self.forward.outputs(p)), *self.forward.arguments(p))
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        names = self.forward.arguments(p)
+        return tuple(f"{names[i]}_grad" for i in self.forward.differentiable(p))
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        m = len(self.forward.outputs(p))
+        return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        m = len(self.forward.outputs(p))
+        return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
+
+    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+        m = len(self.forward.outputs(p))
+        dys, xs = parts[:m], parts[m:]
+        ys = self.forward.results(p, xs)
+        wanted = [xs[i] for i in self.forward.differentiable(p)]
+        return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, walk(xs[0].trace, ys, dys, wanted))]
+
+
+# ---- declaring --------------------------------------------------------------------------------------------------------
+class DeclaredComposite(Composite):
+    """What `@composite` returns."""
+
+    def __init__(self, body: Callable[..., Any], name: str, *, aliases: Sequence[str] = (),
+                 outputs: tuple[str, ...] | Callable[[Params], tuple[str, ...]] = ("output",),
+                 arguments: Callable[[Params], Sequence[str]] | None = None, gives: Sequence[str] | None = None,
+                 complete: Callable[[Params, list[Shape | None]], Sequence[Shape | None]] | None = None,
+                 dtypes: Callable[[Params, Sequence[Any]], tuple[list[Any], list[Any]]] | None = None,
+                 check: Callable[[Params], None] | None = None, params: Sequence[Param] = ()):
+        super().__init__()
+        self.body, self.name, self.aliases = body, name, tuple(aliases)
+        self.doc = inspect.cleandoc(body.__doc__ or "")
+        self._outputs, self._gives, self._complete, self._dtypes, self._check = outputs, gives, complete, dtypes, check
+        self._arguments = arguments
+        self.input_names, self.params = ((), tuple(params)) if params else signature_of(name, body)
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        if self._check is not None:
+            self._check(p)
+        return p
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return self.input_names if self._arguments is None else tuple(self._arguments(p))
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return self._outputs(p) if callable(self._outputs) else self._outputs
+
+    def differentiable(self, p: Params) -> tuple[int, ...]:
+        names = self.arguments(p)
+        return tuple(i for i, n in enumerate(names) if self._gives is None or n in self._gives)
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        shapes = list(inputs if self._complete is None else self._complete(p, list(inputs)))
+        known = [Spec(tuple(s), np.dtype(np.float32)) for s in shapes if s is not None and is_known(s)]
+        if len(known) < len(shapes):
+            return shapes, list(outputs or [None] * len(self.outputs(p)))
+        return shapes, [r.shape for r in self.traced(p, known)[1]]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        return super().infer_dtype(p, inputs, outputs) if self._dtypes is None else self._dtypes(p, inputs)
+
+    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+        values = {d.name: p[d.name] for d in self.params}
+        try:
+            if self._arguments is None or not self.input_names:
+                made = self.body(*parts, **values)
+            else:
+                named = dict(zip(self.arguments(p), parts))
+                made = self.body(*(named.get(n) for n in self.input_names), **values)
+        except MXNetError as e:
+            if str(e).startswith(f"{self.name}:"):
+                raise
+            raise type(e)(f"{self.name}: inside it, {e}") from None
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def composite(name: str, **options: Any) -> Callable[[Callable[..., Any]], DeclaredComposite]:
+    """Declare an operator by a body that calls other operators, and register it.
+
+    The body's positional arguments are the arrays, its keyword arguments the parameters, as in `simple_op`.
+
+    aliases:    other names.
+    outputs:    names of the results, or parameters -> names.
+    arguments:  parameters -> names of the arrays; one of the body's that is left out is None there.
+    gives:      the arguments that get a derivative; None: all of them.
+    complete:   (parameters, known shapes) -> shapes of all arguments, as far as they follow.
+    dtypes:     (parameters, known dtypes) -> dtypes of arguments and outputs; None: one dtype everywhere.
+    check:      raises for parameters that cannot be.
+    params:     declared by hand, for a body that takes any number of arrays.
+    """
+
+    def made(body: Callable[..., Any]) -> DeclaredComposite:
+        op = DeclaredComposite(body, name, **options)
+        register(op)
+        return op
+
+    return made

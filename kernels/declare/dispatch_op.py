@@ -1,0 +1,59 @@
+"""ChosenOp: one operator whose parameters say which of several it is (LeakyReLU's act_type, norm's ord)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec
+from ..params import Param, Params
+
+
+class ChosenOp(Op):
+    """Hands everything to the operator that `choose(p)` names, which reads its own parameters from p."""
+
+    def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op],
+                 aliases: Sequence[str] = ()):
+        self.name, self.aliases, self.doc = name, tuple(aliases), inspect.cleandoc(doc)
+        self.params, self.choose = tuple(params), choose
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return self.choose(p).arguments(p)
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        return self.choose(p).auxiliaries(p)
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return self.choose(p).outputs(p)
+
+    def visible_outputs(self, p: Params) -> int:
+        return self.choose(p).visible_outputs(p)
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        return self.choose(p).infer_shape(p, inputs, outputs)
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        return self.choose(p).infer_dtype(p, inputs, outputs)
+
+    def gradient(self, p: Params) -> Gradient | None:
+        return self.choose(p).gradient(p)
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return self.choose(p).inplace(p)
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return self.choose(p).draws(p, outs)
+
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
+        return self.choose(p).expression(p, dtypes)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self.choose(p).formula(p, ins, outs)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        return self.choose(p).kernel(p, ins, outs, reqs, target, train)

@@ -1,0 +1,85 @@
+"""OnHost: a layer that NumPy computes, wherever its arrays live. A GPU's are copied to the host and the results back.
+
+For what a GPU is no help with, and is done once a step at most: matrix decompositions, and choices that depend on one
+another (which boxes suppress which, what matches what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..op import Kernel, Req, Spec
+from .operator_property import OperatorProperty, RandomNumbers, Shapes, _needs, assign, upcast
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A device array's values on the host, halves as float32; waits for what the stream did before."""
+    if isinstance(array, np.ndarray):
+        return upcast(array)
+    half = array.dtype.itemsize == 2 and array.dtype.is_floating_point
+    return (array.float() if half else array).cpu().numpy()
+
+
+def store(array: Any, req: Req, values: Any) -> None:
+    """values into a device array, as req says."""
+    if isinstance(array, np.ndarray) or req == Req.NULL:
+        assign(array, req, values)
+        return
+    values = np.ascontiguousarray(values)
+    made = array.new_tensor(values.reshape(array.shape))  # in the array's own dtype, on its device
+    if req == Req.ADD:
+        array.add_(made)
+    else:
+        array.copy_(made)
+
+
+class OnHost(OperatorProperty):
+    """Subclasses compute with NumPy alone. Halves arrive as float32."""
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        """The output, or a tuple of them."""
+        raise NotImplementedError(self.name)
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        """The derivative by each of list_gradients(), one or a tuple; what declare_backward_dependency left out is None."""
+        raise NotImplementedError(self.name)
+
+    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
+        """As compute, for layers that draw numbers."""
+        raise NotImplementedError(self.name)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+            given = [to_host(a) for a in inputs]
+            made = self.compute(*given) if random is None else self.compute_random(RandomNumbers(*random), *given)
+            _store_all(outputs, reqs, made)
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        needs = _needs(self)
+        sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
+            groups: dict[str, list[Any]] = {kind: [None] * n for kind, n in sizes.items()}
+            for (kind, i), a in zip(needs, inputs):
+                groups[kind][i] = to_host(a)
+            _store_all(outputs, reqs, self.derivative(groups["dy"], groups["x"], groups["y"]))
+
+        return kernel
+
+
+def _store_all(outputs: Sequence[Any], reqs: Sequence[Req], made: Any) -> None:
+    for array, req, values in zip(outputs, reqs, made if isinstance(made, tuple) else (made,)):
+        if req != Req.NULL:
+            store(array, req, values)
+
+
+def known(shapes: Shapes) -> bool:
+    """Whether every shape is fully known."""
+    return all(s is not None and -1 not in s for s in shapes)

@@ -1,0 +1,551 @@
+"""OperatorProperty and Operator: MXNet's two interfaces for a layer with parameters, several inputs, or state.
+
+A property says everything about a layer but how to compute it: parameters, names, shapes, what backward needs.
+An operator computes. `register_operator` turns a property class into an Op that graphs, tapes and users can call.
+
+    @register_operator("Scale")
+    class Scale(OperatorProperty):
+        '''y = factor * x.'''
+        factor: float = 1.0
+        def create_operator(self, target, in_shapes, in_dtypes):
+            return ScaleOperator(self.factor)
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...dtype import is_half
+from ...errors import OperatorError, ShapeError
+from ..op import KEPT, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ..params import REQUIRED, Param, Params
+from ..philox import uniform
+
+RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
+
+Shapes = list[Shape | None]
+Dtypes = list[np.dtype | None]
+
+
+class TBlob:
+    """An array as an Operator sees it: memory of one device, dense, row-major. Never copied on the way here."""
+
+    __slots__ = ("array", "ctx")
+
+    def __init__(self, array: Any, ctx: str):
+        self.array, self.ctx = array, ctx  # ctx: "cpu" (a numpy array) or "gpu" (a torch tensor)
+
+    @property
+    def shape(self) -> Shape:
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours, per axis."""
+        if self.ctx == "cpu":
+            return tuple(s // self.array.itemsize for s in self.array.strides)
+        return tuple(self.array.stride())
+
+    @property
+    def pointer(self) -> int:
+        """Address of the first element."""
+        return self.array.ctypes.data if self.ctx == "cpu" else self.array.data_ptr()
+
+    def numpy(self) -> np.ndarray:
+        """A view, no copy. Raises OperatorError on a GPU, whose memory the host cannot read."""
+        if self.ctx == "cpu":
+            return self.array
+        if str(getattr(self.array, "device", "cpu")) != "cpu":
+            raise OperatorError("TBlob.numpy: the array is in GPU memory. Use .array, or copy it to the host first.")
+        return self.array.numpy()
+
+
+class RandomNumbers:
+    """The random numbers handed to one run: counter-based, so the same wherever and whenever the run happens."""
+
+    def __init__(self, seed: int, offset: int):
+        self.seed, self.offset = seed, offset
+
+    def uniform(self, shape: Shape, dtype: Any = np.float32) -> np.ndarray:
+        """Uniform in [0, 1), on the host. Each call continues where the last one ended."""
+        n = int(np.prod(shape, dtype=np.int64))
+        drawn = uniform(self.seed, self.offset, n, np.dtype(dtype)).reshape(shape)
+        self.offset += n
+        return drawn
+
+
+class TempSpace:
+    """Scratch memory of the device, valid until the run returns."""
+
+    def __init__(self, run: Any):
+        self._run = run
+
+    def get_space(self, shape: Shape, dtype: Any = np.float32) -> Any:
+        """An uninitialised device array."""
+        return self._run.space(shape, np.dtype(dtype))
+
+
+@dataclass(slots=True)
+class OpContext:
+    """What surrounds one run: training or not, the engine's run context, and the resources that were asked for."""
+
+    is_train: bool
+    run_ctx: Any
+    requested: list[Any]
+
+
+def assign(dst: Any, req: Req, value: Any) -> None:
+    """Store value in dst (a TBlob or an array) as req says: nothing, overwrite, or add."""
+    array = dst.array if isinstance(dst, TBlob) else dst
+    if req == Req.ADD:
+        if isinstance(array, np.ndarray):
+            np.add(array, value, out=array, casting="unsafe")
+        else:
+            array += value
+    elif req != Req.NULL:
+        if isinstance(array, np.ndarray):
+            np.copyto(array, value, casting="unsafe")
+        else:
+            array[...] = value
+
+
+def upcast(array: np.ndarray) -> np.ndarray:
+    """array, or a float32 copy of it when its dtype is a half: halves are computed in float32 and rounded once."""
+    return array.astype(np.float32) if is_half(array.dtype) else array
+
+
+def math_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype sums over `dtype` are computed in."""
+    return np.dtype(np.float32) if is_half(dtype) else dtype
+
+
+_gpu_modules: dict[str, Any] = {}
+
+
+def gpu_module(name: str) -> Any:
+    """Return the module kernels/ops/<name>, a file of Triton kernels such as "nn.triton_conv", importing it at its first use."""
+    found = _gpu_modules.get(name)
+    if found is None:  # gpu.launch decides between compiled and interpreted, so it goes before triton
+        importlib.import_module("..gpu.launch", __package__).check_triton()
+        found = _gpu_modules[name] = importlib.import_module(f"..ops.{name}", __package__)
+    return found
+
+
+class Operator:
+    """Computes one layer. It keeps nothing between calls: what backward needs travels through outputs."""
+
+    def forward(self, ctx: OpContext, in_data: list[TBlob], req: Sequence[Req], out_data: list[TBlob],
+                aux: list[TBlob]) -> None:
+        """Fill out_data as req says; change aux in place."""
+        raise NotImplementedError(type(self).__name__)
+
+    def backward(self, ctx: OpContext, out_grad: list[TBlob | None], in_data: list[TBlob | None],
+                 out_data: list[TBlob | None], req: Sequence[Req], in_grad: list[TBlob], aux: list[TBlob]) -> None:
+        """Fill in_grad, one per entry of the property's list_gradients(), as req says.
+
+        What declare_backward_dependency does not name is None.
+        """
+        raise OperatorError(f"{type(self).__name__}: backward is not written. Add it, or let list_gradients return [].")
+
+
+class OperatorProperty:
+    """Describes one use of a layer. Annotated class fields are its parameters, the class docstring its documentation.
+
+    Field types: int, float, bool, str, Literal[strings], tuple, tuple[float, ...], np.dtype, each `| None` or not.
+    In shapes, None is an unknown rank and -1 an unknown size.
+    """
+
+    name: ClassVar[str] = ""
+    same_bytes: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
+    forgets: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
+
+    def __init__(self, **params: Any):
+        self.__dict__.update(params)
+
+    # ---- names --------------------------------------------------------------------------------------------------
+    def list_arguments(self) -> list[str]:
+        return ["data"]
+
+    def list_outputs(self) -> list[str]:
+        return ["output"]
+
+    def list_auxiliary_states(self) -> list[str]:
+        return []
+
+    def changes_states(self, train: bool) -> bool:
+        """Whether forward changes the auxiliary states, rather than only read them. Default: yes."""
+        return True
+
+    def num_visible_outputs(self) -> int:
+        return len(self.list_outputs())
+
+    # ---- inference ----------------------------------------------------------------------------------------------
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        """Shapes of arguments, outputs and auxiliary states. Default: all one shape."""
+        shape = None
+        for s in (*in_shape, *out_shape):
+            shape = merge_shapes(self.name, "the shape of inputs and outputs", shape, s)
+        return [shape] * len(in_shape), [shape] * len(out_shape), [shape] * len(self.list_auxiliary_states())
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
+        """Dtypes of arguments, outputs and auxiliary states. None: one dtype everywhere."""
+        return None
+
+    # ---- memory, resources, dependencies ------------------------------------------------------------------------
+    def forward_resource(self) -> list[str]:
+        return []
+
+    def backward_resource(self) -> list[str]:
+        return []
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        """Random numbers one forward takes. Default: one per output element, if forward_resource names RANDOM."""
+        return sum(s.size for s in outs) if RANDOM in self.forward_resource() else 0
+
+    def idle(self) -> bool:
+        """Whether outside training output 0 is input 0 as it is."""
+        return False
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        """Which of these backward needs, as a selection of the given numbers. Default: all."""
+        return [*out_grad, *in_data, *out_data]
+
+    def list_gradients(self) -> list[int]:
+        """The arguments that get a derivative, by index; the others get zero. Default: all."""
+        return list(range(len(self.list_arguments())))
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        """(in, out) pairs, of the given numbers, that may share memory."""
+        return []
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        """(what backward reads, in_grad) pairs, of the given numbers, that may share memory."""
+        return []
+
+    def validate(self) -> None:
+        """Raise ParameterError for parameters that cannot be, each alone or together."""
+
+    # ---- computing ----------------------------------------------------------------------------------------------
+    def create_operator(self, target: str, in_shapes: list[Shape], in_dtypes: list[np.dtype]) -> Operator:
+        """The operator for target "cpu" or "gpu"."""
+        raise NotImplementedError(f"{self.name}: create_operator")
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        """kernel(run, inputs, outputs, random=None) over raw device arrays. Tritium's own layers override this, to
+        decide everything before the first call; others are served through create_operator."""
+        n = len(self.list_arguments())
+        operator = self.create_operator(target, [s.shape for s in ins[:n]], [s.dtype for s in ins[:n]])
+        asked = self.forward_resource()
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None):
+            blobs = [TBlob(a, target) for a in inputs]
+            operator.forward(OpContext(train, run, _resources(asked, run, random)), blobs[:n], reqs,
+                             [TBlob(a, target) for a in outputs], blobs[n:])
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        """As forward_kernel, for the derivative. ins: what declare_backward_dependency returned, in that order, then
+        the auxiliary states if there are any. outs: one per entry of list_gradients()."""
+        needs, n_aux = _needs(self), len(self.list_auxiliary_states())
+        in_specs: list[Any] = [None] * len(self.list_arguments())
+        for (kind, i), s in zip(needs, ins):
+            if kind == "x":
+                in_specs[i] = s
+        for i, s in zip(self.list_gradients(), outs):
+            in_specs[i] = s
+        operator = self.create_operator(target, [s.shape if s else None for s in in_specs],  # type: ignore[misc]
+                                        [s.dtype if s else None for s in in_specs])  # type: ignore[misc]
+        asked = self.backward_resource()
+        sizes = {"dy": self.num_visible_outputs(), "x": len(in_specs), "y": len(self.list_outputs())}
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None):
+            groups: dict[str, list[TBlob | None]] = {kind: [None] * n for kind, n in sizes.items()}
+            for (kind, i), a in zip(needs, inputs):
+                groups[kind][i] = TBlob(a, target)
+            aux = [TBlob(a, target) for a in inputs[len(needs):]] if n_aux else []
+            operator.backward(OpContext(train, run, _resources(asked, run, random)), groups["dy"], groups["x"],
+                              groups["y"], reqs, [TBlob(a, target) for a in outputs], aux)
+
+        return kernel
+
+    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """The layer as a part of a fused kernel, if it can be one."""
+        return None
+
+    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """The same for its derivative; ins and outs as in backward_kernel."""
+        return None
+
+    #: Whether backward reads or changes the auxiliary states.
+    backward_needs_aux: ClassVar[bool] = True
+
+
+def _resources(asked: list[str], run: Any, random: tuple[int, int] | None) -> list[Any]:
+    return [RandomNumbers(*random) if r == RANDOM and random else TempSpace(run) for r in asked]
+
+
+def _numbers(prop: OperatorProperty) -> tuple[list[int], list[int], list[int]]:
+    dy, x, y = prop.num_visible_outputs(), len(prop.list_arguments()), len(prop.list_outputs())
+    return list(range(dy)), list(range(dy, dy + x)), list(range(dy + x, dy + x + y))
+
+
+def _needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
+    dy, x, y = _numbers(prop)
+    named = {n: (kind, i) for kind, group in (("dy", dy), ("x", x), ("y", y)) for i, n in enumerate(group)}
+    return tuple(named[n] for n in dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
+
+
+# ---- the adapter ------------------------------------------------------------------------------------------------
+_KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype",
+                          Any: "any"}
+
+
+def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
+    params = []
+    hints = typing.get_type_hints(cls)
+    own_first = dict.fromkeys(f for c in cls.__mro__ for f in inspect.get_annotations(c))
+    for field in own_first:
+        hint = hints[field]
+        if typing.get_origin(hint) is ClassVar or field.startswith("_"):
+            continue
+        options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        base = next(o for o in options if o is not type(None))
+        choices: tuple[str, ...] = ()
+        origin = typing.get_origin(base)
+        if origin is typing.Literal:
+            choices, kind = typing.get_args(base), "str"
+        elif origin is tuple:
+            inside = typing.get_args(base)
+            kind = "floats" if float in inside else "bounds" if int | None in inside else "shape"
+        else:
+            kind = _KINDS.get(origin or base, "")
+        if not kind:
+            raise OperatorError(f"{name}: the type of parameter {field!r} is not one a parameter can have: {hint}. "
+                                f"Known: {', '.join(getattr(k, '__name__', str(k)) for k in _KINDS)}.")
+        params.append(Param(field, kind, cls.__dict__.get(field, getattr(cls, field, REQUIRED)), choices))
+    return tuple(params)
+
+
+class PropertyOp(Op):
+    """The Op made from an OperatorProperty class."""
+
+    def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
+        self.name, self.aliases, self.cls = name, tuple(aliases), cls
+        self.same_bytes, self.forgets = cls.same_bytes, cls.forgets
+        self.at_once = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
+        self.doc = inspect.cleandoc(cls.__doc__ or "")
+        self.params = _declared_params(name, cls)
+        self._made: dict[Params, OperatorProperty] = {}
+        self._gradients: dict[Params, Gradient | None] = {}
+        self._backward = BackwardOp(self)
+
+    def property(self, p: Params) -> OperatorProperty:
+        """The property of one set of parameters; made once."""
+        found = self._made.get(p)
+        return found if found is not None else self._keep(p, self.cls(**p))
+
+    def _keep(self, p: Params, prop: OperatorProperty) -> OperatorProperty:
+        if len(self._made) >= KEPT:
+            self._made.clear()
+        self._made[p] = prop
+        return prop
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        if p not in self._made:
+            prop = self.cls(**p)
+            prop.validate()
+            self._keep(p, prop)
+        return p
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_arguments())
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_auxiliary_states())
+
+    def changes_states(self, p: Params, train: bool) -> bool:
+        return self.property(p).changes_states(train)
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return tuple(self.property(p).list_outputs())
+
+    def visible_outputs(self, p: Params) -> int:
+        return self.property(p).num_visible_outputs()
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        prop = self.property(p)
+        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
+        _check_count(self.name, (*prop.list_arguments(), *prop.list_auxiliary_states()), inputs)
+        known_out = list(outputs or ())
+        known_out += [None] * (n_out - len(known_out))
+        ins, outs, aux = prop.infer_shape(list(inputs[:n]), known_out)
+        names = (*prop.list_arguments(), *prop.list_auxiliary_states())
+        merged = [merge_shapes(self.name, name, a, b) for name, a, b in zip(names, inputs, (*ins, *aux))]
+        return merged, [merge_shapes(self.name, name, a, b)
+                        for name, a, b in zip(prop.list_outputs(), known_out, outs)]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[Dtypes, Dtypes]:
+        prop = self.property(p)
+        n, n_out = len(prop.list_arguments()), len(prop.list_outputs())
+        known_out = list(outputs or ())
+        known_out += [None] * (n_out - len(known_out))
+        found = prop.infer_type(list(inputs[:n]), known_out)
+        if found is None:
+            return super().infer_dtype(p, inputs, outputs)
+        ins, outs, aux = found
+        return [*ins, *aux], outs
+
+    def gradient(self, p: Params) -> Gradient | None:
+        if p not in self._gradients:
+            if len(self._gradients) >= KEPT:
+                self._gradients.clear()
+            prop = self.property(p)
+            gives = tuple(prop.list_gradients())
+            needs = _needs(prop) + self._aux_needs(prop)
+            self._gradients[p] = Gradient(self._backward, needs, gives) if gives else None
+        return self._gradients[p]
+
+    @staticmethod
+    def _aux_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
+        if not prop.backward_needs_aux:
+            return ()
+        n = len(prop.list_arguments())
+        return tuple(("x", n + i) for i in range(len(prop.list_auxiliary_states())))
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        prop = self.property(p)
+        n, m = len(prop.list_arguments()), len(prop.list_outputs())
+        return tuple(prop.forward_inplace_option(list(range(n)), list(range(m))))
+
+    def idle(self, p: Params) -> bool:
+        return self.property(p).idle()
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return self.property(p).draws(outs)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        return self.property(p).forward_kernel(ins, outs, reqs, target, train)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self.property(p).formula(ins, outs)
+
+
+class BackwardOp(Op):
+    """The derivative of a PropertyOp, with the same parameters. Only graphs and tapes contain it."""
+
+    hidden = True
+
+    def __init__(self, forward: PropertyOp):
+        self.name, self.forward, self.same_bytes = f"_backward_{forward.name}", forward, forward.same_bytes
+        self.doc = f"Derivative of {forward.name}."
+        self.is_users = forward.is_users
+        self.params = forward.params
+
+    def parse(self, given: Any) -> Params:
+        return self.forward.parse(given)
+
+    def _prop(self, p: Params) -> OperatorProperty:
+        return self.forward.property(p)
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        prop = self._prop(p)
+        spoken = {"dy": [f"{n}_grad" for n in prop.list_outputs()], "x": prop.list_arguments(),
+                  "y": prop.list_outputs()}
+        return tuple(spoken[kind][i] for kind, i in _needs(prop))
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        prop = self._prop(p)
+        return tuple(prop.list_auxiliary_states()) if prop.backward_needs_aux else ()
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        prop = self._prop(p)
+        return tuple(f"{prop.list_arguments()[i]}_grad" for i in prop.list_gradients())
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[Shapes, Shapes]:
+        prop = self._prop(p)
+        x: Shapes = [None] * len(prop.list_arguments())
+        y: Shapes = [None] * len(prop.list_outputs())
+        gives, needs = prop.list_gradients(), _needs(prop)
+        for (kind, i), s in zip(needs, inputs):
+            group = x if kind == "x" else y
+            group[i] = merge_shapes(self.name, "an array and its derivative", group[i], s)
+        for i, s in zip(gives, outputs or ()):
+            x[i] = merge_shapes(self.name, "an array and its derivative", x[i], s)
+        x, y, aux = prop.infer_shape(x, y)
+        ins = [(x if kind == "x" else y)[i] for kind, i in needs]
+        return [*ins, *(aux if prop.backward_needs_aux else ())], [x[i] for i in gives]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[Dtypes, Dtypes]:
+        prop = self._prop(p)
+        x: Dtypes = [None] * len(prop.list_arguments())
+        y: Dtypes = [None] * len(prop.list_outputs())
+        gives, needs = prop.list_gradients(), _needs(prop)
+        for (kind, i), s in zip(needs, inputs):
+            (x if kind == "x" else y)[i] = s
+        for i, s in zip(gives, outputs or ()):
+            x[i] = x[i] or s
+        ins, outs = self.forward.infer_dtype(p, [*x, *[None] * len(prop.list_auxiliary_states())], y)
+        aux = ins[len(x):] if prop.backward_needs_aux else []
+        return [*[(ins if kind == "x" else outs)[i] for kind, i in needs], *aux], [ins[i] for i in gives]
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        prop = self._prop(p)
+        dy, x, y = _numbers(prop)
+        first = len(dy) + len(x) + len(y)
+        in_grad = list(range(first, first + len(prop.list_gradients())))
+        asked = list(dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
+        return tuple((asked.index(a), b - first) for a, b in prop.backward_inplace_option(dy, x, y, in_grad)
+                     if a in asked)
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return sum(s.size for s in outs) if RANDOM in self._prop(p).backward_resource() else 0
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        return self._prop(p).backward_kernel(ins, outs, reqs, target, train)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        return self._prop(p).backward_formula(ins, outs)
+
+
+def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:
+    if len(names) != len(given):
+        raise ShapeError(f"{name}: takes {len(names)} inputs ({', '.join(names)}), {len(given)} were given.")
+
+
+def register_operator(name: str, *, aliases: Sequence[str] = (), replace: bool = False
+                      ) -> Callable[[type[OperatorProperty]], type[OperatorProperty]]:
+    """Class decorator: make the layer known by name and aliases. Returns the class.
+
+    replace: take a name even from one of the framework's operators, or one declared in another module.
+    Raises:  OperatorError for a name that is taken.
+    """
+
+    def made(cls: type[OperatorProperty]) -> type[OperatorProperty]:
+        cls.name = name
+        register(PropertyOp(name, cls, aliases), replace=replace, module=cls.__module__)
+        return cls
+
+    return made

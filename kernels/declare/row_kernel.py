@@ -1,0 +1,120 @@
+"""Kernels of bodies with sums inside (`row_sum`, `row_max`), over any axes: one body, both devices.
+
+Over the last axis the printers compute whole rows in one kernel. Over other axes the body is cut at its sums: each becomes
+a fold of its own into scratch, and what is left is elementwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..cpu.numpy_printer import numpy_kernel
+from ..ir.coalesce import full_shape
+from ..ir.expr import LOAD, REDUCE, Expr, as_expr, load, loads, node, substitute, topological, typed
+from ..op import Expression, Kernel, Req, Shape, Spec
+
+Pass = tuple[Kernel, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
+_COMBINE = {"sum": "add", "max": "maximum"}
+
+
+def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequence[Shape], kept: Shape,
+               ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
+    """The kernel of body over its arrays seen as other shapes.
+
+    body:     takes one traced value per input, returns one (or a tuple) per output.
+    views:    the shape each input is seen as; they broadcast to the full shape.
+    results:  the same for outputs. One with fewer elements than the full shape is summed over the others.
+    kept:     the full shape, with 1 for the axes that the sums inside the body go over.
+    Returns:  kernel(run, inputs, outputs); an output may be None where its request is NULL.
+    """
+    roots = body(*(load(i, s.dtype) for i, s in enumerate(ins)))
+    roots = tuple(as_expr(r) for r in (roots if isinstance(roots, tuple) else (roots,)))
+    full = full_shape([*views, kept])
+    sources = [Spec(v, s.dtype) for v, s in zip(views, ins)]
+    targets = [Spec(v, s.dtype) for v, s in zip(results, outs)]
+    make = _printer(target)
+    sums = any(x.op == REDUCE for x in topological(roots))
+    if not sums or kept == (*full[:-1], 1):
+        folds, passes = [], [(make(Expression(roots, "row" if sums else "elementwise"), sources, targets, reqs, name=name),
+                              range(len(sources)), range(len(targets)))]
+    else:
+        folds, rest, sources = _cut(roots, sources, kept, name, make)
+        passes = _passes(rest, sources, targets, reqs, name, make)
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        arrays = [a.reshape(v) for a, v in zip(inputs, views)]
+        for fold, reads, dtypes in folds:
+            spaces = [run.space(kept, d) for d in dtypes]
+            fold(run, [arrays[i] for i in reads], spaces)
+            arrays += spaces
+        given = [None if a is None else a.reshape(v) for a, v in zip(outputs, results)]
+        for last, reads, writes in passes:
+            last(run, [arrays[i] for i in reads], [given[i] for i in writes])
+
+    return kernel
+
+
+def _printer(target: str) -> Callable[..., Kernel]:
+    if target == "gpu":
+        from ..gpu.printer import triton_kernel  # optional dependency
+
+        return triton_kernel
+    return numpy_kernel
+
+
+def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., Kernel]
+         ) -> tuple[list[tuple[Kernel, list[int], list[np.dtype]]], tuple[Expr, ...], list[Spec]]:
+    """The folds, each with what it reads and the dtypes of its scratch; what remains; and the specs that reads.
+
+    Sums that do not wait for one another share one pass over the data.
+    """
+    depth: dict[int, int] = {}
+    levels: dict[tuple[int, str], list[Expr]] = {}
+    for x in topological(roots):
+        depth[id(x)] = max((depth[id(a)] for a in x.args), default=0) + (x.op == REDUCE)
+        if x.op == REDUCE:
+            levels.setdefault((depth[id(x)], x.value), []).append(x)
+    folds = []
+    found: dict[int, Expr] = {}
+    read = list(sources)
+    for (level, kind), nodes in sorted(levels.items(), key=lambda item: item[0]):
+        parts, reads = _narrow(substitute([x.args[0] for x in nodes], found))
+        spaces = [Spec(kept, typed(x)) for x in nodes]
+        e = Expression(tuple(parts), combine=_COMBINE[kind])
+        folds.append((make(e, [read[i] for i in reads], spaces, [Req.WRITE] * len(nodes), name=f"{name}_{kind}{level}"),
+                      reads, [s.dtype for s in spaces]))
+        for x, s in zip(nodes, spaces):
+            found[id(x)] = load(len(read), s.dtype)
+            read.append(s)
+    return folds, tuple(substitute(roots, found)), read
+
+
+def _passes(roots: Sequence[Expr], sources: Sequence[Spec], targets: Sequence[Spec], reqs: Sequence[Req], name: str,
+            make: Callable[..., Kernel]) -> list[Pass]:
+    """The passes that fill the outputs: one for those that span the full shape or are summed over it, and one for each
+    that is made of sums alone: beside an array of the full shape it would be summed again."""
+    together: list[int] = []
+    made: list[Pass] = []
+    for i, root in enumerate(roots):
+        (alone,), reads = _narrow([root])
+        span = full_shape([sources[r].shape for r in reads])
+        if Spec(span, targets[i].dtype).size > targets[i].size or targets[i].shape == full_shape([t.shape for t in targets]):
+            together.append(i)
+        else:
+            made.append((make(Expression((alone,)), [sources[r] for r in reads], [targets[i]], [reqs[i]], name=f"{name}{i}"),
+                         reads, [i]))
+    if together:
+        parts, reads = _narrow([roots[i] for i in together])
+        made.append((make(Expression(tuple(parts)), [sources[r] for r in reads], [targets[i] for i in together],
+                          [reqs[i] for i in together], name=name), reads, together))
+    return made
+
+
+def _narrow(roots: Sequence[Expr]) -> tuple[list[Expr], list[int]]:
+    """roots with their loads numbered from 0, and which arrays those are."""
+    reads = loads(roots)
+    new = {id(x): node(LOAD, (), reads.index(x.value), x.dtype) for x in topological(roots) if x.op == LOAD}
+    return substitute(roots, new), reads

@@ -1,0 +1,269 @@
+"""TracedOp: an operator whose whole meaning is an expression graph. Declared bodies, derivatives
+and fused runs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...dtype import float32, float64
+from ...errors import OperatorError, ParameterError, ShapeError
+from ..cpu.c_printer import c_function
+from ..cpu.c_printer import program as c_program
+from ..cpu.numpy_printer import numpy_kernel, numpy_source
+from ..ir.coalesce import full_shape
+from ..ir.differentiate import derive, in_terms_of_output
+from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, retype, substitute, topological
+from ..ir.rows import by_row, lies_along, padded, row_total
+from ..op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from ..params import Params
+
+
+class TracedOp(Op):
+    """Inputs of one shape (or broadcast), one expression per output, gradient derived from the expression.
+
+    Subclasses give `trace`.
+    """
+
+    at_once = True
+    broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
+    combine = "add"
+
+    def __init__(self) -> None:
+        self._expressions: dict[tuple, Expression] = {}
+        self._gradients: dict[tuple, Gradient | None] = {}
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The outputs as expressions of the inputs, states' new values last."""
+        raise NotImplementedError
+
+    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
+        """(output, input) pairs: roots stored into an input."""
+        n = len(self.arguments(p))
+        first = len(self.outputs(p))
+        return tuple((first + i, n + i) for i in range(len(self.auxiliaries(p))))
+
+    # ---- inference ----
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        n_out = len(self.outputs(p))
+        if self.broadcast and len(inputs) > 1:
+            return list(inputs), [broadcast_shapes(self.name, self._named(p, inputs))] * n_out
+        shape: Shape | None = None
+        for s in (*inputs, *(outputs or ())):
+            try:
+                shape = merge_shapes(self.name, "the one shape of all inputs", shape, s)
+            except ShapeError:
+                raise ShapeError(f"{self.name}: shapes differ: {_listed(self._named(p, inputs))}. "
+                                 f"Inputs must have one shape; broadcast_* operators accept several.") from None
+        return [shape] * len(inputs), [shape] * n_out
+
+    def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
+        """The dtype of the outputs: by default the first input's."""
+        return dtypes[0] if dtypes else float32
+
+    def _named(self, p: Params, inputs: Sequence[Any]) -> list[tuple[str, Any]]:
+        return list(zip((*self.arguments(p), *self.auxiliaries(p)), inputs))
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        n, m = len(self.arguments(p)), len(self.outputs(p))
+        return tuple((i, o) for i in range(n) for o in range(m))
+
+    # ---- expression ----
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression:
+        key = (p.static, tuple(dtypes))
+        found = self._expressions.get(key)
+        if found is None:
+            inputs = [load(i, d) for i, d in enumerate(dtypes)]
+            roots = tuple(as_expr(r) for r in self.trace(p, inputs))
+            names = tuple(d.name for d in self.params if d.kind == "scalar")
+            found = Expression(roots, _kind(roots), self.combine, self.states(p), names)
+            self._expressions[key] = found
+        return found
+
+    def gradient(self, p: Params) -> Gradient | None:
+        if p.static not in self._gradients:
+            self._gradients[p.static] = self.make_gradient(p)
+        return self._gradients[p.static]
+
+    def make_gradient(self, p: Params) -> Gradient | None:
+        """The gradient, derived from the trace."""
+        return derived_gradient(self, p)
+
+    # ---- code ----
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        return printed(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, target, self.name)
+
+    # ---- seeing what was generated ----
+    def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:
+        """The CPU kernel for inputs of these shapes: NumPy's tile program, which every call runs, or with code="c" the C file
+        that a fused group of a bound graph may be computed by.
+
+        Raises: OperatorError where there is no C, with the reason.
+        """
+        if code not in ("numpy", "c"):
+            raise ParameterError(f"cpu_source: code {code!r} is neither 'numpy' nor 'c'.")
+        sample = self._sample(shapes, dtype, params)
+        if code == "numpy":
+            return numpy_source(*sample, name=self.name)
+        found = c_function(*sample)
+        if isinstance(found, str):
+            raise OperatorError(f"{self.name}: has no C kernel: {found}. It is computed with NumPy.")
+        return c_program([found])
+
+    def triton_source(self, *shapes: Shape, dtype: Any = float32, **params: Any) -> str:
+        """The Triton kernel for inputs of these shapes."""
+        from ..gpu.printer import triton_source  # optional dependency
+
+        return triton_source(*self._sample(shapes, dtype, params), name=self.name)
+
+    def _sample(self, shapes: Sequence[Shape], dtype: Any, params: dict[str, Any]) -> tuple:
+        p = self.parse(params)
+        n = len(self.arguments(p)) + len(self.auxiliaries(p))
+        given = list(shapes) or [(1024,)]
+        in_shapes, out_shapes = self.infer_shape(p, (given * n)[:n] if len(given) == 1 else given)
+        d = np.dtype(dtype)
+        ins = [Spec(s, d) for s in in_shapes if s is not None]
+        outs = [Spec(s, d) for s in out_shapes if s is not None]
+        return self.expression(p, [d] * n), ins, outs, [Req.WRITE] * len(outs)
+
+
+class GradientOp(TracedOp):
+    """The derivative of a traced op. Its inputs are what the Gradient needs, in order; it reduces to the inputs' shapes."""
+
+    hidden = True
+    broadcast = True
+
+    def __init__(self, forward: TracedOp, needs: tuple[tuple[str, int], ...], gives: tuple[int, ...], make: Any):
+        super().__init__()
+        self.name, self.is_users = f"_backward_{forward.name.lstrip('_')}", forward.is_users
+        self.forward, self.needs, self.gives, self.make = forward, needs, gives, make
+        self.params = forward.params
+        self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
+        self.doc = f"The derivative of {forward.name}."
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        names = self.forward.arguments(p)
+        return tuple(f"d{names[i]}" for i in self.gives)
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        return self.make(p, inputs)
+
+    def states(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return ()
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """What sums rows: the derivative by an array that was broadcast along the rows is the sum over each."""
+        e = self.expression(p, [s.dtype for s in ins])
+        if e.kind != "row":
+            return None
+        views = tuple(s.shape for s in ins)
+        full = full_shape(views)
+        along = lies_along(views, full)
+        roots = tuple(row_total(root, along, full[-1]) if padded(s.shape, len(full)) == by_row(full) != full else root
+                      for root, s in zip(e.outputs, outs))
+        return Formula(roots, views, tuple(s.shape for s in outs))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        formula = self.formula(p, ins, outs)
+        if formula is None:
+            return super().kernel(p, ins, outs, reqs, target, train)
+        e = replace(self.expression(p, [s.dtype for s in ins]), outputs=formula.roots)
+        return printed(e, ins, outs, reqs, target, self.name)
+
+
+def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
+    """Gradient of op worked out from its expression: needs the fewest arrays that will do; None if nothing depends."""
+    n, m = len(op.arguments(p)), len(op.outputs(p))
+
+    def work(q: Params, dtypes: Sequence[np.dtype], by_output: bool) -> list[Expr | None]:
+        """Derivatives by all inputs, over loads numbered: inputs 0..n-1, dy n..n+m-1, y n+m.. by_output: y may be read."""
+        e = op.expression(q, dtypes)
+        roots = e.outputs[:m]
+        out_dtype = op.result_dtype(q, dtypes)
+        dys = [load(n + i, out_dtype) for i in range(m)]
+        ins = [node(LOAD, (), i, d) for i, d in enumerate(dtypes)]
+        typed = [r if r.dtype is not None else retype(r, out_dtype) for r in roots]
+        dx = derive(typed, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, typed)], ins[:n])
+        some = [d for d in dx if d is not None]
+        if by_output and some:
+            some = in_terms_of_output(some, typed[0], load(n + m, out_dtype), ins)
+        rest = iter(some)
+        return [next(rest) if d is not None else None for d in dx]
+
+    # a body may cast, so that what it comes to, and what of it is read, depends on the dtype
+    def probes(by_output: bool) -> list[list[Expr | None]]:
+        return [work(p, [d] * (n + len(op.auxiliaries(p))), by_output) for d in (float32, float64)]
+
+    def read(probe: Sequence[Expr | None]) -> list[int]:
+        return loads(d for d in probe if d is not None)
+
+    by_output = m == 1
+    found = probes(by_output)
+    if by_output and len({n + m in read(probe) for probe in found}) > 1:
+        by_output = False
+        found = probes(by_output)
+    gives = tuple(i for i in range(n) if any(probe[i] is not None for probe in found))
+    if not gives:
+        return None
+    used = sorted({i for probe in found for i in read(probe)})
+    needs = tuple(("x", u) if u < n else ("dy", u - n) if u < n + m else ("y", u - n - m) for u in used)
+    if not any(kind == "dy" for kind, _ in needs):  # a derivative that is a constant still flows from dy's shape
+        needs = (("dy", 0), *needs)
+        used = [n, *used]
+    position = {u: i for i, u in enumerate(used)}
+
+    def make(q: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        raw = [_raw(x) for x in inputs]
+        dtype_of = {u: raw[i].dtype for u, i in position.items()}
+        d0 = next(d for d in dtype_of.values() if d is not None)
+        dtypes = [dtype_of.get(i) or d0 for i in range(n + len(op.auxiliaries(q)))]
+        made = work(q, dtypes, by_output)
+        found = [const(0) if d is None else d for d in (made[i] for i in gives)]
+        return tuple(substitute(found, {id(x): raw[position[x.value]] for x in topological(found) if x.op == LOAD}))
+
+    return Gradient(GradientOp(op, needs, gives, make), needs, gives)
+
+
+def printed(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
+    """The kernel of e for target, "cpu" or "gpu"."""
+    if target == "gpu":
+        from ..gpu.printer import triton_kernel  # optional dependency
+
+        return triton_kernel(e, ins, outs, reqs, name=name)
+    return numpy_kernel(e, ins, outs, reqs, name=name)
+
+
+def _raw(x: Expr) -> Expr:
+    """The load itself, without the cast that half precision enters with."""
+    return x if x.op == LOAD else x.args[0]
+
+
+def _kind(roots: Sequence[Expr]) -> str:
+    return "row" if any(x.op == REDUCE for x in topological(roots)) else "elementwise"
+
+
+def _listed(named: Sequence[tuple[str, Any]]) -> str:
+    return ", ".join(f"{n} {s}" for n, s in named)
+
+
+def broadcast_shapes(op: str, named: Sequence[tuple[str, Shape | None]]) -> Shape | None:
+    """NumPy's broadcasting over partly known shapes; None if one is of unknown rank. Raises ShapeError stating all."""
+    if any(s is None for _, s in named):
+        return None
+    rank = max(len(s) for _, s in named if s is not None)
+    out = []
+    for axis in range(-rank, 0):
+        sizes = {s[axis] for _, s in named if s is not None and len(s) >= -axis}
+        real = sizes - {1}
+        if len(real - {-1}) > 1:
+            raise ShapeError(f"{op}: shapes do not broadcast: {_listed(named)}. "
+                             f"Sizes must be equal or 1, axis by axis from the right.")
+        known = real - {-1}
+        out.append(known.pop() if known else -1 if -1 in real else 1)
+    return tuple(out)

@@ -1,0 +1,1 @@
+"""Several operators in one kernel."""

@@ -1,0 +1,220 @@
+"""EpilogueOp: a product or convolution, forward or backward, with elementwise work done on each block while it is in cache.
+
+The head's first output is made a few samples at a time; the tail runs on each block before the next is made, so that the
+head's result need not be stored, and its memory traffic is saved. What a backward head adds up over samples (the weight's
+derivative) is computed first, whole: so the tail may overwrite what the head read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...dtype import float32, is_float
+from ..cpu.c_printer import CFunction
+from ..gpu.epilogue import Tail
+from ..ir.expr import LOAD, topological
+from ..kernel import Call, tieable, tied
+from ..op import Expression, Kernel, Op, Req, Shape, Spec, compiled
+from ..params import Params
+from .fused import Body, FusedOp, fused_op
+
+_CACHE = 1 << 20  # bytes of the head's result in one block; in smaller ones threads wait for the GIL more than they save
+_SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself
+_ROWS = {"FullyConnected": 64, "Convolution": 1}  # samples of a block at least: a product of fewer rows is slow
+
+#: Heads by name: which inputs have a sample per row of their first axis.
+HEADS: dict[str, tuple[bool, ...]] = {
+    "FullyConnected": (True, False, False), "_backward_FullyConnected": (True, True, False),
+    "Convolution": (True, False, False), "_backward_Convolution": (True, True, False),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Who reads what, as positions in the step's inputs.
+
+    head, tail:  the inputs of either; -1 in tail is the head's first output.
+    n_outputs:   of the head; the tail's follow.
+    """
+
+    head: tuple[int, ...]
+    tail: tuple[int, ...]
+    n_outputs: int
+
+
+class _Serial:
+    """A run context inside one block of another: nothing is spread further."""
+
+    __slots__ = ("_run", "ctx", "stream")
+
+    def __init__(self, run: Any):
+        self._run, self.ctx, self.stream = run, getattr(run, "ctx", None), getattr(run, "stream", None)
+
+    def parallel(self, fn: Any, n: int) -> None:
+        for i in range(n):
+            fn(i)
+
+    def space(self, shape: Shape, dtype: Any) -> Any:
+        return np.empty(shape, dtype)
+
+
+class EpilogueOp(Op):
+    """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's.
+
+    target: "cpu", or "gpu", where the tail becomes part of the head's template (gpu_tail), and nobody else reads the head.
+    """
+
+    hidden = True
+
+    def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring, target: str = "cpu"):
+        self.target = target
+        self.name = f"{head.name}+tail"
+        self.head, self.head_params, self.body, self.wiring = head, params, body, wiring
+        n = 1 + max((*wiring.head, *wiring.tail))
+        self.input_names = tuple(f"x{i}" for i in range(n))
+        self._names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return self._names
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        """Whatever has a sample per row may be overwritten by the tail: its block was read before."""
+        if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
+            return ()
+        rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
+        rows |= {i for i, view in zip(self.wiring.tail, self.body.ins) if i >= 0 and view == self.body.shape}
+        rows -= {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if not by_row}
+        rows -= {i for i, view in zip(self.wiring.tail, self.body.ins) if view != self.body.shape}
+        full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
+        return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in full)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        wiring, n_head = self.wiring, self.wiring.n_outputs
+        head_ins = tuple(ins[i] for i in wiring.head)
+        if target == "gpu":
+            tail, others = gpu_tail(self.head.name, self.head_params, self.body, wiring.tail), [i for i in wiring.tail if i >= 0]
+            assert isinstance(tail, Tail), tail
+            both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
+                head_ins, outs[n_head], reqs[n_head], tail)
+            return lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head])
+        total, keep = outs[0].shape[0], reqs[0] != Req.NULL
+        step = _block(self.head.name, outs[0])
+        starts = range(0, total, step)
+        sizes = {min(step, total - a) for a in starts}
+        blocks = {n: self._block_kernels(n, head_ins, ins, outs, reqs, target, train) for n in sizes}
+        rest = None
+        if any(r != Req.NULL for r in reqs[1:n_head]):
+            rest = compiled(self.head, self.head_params, head_ins, tuple(outs[:n_head]), (Req.NULL, *reqs[1:n_head]), target,
+                            train)
+        by_row = HEADS[self.head.name]
+        views, full, scratch = self.body.ins, self.body.shape, outs[0].dtype
+        n_rest = n_head - 1
+
+        def shaped(outputs: Sequence[Any]) -> list[Any]:
+            """The tail's outputs as it sees them; None where nothing is wanted."""
+            return [None if o is None else o.reshape(view) for o, view in zip(outputs, self.body.outs)]
+
+        def whole(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            """All in one block, tied to its arrays."""
+            main, tail = blocks[total]
+            made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
+            calls = [tied(main, [inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
+                     tied(tail, [made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
+                          shaped(outputs[n_head:]))]
+            if rest is not None:
+                calls.insert(0, tied(rest, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
+
+            def call(run: Any) -> None:
+                for one in calls:
+                    one(run)
+
+            return call
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            if rest is not None:
+                rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
+            tails = shaped(outputs[n_head:])
+            sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)]
+            inner = run if len(starts) == 1 else _Serial(run)
+
+            def block(k: int) -> None:
+                a = starts[k]
+                z = min(a + step, total)
+                main, tail = blocks[z - a]
+                made = outputs[0][a:z] if keep else np.empty((z - a, *outs[0].shape[1:]), scratch)
+                main(inner, [inputs[i][a:z] if rows else inputs[i] for i, rows in zip(wiring.head, by_row)],
+                     [made, *[None] * n_rest])
+                tail(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
+                     [None if t is None else t[a:z] for t in tails])
+
+            if len(starts) == 1:
+                block(0)
+            else:
+                run.parallel(block, len(starts))
+
+        small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
+        return tieable(whole, kernel) if small else kernel
+
+    def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
+                       target: str, train: bool) -> tuple[Kernel, Kernel]:
+        """The head for n samples, and the tail."""
+        n_head = self.wiring.n_outputs
+
+        def cut(shape: Shape) -> Shape:
+            return (n, *shape[1:])
+
+        by_row = HEADS[self.head.name]
+        head = compiled(
+            self.head, self.head_params,
+            tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
+            (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
+        op, tail_ins, tail_outs = self._tail(n, ins, outs)
+        return head, op.kernel(Params({}), tail_ins, tail_outs, reqs[n_head:], target, train)
+
+    def _tail(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
+        """The tail for n samples as an operator, its inputs and outputs."""
+        body, n_head = self.body, self.wiring.n_outputs
+        views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
+        dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.tail]
+        return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_tail"),
+                [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
+
+    def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+        """The C function that computes the tail on the CPU, of whole blocks, or why NumPy does: a phrase."""
+        op, tail_ins, tail_outs = self._tail(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
+        return op.c_code(Params({}), tail_ins, tail_outs, reqs[self.wiring.n_outputs:])
+
+
+def _block(head: str, out: Spec) -> int:
+    """Samples of one block."""
+    rows = max(1, out.shape[0])
+    return max(1, min(rows, max(_ROWS[head.removeprefix("_backward_")], _CACHE * rows // max(1, out.nbytes))))
+
+
+GPU_HEADS = ("FullyConnected", "Convolution")
+_MOST = 4  # arrays that a tail on a GPU reads beside the head's result
+
+
+def gpu_tail(head: str, params: Params, body: Body, wiring: Sequence[int]) -> Tail | str:
+    """The tail of a GPU's template for a head, or why it has none. wiring: the tail's inputs; -1 is the head's result."""
+    shape, n = body.shape, sum(i >= 0 for i in wiring)
+    if head not in GPU_HEADS:
+        return f"on the GPU {head} takes no tail"
+    if len(body.roots) != 1 or body.rows or body.combine or body.outs[0] != shape:
+        return "on the GPU a tail has one result, element by element"
+    last = head == "FullyConnected" or params.get("layout") in ("NWC", "NHWC", "NDHWC")
+    channels = tuple(s if i == (len(shape) - 1 if last else 1) else 1 for i, s in enumerate(shape))
+    if any((1,) * (len(shape) - len(v)) + v != channels for i, v in zip(wiring, body.ins) if i >= 0) or n > _MOST:
+        return f"on the GPU a tail reads the result of {head} and at most {_MOST} arrays of a number per channel"
+    found = {x.value: x.dtype for x in topological(body.roots) if x.op == LOAD}
+    if not all(d is not None and is_float(d) for d in (*found.values(), body.roots[0].dtype)):
+        return "on the GPU a tail reads floats and gives one"
+    order = iter(range(n))
+    vectors = tuple(-1 if i < 0 else next(order) for i in wiring)
+    dtypes = tuple(found.get(k, float32) for k in range(len(wiring)))
+    return Tail(body.roots[0], dtypes, vectors)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Operators as Triton code: printing, compiling, storing and launching kernels."""

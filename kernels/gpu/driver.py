@@ -1,0 +1,195 @@
+"""The CUDA driver by ctypes: machine code loaded, its parameters packed, and launched on a stream that is handed in.
+
+It lives beside torch: both use the device's primary context, and memory and streams stay torch's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import ContextError, OperatorError, ParameterError, ShapeError
+from .store import CompiledKernel
+
+MAX_PROGRAMS = 2**31 - 1  # along x, and of the whole grid: above it, Triton's own launcher starts nothing and is silent
+MAX_YZ = 65535
+_DYNAMIC_SHARED, _USUAL_SHARED = 8, 48 << 10
+_COOPERATIVE = 2
+_FORMATS = {"i1": "i", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "I", "u8": "B", "u16": "H", "u32": "I",
+            "u64": "Q", "fp32": "f", "fp64": "d"}
+_CONFIG = struct.Struct("@7IPPI")  # CUlaunchConfig
+_INVALID_CONTEXT = (201, 400, 709)  # another context is current, the handle is of another one
+
+
+class Driver:
+    """libcuda. path: the library; default $TRITIUM_LIBCUDA, else libcuda.so.1. Raises ContextError without one."""
+
+    def __init__(self, path: str | None = None):
+        path = path or os.environ.get("TRITIUM_LIBCUDA", "libcuda.so.1")
+        try:
+            self.lib = ctypes.CDLL(path)
+        except OSError as e:
+            raise ContextError(f"gpu: the CUDA driver does not load: {e}. Install the NVIDIA driver, or use cpu(0).") from None
+        self._contexts: dict[int, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+        self.call("cuInit", 0)
+
+    def call(self, function: str, *args: Any) -> None:
+        """Call a driver function. Raises OperatorError with the driver's words."""
+        code = getattr(self.lib, function)(*args)
+        if code:
+            raise OperatorError(f"{function}: {self.words(code)}.")
+
+    def words(self, code: int) -> str:
+        """What an error code means."""
+        text = ctypes.c_char_p()
+        self.lib.cuGetErrorString(code, ctypes.byref(text))
+        return f"CUDA error {code}: {(text.value or b'unknown').decode()}"
+
+    def enter(self, device: int) -> None:
+        """Make the primary context of a device this thread's current one."""
+        with self._lock:
+            context = self._contexts.get(device)
+            if context is None:
+                handle, context = ctypes.c_int(), ctypes.c_void_p()
+                self.call("cuDeviceGet", ctypes.byref(handle), device)
+                self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+                self._contexts[device] = context
+        self.call("cuCtxSetCurrent", context)
+
+    @functools.cache  # noqa: B019  (one driver a process)
+    def capability(self, device: int) -> int:
+        """Compute capability times ten."""
+        return 10 * self.attribute(75, device) + self.attribute(76, device)
+
+    @functools.cache  # noqa: B019
+    def multiprocessors(self, device: int) -> int:
+        """How many multiprocessors the device has."""
+        return self.attribute(16, device)
+
+    def attribute(self, number: int, device: int) -> int:
+        """A device attribute by its number in cuda.h."""
+        handle, value = ctypes.c_int(), ctypes.c_int()
+        self.call("cuDeviceGet", ctypes.byref(handle), device)
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), number, handle)
+        return value.value
+
+    def function(self, kernel: CompiledKernel, cubin: bytes, device: int = 0) -> Function:
+        """Load machine code into the device's context."""
+        self.enter(device)
+        module, handle = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), cubin)
+        self.call("cuModuleGetFunction", ctypes.byref(handle), module, kernel.name.encode())
+        if kernel.shared > _USUAL_SHARED:
+            self.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, kernel.shared)
+        return Function(self, handle, kernel, device)
+
+
+@functools.cache
+def driver() -> Driver:
+    """The driver of this process."""
+    return Driver()
+
+
+class Function:
+    """A loaded kernel.
+
+    launch(stream, grid, *values, scratch=address): the values in the order of its parameters; enqueue(stream, grid, values,
+    scratch=address): the same, of a sequence.
+    """
+
+    def __init__(self, driver: Driver, handle: ctypes.c_void_p, kernel: CompiledKernel, device: int):
+        self.kernel, self.device, self._driver = kernel, device, driver
+        self.names = [name for name, _ in kernel.parameters]
+        codes = ["P" if t.startswith("*") else _FORMATS[t] for _, t in kernel.parameters]
+        codes += ["P", "P"]  # scratch in global memory, and for profiling
+        packer = struct.Struct("@" + "".join(codes))
+        offsets = [struct.calcsize("@" + "".join(codes[:i]) + "0" + c) for i, c in enumerate(codes)]
+        self._buffer = ctypes.create_string_buffer(max(1, packer.size))
+        base = ctypes.addressof(self._buffer)
+        self._places = (ctypes.c_void_p * len(codes))(*(base + o for o in offsets))
+        self._count = len(codes) - 2
+        self._attributes = ctypes.create_string_buffer(struct.pack("@IIiI56x", _COOPERATIVE, 0, 1, 0))
+        self._config = ctypes.create_string_buffer(_CONFIG.size + 8)
+        without = struct.Struct("@" + "".join(codes[:-2]))  # the scratch addresses stay 0
+        self.enqueue = self._launcher(packer.pack_into, without.pack_into, handle)
+
+    def launch(self, stream: int, grid: tuple[int, ...], *values: Any, scratch: int = 0) -> None:
+        """Enqueue one launch, as enqueue."""
+        self.enqueue(stream, grid, values, scratch)
+
+    def _launcher(self, pack_all: Any, pack: Any, handle: ctypes.c_void_p) -> Callable[..., None]:
+        buffer, lock, last = self._buffer, threading.Lock(), None
+        threads, shared, block, configure = 32 * self.kernel.num_warps, self.kernel.shared, self._config, _CONFIG.pack_into
+        count = int(self.kernel.cooperative)
+        attributes = ctypes.addressof(self._attributes) if count else 0
+        start: Any = self._driver.lib.cuLaunchKernelEx
+        config, places = ctypes.c_void_p(ctypes.addressof(self._config)), ctypes.c_void_p(ctypes.addressof(self._places))
+
+        def enqueue(stream: int, grid: tuple[int, ...], values: Sequence[Any], scratch: int = 0) -> None:
+            """Enqueue one launch; of no programs where the grid has a zero.
+
+            stream:  the driver's handle; 0 for the default stream. Pointers are addresses.
+            Raises: ShapeError for a grid that is too large, ParameterError for a number its parameter cannot hold,
+                OperatorError with the driver's words.
+            """
+            nonlocal last
+            with lock:  # the buffers are shared; the driver has copied them when it returns
+                try:
+                    if scratch:
+                        pack_all(buffer, 0, *values, scratch, 0)
+                    else:
+                        pack(buffer, 0, *values)
+                except (struct.error, OverflowError, TypeError):
+                    raise self._misfit(values) from None
+                if last != (stream, grid):
+                    last = None
+                    if len(grid) == 1 and 0 < grid[0] <= MAX_PROGRAMS:
+                        configure(block, 0, grid[0], 1, 1, threads, 1, 1, shared, stream, attributes, count)
+                    elif 0 in grid:
+                        return
+                    else:
+                        check_grid(self.kernel.name, grid)
+                        x, y, z = (*grid, 1, 1)[:3]
+                        configure(block, 0, x, y, z, threads, 1, 1, shared, stream, attributes, count)
+                    last = stream, grid
+                code = start(config, handle, places, None)
+                if code:
+                    if code in _INVALID_CONTEXT:  # this thread's first launch, or torch was on another device
+                        self._driver.enter(self.device)
+                        code = start(config, handle, places, None)
+                    if code:
+                        raise OperatorError(f"{self.kernel.name}: the launch failed: {self._driver.words(code)}.")
+
+        return enqueue
+
+    def _misfit(self, values: Sequence[Any]) -> Exception:
+        if len(values) != self._count:
+            return ParameterError(f"{self.kernel.name}: {len(values)} values for {self._count} parameters: "
+                                  f"{', '.join(self.names)}.")
+        for (name, kind), value in zip(self.kernel.parameters, values):
+            try:
+                struct.pack("P" if kind.startswith("*") else _FORMATS[kind], value)
+            except (struct.error, OverflowError, TypeError):
+                wide = {"i32": "int32", "i64": "int64", "fp32": "float32"}.get(kind, kind)
+                hint = " Annotate the parameter tl.int64." if kind == "i32" and isinstance(value, int) else ""
+                return ParameterError(f"{self.kernel.name}: {name}={value} does not fit {wide}.{hint}")
+        raise AssertionError(values)
+
+
+def check_grid(name: str, grid: Sequence[int]) -> None:
+    """Raise ShapeError for a grid no launch can have. A driver, or Triton's launcher, would start nothing."""
+    programs = 1
+    for n in grid:
+        programs *= n
+    if programs > MAX_PROGRAMS or min(grid) < 0:
+        raise ShapeError(f"{name}: a grid of {' x '.join(map(str, grid))} is {programs} programs, the limit is "
+                         f"{MAX_PROGRAMS}. Use larger blocks.")
+    if len(grid) > 1 and max(grid[1:]) > MAX_YZ:
+        raise ShapeError(f"{name}: a grid of {' x '.join(map(str, grid))} has more than {MAX_YZ} programs along y or z. "
+                         f"Put them along x.")

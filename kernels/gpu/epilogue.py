@@ -1,0 +1,96 @@
+"""A tail: elementwise work on the result of a template kernel, done in registers before it is stored.
+
+A template says where, in a line `x = tail(x, index, mask)` (or `tail_flat`, where x has one axis): index and mask are those
+of x's columns. The template with a tail is its text with that line replaced, and with the arrays the tail reads behind `bias`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...dtype import float32, float64
+from ..ir.expr import Expr, topological
+from .body import Body, convert
+from .launch import interpreting
+from .source import Kernel, triton
+from .special import helpers_for
+
+_PLACE = re.compile(r"^( *)(\w+) = tail(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
+_made: dict[tuple, tuple[Expr, Kernel]] = {}  # by the id of the expression, which is kept with it
+
+
+@triton.jit
+def tail(x, index, mask):
+    return x
+
+
+@triton.jit
+def tail_flat(x, index, mask):
+    return x
+
+
+@dataclass(frozen=True)
+class Tail:
+    """One value for every element of a result.
+
+    root:    the expression. Its loads are numbered as dtypes are.
+    dtypes:  of the loads. vectors: per load, -1 for the result itself, as it would have been stored, else which of the arrays
+             it reads, which hold one number for each column.
+    """
+
+    root: Expr
+    dtypes: tuple[np.dtype, ...]
+    vectors: tuple[int, ...]
+
+    @property
+    def heavy(self) -> bool:
+        """Whether it takes many registers beside those of the result."""
+        return len(self.vectors) > 1 or len(topological([self.root])) > 5
+
+    def of(self, kernel: Kernel) -> Kernel:
+        """The template with this tail."""
+        interpreted = interpreting()
+        key = (kernel, id(self.root), self.dtypes, self.vectors, interpreted)
+        found = _made.get(key)
+        if found is None:
+            found = _made[key] = self.root, self._printed(kernel, interpreted)
+        return found[1]
+
+    def _printed(self, kernel: Kernel, interpreted: bool) -> Kernel:
+        text, n = _PLACE.subn(self._lines, kernel.source)
+        assert n == 1, f"{kernel.name} has {n} places for a tail"
+        extra = [f"e{i}" for i in range(max((*self.vectors, -1)) + 1)]
+        text, n = re.subn(rf"(def {kernel.name}\([^)]*?\bbias,)", lambda m: " ".join([m[1], *(f"{e}," for e in extra)]), text)
+        assert n == 1, f"{kernel.name} takes no bias"
+        head, mark, rest = text.partition("@triton.jit")
+        text = head + helpers_for(rest, interpreted=interpreted) + mark + rest
+        parameters = {}
+        for p in kernel.arg_names:
+            parameters[p] = kernel.annotations[p]
+            if p == "bias":
+                parameters |= dict.fromkeys(extra, "")
+        return Kernel(kernel.name, lambda: text, parameters)
+
+    def _lines(self, place: re.Match[str]) -> str:
+        indent, x, flat, index, mask = place.groups()
+        body = Body([self.root], topological([self.root]), self.dtypes, ())
+        wide = float64 if self.dtypes[self.vectors.index(-1)] == float64 else float32
+        assert self.root.dtype is not None
+
+        def fetch(i: int) -> str:
+            if self.vectors[i] < 0:
+                return convert(x, wide, self.dtypes[i])
+            return f"tl.load(e{self.vectors[i]} + {index}, mask={mask}, other=0){'' if flat else '[None, :]'}"
+
+        names: dict[int, str] = {}
+        lines = [*body.prologue, *body.lines([self.root], names, fetch)]
+        lines.append(f"{x} = {convert(names[id(self.root)], self.root.dtype, wide)}")
+        return "\n".join(indent + line for line in lines)
+
+
+def with_tail(kernel: Kernel, tail: Tail | None) -> Kernel:
+    """The template, with a tail if there is one."""
+    return kernel if tail is None else tail.of(kernel)

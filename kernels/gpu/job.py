@@ -1,0 +1,101 @@
+"""Job: one kernel, one specialisation, one target. Everything that the machine code depends on, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...atomic_file import write_whole
+from ...errors import FileError
+from ..cache_dir import cache_dir
+from .load import HEADER
+from .source import Name
+
+_FORMAT = 1  # of what the store keeps, and of the facts read from machine code
+
+
+@dataclass(frozen=True)
+class Job:
+    """One kernel to compile.
+
+    source, name:  as for triton_load.load.
+    signature:     {parameter: "*fp32" | "*bf16" | "i32" | "i64" | "fp32" ...}; what is missing is a constexpr.
+    constexprs:    {parameter: value}.
+    target:        compute capability times ten: 80, 90, 100.
+    align16:       parameters whose value divides by 16 (bytes for a pointer); None: every pointer.
+    num_stages:    how many turns of a loop may be loading at once.
+    """
+
+    source: str
+    name: str
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Any] = field(default_factory=dict)
+    target: int = 90
+    align16: tuple[str, ...] | None = None
+    num_warps: int = 4
+    num_stages: int = 3
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as JSON takes it."""
+        align = self.align16
+        if align is None:
+            align = tuple(p for p, t in self.signature.items() if t.startswith("*"))
+        source = self.source if self.source.startswith("import triton") else HEADER + self.source
+        return {"source": source, "name": self.name, "signature": list(self.signature.items()),
+                "constexprs": sorted((k, _plain(v)) for k, v in self.constexprs.items()), "target": self.target,
+                "align16": sorted(align), "num_warps": self.num_warps, "num_stages": self.num_stages,
+                "fusion": True}
+
+    def digest(self) -> str:
+        """The name of the job's machine code: of the text, how it is specialised, the target, and the compilers."""
+        text = json.dumps([_FORMAT, self.to_json(), *toolchain()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return {"tl": value.name} if isinstance(value, Name) else value
+
+
+def constexpr(value: Any) -> Any:
+    """The constexpr that JSON held. Imports triton where it is a dtype."""
+    return Name(value["tl"]).real() if isinstance(value, dict) else value
+
+
+@functools.cache
+def toolchain() -> tuple[str, str]:
+    """Versions of triton and of the assembler in it. Where triton is not installed: those last seen, else ("", "")."""
+    seen = cache_dir() / "toolchain.json"
+    spec = importlib.util.find_spec("triton")
+    if spec is None or not spec.submodule_search_locations:
+        try:
+            found = json.loads(seen.read_text())
+            return str(found["triton"]), str(found["ptxas"])
+        except (OSError, ValueError, KeyError):
+            return "", ""
+    version = importlib.metadata.version("triton")
+    ptxas = Path(spec.submodule_search_locations[0], "backends", "nvidia", "bin", "ptxas")
+    stamp = [str(ptxas), ptxas.stat().st_size, ptxas.stat().st_mtime_ns] if ptxas.exists() else []
+    try:
+        found = json.loads(seen.read_text())
+        if found["triton"] == version and found["stamp"] == stamp:
+            return version, str(found["ptxas"])
+    except (OSError, ValueError, KeyError):
+        pass
+    said = ""
+    if stamp:
+        said = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False).stdout
+        said = said.strip().splitlines()[-1] if said.strip() else ""
+    try:
+        seen.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(seen, json.dumps({"triton": version, "ptxas": said, "stamp": stamp}), sync=False)
+    except (OSError, FileError):
+        pass
+    return version, said

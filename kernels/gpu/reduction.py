@@ -1,0 +1,230 @@
+"""Folds: an expression summed (or multiplied, or its largest or smallest taken) over axes, in an order that is fixed.
+
+The kept and the folded axes become two indices, m and r. A program folds a block of m over a run of r; where m alone
+gives too few programs, r is split, and a second kernel folds the parts in their order. No atomics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...dtype import float32, is_float, is_half
+from ..configs import active as active_configs
+from ..configs.key import Key, key
+from ..ir.coalesce import Layout, merge
+from ..ir.expr import BOOL, Expr, load, loads, topological
+from ..op import Expression, Req, Shape, Spec
+from .body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
+from .elementwise import INT32_ELEMENTS
+from .launch import Flavour, cdiv, next_power_of_2
+
+ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
+MOST_TURNS = 256  # numbers that a lane adds one after the other: what is longer is split further, lest digits are lost
+_INT32 = np.dtype("int32")
+_FOLD = {
+    "add": "acc + {v}",
+    "mul": "acc * {v}",
+    "maximum": "tl.maximum(acc, {v}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum(acc, {v}, propagate_nan=tl.PropagateNan.ALL)",
+}
+
+
+def identity(combine: str, dtype: np.dtype) -> Any:
+    """What changes nothing when it is folded in."""
+    if combine in ("add", "mul"):
+        return int(combine == "mul")
+    low = combine == "maximum"
+    if is_float(dtype):
+        return -math.inf if low else math.inf
+    info = np.iinfo(dtype)
+    return int(info.min if low else info.max)
+
+
+def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: Shape, name: str,
+               flavour: Flavour, source: Place | None = None, split: int | None = None) -> list[Step]:
+    """The kernel, or two, that fold t.root over the axes that t's array does not have.
+
+    source: where input 0 is found, if not among the operator's own. split: into how many parts r is cut; None: by size.
+    """
+    used = loads([t.root])
+    layout = merge([full, *(ins[i].shape for i in used), t.spec.shape])
+    kept_flags = layout.present[-1] if math.prod(layout.dims) != 1 else (False,)
+    kept = [a for a, k in enumerate(kept_flags) if k]
+    folded = [a for a, k in enumerate(kept_flags) if not k]
+    m = math.prod(layout.dims[a] for a in kept)
+    r = math.prod(layout.dims[a] for a in folded)
+    inner = bool(folded) and folded[-1] == len(layout.dims) - 1
+    block_m, block_r = _tile(m, r, inner, flavour)
+    warps = 4
+    if split is None and not flavour.interpreted and active_configs.active():
+        widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
+        blocks = active_configs.choice(fold_key(widest.name, m, r, len(used), inner),
+                              {"BLOCK_M": block_m, "BLOCK_R": block_r, "num_warps": warps})
+        block_m, block_r, warps = blocks["BLOCK_M"], blocks["BLOCK_R"], blocks["num_warps"]
+    if split is None:
+        rows = cdiv(m, block_m)
+        split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
+        split = max(split, cdiv(cdiv(r, block_r), MOST_TURNS))
+    split = max(1, split)
+    turns = max(1, cdiv(cdiv(r, split), block_r))
+    split = max(1, cdiv(r, turns * block_r))
+    accumulator = _accumulator(t.root)
+    if split == 1:
+        target = t
+    else:
+        held = plan.space((split, m), accumulator)
+        target = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
+    first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, turns), inner, accumulator)
+    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour, warps)]
+    if split > 1:
+        root: Expr = load(0, accumulator)
+        parts = Expression((root,), combine=e.combine)
+        last = Target(root, Spec((1, m), t.spec.dtype), t.req, t.place)
+        steps += fold_steps(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", flavour,
+                            source=target.place, split=1)
+    return steps
+
+
+def fold_key(dtype: str, m: int, r: int, arrays: int, inner: bool) -> Key:
+    """What the blocks of a fold are tuned for: r elements into each of m results; inner: they are neighbours."""
+    return key("gpu fold", dtype, "inner" if inner else "outer", 16, m=m, r=r, arrays=arrays)
+
+
+def _accumulator(root: Expr) -> np.dtype:
+    dtype = root.dtype
+    assert dtype is not None
+    if is_half(dtype):
+        return float32
+    return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
+
+
+def _tile(m: int, r: int, inner: bool, flavour: Flavour) -> tuple[int, int]:
+    """Block sizes along m and r: wide along whichever is contiguous."""
+    total = max(16, flavour.block(max(1, m) * max(1, r), 2048))
+    if inner:
+        block_r = min(next_power_of_2(r), total)
+        return min(next_power_of_2(m), max(1, total // block_r)), block_r
+    block_m = min(next_power_of_2(m), 4096 if flavour.interpreted else 128, total)
+    return block_m, min(next_power_of_2(r), max(1, total // block_m))
+
+
+class _Fold:
+    """Prints one fold kernel."""
+
+    def __init__(self, e: Expression, ins: Sequence[Spec], t: Target, used: Sequence[int], layout: Layout,
+                 kept: Sequence[int], folded: Sequence[int], extent: tuple[int, int, int], inner: bool,
+                 accumulator: np.dtype):
+        self.e, self.ins, self.t, self.used, self.layout = e, ins, t, used, layout
+        self.kept, self.folded, (self.m, self.r, self.turns), self.inner = kept, folded, extent, inner
+        self.accumulator = accumulator
+        self.wide = max(math.prod(layout.dims), self.m * self.r) > INT32_ELEMENTS
+        self.body = Body([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
+        self.sizes: dict[str, int] = {}
+
+    def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: Place | None,
+             flavour: Flavour, warps: int) -> Step:
+        lines = [*self.body.prologue, *self._sizes()]
+        along_m, along_r = ("[:, None]", "[None, :]") if self.inner else ("[None, :]", "[:, None]")
+        first, second = ("0", "1")
+        if self.wide:
+            first, second = ("0).to(tl.int64", "1).to(tl.int64")
+        lines += [f"m = tl.program_id({first}) * BLOCK_M + tl.arange(0, BLOCK_M){along_m}",
+                  "m_inside = m < M",
+                  f"lane = tl.arange(0, BLOCK_R){along_r}",
+                  f"start = tl.program_id({second}) * TURNS * BLOCK_R",
+                  "stop = tl.minimum(start + TURNS * BLOCK_R, R)",
+                  "whole = start + (stop - start) // BLOCK_R * BLOCK_R"]
+        if self.inner:
+            lines.append("at = tl.minimum(m, M - 1)")
+        lines += self._decode("at" if self.inner else "m", self.kept)
+        shape = "[BLOCK_M, BLOCK_R]" if self.inner else "[BLOCK_R, BLOCK_M]"
+        zero = literal(identity(self.e.combine, self.accumulator), self.accumulator)
+        lines.append(f"acc = tl.full({shape}, {zero}, {tl_type(self.accumulator)})")
+        fixed = [i for i in self.used if not self._axes(i, self.folded)]
+        for i in fixed:
+            mask = ", mask=m_inside" if self._axes(i, self.kept) and not self.inner else ""
+            lines.append(f"v{i} = tl.load({self._pointer(i)}{mask})")
+        lines += ["for r0 in range(start, whole, BLOCK_R):", *indent(self._turn("r0", False, fixed, zero))]
+        lines += ["if whole < stop:", *indent(self._turn("whole", True, fixed, zero))]
+        lines += self._finish()
+        pointers = [(source or ("in", i), self.ins[i].dtype) for i in self.used] + [(self.t.place, self.t.spec.dtype)]
+        wide = ": tl.int64" if self.wide else ""
+        parameters = [f"x{i}" for i in self.used] + ["y0"] + [s + wide for s in self.sizes]
+        parameters += [*self.body.scalar_parameters(), "BLOCK_M: tl.constexpr", "BLOCK_R: tl.constexpr"]
+        return Step(name, kernel_text(name, parameters, lines, list(self.sizes), flavour), pointers, self.sizes,
+                    self.body.scalars(), grid, {"BLOCK_M": block_m, "BLOCK_R": block_r}, warps)
+
+    def _sizes(self) -> list[str]:
+        lines = []
+        last = len(self.layout.dims) - 1
+        for axis, d in enumerate(self.layout.dims):
+            parameter, value, made = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
+            self.sizes[parameter] = value
+            lines += made
+        self.sizes["TURNS"] = self.turns
+        for letter, axes in (("M", self.kept), ("R", self.folded)):
+            lines.append(f"{letter} = {' * '.join(f'd{a}' for a in axes) or '1'}")
+        return lines
+
+    def _axes(self, i: int, among: Sequence[int]) -> list[int]:
+        """Which of the axes the input has."""
+        return [a for a in among if self.layout.present[1 + self.used.index(i)][a] and self.layout.dims != (1,)]
+
+    def _decode(self, index: str, axes: Sequence[int]) -> list[str]:
+        lines = []
+        for k, axis in enumerate(reversed(axes)):
+            outermost = k == len(axes) - 1
+            lines.append(f"i{axis} = {index}" if outermost else f"i{axis} = {index} % d{axis}")
+            if not outermost:
+                lines.append(f"{index}_{axis} = {index} // d{axis}")
+                index = f"{index}_{axis}"
+        return lines
+
+    def _pointer(self, i: int) -> str:
+        present = self.layout.present[1 + self.used.index(i)]
+        terms = []
+        for axis in (*self._axes(i, self.kept), *self._axes(i, self.folded)):
+            stride = [f"d{a}" for a in range(axis + 1, len(present)) if present[a]]
+            terms.append(f"i{axis}" + (f" * ({' * '.join(stride)})" if stride else ""))
+        return f"x{i}" + (f" + ({' + '.join(terms)})" if terms else "")
+
+    def _turn(self, start: str, tail: bool, fixed: Sequence[int], zero: str) -> list[str]:
+        """Fold one block of r into acc."""
+        lines = [f"r = {start} + lane", *self._decode("r", self.folded)]
+        if tail:
+            lines.append("r_inside = r < stop")
+
+        def fetch(i: int) -> str:
+            if i in fixed:
+                return f"v{i}"
+            masks = ["m_inside"] if self._axes(i, self.kept) and not self.inner else []
+            masks += ["r_inside"] if tail else []
+            return f"tl.load({self._pointer(i)}" + (f", mask={' & '.join(masks)})" if masks else ")")
+
+        names: dict[int, str] = {}
+        root = self.t.root
+        lines += self.body.lines([root], names, fetch)
+        assert root.dtype is not None
+        value = convert(names[id(root)], root.dtype, self.accumulator)
+        if tail:
+            value = f"tl.where(r_inside, {value}, {zero})"
+        lines.append(f"acc = {_FOLD[self.e.combine].format(v=value)}")
+        return lines
+
+    def _finish(self) -> list[str]:
+        axis = "1" if self.inner else "0"
+        zero = literal(identity(self.e.combine, self.accumulator), self.accumulator)
+        fold = {
+            "add": f"_block_sum(acc, {axis}, BLOCK_R, BLOCK_M)",
+            "mul": f"_row_product(acc, lane, BLOCK_R, {axis})",
+            "maximum": f"_row_max(acc, m_inside | (lane >= 0), {zero}, {axis})",
+            "minimum": f"_row_min(acc, m_inside | (lane >= 0), {zero}, {axis})",
+        }[self.e.combine]
+        lines = [f"result = {fold}"]
+        pointer = "y0 + tl.program_id(1).to(tl.int64) * M + m"  # one row of results per part
+        lines.append(store("result", self.accumulator, self.t.spec, self.t.req, pointer, ", mask=m_inside"))
+        return lines

@@ -1,0 +1,129 @@
+"""Kernels as text: what `@triton.jit` makes of a function here, without Triton.
+
+Files under ops/ write their kernels as Triton does, but take `triton` and `tl` from this file. The decorator keeps the
+function as text, helpers included; Triton reads that text when, and if, something must be compiled or interpreted. A
+process whose kernels are all in the store never imports Triton.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from .load import HEADER, load
+
+
+class Name:
+    """A name of Triton's language as the host hands it over: a dtype given as a constexpr."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Name) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"tl.{self.name}"
+
+    def real(self) -> Any:
+        """The thing itself. Imports triton."""
+        import triton.language
+
+        return getattr(triton.language, self.name)
+
+
+class _Language:
+    """`tl` on the host: names only."""
+
+    def __getattr__(self, name: str) -> Name:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Name(name)
+
+
+class Kernel:
+    """One kernel as text.
+
+    name, arg_names:  the function's.
+    annotations:      {parameter: "constexpr", "int64", "float64" or ""}.
+    """
+
+    def __init__(self, name: str, text: Callable[[], str], parameters: dict[str, str]):
+        self.name, self._text = name, text
+        self.arg_names = list(parameters)
+        self.arrays = -1  # how many parameters, from the first, take arrays; known when it was launched
+        self.ready: dict[tuple, Any] = {}  # what launches each specialisation (triton_launch.py)
+        self.annotations = {p: a.strip("'\" ").removeprefix("tl.") for p, a in parameters.items()}
+
+    @cached_property
+    def source(self) -> str:
+        """A whole file: header, helpers, kernel."""
+        return self._text()
+
+    def function(self) -> Any:
+        """Triton's function of this text. Imports triton."""
+        return load(self.source, self.name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name}: a kernel is launched (triton_launch.launch), not called.")
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+class _Triton:
+    """`triton` on the host."""
+
+    @staticmethod
+    def jit(fn: Any = None, **options: Any) -> Any:
+        """Keep fn as text. options are read again by Triton, from the text."""
+        if fn is None:
+            return _Triton.jit
+        parameters = {p: str(fn.__annotations__.get(p, "")) for p in inspect.signature(fn).parameters}
+        kernel = Kernel(fn.__name__, lambda: HEADER + "\n\n".join(_with_helpers(fn)), parameters)
+        kernel.fn = fn  # type: ignore[attr-defined]
+        return kernel
+
+
+def _with_helpers(fn: Any) -> list[str]:
+    """The text of every kernel fn calls, each once and before its callers, and of fn."""
+    found: dict[str, str] = {}
+
+    def visit(f: Any) -> None:
+        for called in f.__code__.co_names:
+            helper = f.__globals__.get(called)
+            if isinstance(helper, Kernel) and called not in found:
+                visit(helper.fn)  # type: ignore[attr-defined]
+        found[f.__name__] = inspect.getsource(f)
+
+    visit(fn)
+    return list(found.values())
+
+
+_from_text: dict[tuple[str, str], Kernel] = {}
+
+
+def kernel_of(source: str, name: str) -> Kernel:
+    """The kernel called name in a text that was generated. The same text gives the same kernel."""
+    found = _from_text.get((source, name))
+    if found is None:
+        inside = re.search(rf"def {re.escape(name)}\((.*?)\):", source, re.DOTALL)
+        assert inside, source
+        parameters = {}
+        for parameter in inside[1].split(","):
+            p, _, annotation = parameter.partition(":")
+            parameters[p.strip()] = annotation
+        text = source if source.startswith("import triton") else HEADER + source
+        found = _from_text[source, name] = Kernel(name, lambda: text, parameters)
+    return found
+
+
+triton, tl = _Triton(), _Language()

@@ -1,0 +1,131 @@
+"""The artefact store: machine code by what it was made from. A process that finds all it needs here compiles nothing.
+
+Two files an artefact, `<digest>.cubin` and `<digest>.json`, under the cache folder. Each appears whole or not at all,
+the JSON last; one that is damaged counts as absent. Any number of processes may read and write at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...atomic_file import write_whole
+from ...errors import FileError
+from ..cache_dir import cache_dir
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access to global memory in the machine code.
+
+    kind:    "load" or "store"; bits: its width; masked: whether a predicate guards it.
+    """
+
+    kind: str
+    bits: int
+    masked: bool
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """What a compiled kernel is made of, and what launching it takes.
+
+    registers:     per thread. local, stack: bytes per thread in slow memory; spills: how many instructions use them.
+    shared:        bytes per program. num_warps: as compiled (more than asked for where warps are specialised).
+    accesses:      every global load and store.
+    wide_offsets:  whether addresses are computed from 64-bit integers.
+    tensor_ops, async_copies: instructions of the tensor cores (mma.sync, wgmma, tcgen05), copies from global to shared
+                   memory; of these, tma: by the copy engine. specialised: whether warps divide the work.
+    parameters:    the run-time parameters in order: (name, type).
+    scratch:       bytes of global memory each program needs beside its arrays, and their alignment.
+    cooperative:   all programs must run at once.
+    seconds:       how long compiling took.
+    """
+
+    name: str
+    target: int
+    registers: int
+    stack: int
+    local: int
+    spills: int
+    shared: int
+    num_warps: int
+    accesses: tuple[Access, ...]
+    wide_offsets: bool
+    tensor_ops: int
+    async_copies: int
+    tma: int = 0
+    instruction: str = ""
+    specialised: bool = False
+    parameters: tuple[tuple[str, str], ...] = ()
+    scratch: tuple[int, int] = (0, 1)
+    cooperative: bool = False
+    seconds: float = 0.0
+
+    @classmethod
+    def from_json(cls, d: dict[str, Any]) -> CompiledKernel:
+        return cls(**{**d, "accesses": tuple(Access(**a) for a in d["accesses"]),
+                      "parameters": tuple(map(tuple, d["parameters"])), "scratch": tuple(d["scratch"])})
+
+    @property
+    def occupancy(self) -> float:
+        """The share of a multiprocessor's 64 warps that registers and shared memory leave room for."""
+        warps = self.num_warps
+        per_warp = -(-self.registers * 32 // 256) * 256
+        by_registers = 65536 // (per_warp * warps) if self.registers else 32
+        by_shared = (167936 if self.target < 90 else 233472) // (self.shared + 1024)
+        return min(32, by_registers, by_shared, 64 // warps) * warps / 64
+
+
+def folder() -> Path:
+    """Where artefacts are."""
+    return cache_dir() / "artefacts"
+
+
+def _paths(digest: str) -> tuple[Path, Path]:
+    base = folder() / digest[:2] / digest
+    return base.with_suffix(".cubin"), base.with_suffix(".json")
+
+
+def find(digest: str) -> tuple[CompiledKernel, bytes] | None:
+    """The artefact's facts and machine code, or None."""
+    code, facts = _paths(digest)
+    try:
+        found = json.loads(facts.read_text())
+        cubin = code.read_bytes()
+        if hashlib.sha256(cubin).hexdigest() != found.pop("sha256"):
+            return None
+        return CompiledKernel.from_json(found), cubin
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
+    """Store an artefact; False where the folder cannot be written."""
+    code, facts = _paths(digest)
+    text = json.dumps({**asdict(kernel), "sha256": hashlib.sha256(cubin).hexdigest()})
+    try:
+        code.parent.mkdir(parents=True, exist_ok=True)
+        for path, data in ((code, cubin), (facts, text.encode())):
+            write_whole(path, data, sync=False)
+    except (OSError, FileError):
+        return False
+    return True
+
+
+def usage() -> tuple[int, int]:
+    """How many artefacts there are, and their bytes."""
+    files = [p.stat().st_size for p in folder().glob("*/*") if p.suffix in (".cubin", ".json")]
+    return sum(1 for _ in folder().glob("*/*.json")), sum(files)
+
+
+def clear() -> int:
+    """Remove every artefact; how many."""
+    n = 0
+    for path in folder().glob("*/*"):
+        n += path.suffix == ".json"
+        path.unlink(missing_ok=True)
+    return n

@@ -1,0 +1,75 @@
+"""How the arrays of one elementwise kernel lie: the full shape, its axes merged as far as they can be, and which
+operand is broadcast along which axis. Shared by all printers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..op import Shape
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The merged view of a set of operands.
+
+    dims:     sizes of the merged axes; () never: a single element is (1,).
+    present:  per operand, per merged axis: True if the operand has that axis, False if it is broadcast (size 1).
+    """
+
+    dims: Shape
+    present: tuple[tuple[bool, ...], ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether every operand is dense over one merged axis."""
+        return len(self.dims) == 1 and all(p == (True,) for p in self.present)
+
+    def shape(self, operand: int) -> Shape:
+        """The operand's shape over the merged axes."""
+        return tuple(d if here else 1 for d, here in zip(self.dims, self.present[operand]))
+
+    def folded(self, operand: int) -> tuple[int, ...]:
+        """The merged axes the operand does not have."""
+        return tuple(i for i, here in enumerate(self.present[operand]) if not here)
+
+
+def full_shape(shapes: Sequence[Shape]) -> Shape:
+    """What the shapes broadcast to, by NumPy's rule."""
+    rank = max((len(s) for s in shapes), default=0)
+    out = []
+    for axis in range(-rank, 0):
+        sizes = [s[axis] for s in shapes if len(s) >= -axis]
+        larger = [n for n in sizes if n != 1]
+        assert len(set(larger)) <= 1, f"shapes do not broadcast: {shapes}"
+        out.append(larger[0] if larger else 1)
+    return tuple(out)
+
+
+def merge(shapes: Sequence[Shape]) -> Layout:
+    """The fewest axes over which every operand is either dense or broadcast.
+
+    Neighbouring axes merge when every operand has both or neither; axes of size 1 vanish.
+    """
+    full = full_shape(shapes)
+    rank = len(full)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    dims: list[int] = []
+    flags: list[tuple[bool, ...]] = []
+    for axis, n in enumerate(full):
+        if n == 1:
+            continue
+        here = tuple(s[axis] == n for s in padded)
+        if flags and flags[-1] == here:
+            dims[-1] *= n
+        else:
+            dims.append(n)
+            flags.append(here)
+    if not dims:
+        return Layout((1,), tuple((True,) for _ in shapes))
+    return Layout(tuple(dims), tuple(zip(*flags)) if shapes else ())

@@ -1,0 +1,151 @@
+"""The vocabulary of bodies: exp, log, where, maximum … On traced values they add to the trace; on numbers they
+compute; on an NDArray or Symbol they call the operator of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtype import float64
+from .. import op as _op
+from .expr import Expr, _evaluate, as_expr, cast, prim, reduce, typed
+from .primitives import PRIMITIVES
+
+_NUMBERS = (bool, int, float)
+
+
+def _function(primitive: str, name: str) -> Callable[..., Any]:
+    def f(*args: Any) -> Any:
+        for a in args:
+            if isinstance(a, Expr):
+                return prim(primitive, *args)
+        if all(isinstance(a, _NUMBERS) for a in args):
+            return _evaluate(primitive, list(args))
+        return _op.builtin(name)(*args)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = PRIMITIVES[primitive].doc
+    return f
+
+
+exp = _function("exp", "exp")
+exp2 = _function("exp2", "exp2")
+expm1 = _function("expm1", "expm1")
+log = _function("log", "log")
+log2 = _function("log2", "log2")
+log10 = _function("log10", "log10")
+log1p = _function("log1p", "log1p")
+sqrt = _function("sqrt", "sqrt")
+rsqrt = _function("rsqrt", "rsqrt")
+cbrt = _function("cbrt", "cbrt")
+square = _function("square", "square")
+reciprocal = _function("reciprocal", "reciprocal")
+sin = _function("sin", "sin")
+cos = _function("cos", "cos")
+tan = _function("tan", "tan")
+arcsin = _function("arcsin", "arcsin")
+arccos = _function("arccos", "arccos")
+arctan = _function("arctan", "arctan")
+arctan2 = _function("arctan2", "arctan2")
+sinh = _function("sinh", "sinh")
+cosh = _function("cosh", "cosh")
+tanh = _function("tanh", "tanh")
+arcsinh = _function("arcsinh", "arcsinh")
+arccosh = _function("arccosh", "arccosh")
+arctanh = _function("arctanh", "arctanh")
+erf = _function("erf", "erf")
+erfinv = _function("erfinv", "erfinv")
+gamma = _function("gamma", "gamma")
+gammaln = _function("gammaln", "gammaln")
+digamma = _function("digamma", "digamma")
+floor = _function("floor", "floor")
+ceil = _function("ceil", "ceil")
+trunc = _function("trunc", "trunc")
+power = _function("pow", "broadcast_power")
+hypot = _function("hypot", "broadcast_hypot")
+maximum = _function("maximum", "broadcast_maximum")
+minimum = _function("minimum", "broadcast_minimum")
+mod = _function("mod", "broadcast_mod")
+quotient = _function("quotient", "broadcast_div")
+whole_pow = _function("whole_pow", "broadcast_power")
+where = _function("where", "where")
+logical_not = _function("not", "logical_not")
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN, as MXNet has it."""
+    if not isinstance(x, (Expr, *_NUMBERS)):
+        return _op.builtin("sign")(x)
+    return where(x > 0, 1, where(x < 0, -1, cast_like(0, x)))
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e⁻ˣ)"""
+    return 1 / (1 + exp(-x)) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("sigmoid")(x)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0); NaN stays NaN."""
+    return maximum(x, 0) if isinstance(x, (Expr, *_NUMBERS)) else _op.builtin("relu")(x)
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + eˣ), in a form where neither tail overflows."""
+    return maximum(x, 0) + log1p(exp(-abs(x)))
+
+
+def trigamma(x: Any) -> Any:
+    """The derivative of digamma, by its series at x + 8; below 1/2 by reflection. Abramowitz and Stegun 6.4.7, 6.4.12."""
+    z = where(x < 0.5, 1 - x, x)
+    total = 0
+    for _ in range(8):
+        total = total + 1 / (z * z)
+        z = z + 1
+    r = 1 / (z * z)
+    series = 1 / 6 - r * (1 / 30 - r * (1 / 42 - r * (1 / 30 - r * 5 / 66)))
+    total = total + 1 / z + 0.5 * r + r / z * series
+    turn = np.pi / sin(np.pi * (x - floor(x)))
+    return where(x < 0.5, turn * turn - total, total)
+
+
+def cast_like(value: Any, x: Any) -> Any:
+    """value in the dtype of x."""
+    return cast(as_expr(value), x.dtype) if isinstance(x, Expr) and x.dtype is not None else value
+
+
+def is_whole(*xs: Any) -> bool:
+    """Whether the traced values with a dtype among xs, of which there is one, are whole numbers."""
+    kinds = [x.dtype.kind for x in xs if isinstance(x, Expr) and x.dtype is not None]
+    return bool(kinds) and all(k in "iu" for k in kinds)
+
+
+def widest(x: Expr) -> Expr:
+    """x; a whole number in 64 bits."""
+    return cast(x, np.dtype("uint64" if typed(x).kind == "u" else "int64")) if is_whole(x) else x
+
+
+def nearest(number: Any, x: Expr) -> Any:
+    """The number nearest to a given one that the dtype of x holds, without its fraction; NaN is the least."""
+    if not is_whole(x):
+        return number
+    given, held, ends = cast(as_expr(number), float64), cast(as_expr(number), typed(x)), np.iinfo(typed(x))
+    end = where(given > 0, cast_like(int(ends.max), x), cast_like(int(ends.min), x))
+    return where(cast(held, float64) == trunc(given), held, end)
+
+
+def row_sum(x: Any) -> Expr:
+    """Σ x over the row: the elements of the result's shape that differ in the last axis alone. Inside bodies only.
+
+    What is the same all along the row, a number or an array that is broadcast along it, counts once for each of them.
+    """
+    return reduce("sum", as_expr(x))
+
+
+def row_max(x: Any) -> Expr:
+    """The largest x of the row: of the elements of the result's shape that differ in the last axis alone. Inside bodies only.
+
+    Those that attain it share its derivative.
+    """
+    return reduce("max", as_expr(x))

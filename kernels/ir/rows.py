@@ -1,0 +1,61 @@
+"""Rows: what sums and maxima inside a formula go over, and what is the same all along a row.
+
+A formula says what one element of the full shape is. `row_sum` and `row_max` go over that element's row: all elements of the
+full shape that differ in the last axis alone. So the sum of what is the same along a row is so many times that, whether it
+is a number or an array that is broadcast along the row; and the derivative of a sum is the row's sum of derivatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..op import Shape
+from .expr import LOAD, REDUCE, Expr, node, reduce, topological
+
+
+def by_row(shape: Shape) -> Shape:
+    """The shape of one value a row."""
+    return (*shape[:-1], 1)
+
+
+def padded(view: Shape, rank: int) -> Shape:
+    """view with axes of size 1 in front, up to rank axes."""
+    return (1,) * (rank - len(view)) + tuple(view)
+
+
+def lies_along(views: Sequence[Shape], full: Shape) -> list[bool]:
+    """Which arrays, seen under views, have the full shape's last axis."""
+    return [not full or (bool(v) and v[-1] == full[-1]) for v in views]
+
+
+def varies(root: Expr, along: Sequence[bool]) -> bool:
+    """Whether root may differ along a row. along: which loads have the last axis."""
+    return _varying([root], along)[id(root)]
+
+
+def _varying(roots: Sequence[Expr], along: Sequence[bool]) -> dict[int, bool]:
+    """`varies` of every node below roots, by id."""
+    found: dict[int, bool] = {}
+    for x in topological(roots):
+        found[id(x)] = along[x.value] if x.op == LOAD else x.op != REDUCE and any(found[id(a)] for a in x.args)
+    return found
+
+
+def row_total(root: Expr, along: Sequence[bool], last: int, kind: str = "sum") -> Expr:
+    """The sum (or maximum) of root over a row of so many elements. What is the same all along is not looked at so often."""
+    if varies(root, along):
+        return reduce(kind, root)
+    return root * last if kind == "sum" else root
+
+
+def whole_rows(roots: Sequence[Expr], along: Sequence[bool], last: int) -> list[Expr]:
+    """roots, in which sums and maxima of what is the same along a row are products and the value itself."""
+    new: dict[int, Expr] = {}
+    differs = _varying(roots, along)
+    for x in topological(roots):
+        args = tuple([new[id(a)] for a in x.args])
+        if x.op == REDUCE and not differs[id(x.args[0])]:
+            new[id(x)] = args[0] * last if x.value == "sum" else args[0]
+        else:
+            new[id(x)] = x if all(a is b for a, b in zip(args, x.args)) else node(x.op, args, x.value, x.dtype)
+    return [new[id(r)] for r in roots]

@@ -1,0 +1,60 @@
+"""count_sketch: rows folded into shorter ones by a hash. Source: Charikar, Chen, Farach-Colton, ICALP 2002."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import Shapes, register_operator
+
+
+@register_operator("_contrib_count_sketch")
+class CountSketch(OnHost):
+    """Element i of each row of data is added, times s[i], to element h[i] of the result's row.
+
+    data: [..., d]; h: [1, d] or [d], whole numbers of 0 … out_dim - 1; s: the same, +1 or -1. Only data gets a derivative.
+    Returns: [..., out_dim]. processing_batch_size is accepted and changes nothing. Computed on the host.
+    """
+
+    out_dim: int
+    processing_batch_size: int = 32
+
+    def validate(self) -> None:
+        if self.out_dim < 1:
+            raise ParameterError(f"{self.name}: out_dim={self.out_dim} must be at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "h", "s"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[1], in_data[2]]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        data, h, s = (tuple(x or ()) for x in in_shape)
+        if not data or h != s or h not in (data[-1:], (1, *data[-1:])):
+            raise ShapeError(f"{self.name}: h {h} and s {s} must both have one number for each element of a row of data {data}.")
+        return list(in_shape), [(*data[:-1], self.out_dim)], []
+
+    def _places(self, h: np.ndarray) -> np.ndarray:
+        at = h.reshape(-1).astype(np.int64)
+        if at.size and not 0 <= at.min() <= at.max() < self.out_dim:
+            raise ShapeError(f"{self.name}: h holds {at.min()} … {at.max()}, places of the result are 0 … {self.out_dim - 1}.")
+        return at
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        data, h, s = arrays
+        out = np.zeros((*data.shape[:-1], self.out_dim), data.dtype)
+        places: Any = (..., self._places(h))
+        np.add.at(out, places, data * s.reshape(-1))
+        return out
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        return dy[0][..., self._places(x[1])] * x[2].reshape(-1)

@@ -1,0 +1,69 @@
+"""contrib.fft, contrib.ifft: the discrete Fourier transform along the last axis. NumPy computes, on the host.
+
+A complex number is two neighbours, real part first, as in MXNet, so the last axis of complex arrays is twice as long.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....errors import ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import Shapes, register_operator
+
+
+def _pairs(z: Any) -> np.ndarray:
+    """z [..., d] as [..., 2 d]: real part, imaginary part, ..."""
+    return np.stack([z.real, z.imag], -1).reshape(*z.shape[:-1], 2 * z.shape[-1])
+
+
+def _complex(x: np.ndarray) -> Any:
+    return x[..., 0::2] + 1j * x[..., 1::2]
+
+
+class Transform(OnHost):
+    """Of data with any leading axes. compute_size is accepted and not needed: rows are not gathered in batches."""
+
+    compute_size: int = 128
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+
+@register_operator("_contrib_fft", aliases=("fft",))
+class Fft(Transform):
+    """Σ data[k] exp(-2πi jk/d) for each j. data: [..., d], real. Returns: [..., 2 d], complex."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        (x,) = in_shape
+        return [x], [(*x[:-1], 2 * x[-1]) if x is not None and known([x]) else None], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        return _pairs(np.fft.fft(arrays[0]))
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        return np.fft.ifft(_complex(dy[0]), norm="forward").real
+
+
+@register_operator("_contrib_ifft", aliases=("ifft",))
+class Ifft(Transform):
+    """The real part of Σ data[k] exp(2πi jk/d) for each j; divide by d for the inverse of fft.
+
+    data: [..., 2 d], complex. Returns: [..., d].
+    """
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        (x,) = in_shape
+        if x is None or not known([x]):
+            return [x], [None], []
+        if x[-1] % 2:
+            raise ShapeError(f"{self.name}: the last axis of data {x} must hold pairs: a real and an imaginary part.")
+        return [x], [(*x[:-1], x[-1] // 2)], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        return np.fft.ifft(_complex(arrays[0]), norm="forward").real
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        return _pairs(np.fft.fft(dy[0]))

@@ -1,0 +1,175 @@
+"""Numbers as whole numbers of eight bits and the range they stand for: quantize, quantize_v2, dequantize, requantize.
+
+Values are multiplied, rounded (halves to even) and cut to the type's range. For int8 zero stays zero and the range is made
+symmetric; for uint8 it begins at zero, whatever its lower end says, as on MXNet's CPU. Nothing here is differentiable.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from ....dtype import float32
+from ....errors import DTypeError, ParameterError
+from ...declare.host_op import OnHost
+from ...declare.operator_property import Dtypes, Shapes, register_operator
+
+_INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
+_STEPS = {_INT8: 127.0, _UINT8: 255.0}
+_FINE = {_INT8: 127.5, _UINT8: 255.5}  # what MXNet's newer operators take the largest number for
+
+
+def _quantized(x: np.ndarray, largest: Any, dtype: np.dtype, steps: float) -> np.ndarray:
+    """x, of which `largest` becomes steps, in dtype."""
+    known = np.iinfo(dtype)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        scaled = x.astype(np.float32) * (np.float32(steps) / np.float32(largest))
+    return np.clip(np.rint(np.nan_to_num(scaled, nan=0.0)), known.min, known.max).astype(dtype)
+
+
+def _span(low: Any, high: Any, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of the range that numbers of dtype stand for, [1] each."""
+    largest = max(abs(np.float32(low)), abs(np.float32(high)))
+    ends = (-largest, largest) if dtype == _INT8 else (low, high)
+    return np.array([ends[0]], np.float32), np.array([ends[1]], np.float32)
+
+
+class _Quantizer(OnHost):
+    """Outputs: the numbers, and the ends of the range, [1] each."""
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1", "output2"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        shape = out_shape[0] if in_shape[0] is None else in_shape[0]
+        return [shape, *[(1,)] * (len(in_shape) - 1)], [shape, (1,), (1,)], []
+
+    def _takes(self, given: np.dtype | None, *allowed: np.dtype) -> None:
+        if given is not None and given not in allowed:
+            raise DTypeError(f"{self.name}: data is {given}, it takes {' or '.join(d.name for d in allowed)}. Convert it with "
+                             f"astype.")
+
+
+class _Calibrated(_Quantizer):
+    """Its range is measured beforehand, or here."""
+
+    out_type: Literal["auto", "int8", "uint8"] = "int8"
+    min_calib_range: float | None = None
+    max_calib_range: float | None = None
+
+    def validate(self) -> None:
+        low, high = self.min_calib_range, self.max_calib_range
+        if (low is None) != (high is None) or (low is not None and high is not None and low > high):
+            raise ParameterError(f"{self.name}: min_calib_range={low} and max_calib_range={high} must be given both, in order, "
+                                 f"or neither.")
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the numbers."""
+        if self.out_type == "auto":
+            return _UINT8 if self.min_calib_range is not None and self.min_calib_range >= 0 else _INT8
+        return np.dtype(self.out_type)
+
+    def range_of(self, x: np.ndarray, scale: float = 1.0) -> tuple[Any, Any]:
+        """The measured ends, or else those of x · scale."""
+        if self.min_calib_range is not None:
+            return self.min_calib_range, self.max_calib_range
+        low, high = (x.min(), x.max()) if x.size else (0, 0)
+        return np.float32(float(low) * scale), np.float32(float(high) * scale)
+
+
+@register_operator("_contrib_quantize")
+class Quantize(_Quantizer):
+    """data as eight-bit numbers; min_range and max_range, [1] each, are the range they stand for.
+
+    data: float32, any shape. Returns: [numbers of out_type, min_range, max_range]. Computed on the host.
+    """
+
+    out_type: Literal["int8", "uint8"] = "uint8"
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "min_range", "max_range"]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        self._takes(in_type[0], float32)
+        return [float32] * 3, [np.dtype(self.out_type), float32, float32], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x, low, high = arrays
+        dtype = np.dtype(self.out_type)
+        return (_quantized(x, max(abs(low[0]), abs(high[0])), dtype, _STEPS[dtype]), *_span(low[0], high[0], dtype))
+
+
+@register_operator("_contrib_quantize_v2")
+class QuantizeV2(_Calibrated):
+    """data as eight-bit numbers, of the range min_calib_range … max_calib_range, or its own.
+
+    data: float32, or numbers that are quantized already and stay. out_type "auto": uint8 where the given range is not negative.
+    Returns: [numbers, lower end, upper end]. Computed on the host.
+    """
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        self._takes(in_type[0], float32, _INT8, _UINT8)
+        return [in_type[0]], [self.dtype, float32, float32], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x = arrays[0]
+        if x.dtype in _FINE:
+            largest = _FINE[x.dtype]
+            return x.astype(self.dtype), np.array([-largest if x.dtype == _INT8 else 0], "f"), np.array([largest], "f")
+        low, high = self.range_of(x)
+        return (_quantized(x, max(abs(low), abs(high)), self.dtype, _FINE[self.dtype]), *_span(low, high, self.dtype))
+
+
+@register_operator("_contrib_dequantize")
+class Dequantize(_Quantizer):
+    """What eight-bit numbers stand for: data · (largest of |min_range|, |max_range|) / 127.5, or 255.5 of uint8.
+
+    data: int8 or uint8. Returns: float32 of its shape. Computed on the host.
+    """
+
+    out_type: Literal["float32"] = "float32"
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "min_range", "max_range"]
+
+    def list_outputs(self) -> list[str]:
+        return ["output"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        ins, outs, _ = super().infer_shape(in_shape, out_shape)
+        return ins, outs[:1], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        self._takes(in_type[0], _INT8, _UINT8)
+        return [in_type[0], float32, float32], [float32], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x, low, high = arrays
+        return x.astype(np.float32) * (max(abs(low[0]), abs(high[0])) / np.float32(_FINE[x.dtype]))
+
+
+@register_operator("_contrib_requantize")
+class Requantize(_Calibrated):
+    """Sums of products of eight-bit numbers, int32 of the range min_range … max_range, as eight-bit numbers.
+
+    Returns: [numbers, lower end, upper end]: of min_calib_range … max_calib_range, or the range of data. Computed on the host.
+    """
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "min_range", "max_range"]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        self._takes(in_type[0], _INT32)
+        return [_INT32, float32, float32], [self.dtype, float32, float32], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x, low, high = arrays
+        unit = float(max(abs(low[0]), abs(high[0]))) / (2**31 - 1)
+        largest = max(map(abs, self.range_of(x, unit)))
+        numbers = _quantized(x.astype(np.float64) * unit, largest, self.dtype, _STEPS[self.dtype])
+        return (numbers, *_span(0, largest, self.dtype))

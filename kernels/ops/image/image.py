@@ -1,0 +1,154 @@
+"""mx.nd.image: pictures [h, w, c] (or a batch of them) to tensors, normalised, cropped, mirrored, resized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....dtype import float32
+from ....errors import DTypeError, ParameterError, ShapeError
+from ...declare.composite import Part, composite, ops
+from ...declare.host_op import OnHost, to_host
+from ...declare.operator_property import Shapes, register_operator
+from ...op import Shape
+from ..nn.resize import Taps, bilinear_taps, chosen
+
+
+def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
+    """The axes of height, width and channels of [h, w, c] or [n, h, w, c]."""
+    if rank not in (3, 4):
+        raise ShapeError(f"{name}: data of {rank} axes is no picture [h, w, c] and no batch [n, h, w, c].")
+    return rank - 3, rank - 2, rank - 1
+
+
+@composite("_image_to_tensor", dtypes=lambda p, d: (list(d), [float32]))
+def to_tensor(data: Any) -> Any:
+    """data [h, w, c] or [n, h, w, c] with values 0 … 255, as float32 [c, h, w] or [n, c, h, w] with values 0 … 1."""
+    h, w, c = picture_axes("to_tensor", data.ndim)
+    x = data if data.dtype == float32 else ops.Cast(data, dtype="float32")
+    return ops.transpose(x, axes=(*range(h), c, h, w)) / 255.0
+
+
+@composite("_image_normalize")
+def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> Any:
+    """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one a channel."""
+    if data.ndim not in (3, 4):
+        raise ShapeError(f"normalize: data {data.shape} must be [c, h, w] or [n, c, h, w].")
+    if data.dtype.kind not in "fV":
+        raise DTypeError(f"normalize: data is {data.dtype}; it must hold floats. Use to_tensor first.")
+    axis = data.ndim - 3
+    c = data.shape[axis]
+    if len(mean) not in (1, c) or len(std) not in (1, c):
+        raise ParameterError(f"normalize: mean={mean} and std={std} must hold one number, or one for each of {c} channels.")
+    if len(set(mean)) == len(set(std)) == 1:
+        return (data - mean[0]) / std[0]
+    parts = [ops.slice_axis(data, axis=axis, begin=i, end=i + 1) for i in range(c)]
+    moved = [(x - mean[i % len(mean)]) / std[i % len(std)] for i, x in enumerate(parts)]
+    return ops.Concat(*moved, dim=axis) if c > 1 else moved[0]
+
+
+@composite("_image_crop")
+def crop(data: Any, *, x: int, y: int, width: int, height: int) -> Any:
+    """The window of a picture that begins y rows down and x columns in. data: [h, w, c] or [n, h, w, c]."""
+    h, w, _ = picture_axes("image.crop", data.ndim)
+    if min(x, y) < 0 or min(width, height) < 1 or x + width > data.shape[w] or y + height > data.shape[h]:
+        raise ParameterError(f"image.crop: x={x}, y={y}, width={width}, height={height} is not within data {data.shape}.")
+    return ops.slice_axis(ops.slice_axis(data, axis=h, begin=y, end=y + height), axis=w, begin=x, end=x + width)
+
+
+@composite("_image_flip_left_right")
+def flip_left_right(data: Any) -> Any:
+    """Mirrored: the columns in reverse. data: [h, w, c] or [n, h, w, c]."""
+    return _mirrored("flip_left_right", data, 1)
+
+
+@composite("_image_flip_top_bottom")
+def flip_top_bottom(data: Any) -> Any:
+    """Upside down: the rows in reverse. data: [h, w, c] or [n, h, w, c]."""
+    return _mirrored("flip_top_bottom", data, 0)
+
+
+def _mirrored(name: str, data: Part, which: int) -> Part:
+    return ops.reverse(data, axis=(picture_axes(name, data.ndim)[which],))
+
+
+def _nearest_taps(n: int, m: int) -> Taps:
+    return chosen(n, np.minimum(np.arange(m) * n // m, n - 1))
+
+
+@register_operator("_image_resize")
+class ImageResize(OnHost):
+    """Pictures in another size. data: [h, w, c] or [n, h, w, c]; whole numbers are rounded. No derivative.
+
+    size: (width, height), or one number for both; with keep_ratio, for the shorter side. interp: 0 nearest, 1 bilinear, where
+    element centres lie at halves. Computed on the host.
+    """
+
+    size: tuple = ()
+    keep_ratio: bool = False
+    interp: int = 1
+
+    def validate(self) -> None:
+        if len(self.size) not in (1, 2) or min(self.size) < 1:
+            raise ParameterError(f"{self.name}: size={self.size} must be one or two whole numbers above 0: width, height.")
+        if self.interp not in (0, 1):
+            raise ParameterError(f"{self.name}: interp={self.interp} must be 0 (nearest) or 1 (bilinear). mx.image.imresize "
+                                 f"knows more.")
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or -1 in x:
+            return [x], list(out_shape), []
+        h, w, _ = picture_axes(self.name, len(x))
+        width, height = self.size * 2 if len(self.size) == 1 else self.size
+        if self.keep_ratio and len(self.size) == 1:
+            if x[h] > x[w]:
+                height = int(width * x[h] / x[w])
+            else:
+                width = int(height * x[w] / x[h])
+        return [x], [(*x[:h], height, width, x[-1])], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x = to_host(arrays[0])
+        (_,), (out,), _ = self.infer_shape([x.shape], [None])
+        assert out is not None
+        if x.dtype == np.uint8 and self.interp:
+            return _bytes_between(_bytes_between(x, x.ndim - 2, out, False), x.ndim - 3, out, True)
+        make = _nearest_taps if self.interp == 0 else lambda n, m: bilinear_taps(n, m, False)
+        y = x.astype(np.float32) if x.dtype.kind != "f" and self.interp else x
+        for axis in (x.ndim - 3, x.ndim - 2):
+            y = _along(y, axis, lambda lines, axis=axis: make(lines.shape[1], out[axis]).apply(lines))
+        return np.floor(y + 0.5) if x.dtype.kind != "f" and self.interp else y
+
+
+def _along(x: np.ndarray, axis: int, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """change applied to x seen as [outer, n, inner], n the size of axis."""
+    outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1:])
+    y = change(x.reshape(outer, x.shape[axis], inner))
+    return y.reshape(*x.shape[:axis], y.shape[1], *x.shape[axis + 1:])
+
+
+def _bytes_between(x: np.ndarray, axis: int, out: Shape, down: bool) -> np.ndarray:
+    """One axis of a bilinear resize of bytes in whole numbers, as OpenCV has it: weights of 11 bits; across, then down, where
+    sums are cut by 4 bits before and by 16 after each product, also where both terms are the same edge."""
+
+    def change(lines: np.ndarray) -> np.ndarray:
+        n, m = lines.shape[1], out[axis]
+        at = (np.arange(m) + 0.5) * (n / m) - 0.5
+        low = np.floor(at).astype(np.int64)
+        share = (at - low).astype(np.float32)
+        if not down:
+            share[(low < 0) | (low >= n - 1)] = 0
+        a, b = (lines[:, np.clip(place, 0, n - 1)].astype(np.int64) for place in (low, low + 1))
+        wa, wb = (np.rint(np.float32(2048) * w).astype(np.int64)[:, None] for w in (1 - share, share))
+        if not down:
+            return a * wa + b * wb
+        return np.clip(((wa * (a >> 4) >> 16) + (wb * (b >> 4) >> 16) + 2) >> 2, 0, 255).astype(np.uint8)
+
+    return _along(x, axis, change)

@@ -1,0 +1,246 @@
+"""mx.nd.image.random_*: pictures [h, w, c] mirrored by chance, or with their colours changed by random amounts.
+
+Results are cut to 0 … 255 for bytes. NumPy computes, on the host; no derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....errors import ParameterError
+from ...declare.host_op import OnHost
+from ...declare.operator_property import RANDOM, RandomNumbers, Shapes, register_operator
+from ...op import Spec
+from .image import picture_axes
+
+GRAY = np.array([0.299, 0.587, 0.114], np.float32)
+#: Principal directions of the colours of ImageNet, each times its spread. Source: Krizhevsky, Sutskever, Hinton 2012.
+LIGHT = np.array([[55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009],
+                  [55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140],
+                  [55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203]], np.float32)
+
+
+def brightened(x: np.ndarray, by: float) -> np.ndarray:
+    """x times by."""
+    return x * np.float32(by)
+
+
+def contrasted(x: np.ndarray, by: float) -> np.ndarray:
+    """Away from, or towards, the mean gray of the picture [h, w, c]."""
+    gray = (x[..., :3] @ GRAY if x.shape[-1] > 1 else x).mean(dtype=np.float64)
+    return x * np.float32(by) + np.float32((1 - by) * gray)
+
+
+def saturated(x: np.ndarray, by: float) -> np.ndarray:
+    """Away from, or towards, each element's gray."""
+    return x if x.shape[-1] == 1 else x * np.float32(by) + (x @ GRAY)[..., None] * np.float32(1 - by)
+
+
+def hue_turned(x: np.ndarray, by: float) -> np.ndarray:
+    """Colours turned by `by` of the circle, at the same lightness and saturation."""
+    if x.shape[-1] == 1:
+        return x
+    v = x / 255
+    high, low = v.max(-1), v.min(-1)
+    spread, light = high - low, (high + low) / 2
+    some = spread > 1e-7
+    safe = np.where(some, spread, 1)
+    saturation = np.where(some, safe / np.where(light < 0.5, high + low, 2 - high - low), 0)
+    r, g, b = np.moveaxis(v, -1, 0)
+    sixth = np.where(high == r, (g - b) / safe, np.where(high == g, 2 + (b - r) / safe, 4 + (r - g) / safe))
+    turned = (sixth / 6 + by) * 6
+    top = np.where(light <= 0.5, light * (1 + saturation), light + saturation - light * saturation)
+    bottom = 2 * light - top
+    made = []
+    for shift in (2, 0, -2):
+        at = np.mod(turned + shift, 6)
+        made.append(np.where(at < 1, bottom + (top - bottom) * at, np.where(at < 3, top, np.where(
+            at < 4, bottom + (top - bottom) * (4 - at), bottom))))
+    return np.where(some[..., None], np.stack(made, -1), light[..., None]) * 255
+
+
+def lit(x: np.ndarray, amounts: Any) -> np.ndarray:
+    """Light of the colours' principal directions added."""
+    return x if x.shape[-1] == 1 else x + LIGHT @ np.asarray(amounts, np.float32)
+
+
+class Changed(OnHost):
+    """A picture of the same shape and dtype."""
+
+    numbers: ClassVar[int] = 1  # random numbers one run takes
+    colours: ClassVar[bool] = True
+
+    def forward_resource(self) -> list[str]:
+        return [RANDOM]
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return self.numbers
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is not None:
+            picture_axes(self.name, len(x))
+            if self.colours and x[-1] not in (-1, 1, 3):
+                raise ParameterError(f"{self.name}: data {x} must have 1 or 3 channels, last.")
+        return [x], [x], []
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        """x [..., h, w, c] changed; draw: as many uniform numbers in [0, 1) as `numbers`."""
+        raise NotImplementedError(self.name)
+
+    def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
+        return self.settled(arrays[0], random.uniform((self.numbers,)))
+
+    def settled(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        """`changed`, in x's dtype: cut to its range."""
+        y = self.changed(x.astype(np.float32), draw)
+        return np.clip(y, 0, 255) if x.dtype == np.uint8 else y
+
+
+def _between(low: float, high: float, share: Any) -> float:
+    return low + (high - low) * float(share)
+
+
+class Factor(Changed):
+    """Changed by a factor between min_factor and max_factor."""
+
+    change: ClassVar[Callable[[np.ndarray, float], np.ndarray]]
+
+    min_factor: float
+    max_factor: float
+
+    def validate(self) -> None:
+        if not 0 <= self.min_factor <= self.max_factor:
+            raise ParameterError(f"{self.name}: min_factor={self.min_factor} must be at least 0 and at most max_factor="
+                                 f"{self.max_factor}.")
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        return type(self).change(x, _between(self.min_factor, self.max_factor, draw[0]))
+
+
+@register_operator("_image_random_brightness")
+class RandomBrightness(Factor):
+    """data times a factor from min_factor to max_factor. data: [h, w, c]."""
+
+    change = staticmethod(brightened)
+
+
+@register_operator("_image_random_contrast")
+class RandomContrast(Factor):
+    """data's distance from its mean gray, times a factor from min_factor to max_factor. data: [h, w, c]."""
+
+    change = staticmethod(contrasted)
+
+
+@register_operator("_image_random_saturation")
+class RandomSaturation(Factor):
+    """Each element's distance from its gray, times a factor from min_factor to max_factor. data: [h, w, c].
+
+    MXNet 1.9.1 takes black for the gray, which changes the brightness; this does not.
+    """
+
+    change = staticmethod(saturated)
+
+
+@register_operator("_image_random_hue")
+class RandomHue(Factor):
+    """Colours turned by a share of the circle from min_factor to max_factor. data: [h, w, c]."""
+
+    change = staticmethod(hue_turned)
+
+
+@register_operator("_image_random_color_jitter")
+class RandomColorJitter(Changed):
+    """Brightness, contrast and saturation changed by factors 1 ± their parameter, hue by ± its; in random order.
+
+    data: [h, w, c].
+    """
+
+    numbers: ClassVar[int] = 8
+
+    brightness: float
+    contrast: float
+    saturation: float
+    hue: float
+
+    def validate(self) -> None:
+        if min(self.brightness, self.contrast, self.saturation, self.hue) < 0:
+            raise ParameterError(f"{self.name}: brightness={self.brightness}, contrast={self.contrast}, saturation="
+                                 f"{self.saturation}, hue={self.hue} must be at least 0.")
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        steps = ((brightened, self.brightness, 1.0), (contrasted, self.contrast, 1.0), (saturated, self.saturation, 1.0),
+                 (hue_turned, self.hue, 0.0))
+        for i in np.argsort(draw[4:], kind="stable"):
+            change, most, about = steps[i]
+            if most > 0:
+                x = change(x, _between(max(about - most, 0.0) if about else -most, about + most, draw[i]))
+        return x
+
+
+@register_operator("_image_adjust_lighting")
+class AdjustLighting(Changed):
+    """Light of the colours' principal directions added, alpha of each. data: [h, w, c]; alpha: three numbers."""
+
+    alpha: tuple[float, ...]
+
+    def validate(self) -> None:
+        if len(self.alpha) != 3:
+            raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
+
+    def forward_resource(self) -> list[str]:
+        return []
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return 0
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        return self.settled(arrays[0], np.zeros(1))
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        return lit(x, self.alpha)
+
+
+@register_operator("_image_random_lighting")
+class RandomLighting(Changed):
+    """Light of the colours' principal directions added, of each a normal amount with deviation alpha_std. data: [h, w, c]."""
+
+    numbers: ClassVar[int] = 6
+
+    alpha_std: float = 0.05
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        radius = np.sqrt(-2 * np.log1p(-draw[:3].astype(np.float64)))
+        return lit(x, self.alpha_std * radius * np.cos(2 * np.pi * draw[3:]))
+
+
+class RandomFlip(Changed):
+    """Mirrored with probability p."""
+
+    axis: ClassVar[int]
+    colours: ClassVar[bool] = False
+
+    p: float = 0.5
+
+    def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
+        return np.flip(x, self.axis) if draw[0] < self.p else x
+
+
+@register_operator("_image_random_flip_left_right")
+class RandomFlipLeftRight(RandomFlip):
+    """The columns of data [h, w, c] in reverse, with probability p."""
+
+    axis: ClassVar[int] = -2
+
+
+@register_operator("_image_random_flip_top_bottom")
+class RandomFlipTopBottom(RandomFlip):
+    """The rows of data [h, w, c] in reverse, with probability p."""
+
+    axis: ClassVar[int] = -3

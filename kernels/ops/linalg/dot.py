@@ -1,0 +1,149 @@
+"""dot and batch_dot: products of matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtype import is_half
+from ....errors import ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...op import Kernel, Req, Shape, Spec
+from .gemm import matrix, product
+
+SMALL = 1 << 16  # multiplications, a microsecond of BLAS: of a smaller product, views and pieces are most of the cost
+
+
+class Product(OperatorProperty):
+    """A product of two arrays, each perhaps transposed."""
+
+    transpose_a: bool = False
+    transpose_b: bool = False
+    forward_stype: str | None = None
+
+    def list_arguments(self) -> list[str]:
+        return ["lhs", "rhs"]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [*out_grad, *in_data]
+
+    def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
+        """batch, m, n, k of [batch, m, k] @ [batch, k, n]."""
+        raise NotImplementedError(self.name)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        batch, m, n, k = self.sizes(ins[0].shape, ins[1].shape)
+        if reqs[0] == Req.NULL:
+            return lambda run, inputs, outputs: None
+        a = matrix(0, (batch, k, m) if self.transpose_a else (batch, m, k), self.transpose_a)
+        b = matrix(1, (batch, n, k) if self.transpose_b else (batch, k, n), self.transpose_b)
+        multiply = product(a, b, matrix(2, (batch, m, n), False), reqs[0], target)
+        return lambda run, inputs, outputs: multiply(run, [*inputs, *outputs])
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        batch, m, n, k = self.sizes(ins[1].shape, ins[2].shape)
+        ta, tb = self.transpose_a, self.transpose_b
+        a = matrix(1, (batch, k, m) if ta else (batch, m, k), ta)
+        b = matrix(2, (batch, n, k) if tb else (batch, k, n), tb)
+        dy = matrix(0, (batch, m, n), False)
+        da = matrix(3, (batch, k, m) if ta else (batch, m, k), ta)
+        db = matrix(4, (batch, n, k) if tb else (batch, k, n), tb)
+        steps = []
+        if reqs[0] != Req.NULL:
+            steps.append(product(dy, _turn(b), da, reqs[0], target))
+        if reqs[1] != Req.NULL:
+            steps.append(product(_turn(a), dy, db, reqs[1], target))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            arrays = [*inputs, *outputs]
+            for step in steps:
+                step(run, arrays)
+
+        return kernel
+
+
+def _turn(m: tuple) -> tuple:
+    i, (b, r, c), (sb, sr, sc) = m
+    return i, (b, c, r), (sb, sc, sr)
+
+
+@register_operator("dot")
+class Dot(Product):
+    """Sum over the last axis of lhs and the first of rhs; two vectors give shape (1,).
+
+    transpose_a sums over the first axis of lhs instead, transpose_b over the last of rhs.
+    """
+
+    def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
+        ta, tb = self._turned(a, b)
+        m = math.prod(a[1:] if ta else a[:-1])
+        n = math.prod(b[:-1] if tb else b[1:])
+        return 1, m, n, a[0] if ta else a[-1]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        same = len({s.dtype for s in (*ins, *outs)}) == 1 and not is_half(outs[0].dtype)
+        small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
+        if not (target == "cpu" and same and small and reqs[0] == Req.WRITE and len(ins[0].shape) == len(ins[1].shape) == 2):
+            return super().forward_kernel(ins, outs, reqs, target, train)
+        ta, tb = self.transpose_a, self.transpose_b
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            a, b = inputs
+            np.dot(a.T if ta else a, b.T if tb else b, out=outputs[0])
+
+        return kernel
+
+    def _turned(self, a: Shape, b: Shape) -> tuple[bool, bool]:
+        """Which of lhs and rhs is transposed: a vector never is."""
+        return self.transpose_a and len(a) > 1, self.transpose_b and len(b) > 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        a, b = in_shape
+        if a is None or b is None:
+            return list(in_shape), list(out_shape), []
+        if min(len(a), len(b)) < 1:
+            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} need at least one axis each.")
+        ta, tb = self._turned(a, b)
+        ka, kb = (a[0] if ta else a[-1]), (b[-1] if tb else b[0])
+        if -1 not in (ka, kb) and ka != kb:
+            hint = ""
+            if len(a) == len(b) == 2 and ka == (b[0] if tb else b[1]):
+                hint = f" rhs looks transposed; try transpose_b={not self.transpose_b}."
+            raise ShapeError(f"{self.name}: inner sizes differ: lhs {a} is summed over {ka}, rhs {b} over {kb}.{hint}")
+        k = max(ka, kb)
+        a = (k, *a[1:]) if ta else (*a[:-1], k)
+        b = (*b[:-1], k) if tb else (k, *b[1:])
+        y = (*(a[1:] if ta else a[:-1]), *(b[:-1] if tb else b[1:])) or (1,)
+        return [a, b], [y], []
+
+
+@register_operator("batch_dot")
+class BatchDot(Product):
+    """y[i] = lhs[i] · rhs[i]: [..., m, k] and [..., k, n] give [..., m, n]."""
+
+    def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
+        m, k = (a[-1], a[-2]) if self.transpose_a else (a[-2], a[-1])
+        return math.prod(a[:-2]), m, b[-2] if self.transpose_b else b[-1], k
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        a, b = in_shape
+        for what, s in zip(("lhs", "rhs"), in_shape):
+            if s is not None and len(s) < 3:
+                raise ShapeError(f"{self.name}: {what} {s} must have at least three axes, [batch, rows, columns].")
+        if a is None or b is None:
+            return list(in_shape), list(out_shape), []
+        (m, ka), (kb, n) = a[-2:][::-1 if self.transpose_a else 1], b[-2:][::-1 if self.transpose_b else 1]
+        if len(a) != len(b) or any(-1 not in p and p[0] != p[1] for p in zip((*a[:-2], ka), (*b[:-2], kb))):
+            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must agree on the batch, and on the inner size: "
+                             f"{ka} and {kb}.")
+        lead = tuple(max(p) for p in zip(a[:-2], b[:-2]))
+        k = max(ka, kb)
+        a = (*lead, k, m) if self.transpose_a else (*lead, m, k)
+        b = (*lead, n, k) if self.transpose_b else (*lead, k, n)
+        return [a, b], [(*lead, m, n)], []

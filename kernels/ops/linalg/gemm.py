@@ -1,0 +1,149 @@
+"""One matrix product for every layer that needs one: through BLAS on the CPU, through Triton on the GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....dtype import is_half
+from ...configs import active as active_configs
+from ...configs.key import Config, Key, key
+from ...cpu.sum_tree import total
+from ...declare.operator_property import gpu_module, upcast
+from ...kernel import Call
+from ...op import Req, Shape
+
+# A product is cut into two from a quarter of this many multiplications on, and into more as the root of its size grows: BLAS
+# packs one operand anew for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. By its size, never
+# by the threads: the bits must not depend on them.
+_FLOPS = 1 << 24
+
+#: Multiplications of one piece of a product no larger than that; threads that take part, 0 for all.
+DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
+
+
+def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
+    """What tuned piece sizes are kept under."""
+    return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
+
+
+def cut(work: int, piece: int) -> int:
+    """How many pieces a product of work multiplications is cut into."""
+    return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
+
+
+def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Call:
+    """A function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views.
+
+    Large products are spread over the engine's helpers, in pieces that depend on the shape alone.
+    """
+    if is_half(a.dtype) or is_half(b.dtype):
+        return lambda run: gemm(upcast(a), upcast(b), out, add)(run)
+    calls, threads = _pieces(a, b, out, add)
+    if len(calls) < 2:
+        return lambda run: calls[0]()
+    return lambda run: active_configs.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+
+
+def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> Call:
+    """Several products, (a, b, out, add) each, none of which reads what another writes: they meet once, at the end."""
+    made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
+    if not any(len(calls) > 1 for calls, _ in made):
+        ones = [gemm(*p) for p in products]
+
+        def in_turn(run: Any) -> None:
+            for one in ones:
+                one(run)
+
+        return in_turn
+    calls = [call for some, _ in made for call in some]
+    threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
+    return lambda run: active_configs.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+
+
+def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[list[Callable[[], None]], int]:
+    """A product as calls that write apart, and how many threads may make them (0: all)."""
+    direct = not add and a.dtype == b.dtype == out.dtype
+
+    def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
+        if direct:
+            np.matmul(x, y, out=z)
+            return
+        product = np.matmul(x, y)
+        if add:
+            np.add(z, product, out=z, casting="unsafe")
+        else:
+            np.copyto(z, product, casting="unsafe")
+
+    m, n, k = out.shape[-2], out.shape[-1], a.shape[-1]
+    work, least = out.size * k, DEFAULT["piece"]
+    chosen = {**DEFAULT, "piece": max(least, math.isqrt(work * least))}
+    if active_configs.active():
+        chosen = active_configs.choice(gemm_key(out.size // max(m * n, 1), m, n, k, out.dtype), chosen)
+    pieces = cut(work, chosen["piece"])
+    if pieces < 2:
+        return [partial(piece, a, b, out)], 0
+    if out.ndim > 2 and len(out) >= pieces:
+        step = -(-len(out) // pieces)
+        parts = [(a[i:i + step], b[i:i + step], out[i:i + step]) for i in range(0, len(out), step)]
+    elif m > 2 * n:
+        step = max(1, -(-m // pieces))
+        parts = [(a[..., i:i + step, :], b, out[..., i:i + step, :]) for i in range(0, m, step)]
+    else:
+        step = max(1, -(-n // pieces))
+        parts = [(a, b[..., i:i + step], out[..., i:i + step]) for i in range(0, n, step)]
+    return [partial(piece, *part) for part in parts], chosen["threads"]
+
+
+def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
+    """out [n] = (or +=) the sum over rows of a [m, n]."""
+    if req == Req.NULL:
+        return
+    if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
+        np.copyto(out, total(a, (0,))[0])
+        return
+    found = total(upcast(a), (0,))[0]
+    if req == Req.ADD:
+        np.add(out, found, out=out, casting="unsafe")
+    else:
+        np.copyto(out, found, casting="unsafe")
+
+
+Matrix = tuple[int, Shape, tuple[int, ...]]  # which array, [batch, rows, columns], strides of those in elements
+
+
+def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callable[[Any, list[Any]], None]:
+    """A function (run, arrays) that computes arrays[out] = (or +=) arrays[a] @ arrays[b], each seen as a Matrix."""
+    add = req == Req.ADD
+    if target == "gpu":
+        triton_gemm = gpu_module("linalg.triton_gemm")
+        return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
+                                                    out[1:], add=add)
+
+    tie = cpu_product(a, b, out, req)
+    return lambda run, arrays: tie(arrays)(run)
+
+
+def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], Call]:
+    """The same on the CPU, in two steps: given the arrays, the function (run) that computes."""
+    return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
+
+
+def view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
+    """The array that m is of, as m sees it."""
+    array = arrays[m[0]]
+    (b, rows, columns), steps = m[1], m[2][1:]
+    if b == 1 and array.size == rows * columns and steps in ((columns, 1), (1, rows)):  # as it is, or transposed
+        return array.reshape(rows, columns) if steps[1] == 1 else array.reshape(columns, rows).T
+    seen = np.lib.stride_tricks.as_strided(array, m[1], tuple(s * array.itemsize for s in m[2]))
+    return seen[0] if b == 1 else seen
+
+
+def matrix(index: int, shape: Shape, transposed: bool) -> Matrix:
+    """Array number index, dense [batch, rows, columns], seen as it is or with rows and columns exchanged."""
+    b, m, n = shape
+    return (index, (b, n, m), (m * n, 1, n)) if transposed else (index, shape, (m * n, n, 1))

@@ -1,0 +1,139 @@
+"""linalg_extractdiag, makediag, extracttrian, maketrian: elements on or beside a diagonal of each matrix, and back.
+
+Each is a choice of places in the flattened matrix, so one table says it all, and its transpose is the derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from ....errors import ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+from ..nn.resize import Taps, along_axes, chosen
+
+
+@lru_cache(maxsize=256)
+def _places(n: int, offset: int, lower: bool | None) -> np.ndarray:
+    """Places in an n × n matrix: of a diagonal (lower None), or of a triangle that begins at it.
+
+    A lower triangle is read row by row, an upper one column by column.
+    """
+    row, col = np.indices((n, n))
+    if lower is None:
+        return np.flatnonzero(col - row == offset)
+    if offset > 0 or (offset == 0 and not lower):
+        by_column = np.flatnonzero((col - row >= offset).T)
+        return by_column % n * n + by_column // n
+    return np.flatnonzero(col - row <= offset)
+
+
+class Places(OperatorProperty):
+    """Some elements of each matrix, as a vector."""
+
+    taken: ClassVar[bool] = True  # False: the other way round, a matrix from a vector
+    offset: int = 0
+
+    def triangle(self) -> bool | None:
+        """None: the elements of one diagonal; else those of a triangle, whether the lower one."""
+        return None
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+    def _count(self, n: int) -> int:
+        """How many places an n × n matrix has."""
+        k = abs(self.offset)
+        return max(n - k, 0) if self.triangle() is None else max(n - k, 0) * (max(n - k, 0) + 1) // 2
+
+    def _size(self, count: int, x: Shape) -> int:
+        """The n of the matrix that has this many places."""
+        k = abs(self.offset)
+        m = count if self.triangle() is None else (math.isqrt(8 * count + 1) - 1) // 2
+        if self._count(m + k) != count:
+            raise ShapeError(f"{self.name}: {count} elements, the last axis of A {x}, do not fill a triangle.")
+        return m + k
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return [x], list(out_shape), []
+        if not self.taken:
+            if not x:
+                raise ShapeError(f"{self.name}: A {x} must have an axis.")
+            n = self._size(x[-1], x)
+            return [x], [(*x[:-1], n, n)], []
+        if len(x) < 2 or x[-1] != x[-2]:
+            raise ShapeError(f"{self.name}: A {x} must end in two equal axes, the matrix.")
+        count = self._count(x[-1])
+        if not count:
+            raise ShapeError(f"{self.name}: offset={self.offset} is outside the matrices of A {x}.")
+        return [x], [(*x[:-2], count)], []
+
+    def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> Kernel:
+        n, outer = matrix[-1], math.prod(matrix[:-2])
+        place = _places(n, self.offset, self.triangle())
+        taps = chosen(n * n, place)
+        a, b = (outer, n * n), (outer, len(place))
+        if not take:
+            row = np.full(n * n, -1)
+            row[place] = np.arange(len(place))
+            taps, a, b = Taps(len(place), row[:, None], np.ones((n * n, 1))), b, a
+        apply = along_axes(a, [(1, taps)], Spec(b, out.dtype), req, target)
+        return lambda run, inputs, outputs: apply(run, [inputs[0].reshape(a)], [outputs[0].reshape(b)])
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return self._kernel((ins if self.taken else outs)[0].shape, outs[0], reqs[0], target, self.taken)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        return self._kernel((outs if self.taken else ins)[0].shape, outs[0], reqs[0], target, not self.taken)
+
+    def list_arguments(self) -> list[str]:
+        return ["A"]
+
+
+@register_operator("_linalg_extractdiag", aliases=("linalg_extractdiag",))
+class ExtractDiag(Places):
+    """The diagonal of each matrix A [..., n, n] as a vector [..., n - |offset|]; offset above 0: above the main one."""
+
+
+@register_operator("_linalg_makediag", aliases=("linalg_makediag",))
+class MakeDiag(Places):
+    """Matrices [..., n + |offset|, n + |offset|] of zeros, with A [..., n] on the diagonal `offset`."""
+
+    taken: ClassVar[bool] = False
+
+
+class Triangle(Places):
+    """The elements of a triangle: of a lower one row by row, of an upper one column by column."""
+
+    offset: int = 0
+    lower: bool = True
+
+    def triangle(self) -> bool:
+        return self.lower
+
+
+@register_operator("_linalg_extracttrian", aliases=("linalg_extracttrian",))
+class ExtractTriangle(Triangle):
+    """A triangle of each matrix A [..., n, n] as a vector: a lower one row by row, an upper one column by column.
+
+    offset: the diagonal it begins at: above 0, an upper one; below, a lower one; at 0, as `lower` says.
+    """
+
+
+@register_operator("_linalg_maketrian", aliases=("linalg_maketrian",))
+class MakeTriangle(Triangle):
+    """Matrices of zeros with A [..., n (n + 1) / 2] in a triangle; the order, offset and lower as in extracttrian."""
+
+    taken: ClassVar[bool] = False

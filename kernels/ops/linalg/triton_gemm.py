@@ -1,0 +1,191 @@
+"""Matrix product on a GPU: which template runs with which blocks, by shapes alone, and its launches.
+
+float32 is multiplied as float32 ("ieee") unless TRITIUM_FLOAT32_MATMUL says "tf32" or "tf32x3"; half types use the
+tensor cores, are added up in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....errors import DTypeError, ParameterError
+from ...configs import active as active_configs
+from ...configs.key import alignment, key
+from ...gpu.epilogue import Tail, with_tail
+from ...gpu.launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2, target
+from ...gpu.source import tl
+from ..tensor.triton_reduce import sum_into
+from . import triton_gemm_kernels as kernels
+
+PRECISIONS = ("ieee", "tf32", "tf32x3")
+POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whose warps divide the work
+
+
+def precision() -> str:
+    """How float32 is multiplied. Raises ParameterError for a choice that does not exist."""
+    chosen = os.environ.get("TRITIUM_FLOAT32_MATMUL", "ieee").lower()
+    if chosen not in PRECISIONS:
+        raise ParameterError(f"TRITIUM_FLOAT32_MATMUL: {chosen!r} is none of {', '.join(PRECISIONS)}.")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A template, its tile, and how it runs. splits: parts of the inner sum, added up by a second kernel in order."""
+
+    template: int
+    BM: int
+    BN: int
+    BK: int
+    num_warps: int = 4
+    num_stages: int = 3
+    splits: int = 1
+
+
+def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool, aligned: bool, capability: int,
+           sms: int) -> Blocks:
+    """The template and blocks for a product: of its shape, the item size and the machine, never of time.
+
+    tensor_cores: whether the type and precision use them. aligned: rows start at multiples of 16 bytes.
+    """
+    if batch == 1 and min(m, n) == 1:
+        return Blocks(GEMV, 16, 256, 1)
+    if itemsize == 8:
+        return Blocks(POINTER, 64, 64, 16)
+    if not tensor_cores:
+        large = batch * cdiv(m, 128) * cdiv(n, 128) >= sms
+        found = Blocks(POINTER, 128, 128, 16, 8) if large else Blocks(POINTER, 64, 64, 16)
+    else:
+        bk = 128 // itemsize
+        if aligned and batch == 1 and capability >= 90 and min(m, n) >= 128 and k >= 128 and \
+                cdiv(m, 128) * cdiv(n, 128) >= sms // 2:
+            wide = cdiv(m, 128) * cdiv(n, 256) >= sms and itemsize == 2
+            return Blocks(TMA, 128, 256 if wide else 128, bk, 8, 3)
+        if batch * cdiv(m, 128) * cdiv(n, 128) >= sms:
+            found = Blocks(POINTER, 128, 128, bk // 2, 8)
+        else:
+            found = Blocks(POINTER, 64, 64, bk if aligned else bk // 2)
+    tiles = batch * cdiv(m, found.BM) * cdiv(n, found.BN)
+    splits = min(sms // max(1, tiles), k // (4 * found.BK), 32)
+    return Blocks(**{**asdict(found), "splits": splits}) if splits > 1 else found
+
+
+def wide(tensor: Any) -> Any:
+    """The dtype sums over a tensor's elements are computed in."""
+    return tl.float64 if str(tensor.dtype) == "torch.float64" else tl.float32
+
+
+def tile(n: int, compiled: int, interpreted: int = 256) -> int:
+    """Block along an axis of n: at least 16, a power of two; large in the interpreter."""
+    return max(16, min(next_power_of_2(n), interpreted if interpreting() else compiled))
+
+
+def _leading(view: Any) -> tuple[bool, int]:
+    """Whether [rows, columns] lies with neighbours along rows, and elements between what are not neighbours."""
+    (_, rows, columns), (_, by_row, by_column) = view
+    if by_column == 1 or columns == 1:
+        return False, max(by_row, columns) if rows > 1 else columns
+    assert by_row == 1 or rows == 1, view
+    return True, by_column
+
+
+def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,
+         add: bool = False, blocks: Blocks | None = None, tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
+    """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
+
+    tail: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
+    blocks: instead of those that `choose` gives.
+    Raises DTypeError for whole numbers.
+    """
+    if "float" not in str(c.dtype):
+        raise DTypeError(f"matrix product: {str(c.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
+                         f"multiplied on the CPU. Convert both with astype(\"float32\").")
+    (batch, m, n), k = c_view[0], a_view[0][2]
+    if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
+        assert bias is None and tail is None, c_view
+        gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, blocks=blocks)
+        return
+    (ta, lda), (tb, ldb), (_, ldc) = _leading(a_view), _leading(b_view), _leading(c_view)
+    steps = (a_view[1][0], b_view[1][0], c_view[1][0])
+    itemsize = {"torch.float64": 8, "torch.float32": 4}.get(str(c.dtype), 2)
+    how = precision() if itemsize == 4 else "ieee"
+    unit = 8 if not (m | n | k | lda | ldb | ldc | (steps[0] | steps[1] | steps[2] if batch > 1 else 0)) % 8 else 1
+    if blocks is None:
+        device = getattr(run.stream, "device_index", 0)
+        aligned = unit == 8 and (a.data_ptr() | b.data_ptr()) % 16 == 0
+        capability, sms = target(device), multiprocessors(device)
+        blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
+                        capability, sms)
+        if tail is not None and tail.heavy and blocks.BN > 128:  # or its registers spill
+            blocks = replace(blocks, BN=128)
+        if active_configs.active() and blocks.template != GEMV:
+            dtype = str(c.dtype).removeprefix("torch.")
+            asked = key("gpu gemm", dtype, "nt"[ta] + "nt"[tb], alignment(*(s * itemsize for s in (m, n, k))),
+                        batch=batch, m=m, n=n, k=k)
+            blocks = Blocks(**active_configs.choice(asked, asdict(blocks)))
+        if interpreting() and blocks.template != GEMV:
+            blocks = Blocks(POINTER, tile(m, 0), tile(n, 0), tile(k, 0))
+    common: dict[str, Any] = {"UNIT": unit, "BIAS": bias is not None, "WIDE": wide(c)}
+    if blocks.template == GEMV:
+        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add}, tail, others)
+        return
+    cast = itemsize == 8 or interpreting()
+    common |= {"TA": ta, "TB": tb, "CAST": cast, "PRECISION": how, "GROUP": 8, "BM": blocks.BM, "BN": blocks.BN,
+               "BK": blocks.BK}
+    sizes = (m // unit, n // unit, k // unit)
+    options: dict[str, Any] = {"num_warps": blocks.num_warps, "num_stages": blocks.num_stages, "stream": run.stream}
+    tiles = cdiv(m, blocks.BM) * cdiv(n, blocks.BN)
+    more = (c if bias is None else bias, *others)
+    if blocks.template in (TMA, SPECIALISED) and batch == 1:
+        programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
+        launch(with_tail(kernels.gemm_tma, tail), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit, ldc // unit,
+               programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, space=run.space, **options)
+        return
+    splits = blocks.splits
+    per_split = cdiv(cdiv(k, splits), blocks.BK) * blocks.BK if splits > 1 else 0
+    steps = tuple(s // unit for s in steps) if batch > 1 else (0, 0, 0)
+    if splits == 1:
+        launch(with_tail(kernels.gemm_pointer, tail), (tiles * batch,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
+               ldc // unit, *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
+        return
+    parts = run.space((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
+    launch(kernels.gemm_pointer, (tiles * batch * splits,), a, b, parts, parts, *sizes, lda // unit, ldb // unit,
+           n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False}, ADD=False,
+           SPLIT=True, **options)
+    block = block_for(batch * m * n)
+    launch(with_tail(kernels.gemm_sum_splits, tail), (cdiv(batch * m * n, block),), parts, c, *more, m, n // unit, ldc // unit,
+           batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
+           BIAS=bias is not None, WIDE=wide(c),
+           BLOCK=block, stream=run.stream)
+
+
+def _turned(view: Any) -> Any:
+    (b, m, n), (sb, sm, sn) = view
+    return (b, n, m), (sb, sn, sm)
+
+
+def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
+                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], tail: Tail | None,
+                 others: Sequence[Any]) -> None:
+    """One column of c, or one row: then it is the matrix b, turned, that meets the vector a."""
+    (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
+    column = n == 1
+    rows = m if column else n
+    matrix, vector, turned, ld = (a, b, ta, lda) if column else (b, a, not tb, ldb)
+    x_step = (1 if tb else ldb) if column else (lda if ta else 1)
+    y_step = ldc if column else 1
+    unit = 1 if (rows | k | ld) % 8 else 8
+    bm, bk = (tile(rows, 64), tile(k, 32)) if turned else (tile(rows, 16), tile(k, 256))
+    launch(with_tail(kernels.gemv, tail), (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, *others,
+           rows // unit, k // unit, ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned,
+           ROW_BIAS=not column, BM=bm, BK=bk, stream=run.stream)
+
+
+def sum_rows(run: Any, a: Any, out: Any, m: int, n: int, *, add: bool = False) -> None:
+    """out [n] = (or +=) the sum over rows of a [m, n], always in the same order."""
+    sum_into(run, a, (m, n), (1, n), out, add=add)

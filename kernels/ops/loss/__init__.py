@@ -1,0 +1,1 @@
+"""Loss layers: their derivative ignores the head gradient."""

@@ -1,0 +1,189 @@
+"""Losses over class numbers: SVMOutput and softmax_cross_entropy. IdentityAttachKLSparseReg, a loss on a layer's activity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
+from ...declare.row_kernel import row_kernel
+from ...ir.lang import exp, log, row_max, row_sum, trunc, where
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ..tensor.data_movement import Move, move_kernel, whole
+
+
+class LabelLoss(OperatorProperty):
+    """Data [n, c] and a label of class numbers [n]."""
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "label"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, in_type[1] or d], [d], []
+
+    def match(self, x: Shape | None, label: Shape | None) -> Shape | None:
+        """The label's shape, for data x."""
+        if x is None:
+            return label
+        if len(x) < 2:
+            raise ShapeError(f"{self.name}: data {x} needs a batch and a class axis.")
+        return merge_shapes(self.name, "label", label, x[:-1])
+
+    def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
+                     outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+        """row_kernel of a body that also gets the class numbers of the columns, as its last value."""
+        classes = max(v[-1] for v in views)
+        column = Spec((1, classes), np.dtype(np.int32))
+        inner = row_kernel(body, [*views, column.shape], [result], kept, [*ins, column], outs, reqs, target, self.name)
+        if target == "gpu":
+            numbers = gpu_module("loss.triton_loss").numbers
+        else:
+            def numbers(run: Any, n: int) -> Any:
+                return np.arange(n, dtype=np.int32)
+
+        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run, classes)], outputs)
+
+
+@register_operator("SVMOutput")
+class SVMOutput(LabelLoss):
+    """The data itself, as scores of classes; the derivative is that of the hinge loss, whatever comes from above.
+
+    margin:      how far the label's score must be above, and the others' below, zero.
+    use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
+    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
+    """
+
+    margin: float = 1.0
+    regularization_coefficient: float = 1.0
+    use_linear: bool = False
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
+        return [x, self.match(x, in_shape[1])], [x], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [in_data[1], out_data[0]]
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], out_data[0])]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
+        margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
+
+        def body(label: Any, y: Any, k: Any) -> Any:
+            side = where(trunc(label) == k, 1, where(y == y, -1, 0 * y))  # which way the score should go
+            short = margin - side * y
+            return where(short > 0, -side * factor * (1 if linear else 2 * short), 0)
+
+        return self.label_kernel(body, [(n, 1), (n, c)], (n, c), (n, c), ins, outs, reqs, target)
+
+
+@register_operator("softmax_cross_entropy")
+class SoftmaxCrossEntropy(LabelLoss):
+    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n] of class numbers. Returns: [1].
+
+    A label outside the classes adds the logarithm of the whole sum, and no class to the derivative.
+    """
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is not None and len(x) != 2:
+            raise ShapeError(f"{self.name}: data {x} must be [batch, classes].")
+        return [x, self.match(x, in_shape[1])], [(1,)], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], *in_data]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        n, c = ins[0].shape
+
+        def body(x: Any, label: Any, k: Any) -> Any:
+            top = row_max(x)
+            picked = row_sum(where(trunc(label) == k, x - top, 0 * x))
+            return where(k == 0, log(row_sum(exp(x - top))) - picked, 0)
+
+        return self.label_kernel(body, [(n, c), (n, 1)], (1, 1), (n, 1), ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        n, c = outs[0].shape
+
+        def body(dy: Any, x: Any, label: Any, k: Any) -> Any:
+            e = exp(x - row_max(x))
+            return dy * (e / row_sum(e) - where(trunc(label) == k, 1, 0))
+
+        return self.label_kernel(body, [(1, 1), (n, c), (n, 1)], (n, c), (n, 1), ins, outs, reqs, target)
+
+
+@register_operator("IdentityAttachKLSparseReg")
+class IdentityAttachKLSparseReg(OperatorProperty):
+    """The data itself; backward adds the derivative of a penalty on units that are not rarely active.
+
+    data: [n, c], between 0 and 1. The penalty is the divergence of the moving average of each unit's activity from
+    sparseness_target; backward takes the batch into moving_avg [c] first: momentum moving_avg + (1 - momentum) mean.
+    """
+
+    sparseness_target: float = 0.1
+    penalty: float = 0.001
+    momentum: float = 0.9
+
+    def validate(self) -> None:
+        if not 0 < self.sparseness_target < 1 or not 0 <= self.momentum <= 1:
+            raise ParameterError(f"{self.name}: sparseness_target={self.sparseness_target} and momentum={self.momentum} "
+                                 f"must be between 0 and 1.")
+
+    def list_auxiliary_states(self) -> list[str]:
+        return ["moving_avg"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
+        if x is None:
+            return [x], [x], [None]
+        if len(x) < 2:
+            raise ShapeError(f"{self.name}: data {x} needs a batch and a unit axis.")
+        return [x], [x], [(x[1],)]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0]]
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], out_data[0])]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        x, average = ins[1], ins[2]
+        view, row = (x.shape[0], x.shape[1], math.prod(x.shape[2:])), (1, x.shape[1], 1)
+        count, momentum, rho, penalty = max(1, view[0] * view[2]), self.momentum, self.sparseness_target, self.penalty
+        wide = Spec(average.shape, math_dtype(average.dtype))
+        update = row_kernel(lambda x, a: momentum * a + (1 - momentum) * row_sum(x) / count, [view, row], [row], row,
+                            [x, average], [wide], [Req.WRITE], target, f"{self.name}_average")
+        keep = row_kernel(lambda a: a, [row], [row], row, [wide], [average], [Req.WRITE], target, f"{self.name}_keep")
+        add = row_kernel(lambda dy, a: dy + penalty * ((1 - rho) / (1 - a) - rho / a), [view, row], [view], view,
+                         [ins[0], wide], outs, reqs, target, f"{self.name}_backward")
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            fresh = run.space(wide.shape, wide.dtype)
+            update(run, [inputs[1], inputs[2]], [fresh])
+            keep(run, [fresh], [inputs[2]])
+            add(run, [inputs[0], fresh], outputs)
+
+        return kernel

@@ -1,0 +1,75 @@
+"""interleaved_matmul_*, div_sqrt_dim: the products of multi-head attention, on projections that lie interleaved.
+
+Self-attention: queries, keys and values of each head side by side, [time, batch, heads · 3 · depth]; encoder and decoder:
+queries apart, keys and values side by side. Scores are [batch · heads, queries, keys].
+Source: Vaswani et al. 2017, arXiv:1706.03762.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ....errors import ShapeError
+from ...declare.composite import Part, composite, ops
+
+
+def _heads(name: str, x: Part, heads: int, kinds: int) -> list[Part]:
+    """[time, batch, heads · kinds · depth] as kinds of [batch · heads, time, depth]."""
+    if x.ndim != 3 or heads < 1 or x.shape[2] % (heads * kinds):
+        raise ShapeError(f"{name}: {x.shape} must be [time, batch, heads · {kinds} · depth] with heads={heads}.")
+    time, batch, width = x.shape
+    depth = width // heads // kinds
+    parts = x.reshape((time, batch * heads, kinds, depth))
+    found = []
+    for i in range(kinds):
+        one = ops.slice_axis(parts, axis=2, begin=i, end=i + 1) if kinds > 1 else parts
+        found.append(ops.transpose(one.reshape((time, batch * heads, depth)), axes=(1, 0, 2)))
+    return found
+
+
+def _together(x: Part, heads: int) -> Part:
+    """[batch · heads, time, depth] as [time, batch, heads · depth]."""
+    rows, time, depth = x.shape
+    return ops.transpose(x, axes=(1, 0, 2)).reshape((time, rows // heads, heads * depth))
+
+
+def _scores(q: Part, k: Part) -> Part:
+    return ops.batch_dot(q / math.sqrt(q.shape[2]), k, transpose_b=True)
+
+
+@composite("_contrib_interleaved_matmul_selfatt_qk")
+def selfatt_qk(queries_keys_values: Any, *, heads: int) -> Any:
+    """q kᵀ / √depth of each head: [batch · heads, time, time]."""
+    q, k, _ = _heads("interleaved_matmul_selfatt_qk", queries_keys_values, heads, 3)
+    return _scores(q, k)
+
+
+@composite("_contrib_interleaved_matmul_selfatt_valatt")
+def selfatt_valatt(queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
+    """attention [batch · heads, time, time] times the values: [time, batch, heads · depth]."""
+    *_, v = _heads("interleaved_matmul_selfatt_valatt", queries_keys_values, heads, 3)
+    return _together(ops.batch_dot(attention, v), heads)
+
+
+@composite("_contrib_interleaved_matmul_encdec_qk")
+def encdec_qk(queries: Any, keys_values: Any, *, heads: int) -> Any:
+    """q kᵀ / √depth of each head, queries from elsewhere: [batch · heads, queries, keys]."""
+    (q,), (k, _) = _heads("interleaved_matmul_encdec_qk", queries, heads, 1), _heads(
+        "interleaved_matmul_encdec_qk", keys_values, heads, 2)
+    return _scores(q, k)
+
+
+@composite("_contrib_interleaved_matmul_encdec_valatt")
+def encdec_valatt(keys_values: Any, attention: Any, *, heads: int) -> Any:
+    """attention [batch · heads, queries, keys] times the values: [queries, batch, heads · depth]."""
+    _, v = _heads("interleaved_matmul_encdec_valatt", keys_values, heads, 2)
+    return _together(ops.batch_dot(attention, v), heads)
+
+
+@composite("_contrib_div_sqrt_dim")
+def div_sqrt_dim(data: Any) -> Any:
+    """data / √(the size of its last axis)."""
+    if not data.ndim:
+        raise ShapeError("div_sqrt_dim: data has no axis.")
+    return data / math.sqrt(max(data.shape[-1], 1))

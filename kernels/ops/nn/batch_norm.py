@@ -1,0 +1,207 @@
+"""BatchNorm: every channel shifted and scaled to mean 0 and variance 1 over the batch, then by beta and gamma."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....dtype import float32, is_half
+from ....errors import ParameterError, ShapeError
+from ...cpu.sum_tree import total
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ..tensor.reshape import check_axis
+from .softmax import Rows, rows_along
+
+_SLOTS = 64  # at most this many pieces, each with partial sums of its own
+
+
+@register_operator("BatchNorm", aliases=("BatchNorm_v1",))
+class BatchNorm(OperatorProperty):
+    """y = gamma · (x - mean) / √(var + eps) + beta, per channel.
+
+    data: any shape; channels along `axis`. gamma, beta, moving_mean, moving_var: [channels] (float32 for half data).
+    In training mean and (biased) variance are those of the batch, and the moving ones take in 1 - momentum of them;
+    otherwise, and with use_global_stats, they are the moving ones.
+    fix_gamma: gamma counts as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
+    """
+
+    eps: float = 1e-3
+    momentum: float = 0.9
+    fix_gamma: bool = True
+    use_global_stats: bool = False
+    output_mean_var: bool = False
+    axis: int = 1
+    min_calib_range: float | None = None
+    max_calib_range: float | None = None
+
+    backward_needs_aux: ClassVar[bool] = False
+
+    def validate(self) -> None:
+        if self.eps < 0 or not 0 <= self.momentum <= 1:
+            raise ParameterError(f"{self.name}: eps={self.eps} must not be negative, momentum={self.momentum} must be "
+                                 f"between 0 and 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "gamma", "beta"]
+
+    def list_outputs(self) -> list[str]:
+        return ["output", "mean", "var"]
+
+    def list_auxiliary_states(self) -> list[str]:
+        return ["moving_mean", "moving_var"]
+
+    def changes_states(self, train: bool) -> bool:
+        return train and not self.use_global_stats
+
+    def num_visible_outputs(self) -> int:
+        return 3 if self.output_mean_var else 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
+        if x is None:
+            return list(in_shape), list(out_shape), [None, None]
+        c = (x[check_axis(self.name, self.axis, len(x))],)
+        for what, s in zip(("gamma", "beta"), in_shape[1:]):
+            if s is not None and (len(s) != 1 or (-1 not in (s + c) and s != c)):
+                raise ShapeError(f"{self.name}: {what} {s} must be {c}: data {x} has that many channels on axis "
+                                 f"{self.axis}.")
+        return [x, c, c], [x, c, c], [c, c]
+
+    def view(self, shape: Shape) -> tuple[Shape, Shape, Shape]:
+        """The shapes of data, of its statistics and of gamma, as the sums see them."""
+        outer, n, inner = rows_along(shape, check_axis(self.name, self.axis, len(shape)))
+        return (outer, n, inner), (1, n, 1), (n, 1)
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        p = float32 if d is None or is_half(d) else d
+        return [d, p, p], [d, p, p], [p, p]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1], out_data[1], out_data[2]]
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums come first, then each element by itself
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
+        batch, eps, momentum, req = train and not self.use_global_stats, self.eps, self.momentum, reqs[0]
+        if target == "gpu":
+            norm, p = gpu_module("nn.triton_norm"), self
+            return lambda run, inputs, outputs: norm.forward(run, rows, p, batch, inputs, outputs, reqs)
+        dtype, count = math_dtype(ins[0].dtype), rows[0] * rows[2]
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, gamma, beta, moving_mean, moving_var = inputs
+            x = x.reshape(rows)
+            if batch and count:
+                mean = _sums(run, rows, dtype, lambda a, z: x[a:z])[0] / count
+                m = mean.reshape(1, -1, 1)
+
+                def squares(a: int, z: int) -> np.ndarray:
+                    d = x[a:z] - m
+                    d *= d
+                    return d
+
+                var = _sums(run, rows, dtype, squares)[0] / count
+                moving_mean *= momentum
+                moving_mean += (1 - momentum) * mean
+                moving_var *= momentum
+                moving_var += (1 - momentum) * var
+            else:
+                mean, var = moving_mean.astype(dtype), moving_var.astype(dtype)
+            inverse = 1 / np.sqrt(var + dtype.type(eps))
+            scale = inverse if self.fix_gamma else inverse * gamma
+            shift = beta - mean * scale
+            assign(outputs[1], reqs[1], mean)
+            assign(outputs[2], reqs[2], inverse)
+            if req != Req.NULL:
+                y = outputs[0].reshape(rows)
+                s, t = (v.astype(dtype, copy=False).reshape(1, -1, 1) for v in (scale, shift))
+
+                def write(a: int, z: int) -> None:
+                    v = x[a:z] * s
+                    v += t
+                    assign(y[a:z], req, v)
+
+                _pieces(run, rows, write)
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
+        batch = train and not self.use_global_stats
+        if target == "gpu":
+            norm, p = gpu_module("nn.triton_norm"), self
+            return lambda run, inputs, outputs: norm.backward(run, rows, p, batch, inputs, outputs, reqs)
+        dtype, count = math_dtype(ins[0].dtype), max(1, rows[0] * rows[2])
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dy, x, gamma, mean, inverse = inputs
+            dy, x = dy.reshape(rows), x.reshape(rows)
+            m, r = (v.astype(dtype, copy=False).reshape(1, -1, 1) for v in (mean, inverse))
+            whole, along = _sums(run, rows, dtype, lambda a, z: dy[a:z], lambda a, z: (x[a:z] - m) * r * dy[a:z])
+            assign(outputs[1], reqs[1], np.zeros_like(along) if self.fix_gamma else along)
+            assign(outputs[2], reqs[2], whole)
+            if reqs[0] == Req.NULL:  # then there is no array
+                return
+            dx = outputs[0].reshape(rows)
+            scale = r if self.fix_gamma else r * gamma.astype(dtype, copy=False).reshape(1, -1, 1)
+            a1, a2 = ((v / dtype.type(count)).reshape(1, -1, 1) for v in (whole, along))
+
+            def write(a: int, z: int) -> None:
+                if batch:
+                    v = x[a:z] - m
+                    v *= r * a2
+                    v += a1
+                    v = dy[a:z] - v
+                else:
+                    v = dy[a:z].astype(dtype)
+                v *= scale
+                assign(dx[a:z], reqs[0], v)
+
+            _pieces(run, rows, write)
+
+        return kernel
+
+
+def _step(rows: Rows) -> int:
+    """How much of outer one piece takes: it depends on the size alone."""
+    outer, n, inner = rows
+    return max(1, (1 << 16) // max(1, n * inner), -(-outer // _SLOTS))
+
+
+def _pieces(run: Any, rows: Rows, work: Any) -> None:
+    """work(first, last) over outer, in at most _SLOTS pieces."""
+    outer, step = rows[0], _step(rows)
+    run.parallel(lambda i: work(i * step, min(i * step + step, outer)), -(-outer // step))
+
+
+def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarray]:
+    """Σ over outer and inner of each of values(first, last) -> [outer, n, inner]; pieces are added in order."""
+    step = _step(rows)
+    partial = np.zeros((len(values), _SLOTS, rows[1]), dtype)
+
+    def add(a: int, z: int) -> None:
+        for k, value in enumerate(values):
+            partial[k, a // step] = total(value(a, z).astype(dtype, copy=False), (0, 2))[0, :, 0]
+
+    _pieces(run, rows, add)
+    return [total(p, (0,))[0] for p in partial]
+
+
+@register_operator("_contrib_SyncBatchNorm")
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm under the name MXNet gives it where several devices share their statistics; here each device uses its own.
+
+    ndev: devices, key: what they agree by; both are read and ignored. See BatchNorm.
+    """
+
+    ndev: int = 1
+    key: str = ""

@@ -1,0 +1,120 @@
+"""What a GPU runs in the place of BatchNorm: graph/passes/fuse_batch_norm.py puts it there.
+
+In training with a rectifier behind it, and perhaps the sum with another array between them, in one pass over the data; at
+inference as a formula over single elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from ...declare.operator_property import PropertyOp, gpu_module
+from ...fusion.fused import NormaliseOp
+from ...ir.expr import Expr
+from ...ir.lang import sqrt
+from ...op import Kernel, Op, Req, Spec, builtin
+from ...params import Params
+from ..tensor.reshape import check_axis
+from .softmax import Rows, rows_along
+
+
+class NormTailOp(Op):
+    """What both directions share. plus: whether another array is added. Parameters are BatchNorm's."""
+
+    hidden = True
+
+    def __init__(self, plus: bool):
+        self.plus, self.params = plus, builtin("BatchNorm").params
+        self.name = f"{self._prefix}BatchNorm+{'add+' if plus else ''}relu"
+
+    _prefix = ""
+
+    @staticmethod
+    def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
+        """BatchNorm's settings, data as (outer, channels, inner), and whether the statistics are the batch's."""
+        op = builtin("BatchNorm")
+        assert isinstance(op, PropertyOp)
+        norm: Any = op.property(p)
+        return norm, rows_along(x.shape, check_axis(norm.name, norm.axis, len(x.shape))), train and not norm.use_global_stats
+
+
+class NormTail(NormTailOp):
+    """relu(BatchNorm(data) + other), or without other; then the mean and 1 / √(var + eps), as BatchNorm gives them."""
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return ("data", "gamma", "beta", *(("other",) if self.plus else ()))
+
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:
+        return ("moving_mean", "moving_var")
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return ("output", "mean", "var")
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums come first, then each element by itself
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        assert target == "gpu", target
+        (norm, rows, batch), gpu = self._norm(p, ins[0], train), gpu_module("nn.triton_norm")
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, gamma, beta, *other, mean, var = inputs
+            gpu.forward(run, rows, norm, batch, (x, gamma, beta, mean, var), outputs, reqs, relu=True,
+                        other=other[0] if other else None)
+
+        return kernel
+
+
+class NormTailBackward(NormTailOp):
+    """From dy, data, gamma, mean, 1 / √(var + eps) and the output: the derivatives of data, gamma, beta, and other."""
+
+    _prefix = "_backward_"
+
+    def arguments(self, p: Params) -> tuple[str, ...]:
+        return ("output_grad", "data", "gamma", "mean", "var", "output")
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return ("data_grad", "gamma_grad", "beta_grad", *(("other_grad",) if self.plus else ()))
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (1, 0), *(((0, 3),) if self.plus else ()))
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        assert target == "gpu" and (not self.plus or reqs[0] != Req.NULL), (target, reqs)
+        (norm, rows, batch), gpu = self._norm(p, ins[1], train), gpu_module("nn.triton_norm")
+        other = self.plus and reqs[3] != Req.NULL
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            gpu.backward(run, rows, norm, batch, inputs[:5], outputs[:3], reqs[:3], y=inputs[5],
+                         d_other=outputs[3] if other else None, add_other=other and reqs[3] == Req.ADD)
+
+        return kernel
+
+
+@cache
+def norm_tail(plus: bool, backward: bool) -> NormTail | NormTailBackward:
+    """The operator; one for each."""
+    return NormTailBackward(plus) if backward else NormTail(plus)
+
+
+class NormaliseMoving(NormaliseOp):
+    """BatchNorm by its moving statistics: an elementwise formula, so that what stands before and behind can take it in."""
+
+    name = "_normalise_moving"
+    input_names = ("data", "gamma", "beta", "moving_mean", "moving_var")
+    doc = "The values of a BatchNorm normalised by its moving statistics."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        x, gamma, beta, mean, var = inputs
+        inverse = 1 / sqrt(var + p.eps)
+        return ((x - mean) * (inverse if p.fix_gamma else inverse * gamma) + beta,)
+
+
+@cache
+def normalise_moving() -> NormaliseMoving:
+    """The one NormaliseMoving."""
+    return NormaliseMoving()

@@ -1,0 +1,155 @@
+"""Convolution in one, two and three dimensions: the declaration. Computing is convolution_cpu.py and triton_conv.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from .convolution_cpu import Geometry, backward, forward
+
+
+def per_axis(name: str, what: str, given: Shape, rank: int, default: int) -> Shape:
+    """One number per spatial axis. Raises ParameterError when there are others than rank."""
+    if given and len(given) != rank:
+        raise ParameterError(f"{name}: {what}={given} must have as many numbers as kernel has: {rank}.")
+    return tuple(given) or (default,) * rank
+
+
+@register_operator("Convolution", aliases=("Convolution_v1",))
+class Convolution(OperatorProperty):
+    """Every output channel is a sum over windows of every input channel of its group, weighted, plus a bias.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels stand last.
+    weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
+    bias:    [num_filter], absent with no_bias.
+    Returns: [n, num_filter, ...]; along an axis of size s the output has
+             (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
+    """
+
+    kernel: tuple
+    num_filter: int
+    stride: tuple = ()
+    dilate: tuple = ()
+    pad: tuple = ()
+    num_group: int = 1
+    no_bias: bool = False
+    layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
+
+    def validate(self) -> None:
+        rank = len(self.kernel)
+        if not 1 <= rank <= 3 or min(self.kernel) < 1:
+            raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1.")
+        for what, least in (("stride", 1), ("dilate", 1), ("pad", 0)):
+            values = per_axis(self.name, what, getattr(self, what), rank, least)
+            if min(values) < least:
+                raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
+            raise ParameterError(f"{self.name}: num_filter={self.num_filter} must be a multiple of "
+                                 f"num_group={self.num_group}.")
+        if self.layout and len(self.layout) != rank + 2:
+            raise ParameterError(f"{self.name}: layout {self.layout!r} does not fit kernel={self.kernel}.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+
+    @property
+    def channels_last(self) -> bool:
+        return bool(self.layout) and self.layout[1] != "C"  # type: ignore[index]
+
+    def _split(self, shape: Shape) -> tuple[int, int, Shape]:
+        """Batch (or filters), channels, spatial sizes."""
+        return (shape[0], shape[-1], shape[1:-1]) if self.channels_last else (shape[0], shape[1], shape[2:])
+
+    def _join(self, n: int, c: int, spatial: Shape) -> Shape:
+        return (n, *spatial, c) if self.channels_last else (n, c, *spatial)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, w, y = in_shape[0], in_shape[1], out_shape[0]
+        rank = len(self.kernel)
+        if x is None and y is None:
+            return list(in_shape), list(out_shape), []
+        stride, dilate = self._axes("stride", 1), self._axes("dilate", 1)
+        pad = self._axes("pad", 0)
+        for what, s in (("data", x), ("the output", y)):
+            if s is not None and len(s) != rank + 2:
+                raise ShapeError(f"{self.name}: {what} {s} has {len(s)} axes; kernel={self.kernel} needs {rank + 2}: "
+                                 f"{self.layout or ['NCW', 'NCHW', 'NCDHW'][rank - 1]}.")
+        n, c, spatial = self._split(x) if x is not None else (-1, -1, (-1,) * rank)
+        if c >= 0 and c % self.num_group:
+            raise ShapeError(f"{self.name}: data {x} has {c} channels, not a multiple of num_group={self.num_group}.")
+        if w is not None and len(w) == rank + 2 and c < 0:
+            wc = self._split(w)[1]
+            c = wc * self.num_group if wc >= 0 else -1
+        extent = tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, dilate))
+        if y is not None:
+            yn, _, ys = self._split(y)
+            n = yn if n < 0 else n
+            spatial = tuple(s if s >= 0 or o < 0 or t != 1 else o - 1 - 2 * p + e
+                            for s, o, t, p, e in zip(spatial, ys, stride, pad, extent))
+        out = []
+        for s, t, p, e in zip(spatial, stride, pad, extent):
+            if s >= 0 and s + 2 * p < e:
+                raise ShapeError(f"{self.name}: kernel {self.kernel} with dilate {dilate} spans {extent}, more than "
+                                 f"data {x} with pad {pad}. Pad more, or use a smaller kernel.")
+            out.append((s + 2 * p - e) // t + 1 if s >= 0 else -1)
+        weight = self._join(self.num_filter, c // self.num_group if c >= 0 else -1, self.kernel)
+        if w is not None:
+            try:
+                weight = merge_shapes(self.name, "weight", w, weight)
+            except ShapeError:
+                raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_filter={self.num_filter}, "
+                                 f"kernel={self.kernel}, num_group={self.num_group} the weight must be "
+                                 f"{weight}.") from None
+        if x is not None or y is not None:
+            x = self._join(n, c, spatial)
+            y = merge_shapes(self.name, "the output", y, self._join(n, self.num_filter, tuple(out)))
+        return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1]]
+
+    def _axes(self, what: str, default: int) -> Shape:
+        return tuple(getattr(self, what)) or (default,) * len(self.kernel)
+
+    def geometry(self, x: Shape) -> Geometry:
+        """Every size of one use."""
+        n, c, spatial = self._split(x)
+        stride, dilate, pad = self._axes("stride", 1), self._axes("dilate", 1), self._axes("pad", 0)
+        out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1
+                    for s, p, d, k, t in zip(spatial, pad, dilate, self.kernel, stride))
+        return Geometry(n, c, self.num_filter, self.num_group, spatial, out, self.kernel, stride, dilate, pad,
+                        self.channels_last)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        g, req, bias = self.geometry(ins[0].shape), reqs[0], not self.no_bias
+        if req == Req.NULL or not math.prod(outs[0].shape):
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            whole = self.gpu_kernel(ins, outs[0], req)
+            return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
+        return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None,
+                                                    outputs[0], req)
+
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """What a GPU launches: f(run, inputs, output). With a triton_tail.Tail its arrays follow the layer's inputs."""
+        g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
+        if req == Req.NULL or not out.size:
+            return lambda run, inputs, output: None
+        return lambda run, inputs, output: conv.forward(
+            run, g, inputs[0], inputs[1], inputs[2] if bias else None, output, add=req == Req.ADD, tail=tail,
+            others=inputs[2 + bias:])
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        g = self.geometry(ins[1].shape)
+        compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            compute(run, g, *inputs, outputs, reqs)
+
+        return kernel

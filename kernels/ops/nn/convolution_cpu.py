@@ -1,0 +1,215 @@
+"""Convolution on the CPU: windows of a few images at a time are laid out as a matrix (im2col) that stays in cache.
+
+Images are cut into pieces by their size alone, and the weight's derivative is added up piece by piece in one order:
+results have the same bits for any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ...configs import active as active_configs
+from ...configs.key import Config, Key, key
+from ...declare.operator_property import assign, math_dtype
+from ...op import Req, Shape
+
+_CACHE = 1 << 20  # bytes of window matrix at a time
+_SLOTS, _PARTIAL = 16, 1 << 26  # how many partial sums of a weight's derivative, and bytes of them all
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Sizes of one convolution. Shapes per spatial axis; channels_last is how data, weight and output are stored."""
+
+    n: int
+    c: int
+    f: int
+    groups: int
+    spatial: Shape
+    out: Shape
+    kernel: Shape
+    stride: Shape
+    dilate: Shape
+    pad: Shape
+    channels_last: bool
+
+    @property
+    def needed(self) -> Shape:
+        """Padded input the windows reach, per axis."""
+        return tuple((o - 1) * s + (k - 1) * d + 1
+                     for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilate))
+
+    @property
+    def depth(self) -> int:
+        """Rows of a group's window matrix."""
+        return self.c // self.groups * math.prod(self.kernel)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether the input already is its window matrix."""
+        ones = (1,) * len(self.kernel)
+        return self.kernel == ones and self.stride == ones and not any(self.pad) and not self.channels_last
+
+
+def channels_second(g: Geometry, a: np.ndarray) -> np.ndarray:
+    """The view [n, c, ...] of data, weight or output."""
+    return np.moveaxis(a, -1, 1) if g.channels_last else a
+
+
+def conv_key(g: Geometry, what: str, dtype: np.dtype) -> Key:
+    """What tuned block sizes are kept under. what: "forward" or "backward"."""
+    return key(f"cpu conv {what}", dtype.name, "last" if g.channels_last else "first", m=g.n * math.prod(g.out), n=g.f,
+               k=g.c, taps=math.prod(g.kernel), step=math.prod(g.stride), groups=g.groups, wide=math.prod(g.out[1:]))
+
+
+#: Bytes of window matrix at a time; threads that take part, 0 for all.
+DEFAULT: Config = {"cache": _CACHE, "threads": 0}
+
+
+def _chosen(g: Geometry, what: str, dtype: np.dtype) -> Config:
+    return active_configs.choice(conv_key(g, what, dtype), DEFAULT) if active_configs.active() else DEFAULT
+
+
+def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, int]:
+    """Images, and rows of the first output axis, whose window matrix fits `cache` bytes."""
+    row = max(1, g.depth * g.groups * math.prod(g.out[1:]) * itemsize)
+    rows = g.out[0]
+    if row * rows <= cache:
+        return max(1, cache // (row * max(rows, 1))), rows
+    return 1, max(1, min(rows, cache // row))
+
+
+def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) -> np.ndarray:
+    """Window matrix [groups, depth, b · positions] of images x [b, c, ...] for output rows first to last."""
+    b = len(x)
+    if g.pointwise and x.dtype == dtype and b == 1:
+        return x[0, :, first:last].reshape(g.groups, g.depth, -1)
+    low = first * g.stride[0]
+    high = (last - 1) * g.stride[0] + (g.kernel[0] - 1) * g.dilate[0] + 1
+    extent = (high - low, *g.needed[1:])
+    start = (low, *(0,) * (len(extent) - 1))
+    if any(g.pad) or x.dtype != dtype:
+        padded = np.zeros((b, g.c, *extent), dtype)
+        source, target = [slice(None)] * 2, [slice(None)] * 2
+        for s, e, p, size in zip(start, extent, g.pad, g.spatial):
+            a, z = max(0, s - p), min(size, s + e - p)
+            source.append(slice(a, max(a, z)))
+            target.append(slice(a + p - s, max(a, z) + p - s))
+        padded[tuple(target)] = x[tuple(source)]
+    else:
+        padded = x[:, :, low:high]
+    steps = padded.strides
+    view = np.lib.stride_tricks.as_strided(
+        padded, (g.c, *g.kernel, b, last - first, *g.out[1:]),
+        (steps[1], *(s * d for s, d in zip(steps[2:], g.dilate)),
+         steps[0], *(s * t for s, t in zip(steps[2:], g.stride))))
+    out = np.empty(view.shape, dtype)
+    np.copyto(out, view)
+    return out.reshape(g.groups, g.depth, -1)
+
+
+def _flat_weight(g: Geometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Weight as [groups, filters of a group, depth]; a view where it can be."""
+    return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
+
+
+def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray,
+            req: Req) -> None:
+    """y = (or +=) convolution of x with weight, plus bias."""
+    dtype = math_dtype(y.dtype)
+    w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
+    b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
+    chosen = _chosen(g, "forward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
+    pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
+    in_place = req != Req.ADD and dtype == y.dtype and not g.channels_last
+    inner = math.prod(g.out[1:])
+
+    def piece(i: int) -> None:
+        n, r = pieces[i]
+        m, q = min(n + images, g.n), min(r + rows, g.out[0])
+        columns = windows(g, xs[n:m], r, q, dtype)
+        if in_place and m - n == 1:
+            out = y[n].reshape(g.groups, g.f // g.groups, -1)[..., r * inner:q * inner]
+            np.matmul(w, columns, out=out)
+            if b is not None:
+                out += b
+        else:
+            out = np.matmul(w, columns)
+            if b is not None:
+                out += b
+            assign(ys[n:m, :, r:q], req, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
+
+    active_configs.limited(run, chosen["threads"]).parallel(piece, len(pieces))
+
+
+def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
+             reqs: Sequence[Req]) -> None:
+    """Derivatives of data, weight and, if there is a third, bias."""
+    dtype = math_dtype(dy.dtype)
+    xs, dys = channels_second(g, x), channels_second(g, dy)
+    turned = _flat_weight(g, weight, dtype).transpose(0, 2, 1)
+    want_x, want_w = reqs[0] != Req.NULL, reqs[1] != Req.NULL
+    want_b = len(reqs) > 2 and reqs[2] != Req.NULL
+    dxs = channels_second(g, grads[0])
+    chosen = _chosen(g, "backward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
+    groups = -(-g.n // images)
+    slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
+    dw = np.zeros((slots if want_w else 0, g.groups, g.f // g.groups, g.depth), dtype)
+    db = np.zeros((slots, g.f))  # in float64: pieces are many, and added one after the other
+
+    def slot(i: int) -> None:
+        for piece in range(i * groups // slots, (i + 1) * groups // slots):
+            n, m = piece * images, min(piece * images + images, g.n)
+            spread = np.zeros((m - n, g.c, *g.needed), dtype) if want_x else None
+            for r in range(0, g.out[0], rows):
+                q = min(r + rows, g.out[0])
+                d = dys[n:m, :, r:q].swapaxes(0, 1)
+                d = np.ascontiguousarray(d, dtype=dtype).reshape(g.groups, g.f // g.groups, -1)
+                if want_b:
+                    db[i] += d.sum(axis=2).reshape(-1)
+                if want_w:
+                    dw[i] += np.matmul(d, windows(g, xs[n:m], r, q, dtype).transpose(0, 2, 1))
+                if spread is not None:
+                    _gather(g, np.matmul(turned, d), spread, r, q)
+            if spread is not None:
+                _store_data_gradient(g, spread, dxs[n:m], reqs[0])
+
+    active_configs.limited(run, chosen["threads"]).parallel(slot, slots)
+    if want_w:
+        total = dw.sum(axis=0).reshape(g.f, g.c // g.groups, *g.kernel)
+        assign(channels_second(g, grads[1]), reqs[1], total)
+    if want_b:
+        assign(grads[2], reqs[2], db.sum(axis=0))
+
+
+def _gather(g: Geometry, columns: np.ndarray, spread: np.ndarray, first: int, last: int) -> None:
+    """Add the window matrix of output rows first to last back to where the windows lay in the padded input."""
+    columns = columns.reshape(g.c, *g.kernel, len(spread), last - first, *g.out[1:])
+    counts = (last - first, *g.out[1:])
+    for at in product(*map(range, g.kernel)):
+        where = [slice(None)] * 2
+        for axis, (i, d, s, n) in enumerate(zip(at, g.dilate, g.stride, counts)):
+            begin = i * d + (first * s if axis == 0 else 0)
+            where.append(slice(begin, begin + (n - 1) * s + 1, s))
+        spread[tuple(where)] += columns[(slice(None), *at)].swapaxes(0, 1)
+
+
+def _store_data_gradient(g: Geometry, spread: np.ndarray, dx: np.ndarray, req: Req) -> None:
+    """dx = (or +=) the padded derivative without its padding; zero where no window reached."""
+    inside, reached = [slice(None)] * 2, [slice(None)] * 2
+    for p, need, size in zip(g.pad, g.needed, g.spatial):
+        end = max(0, min(size, need - p))
+        inside.append(slice(p, p + end))
+        reached.append(slice(0, end))
+    part = dx[tuple(reached)]
+    if part.shape != dx.shape and req != Req.ADD:
+        dx[...] = 0
+    assign(part, req, spread[tuple(inside)])

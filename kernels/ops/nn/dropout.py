@@ -1,0 +1,135 @@
+"""Dropout: elements are dropped at random in training, and the others scaled up to keep the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ....errors import ParameterError
+from ...declare.operator_property import (
+    RANDOM,
+    Dtypes,
+    OperatorProperty,
+    Shapes,
+    assign,
+    gpu_module,
+    math_dtype,
+    register_operator,
+)
+from ...op import Kernel, Req, Spec
+from ...philox import words
+from ..tensor.reshape import check_axis
+
+_CHUNK = 1 << 16  # numbers one piece draws
+DROPPED, KEPT, PASSED = 0, 1, 2  # what the mask says of an element; PASSED: dropout was off
+
+
+@register_operator("Dropout")
+class Dropout(OperatorProperty):
+    """In training (mode "always": whenever) each element becomes 0 with probability p, else x / (1 - p).
+
+    axes: axes along which one draw holds for all elements.
+    The mask is kept, one byte a draw, for the derivative.
+    """
+
+    p: float = 0.5
+    mode: Literal["training", "always"] = "training"
+    axes: tuple = ()
+
+    def validate(self) -> None:
+        if not 0 <= self.p <= 1:
+            raise ParameterError(f"{self.name}: p={self.p} is no probability. Use 0 to 1.")
+
+    def list_outputs(self) -> list[str]:
+        return ["output", "mask"]
+
+    def num_visible_outputs(self) -> int:
+        return 1
+
+    def forward_resource(self) -> list[str]:
+        return [RANDOM]
+
+    def idle(self) -> bool:
+        return self.mode == "training" or self.p == 0
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return outs[1].size if self.p > 0 else 0
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        (x,), (y,), _ = super().infer_shape(in_shape, out_shape[:1])
+        if x is None:
+            return [x], [y, None], []
+        shared = {check_axis(self.name, a, len(x)) for a in self.axes}
+        return [x], [x, tuple(1 if i in shared else d for i, d in enumerate(x))], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d], [d, np.dtype(np.uint8)], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], out_data[1]]
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], out_data[0])]
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(out_grad[0], in_grad[0])]
+
+    @property
+    def factor(self) -> float:
+        """What kept elements are multiplied by."""
+        return 1 / (1 - self.p) if self.p < 1 else 0.0
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        active = self.p > 0 and (train or self.mode == "always")
+        threshold, factor, n, req = min(round(self.p * 2**32), 2**32), self.factor, outs[1].size, reqs[0]
+        if target == "gpu":
+            module, shapes = gpu_module("random.triton_random"), (outs[0].shape, outs[1].shape)
+
+            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any],
+                           random: tuple[int, int] = (0, 0)) -> None:
+                module.mask(run, outputs[1], *random, threshold if active else -1)
+                module.apply_mask(run, shapes, inputs[0], outputs[1], outputs[0], factor, req)
+
+            return kernel_gpu
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] = (0, 0)) -> None:
+            flat, (seed, offset) = outputs[1].reshape(-1), random
+            if not active:
+                flat.fill(PASSED)
+            else:
+                def piece(i: int) -> None:
+                    part = flat[i * _CHUNK:(i + 1) * _CHUNK]
+                    part[...] = words(seed, offset + i * _CHUNK, part.size) >= np.uint64(threshold)
+
+                run.parallel(piece, -(-n // _CHUNK))
+            _masked(inputs[0], outputs[1], outputs[0], factor, req, active)
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        factor, req = self.factor, reqs[0]
+        if target == "gpu":
+            module, shapes = gpu_module("random.triton_random"), (outs[0].shape, ins[1].shape)
+            return lambda run, inputs, outputs: module.apply_mask(run, shapes, *inputs, outputs[0], factor, req)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            mask = inputs[1]
+            active = not mask.size or mask.flat[0] != PASSED
+            _masked(inputs[0], mask, outputs[0], factor, req, active)
+
+        return kernel
+
+
+def _masked(x: np.ndarray, mask: np.ndarray, y: np.ndarray, factor: float, req: Req, active: bool) -> None:
+    """y = (or +=) x where the mask keeps it, times factor."""
+    if active and req != Req.NULL:
+        dtype = math_dtype(x.dtype)
+        assign(y, req, np.where(mask, x * dtype.type(factor), dtype.type(0)))
+    else:
+        assign(y, req, x)

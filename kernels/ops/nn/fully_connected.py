@@ -1,0 +1,167 @@
+"""FullyConnected: every output is a weighted sum of every input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtype import is_half
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
+from ...kernel import Call, tieable
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ..linalg.gemm import gemm, matrix, product, sum_rows, together, view
+
+
+@register_operator("FullyConnected")
+class FullyConnected(OperatorProperty):
+    """y = x · weightᵀ + bias.
+
+    data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
+    weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
+    Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
+    Half precision adds up in float32, the bias too, and rounds once.
+    """
+
+    num_hidden: int
+    no_bias: bool = False
+    flatten: bool = True
+
+    def validate(self) -> None:
+        if self.num_hidden < 1:
+            raise ParameterError(f"{self.name}: num_hidden={self.num_hidden} must be at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, w, y, h = in_shape[0], in_shape[1], out_shape[0], self.num_hidden
+        if x is None and (y is None or self.flatten):
+            return list(in_shape), [y], []
+        if x is not None and not x:
+            raise ShapeError(f"{self.name}: data has no axes. It needs at least one.")
+        k = -1
+        if x is not None:
+            k = (-1 if -1 in x[1:] else math.prod(x[1:])) if self.flatten else x[-1]
+        if w is not None and (len(w) != 2 or w[0] not in (-1, h) or (-1 not in (w[1], k) and w[1] != k)):
+            raise ShapeError(f"{self.name}: data {x} and weight {w} disagree. For num_hidden={h} the weight must be "
+                             f"({h}, {k if k >= 0 else 'inputs per sample'}).")
+        if not self.no_bias and in_shape[2] is not None and in_shape[2] not in ((h,), (-1,)):
+            raise ShapeError(f"{self.name}: bias {in_shape[2]} must be ({h},) for num_hidden={h}.")
+        if k < 0 and w is not None:
+            k = w[1]
+        if x is not None:
+            y = merge_shapes(self.name, "the output", y, (x[0], h) if self.flatten else (*x[:-1], h))
+            if self.flatten:
+                x = (y[0], *x[1:])  # type: ignore[index]
+                if len(x) == 2:
+                    x = (x[0], k)
+            else:
+                x = (*y[:-1], k)  # type: ignore[index]
+        elif y is not None and not self.flatten:
+            x = (*y[:-1], k)
+        return [x, (h, k), *([] if self.no_bias else [(h,)])], [y], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1]]
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], in_grad[0])]
+
+    def _sizes(self, x: Shape) -> tuple[int, int]:
+        """Samples and inputs per sample."""
+        k = math.prod(x[1:]) if self.flatten else x[-1]
+        return (x[0] if self.flatten else math.prod(x[:-1])), k
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
+        x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            whole = self.gpu_kernel(ins, outs[0], req)
+            return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
+
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            arrays = [*inputs, outputs[0]]
+            a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
+            if bias and is_half(out.dtype):
+                return _rounded_once(a, b, inputs[2], out, req)
+            compute = gemm(a, b, out, req == Req.ADD)
+            if not bias:
+                return compute
+            per_output = inputs[2]
+
+            def call(run: Any) -> None:
+                compute(run)
+                np.add(out, per_output, out=out)
+
+            return call
+
+        return tieable(tie)
+
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """What a GPU launches: f(run, inputs, output). With a triton_tail.Tail its arrays follow the layer's inputs."""
+        (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
+        x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
+        return lambda run, inputs, output: gemm.gemm(
+            run, inputs[0], x[1:], inputs[1], w[1:], output, y[1:], bias=inputs[2] if bias else None,
+            add=req == Req.ADD, tail=tail, others=inputs[2 + bias:])
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        (n, k), h = self._sizes(ins[1].shape), self.num_hidden
+        dweight = (matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False), reqs[1])
+        dx = (matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False), reqs[0])
+        bias = not self.no_bias and reqs[2] != Req.NULL
+        products = [p for p in (dweight, dx) if p[3] != Req.NULL]  # dx is last: it may lie where x lies
+        if target == "gpu":
+            steps: list[Any] = [product(*p, target) for p in products]
+            if bias:
+                gemm = gpu_module("linalg.triton_gemm")
+                steps.insert(0, lambda run, arrays: gemm.sum_rows(run, arrays[0], arrays[5], n, h, add=reqs[2] == Req.ADD))
+
+            def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                arrays = [*inputs, *outputs]
+                for step in steps:
+                    step(run, arrays)
+
+            return kernel
+
+        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+            arrays = [*inputs, *outputs]
+            given = [(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD) for a, b, out, req in products]
+            apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
+            calls = [together(given)] if apart else [together([p]) for p in given]
+            if bias:
+                dy = arrays[0].reshape(n, h)
+                calls.insert(0, lambda run: sum_rows(dy, arrays[5], reqs[2]))
+
+            def call(run: Any) -> None:
+                for one in calls:
+                    one(run)
+
+            return call
+
+        return tieable(tie)
+
+
+def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> Call:
+    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision: a sum that were rounded before the bias would be
+    rounded twice."""
+
+    def call(run: Any) -> None:
+        total = np.empty(out.shape, np.float32)
+        gemm(upcast(a), upcast(b), total)(run)
+        np.add(total, upcast(bias), out=total)
+        if req == Req.ADD:
+            np.add(out, total, out=out, casting="unsafe")
+        else:
+            np.copyto(out, total, casting="unsafe")
+
+    return call

@@ -1,0 +1,137 @@
+"""im2col, col2im, Correlation: windows of planes as columns, columns added back, and windows of two planes compared."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ....errors import ParameterError, ShapeError
+from ...declare.composite import CompositeGradient, Part, composite, ops
+from ...op import Shape
+from ...params import Params
+
+
+def _geometry(name: str, rank: int, p: Any) -> tuple[Shape, Shape, Shape]:
+    stride, dilate, pad = (v or (default,) * rank for v, default in ((p.stride, 1), (p.dilate, 1), (p.pad, 0)))
+    whole = len(p.kernel) == len(stride) == len(dilate) == len(pad) == rank
+    if not whole or min((*p.kernel, *stride, *dilate)) < 1 or min(pad) < 0:
+        raise ParameterError(f"{name}: kernel={p.kernel}, stride={stride}, dilate={dilate} (at least 1) and pad={pad} must hold "
+                             f"a number for each of {rank} axes.")
+    return stride, dilate, pad
+
+
+def padded(x: Part, pad: Sequence[int], after: Sequence[int] | None = None, value: float = 0.0) -> Part:
+    """x with zeros, or another value, around its last axes. after: how many behind them, if not as many as before."""
+    after = pad if after is None else after
+    if not any((*pad, *after)):
+        return x
+    lead = x.ndim - len(pad)
+    shape, ones = x.shape, max(0, 4 - x.ndim)  # Pad knows planes and volumes
+    x = x.reshape((*shape[:2], *(1,) * ones, *shape[2:]))
+    width = (0, 0) * (lead + ones) + tuple(n for pair in zip(pad, after) for n in pair)
+    x = ops.Pad(x, mode="constant", pad_width=width, constant_value=value)
+    return x.reshape((*x.shape[:2], *x.shape[2 + ones:]))
+
+
+@composite("im2col")
+def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (),
+           pad: tuple[int, ...] = ()) -> Any:
+    """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...]."""
+    n, c, *size = data.shape
+    p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad})
+    stride, dilate, pad = _geometry("im2col", len(size), p)
+    outs = [(s + 2 * a - d * (k - 1) - 1) // t + 1 for s, a, d, k, t in zip(size, pad, dilate, kernel, stride)]
+    if min(outs) < 1:
+        raise ShapeError(f"im2col: kernel {kernel} with dilate={dilate} is larger than the padded data {data.shape}.")
+    return _columns(padded(data, pad), kernel, stride, dilate, outs).reshape((n, c * math.prod(kernel), math.prod(outs)))
+
+
+def _columns(x: Part, kernel: Sequence[int], stride: Sequence[int], dilate: Sequence[int], outs: Sequence[int]) -> Part:
+    """[n, c, kernel, windows]: what each of the windows of x [n, c, ...] holds."""
+    n, c, *_ = x.shape
+    parts = []
+    for at in itertools.product(*map(range, kernel)):
+        begin = tuple(i * d for i, d in zip(at, dilate))
+        end = tuple(b + (o - 1) * t + 1 for b, o, t in zip(begin, outs, stride))
+        part = ops.slice(x, begin=(0, 0, *begin), end=(n, c, *end), step=(1, 1, *stride))
+        parts.append(part.reshape((n, c, 1, math.prod(outs))))
+    return ops.Concat(*parts, dim=2) if len(parts) > 1 else parts[0]
+
+
+@composite("_at_the_largest", gives=("values",))
+def at_the_largest(values: Any, data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...],
+                   outs: tuple[int, ...]) -> Any:
+    """values where data [n, c, ...] is largest in each window, the first of equals: [n, c, *outs]."""
+    n, c, *size = data.shape
+    after = [max(0, (o - 1) * t + k - s - p) for o, t, k, s, p in zip(outs, stride, kernel, size, pad)]
+    ones = (1,) * len(kernel)
+    place = ops.argmax(_columns(padded(data, pad, after, -float("inf")), kernel, stride, ones, outs), axis=2)
+    found = _columns(padded(values, pad, after), kernel, stride, ones, outs)
+    return ops.pick(found, place, axis=2).reshape((n, c, *outs))
+
+
+_adjoint = CompositeGradient(im2col)
+
+
+@composite("col2im")
+def col2im(data: Any, *, output_size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...] = (),
+           dilate: tuple[int, ...] = (), pad: tuple[int, ...] = ()) -> Any:
+    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+
+    Returns: [n, c, *output_size].
+    """
+    taps = math.prod(kernel)
+    if data.ndim != 3 or data.shape[1] % max(taps, 1):
+        raise ShapeError(f"col2im: data {data.shape} must be [n, c · {taps}, windows].")
+    shape = (data.shape[0], data.shape[1] // taps, *output_size)
+    p = im2col.parse({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad})
+    plane = data.trace.call(ops._zeros, [], {"shape": shape, "dtype": data.dtype.name})
+    (columns,) = im2col.infer_shape(p, [shape])[1]
+    if columns != data.shape:
+        raise ShapeError(f"col2im: data {data.shape} does not fit output_size={output_size}: its columns would be {columns}.")
+    return _adjoint.results(p, [data, plane])
+
+
+def _check_correlation(p: Params) -> None:
+    if p.kernel_size < 1 or p.kernel_size % 2 == 0 or min(p.stride1, p.stride2) < 1 or min(p.max_displacement, p.pad_size) < 0:
+        raise ParameterError(f"Correlation: kernel_size={p.kernel_size} must be odd, stride1={p.stride1} and stride2={p.stride2} "
+                             f"at least 1, max_displacement={p.max_displacement} and pad_size={p.pad_size} at least 0.")
+
+
+@composite("Correlation", check=_check_correlation)
+def correlation(data1: Any, data2: Any, *, kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1,
+                pad_size: int = 0, is_multiply: bool = True) -> Any:
+    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
+    or without is_multiply the mean absolute difference.
+
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
+    """
+    if data1.ndim != 4 or data1.shape != data2.shape:
+        raise ShapeError(f"Correlation: data1 {data1.shape} and data2 {data2.shape} must be one [n, c, h, w].")
+    _, c, *size = data1.shape
+    border = max_displacement + kernel_size // 2
+    outs = [-(-(s + 2 * pad_size - 2 * border) // stride1) for s in size]
+    if min(outs) < 1:
+        raise ShapeError(f"Correlation: max_displacement={max_displacement} and kernel_size={kernel_size} leave nothing of data "
+                         f"{data1.shape} with pad_size={pad_size}.")
+    a, b = (padded(x, (pad_size, pad_size)) for x in (data1, data2))
+    extent = [(o - 1) * stride1 + kernel_size for o in outs]
+
+    def window(x: Part, row: int, column: int) -> Part:
+        for axis, (at, n) in enumerate(zip((row, column), extent), 2):
+            x = ops.slice_axis(x, axis=axis, begin=at, end=at + n)
+        return x
+
+    start, reach = max_displacement, max_displacement // stride2
+    first, found = window(a, start, start), []
+    for down, right in itertools.product(range(-reach, reach + 1), repeat=2):
+        other = window(b, start + down * stride2, start + right * stride2)
+        alike = first * other if is_multiply else ops.abs(first - other)
+        total = ops.sum(alike, axis=(1,), keepdims=True)
+        if kernel_size > 1 or stride1 > 1:
+            total = ops.Pooling(total, kernel=(kernel_size,) * 2, stride=(stride1,) * 2, pool_type="sum")
+        found.append(total / (kernel_size * kernel_size * c))
+    return ops.Concat(*found, dim=1) if len(found) > 1 else found[0]

@@ -1,0 +1,102 @@
+"""LRN: local response normalisation across neighbouring channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec
+
+
+@register_operator("LRN")
+class LRN(OperatorProperty):
+    """x · (knorm + alpha / nsize · Σ x²)^-beta, summed over the nsize channels around each.
+
+    data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
+    """
+
+    nsize: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    knorm: float = 2.0
+
+    def validate(self) -> None:
+        if self.nsize < 1 or self.nsize % 2 == 0:
+            raise ParameterError(f"{self.name}: nsize={self.nsize} must be odd and at least 1.")
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        found = super().infer_shape(in_shape, out_shape)
+        x = found[0][0]
+        if x is not None and len(x) < 2:
+            raise ShapeError(f"{self.name}: data {x} needs a batch and channels.")
+        return found
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        rows, req = _rows(outs[0].shape), reqs[0]
+        if req == Req.NULL or not outs[0].size:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            lrn, p = gpu_module("nn.triton_lrn"), self
+            return lambda run, inputs, outputs: lrn.forward(run, rows, p, inputs[0], outputs[0], add=req == Req.ADD)
+        dtype = math_dtype(outs[0].dtype)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y = inputs[0].reshape(rows), outputs[0].reshape(rows)
+
+            def sample(i: int) -> None:
+                v = x[i].astype(dtype, copy=False)
+                assign(y[i], req, v * self._scale(v) ** dtype.type(-self.beta))
+
+            run.parallel(sample, rows[0])
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        rows, req = _rows(outs[0].shape), reqs[0]
+        if req == Req.NULL or not outs[0].size:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            lrn, p = gpu_module("nn.triton_lrn"), self
+            return lambda run, inputs, outputs: lrn.backward(run, rows, p, *inputs, outputs[0], add=req == Req.ADD)
+        dtype = math_dtype(outs[0].dtype)
+        factor = dtype.type(2 * self.alpha * self.beta / self.nsize)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dy, x, dx = (a.reshape(rows) for a in (*inputs, *outputs))
+
+            def sample(i: int) -> None:
+                v, g = x[i].astype(dtype, copy=False), dy[i].astype(dtype, copy=False)
+                scale = self._scale(v)
+                power = scale ** dtype.type(-self.beta)
+                around = _window_sum(g * v * power / scale, self.nsize)
+                assign(dx[i], req, g * power - factor * v * around)
+
+            run.parallel(sample, rows[0])
+
+        return kernel
+
+    def _scale(self, x: np.ndarray) -> np.ndarray:
+        return x.dtype.type(self.knorm) + x.dtype.type(self.alpha / self.nsize) * _window_sum(x * x, self.nsize)
+
+
+def _rows(shape: Shape) -> tuple[int, int, int]:
+    return shape[0], shape[1], math.prod(shape[2:])
+
+
+def _window_sum(x: np.ndarray, size: int) -> np.ndarray:
+    """Σ over the channels within size // 2 of each, x: [c, positions]. Added in one order: the bits do not vary."""
+    total, c = x.copy(), len(x)
+    for d in range(1, min(size // 2, c - 1) + 1):
+        total[d:] += x[:-d]
+        total[:-d] += x[d:]
+    return total

@@ -1,0 +1,36 @@
+"""_norm_gradient: the derivative of a normalisation as calls of other operators, so that it can be differentiated again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...declare.composite import Part, composite, ops
+
+
+@composite("_norm_gradient", outputs=("data_grad", "gamma_grad", "beta_grad"))
+def norm_gradient(dy: Any, data: Any, gamma: Any, *, full: tuple[int, ...], kept: tuple[int, ...], row: tuple[int, ...],
+                  eps: float) -> Any:
+    """The derivatives of gamma · (data - mean) / √(var + eps) + beta, by data, gamma and beta.
+
+    full: the shape data is seen as; kept: that with 1 for the axes mean and variance go over; row: the shape of gamma, which
+    broadcasts to full.
+    """
+    axes = tuple(i for i, n in enumerate(kept) if n == 1)
+    count = max(1, math.prod(full[i] for i in axes))
+    spread = (1,) * (len(full) - len(row)) + tuple(row)
+    others = tuple(i for i, n in enumerate(spread) if n == 1)
+
+    def mean(v: Part) -> Part:
+        return ops.sum(v, axis=axes, keepdims=True) / count
+
+    def folded(v: Part) -> Part:
+        return (ops.sum(v, axis=others, keepdims=True) if others else v).reshape(gamma.shape)
+
+    x, g = data.reshape(full), dy.reshape(full)
+    d = x - mean(x)
+    std = ops.sqrt(mean(d * d) + eps)
+    unit = d / std
+    scaled = g * gamma.reshape(spread)
+    dx = (scaled - mean(scaled) - unit * mean(scaled * unit)) / std
+    return dx.reshape(data.shape), folded(g * unit), folded(g)

@@ -1,0 +1,302 @@
+"""LayerNorm, GroupNorm, InstanceNorm, L2Normalization and moments: an array against its own mean, variance or length.
+
+Each is a body over a view of the data; backward works the statistics out again from the data, so nothing else is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...declare.row_kernel import row_kernel
+from ...ir.expr import load
+from ...ir.lang import row_sum, sqrt
+from ...op import Formula, Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ..tensor.reshape import check_axis
+
+View = tuple[Shape, Shape, Shape]  # of the data, of its statistics, of gamma and beta
+
+
+class Normalized(OperatorProperty):
+    """y = gamma · (x - mean) / √(var + eps) + beta; subclasses say over what mean and variance are taken."""
+
+    output_mean_var: bool = False
+
+    def view(self, shape: Shape) -> View:
+        raise NotImplementedError(self.name)
+
+    def channels(self, shape: Shape) -> int:
+        """How many numbers gamma and beta hold; -1 unknown."""
+        raise NotImplementedError(self.name)
+
+    def statistics(self, shape: Shape) -> Shape:
+        """The shape of mean and std, as outputs."""
+        raise NotImplementedError(self.name)
+
+    @property
+    def epsilon(self) -> float:
+        return self.eps  # type: ignore[attr-defined]
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "gamma", "beta"]
+
+    def list_outputs(self) -> list[str]:
+        return ["output", "mean", "std"] if self.output_mean_var else ["output"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
+        if x is None:
+            return list(in_shape), list(out_shape), []
+        c = (self.channels(x),)
+        for what, s in zip(("gamma", "beta"), in_shape[1:]):
+            if s is not None and (len(s) != 1 or (-1 not in (s + c) and s != c)):
+                raise ShapeError(f"{self.name}: {what} {s} must be {c} for data {x}.")
+        outs: Shapes = [x]
+        if self.output_mean_var:
+            outs += [self.statistics(x)] * 2
+        return [x, c, c], outs, []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        full, kept, row = self.view(ins[0].shape)
+        return row_kernel(self.body(_count(full, kept)), [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs,
+                          reqs, target, self.name)
+
+    def body(self, count: int) -> Callable[..., Any]:
+        """The formula, count elements having one mean."""
+        eps, statistics = self.epsilon, self.output_mean_var
+
+        def body(x: Any, gamma: Any, beta: Any) -> Any:
+            mean = row_sum(x) / count
+            d = x - mean
+            std = sqrt(row_sum(d * d) / count + eps)
+            y = d / std * gamma + beta
+            return (y, mean, std) if statistics else (y,)
+
+        return body
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        full, kept, row = self.view(ins[1].shape)
+        return row_kernel(self.backward_body(_count(full, kept)), [full, full, row], [full, row, row], kept, ins, outs, reqs,
+                          target, f"{self.name}_backward")
+
+    def backward_body(self, count: int) -> Callable[..., Any]:
+        """The formula of the three derivatives."""
+        eps = self.epsilon
+
+        def body(dy: Any, x: Any, gamma: Any) -> Any:
+            d = x - row_sum(x) / count
+            std = sqrt(row_sum(d * d) / count + eps)
+            unit, g = d / std, dy * gamma
+            dx = (g - row_sum(g) / count - unit * (row_sum(g * unit) / count)) / std
+            return dx, dy * unit, dy
+
+        return body
+
+
+def _count(full: Shape, kept: Shape) -> int:
+    """How many elements one mean is taken over."""
+    return max(1, math.prod(n for n, k in zip(full, kept) if k == 1 or n != k))
+
+
+@register_operator("LayerNorm")
+class LayerNorm(Normalized):
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance along axis.
+
+    data: any shape; gamma, beta: [size of axis].
+    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; their derivative is not passed on.
+    Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
+    """
+
+    axis: int = -1
+    eps: float = 1e-5
+    output_mean_var: bool = False
+
+    def channels(self, shape: Shape) -> int:
+        return shape[check_axis(self.name, self.axis, len(shape))]
+
+    def statistics(self, shape: Shape) -> Shape:
+        axis = check_axis(self.name, self.axis, len(shape))
+        return (*shape[:axis], 1, *shape[axis + 1:])
+
+    def view(self, shape: Shape) -> View:
+        axis = check_axis(self.name, self.axis, len(shape))
+        outer, n, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+        if inner == 1:
+            return (outer, n), (outer, 1), (n,)
+        return (outer, n, inner), (outer, 1, inner), (n, 1)
+
+    def formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        full = ins[0].shape
+        if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
+            return None
+        roots = self.body(full[-1])(*(load(i, s.dtype) for i, s in enumerate(ins)))
+        statistics = (*full[:-1], 1)
+        return Formula(roots, (full, full[-1:], full[-1:]), (full, statistics, statistics)[:len(outs)])
+
+    def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        full = ins[1].shape
+        if check_axis(self.name, self.axis, len(full)) != len(full) - 1 or {s.dtype for s in ins} != {outs[0].dtype}:
+            return None
+        roots = self.backward_body(full[-1])(*(load(i, s.dtype) for i, s in enumerate(ins)))
+        parameter = (*[1] * (len(full) - 1), full[-1])
+        return Formula(roots, (full, full, full[-1:]), (full, parameter, parameter))
+
+
+@register_operator("GroupNorm")
+class GroupNorm(Normalized):
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over each of num_groups parts of a sample.
+
+    data: [n, c, ...], c a multiple of num_groups; gamma, beta: [num_groups], as MXNet has them.
+    output_mean_var: also returns mean and √(var + eps), [n, num_groups]. Source: Wu, He 2018, arXiv:1803.08494.
+    """
+
+    num_groups: int = 1
+    eps: float = 1e-5
+    output_mean_var: bool = False
+
+    def validate(self) -> None:
+        if self.num_groups < 1:
+            raise ParameterError(f"{self.name}: num_groups={self.num_groups} must be at least 1.")
+
+    def channels(self, shape: Shape) -> int:
+        if len(shape) < 3:
+            raise ShapeError(f"{self.name}: data {shape} needs a batch, channels and at least one more axis.")
+        if shape[1] >= 0 and shape[1] % self.num_groups:
+            raise ShapeError(f"{self.name}: data {shape} has {shape[1]} channels, not a multiple of "
+                             f"num_groups={self.num_groups}.")
+        return self.num_groups
+
+    def statistics(self, shape: Shape) -> Shape:
+        return shape[0], self.num_groups
+
+    def view(self, shape: Shape) -> View:
+        n, g = shape[0], self.num_groups
+        return (n, g, math.prod(shape[1:]) // g), (n, g, 1), (g, 1)
+
+
+@register_operator("InstanceNorm")
+class InstanceNorm(Normalized):
+    """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance over the positions of each channel of each sample.
+
+    data: [n, c, ...]; gamma, beta: [c]. Source: Ulyanov, Vedaldi, Lempitsky 2016, arXiv:1607.08022.
+    """
+
+    eps: float = 1e-3
+
+    def channels(self, shape: Shape) -> int:
+        if len(shape) < 3:
+            raise ShapeError(f"{self.name}: data {shape} needs a batch, channels and at least one more axis.")
+        return shape[1]
+
+    def view(self, shape: Shape) -> View:
+        n, c = shape[:2]
+        return (n, c, math.prod(shape[2:])), (n, c, 1), (c, 1)
+
+
+@register_operator("L2Normalization")
+class L2Normalization(OperatorProperty):
+    """x / √(Σ x² + eps), summed over a sample ("instance"), over axis 1 ("channel") or over all axes after it ("spatial")."""
+
+    eps: float = 1e-10
+    mode: Literal["channel", "instance", "spatial"] = "instance"
+
+    def view(self, shape: Shape) -> tuple[Shape, Shape]:
+        if len(shape) < (2 if self.mode == "instance" else 3):
+            raise ShapeError(f"{self.name}: data {shape} has too few axes for mode={self.mode!r}.")
+        if self.mode == "instance":
+            return (shape[0], math.prod(shape[1:])), (shape[0], 1)
+        full = (shape[0], shape[1], math.prod(shape[2:]))
+        return full, (full[0], 1, full[2]) if self.mode == "channel" else (full[0], full[1], 1)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        found = super().infer_shape(in_shape, out_shape)
+        x = found[0][0]
+        if x is not None and is_known(x):
+            self.view(x)
+        return found
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (full, kept), eps = self.view(ins[0].shape), self.eps
+        return row_kernel(lambda x: x / sqrt(row_sum(x * x) + eps), [full], [full], kept, ins, outs, reqs, target, self.name)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        (full, kept), eps = self.view(ins[1].shape), self.eps
+
+        def body(dy: Any, x: Any) -> Any:
+            length = sqrt(row_sum(x * x) + eps)
+            y = x / length
+            return (dy - y * row_sum(dy * y)) / length
+
+        return row_kernel(body, [full, full], [full], kept, ins, outs, reqs, target, f"{self.name}_backward")
+
+
+@register_operator("moments")
+class Moments(OperatorProperty):
+    """The mean of data along axes, and its (biased) variance.
+
+    axes: None: all, which gives shape (1,). keepdims: they stay, with size 1.
+    """
+
+    axes: tuple | None = None
+    keepdims: bool = False
+
+    def validate(self) -> None:
+        if self.axes == ():
+            raise ParameterError(f"{self.name}: axes=() names no axis. Leave axes out for the moments of all elements.")
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"]
+
+    def kept(self, shape: Shape) -> Shape:
+        folded = range(len(shape)) if not self.axes else [check_axis(self.name, a, len(shape)) for a in self.axes]
+        return tuple(1 if i in folded else n for i, n in enumerate(shape))
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None:
+            return [x], list(out_shape), []
+        kept = self.kept(x)
+        if not self.keepdims:
+            folded = set(range(len(x))) if not self.axes else {check_axis(self.name, a, len(x)) for a in self.axes}
+            kept = tuple(n for i, n in enumerate(kept) if i not in folded) or (1,)
+        return [x], [kept, kept], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [*out_grad, in_data[0]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        full = ins[0].shape
+        kept = self.kept(full)
+        count = _count(full, kept)
+
+        def body(x: Any) -> Any:
+            mean = row_sum(x) / count
+            d = x - mean
+            return mean, row_sum(d * d) / count
+
+        return row_kernel(body, [full], [kept, kept], kept, ins, outs, reqs, target, self.name)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        full = ins[2].shape
+        kept = self.kept(full)
+        count = _count(full, kept)
+
+        def body(dmean: Any, dvar: Any, x: Any) -> Any:
+            return (dmean + 2 * dvar * (x - row_sum(x) / count)) / count
+
+        return row_kernel(body, [kept, kept, full], [full], kept, ins, outs, reqs, target, f"{self.name}_backward")

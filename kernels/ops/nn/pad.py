@@ -1,0 +1,110 @@
+"""Pad: a border of a number, of the edge, or of a mirror image around the last axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Shapes, assign, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+from ..tensor.data_movement import Move, layout, move_kernel, whole
+from .resize import Resampled, Taps, chosen
+
+
+@register_operator("Pad", aliases=("pad",))
+class Pad(Resampled):
+    """data [n, c, h, w] or [n, c, d, h, w] with a border.
+
+    pad_width: (before, after) of each axis, one after the other; those of the first two axes must be 0.
+    mode: "constant": constant_value (a negative width cuts off); "edge": the outermost element; "reflect": the mirror image.
+    """
+
+    mode: Literal["constant", "edge", "reflect"]
+    pad_width: tuple
+    constant_value: float = 0.0
+
+    def validate(self) -> None:
+        w = self.pad_width
+        if len(w) not in (8, 10) or any(w[:4]) or (self.mode != "constant" and min(w) < 0):
+            raise ParameterError(f"{self.name}: pad_width={w} must be 8 or 10 numbers, a pair for each axis of 4-D or 5-D data: "
+                                 f"0 for the first two axes" + (", and none negative." if self.mode != "constant" else "."))
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """(before, after) per axis."""
+        return list(zip(self.pad_width[::2], self.pad_width[1::2]))
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None:
+            return [x], list(out_shape), []
+        if len(x) * 2 != len(self.pad_width):
+            raise ShapeError(f"{self.name}: data {x} has {len(x)} axes, pad_width={self.pad_width} is for "
+                             f"{len(self.pad_width) // 2}.")
+        for d, (before, after) in zip(x, self.pairs()):
+            if is_known(x) and (before + d + after < 0 or (self.mode == "reflect" and max(before, after) >= max(d, 1))
+                                or (self.mode == "edge" and not d and before + after)):
+                raise ShapeError(f"{self.name}: data {x} cannot be padded by {before} and {after} on an axis of {d}, mode "
+                                 f"{self.mode!r}.")
+        return [x], [tuple(-1 if d < 0 else d + b + a for d, (b, a) in zip(x, self.pairs()))], []
+
+    def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
+        found = []
+        for axis, (before, after) in enumerate(self.pairs()):
+            if before or after or (axis + 1 == len(x) and not found):
+                at = np.arange(-before, x[axis] + after)
+                if self.mode == "edge":
+                    at = np.clip(at, 0, x[axis] - 1)
+                else:
+                    at = np.abs(at)
+                    at = np.where(at >= x[axis], 2 * (x[axis] - 1) - at, at)
+                found.append((axis, chosen(x[axis], at)))
+        return found
+
+    def _window(self, ins: Sequence[Shape]) -> Move:
+        inner, outer = [], []
+        for d, (before, after) in zip(ins[0], self.pairs()):
+            inner.append(slice(max(-before, 0), d + min(after, 0)))
+            outer.append(slice(max(before, 0), max(before, 0) + max(d + min(after, 0) - max(-before, 0), 0)))
+        return Move(0, lambda a: a[tuple(inner)], 0, lambda a: a[tuple(outer)])
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        if self.mode != "constant":
+            return super().forward_kernel(ins, outs, reqs, target, train)
+        value, y = self.constant_value, outs[0]
+        if reqs[0] == Req.NULL or not y.size:
+            return lambda run, inputs, outputs: None
+        move = self._window([ins[0].shape])
+        put = move_kernel([move], ins, outs, [Req.WRITE], target)
+        if target == "gpu":
+            fill = gpu_module("tensor.triton_copy").fill
+            dense = layout(y.shape, whole)
+            add = gpu_module("tensor.triton_copy").plan(dense, dense, True)
+
+            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                made = run.space(y.shape, y.dtype) if reqs[0] == Req.ADD else outputs[0]
+                fill(run, made, value)
+                put(run, inputs, [made])
+                if reqs[0] == Req.ADD:
+                    add(run, made, outputs[0])
+
+            return kernel_gpu
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            made = np.empty_like(outputs[0]) if reqs[0] == Req.ADD else outputs[0]
+            made.fill(value)
+            put(run, inputs, [made])
+            if reqs[0] == Req.ADD:
+                assign(outputs[0], Req.ADD, made)
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        if self.mode != "constant":
+            return super().backward_kernel(ins, outs, reqs, target, train)
+        move = self._window([outs[0].shape])
+        return move_kernel([Move(0, move.put, 0, move.take)], ins, outs, reqs, target, clear=min(self.pad_width) < 0)

@@ -1,0 +1,278 @@
+"""Pooling in one, two and three dimensions: declaration and CPU. The GPU's half is triton_pool.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from ....dtype import is_float
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from .convolution import per_axis
+
+_CACHE = 1 << 22  # bytes of input at a time; in smaller pieces threads wait for the GIL more than the cache saves
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Sizes of one pooling, per spatial axis. `extent` is how much padded input the windows reach."""
+
+    n: int
+    c: int
+    spatial: Shape
+    out: Shape
+    kernel: Shape
+    stride: Shape
+    pad: Shape
+    channels_last: bool
+
+    @property
+    def extent(self) -> Shape:
+        return tuple((o - 1) * s + k for o, s, k in zip(self.out, self.stride, self.kernel))
+
+
+@register_operator("Pooling")
+class Pooling(OperatorProperty):
+    """The greatest, the mean, the sum or the p-norm of every window, channel by channel.
+
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
+    Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
+             (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
+    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
+    count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
+    """
+
+    kernel: tuple = ()
+    pool_type: Literal["max", "avg", "sum", "lp"] = "max"
+    global_pool: bool = False
+    pooling_convention: Literal["valid", "full", "same"] = "valid"
+    stride: tuple = ()
+    pad: tuple = ()
+    p_value: int | None = None
+    count_include_pad: bool | None = None
+    layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
+
+    def validate(self) -> None:
+        if not self.global_pool:
+            rank = len(self.kernel)
+            if not 1 <= rank <= 3 or min(self.kernel) < 1:
+                raise ParameterError(f"{self.name}: kernel={self.kernel} must be one to three sizes of at least 1, "
+                                     f"or global_pool=True.")
+            for what, least in (("stride", 1), ("pad", 0)):
+                values = per_axis(self.name, what, getattr(self, what), rank, least)
+                if min(values) < least:
+                    raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+        if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
+            raise ParameterError(f"{self.name}: pool_type 'lp' needs p_value 1, 2 or 3, not {self.p_value}.")
+
+    @property
+    def channels_last(self) -> bool:
+        return bool(self.layout) and self.layout[1] != "C"  # type: ignore[index]
+
+    def _windows(self, size: int, i: int) -> int:
+        k, p = self.kernel[i], self.pad[i] if self.pad else 0
+        s = self.stride[i] if self.stride else 1
+        if size + 2 * p < k:
+            raise ShapeError(f"{self.name}: kernel {self.kernel} is larger than the input, {size} with pad {p}, on "
+                             f"spatial axis {i}. Pad more, or use a smaller kernel.")
+        if self.pooling_convention == "same":
+            return -(-(size + 2 * p) // s)
+        if self.pooling_convention == "full":
+            return -(-(size + 2 * p - k) // s) + 1
+        return (size + 2 * p - k) // s + 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is None:
+            return [x], [y], []
+        rank = len(x) - 2
+        if not 1 <= rank <= 3 or (self.kernel and not self.global_pool and len(self.kernel) != rank):
+            raise ShapeError(f"{self.name}: data {x} has {max(rank, 0)} spatial axes, kernel={self.kernel} has "
+                             f"{len(self.kernel)}. Data is [n, c, w], [n, c, h, w] or [n, c, d, h, w].")
+        if self.pooling_convention == "same" and rank != 1:
+            raise ShapeError(f"{self.name}: pooling_convention 'same' is for one axis, data {x} has {rank}. Use 'valid' or "
+                             f"'full'.")
+        n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
+        out = tuple(1 if self.global_pool else -1 if s < 0 else self._windows(s, i) for i, s in enumerate(spatial))
+        given = (n, *out, c) if self.channels_last else (n, c, *out)
+        return [x], [merge_shapes(self.name, "the output", y, given)], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        if self.pool_type in ("avg", "sum"):
+            return list(out_grad)
+        return [*out_grad, *in_data, *out_data]
+
+    def geometry(self, x: Shape) -> Geometry:
+        """Every size of one use."""
+        n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
+        rank = len(spatial)
+        if self.global_pool:
+            return Geometry(n, c, spatial, (1,) * rank, spatial, (1,) * rank, (0,) * rank, self.channels_last)
+        out = tuple(self._windows(s, i) for i, s in enumerate(spatial))
+        return Geometry(n, c, spatial, out, self.kernel, tuple(self.stride) or (1,) * rank,
+                        tuple(self.pad) or (0,) * rank, self.channels_last)
+
+    def counts(self, g: Geometry) -> np.ndarray:
+        """Elements the mean of each window divides by, [*out]."""
+        padded = self.count_include_pad is None or self.count_include_pad
+        total = np.ones((), np.float64)
+        for size, o, k, s, p in zip(g.spatial, g.out, g.kernel, g.stride, g.pad):
+            begin = np.arange(o) * s - p
+            end = np.minimum(begin + k, size + p)
+            if not padded:
+                begin, end = np.maximum(begin, 0), np.minimum(end, size)
+            total = np.multiply.outer(total, np.maximum(end - begin, 1))
+        return total
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        g, req = self.geometry(ins[0].shape), reqs[0]
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            pool, p = gpu_module("nn.triton_pool"), self
+            return lambda run, inputs, outputs: pool.forward(run, g, p, inputs[0], outputs[0], add=req == Req.ADD)
+        counts = self.counts(g).astype(math_dtype(outs[0].dtype))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y = _planes(g, inputs[0]), _planes(g, outputs[0])
+            _blocks(run, x, lambda a, z: assign(y[a:z], req, self._pool(g, x[a:z], counts)))
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        g, req = self.geometry(outs[0].shape), reqs[0]
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            pool, p = gpu_module("nn.triton_pool"), self
+            return lambda run, inputs, outputs: pool.backward(run, g, p, inputs, outputs[0], add=req == Req.ADD)
+        counts = self.counts(g).astype(math_dtype(outs[0].dtype))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            arrays, dx = [_planes(g, a) for a in inputs], _planes(g, outputs[0])
+            _blocks(run, dx, lambda a, z: assign(dx[a:z], req, self._spread(g, counts, *(v[a:z] for v in arrays))))
+
+        return kernel
+
+    def _empty(self, g: Geometry) -> np.ndarray | None:
+        """Which windows lie in the padding alone, bool [*out]; None when none does."""
+        total = np.zeros((), bool)
+        for size, o, k, s, p in zip(g.spatial, g.out, g.kernel, g.stride, g.pad):
+            begin = np.arange(o) * s - p
+            total = np.logical_or.outer(total, (begin >= size) | (begin + k <= 0))
+        return total if total.any() else None
+
+    # ---- CPU ----------------------------------------------------------------------------------------------------
+    def _pool(self, g: Geometry, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Windows of planes x [m, ..., *spatial]."""
+        kind, dtype = self.pool_type, math_dtype(x.dtype)
+        padded = _pad(g, x, dtype, lowest(dtype) if kind == "max" else 0)
+        if kind == "lp":
+            padded = np.abs(padded) ** self.p_value
+        y = padded
+        for axis in range(len(g.out)):  # one axis after the other: fewer steps, and the first ones run along memory
+            y = _fold_axis(g, axis, y, np.maximum if kind == "max" else np.add)
+        if kind == "max" and (empty := self._empty(g)) is not None:
+            y[..., empty] = finite_lowest(x.dtype)
+        if kind == "avg":
+            y = y / counts if is_float(dtype) else (y // counts.astype(dtype))
+        elif kind == "lp":
+            y **= 1 / self.p_value  # type: ignore[operator]
+        return y
+
+    def _spread(self, g: Geometry, counts: np.ndarray, dy: np.ndarray, x: np.ndarray | None = None,
+                y: np.ndarray | None = None) -> np.ndarray:
+        """The derivative dy of windows, given to the elements of the windows."""
+        kind, dtype = self.pool_type, math_dtype(dy.dtype)
+        spread = np.zeros((*dy.shape[:-len(g.out)], *_extent(g)), dtype)
+        dy = dy.astype(dtype, copy=False)
+        if kind == "avg":
+            dy = dy / counts
+        if kind in ("avg", "sum"):
+            for _, w in _offsets(g):
+                spread[w] += dy
+        else:
+            assert x is not None and y is not None
+            padded = _pad(g, x, dtype, lowest(dtype) if kind == "max" else 0)
+            y = y.astype(dtype, copy=False)
+            if kind == "max":
+                left = np.ones(dy.shape, bool)
+                apart = all(s >= k for s, k in zip(g.stride, g.kernel))  # no element is in two windows
+                for _, w in _offsets(g):
+                    here = padded[w] == y
+                    here &= left
+                    left ^= here
+                    if apart:
+                        spread[w] = np.where(here, dy, 0)
+                    else:
+                        spread[w] += np.where(here, dy, 0)
+            else:
+                p: int = self.p_value  # type: ignore[assignment]
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    scaled = np.where(y > 0, dy / y ** (p - 1), 0)
+                for _, w in _offsets(g):
+                    spread[w] += scaled * np.sign(padded[w]) * np.abs(padded[w]) ** (p - 1)
+        return spread[(..., *(slice(p, p + s) for p, s in zip(g.pad, g.spatial)))]
+
+
+def _fold_axis(g: Geometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndarray:
+    """x with the windows of one spatial axis folded: that axis then has the output's size."""
+    size, step = g.out[axis], g.stride[axis]
+    views = [x[(slice(None),) * (2 + axis) + (slice(i, i + (size - 1) * step + 1, step),)] for i in range(g.kernel[axis])]
+    if len(views) == 1:
+        return views[0].copy() if axis == 0 else views[0]
+    y = fold(views[0], views[1])
+    for v in views[2:]:
+        fold(y, v, out=y)
+    return y
+
+
+def lowest(dtype: np.dtype) -> Any:
+    """What no element is below."""
+    return -np.inf if is_float(dtype) else np.iinfo(dtype).min
+
+
+def finite_lowest(dtype: np.dtype) -> Any:
+    """What an empty window gives: the lowest finite value."""
+    return float(ml_dtypes.finfo(dtype).min) if is_float(dtype) else np.iinfo(dtype).min
+
+
+def _planes(g: Geometry, a: np.ndarray) -> np.ndarray:
+    """[n · c, 1, *spatial] where channels come first, else a view [n, c, *spatial]."""
+    return np.moveaxis(a, -1, 1) if g.channels_last else a.reshape(g.n * g.c, 1, *a.shape[2:])
+
+
+def _blocks(run: Any, x: np.ndarray, work: Callable[[int, int], None]) -> None:
+    """work(first, last) over the planes of x, in pieces that stay in cache."""
+    if not x.size:
+        return
+    step = max(1, _CACHE * len(x) // x.nbytes)
+    run.parallel(lambda i: work(i * step, min(i * step + step, len(x))), -(-len(x) // step))
+
+
+def _extent(g: Geometry) -> Shape:
+    return tuple(max(e, p + s) for e, p, s in zip(g.extent, g.pad, g.spatial))
+
+
+def _pad(g: Geometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
+    """x with fill around it, as far as the windows reach."""
+    extent = _extent(g)
+    if extent == g.spatial and not any(g.pad):
+        return x.astype(dtype, copy=False)
+    padded = np.full((*x.shape[:2], *extent), fill, dtype)
+    padded[(..., *(slice(p, p + s) for p, s in zip(g.pad, g.spatial)))] = x
+    return padded
+
+
+def _offsets(g: Geometry) -> list[tuple[Shape, tuple]]:
+    """Every place in a window, first to last, and the view of the padded input that all windows see there."""
+    return [(at, (..., *(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, g.out, g.stride))))
+            for at in product(*map(range, g.kernel))]

@@ -1,0 +1,101 @@
+"""Pooling_v1: pooling as MXNet had it first, for networks saved then. Pooling is what to use today."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from ....dtype import is_float
+from ....errors import DTypeError, ParameterError, ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import Dtypes, Shapes, register_operator
+from .convolution import per_axis
+
+
+@register_operator("Pooling_v1")
+class PoolingV1(OnHost):
+    """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
+
+    Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;
+    of equal greatest elements each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+    """
+
+    kernel: tuple = ()
+    pool_type: Literal["max", "avg", "sum"] = "max"
+    global_pool: bool = False
+    pooling_convention: Literal["valid", "full"] = "valid"
+    stride: tuple = ()
+    pad: tuple = ()
+
+    def validate(self) -> None:
+        if self.global_pool:
+            return
+        if len(self.kernel) != 2 or min(self.kernel) < 1:
+            raise ParameterError(f"{self.name}: kernel={self.kernel} must be two sizes of at least 1, or global_pool=True. Use "
+                                 f"Pooling for other numbers of axes.")
+        for what, least in (("stride", 1), ("pad", 0)):
+            values = per_axis(self.name, what, getattr(self, what), 2, least)
+            if min(values) < least:
+                raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
+
+    def _axes(self, shape: Any) -> list[tuple[int, int, int, int]]:
+        """(windows, kernel, stride, pad) along height and width."""
+        if self.global_pool:
+            return [(1, n, 1, 0) for n in shape[2:]]
+        found = []
+        for n, k, s, p in zip(shape[2:], self.kernel, self.stride or (1, 1), self.pad or (0, 0)):
+            if n + 2 * p < k:
+                raise ShapeError(f"{self.name}: kernel {self.kernel} is larger than the input {tuple(shape)} with pad {p}. Pad "
+                                 f"more, or use a smaller kernel.")
+            left = n + 2 * p - k
+            found.append(((-(-left // s) if self.pooling_convention == "full" else left // s) + 1, k, s, p))
+        return found
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        if len(x) != 4:
+            raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w]. Use Pooling for other numbers of axes.")
+        return [x], [(*x[:2], *(axis[0] for axis in self._axes(x)))], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        if in_type[0] is not None and not is_float(in_type[0]):
+            raise DTypeError(f"{self.name}: data is {in_type[0]}, it takes floats. Convert it with astype, or use Pooling.")
+        return list(in_type), [in_type[0]], []
+
+    def _windows(self, padded: np.ndarray, shape: Any) -> list[np.ndarray]:
+        """For each place in a window, what all windows see there, [n, c, *windows]."""
+        axes = self._axes(shape)
+        places = product(*(range(k) for _, k, _, _ in axes))
+        return [padded[(..., *(slice(i, i + (n - 1) * s + 1, s) for i, (n, _, s, _) in zip(at, axes)))] for at in places]
+
+    def _padded(self, x: np.ndarray) -> np.ndarray:
+        """x between zeros, and beyond them, where the last windows may reach, what no window is changed by."""
+        axes = self._axes(x.shape)
+        sizes = [max((n - 1) * s + k, size + 2 * p) for size, (n, k, s, p) in zip(x.shape[2:], axes)]
+        made = np.full((*x.shape[:2], *sizes), -np.inf if self.pool_type == "max" else 0, x.dtype)
+        made[(..., *(slice(size + 2 * p) for size, (_, _, _, p) in zip(x.shape[2:], axes)))] = 0
+        made[self._inside(x.shape)] = x
+        return made
+
+    def _inside(self, shape: Any) -> tuple[Any, ...]:
+        return (..., *(slice(p, p + size) for size, (_, _, _, p) in zip(shape[2:], self._axes(shape))))
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        windows = self._windows(self._padded(arrays[0]), arrays[0].shape)
+        if self.pool_type == "max":
+            return np.maximum.reduce(windows)
+        total = np.add.reduce(windows)
+        return total / len(windows) if self.pool_type == "avg" else total
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        padded = self._padded(x[0])
+        spread = np.zeros_like(padded)
+        seen = self._windows(padded, x[0].shape)
+        for here, part in zip(seen, self._windows(spread, x[0].shape)):
+            part += dy[0] * (here == y[0]) if self.pool_type == "max" else dy[0]
+        dx = spread[self._inside(x[0].shape)]
+        return dx / len(seen) if self.pool_type == "avg" else dx

@@ -1,0 +1,232 @@
+"""Layers that are a small matrix along each axis of the plane: Pad (edge, reflect), BilinearResize2D, AdaptiveAvgPooling2D.
+
+Each says, per axis, which elements an output adds up and with which weights; forward applies that, axis after axis, and
+the derivative applies its transpose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """A sparse matrix [m, n]: row r adds up weight[r, t] · element place[r, t]; place -1 is no term.
+
+    n:  how many elements the axis has. place: int64 [m, terms]. weight: float64 [m, terms].
+    """
+
+    n: int
+    place: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def m(self) -> int:
+        return len(self.place)
+
+    def transposed(self) -> Taps:
+        """The matrix that derivatives go back through."""
+        used = self.place >= 0
+        row, col, w = np.nonzero(used)[0], self.place[used], self.weight[used]
+        order = np.argsort(col, kind="stable")
+        row, col, w = row[order], col[order], w[order]
+        count = np.bincount(col, minlength=self.n)
+        terms = max(int(count.max(initial=0)), 1)
+        slot = np.arange(len(col)) - (np.cumsum(count) - count)[col]
+        place, weight = np.full((self.n, terms), -1), np.zeros((self.n, terms))
+        place[col, slot], weight[col, slot] = row, w
+        return Taps(self.m, place, weight)
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """The matrix applied along axis 1 of x [outer, n, inner]."""
+        if self.place.shape[1] == 1 and (self.weight == 1).all() and (self.place >= 0).all():
+            return x[:, self.place[:, 0]]
+        total = np.zeros((x.shape[0], self.m, x.shape[2]), x.dtype)
+        for place, weight in zip(self.place.T, self.weight.T):
+            rows = np.flatnonzero(place >= 0)
+            total[:, rows] += x[:, place[rows]] * weight[rows, None].astype(x.dtype)
+        return total
+
+
+def chosen(n: int, place: np.ndarray) -> Taps:
+    """Each row is one element."""
+    at = place.astype(np.int64).reshape(-1, 1)
+    return Taps(n, at, np.ones(at.shape))
+
+
+def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: Req, target: str) -> Kernel:
+    """The kernel that applies each matrix along its axis of an input of this shape, one after the other."""
+    if req == Req.NULL or not out.size:
+        return lambda run, inputs, outputs: None
+    wide, steps, at = math_dtype(out.dtype), [], shape
+    for axis, t in taps:
+        lines = (math.prod(at[:axis]), t.n, t.m, math.prod(at[axis + 1:]))
+        at = (*at[:axis], t.m, *at[axis + 1:])
+        steps.append((t, lines, at))
+    assert at == out.shape, (shape, at, out)
+    if target == "gpu":
+        return _gpu(steps, wide, req)
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        x = inputs[0].astype(wide, copy=False)
+        for t, (outer, n, _, inner), _ in steps:
+            x = t.apply(x.reshape(outer, n, inner))
+        assign(outputs[0], req, x.reshape(out.shape))
+
+    return kernel
+
+
+def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: np.dtype, req: Req) -> Kernel:
+    module, tables = gpu_module("nn.triton_resize"), {}
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        x, where = inputs[0], str(outputs[0].device)
+        if where not in tables:
+            tables[where] = [module.table(outputs[0], t.place, t.weight) for t, _, _ in steps]
+        for i, ((t, lines, shape), table) in enumerate(zip(steps, tables[where])):
+            last = i + 1 == len(steps)
+            y = outputs[0] if last else run.space(shape, wide)
+            module.apply(run, x, table, y, lines, t.place.shape[1], add=last and req == Req.ADD)
+            x = y
+
+    return kernel
+
+
+class Resampled(OperatorProperty):
+    """data under one matrix per axis."""
+
+    def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
+        """(axis, matrix) for every axis that changes; at least one."""
+        raise NotImplementedError(self.name)
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return along_axes(ins[0].shape, self.taps(ins[0].shape, outs[0].shape), outs[0], reqs[0], target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        back = [(axis, t.transposed()) for axis, t in reversed(self.taps(outs[0].shape, ins[0].shape))]
+        return along_axes(ins[0].shape, back, outs[0], reqs[0], target)
+
+    def planes(self, x: Shape) -> Shape:
+        """x, checked to be [n, c, h, w]."""
+        if len(x) != 4:
+            raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
+        return x
+
+
+@lru_cache(maxsize=512)
+def bilinear_taps(n: int, m: int, align_corners: bool) -> Taps:
+    """m points between n, each a mix of its two neighbours. align_corners: the first and last points coincide."""
+    out = np.arange(m)
+    if align_corners:
+        at = out * ((n - 1) / (m - 1) if m > 1 else 0.0)
+    else:
+        at = np.maximum((out + 0.5) * (n / m) - 0.5, 0.0)
+    low = np.minimum(at.astype(np.int64), n - 1)
+    share = np.where(low < n - 1, at - low, 0.0)
+    return Taps(n, np.stack([low, np.minimum(low + 1, n - 1)], 1), np.stack([1 - share, share], 1))
+
+
+@lru_cache(maxsize=512)
+def mean_taps(n: int, m: int) -> Taps:
+    """m means over n elements, split as evenly as they can be; neighbours may share an element."""
+    begin = np.arange(m) * n // m
+    end = -(-(np.arange(m) + 1) * n // m)
+    place = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
+    inside = place < end[:, None]
+    return Taps(n, np.where(inside, place, -1), np.where(inside, 1.0 / (end - begin)[:, None], 0.0))
+
+
+Modes = Literal["size", "odd_scale", "like", "to_even_down", "to_even_up", "to_odd_down", "to_odd_up"]
+_ROUNDED: dict[str, Callable[[int], int]] = {
+    "to_even_down": lambda n: n - n % 2,
+    "to_even_up": lambda n: n + n % 2,
+    "to_odd_down": lambda n: n - (n + 1) % 2,
+    "to_odd_up": lambda n: n + (n + 1) % 2,
+}
+
+
+@register_operator("_contrib_BilinearResize2D")
+class BilinearResize2D(Resampled):
+    """The planes of data [n, c, h, w] in another size; each point is a mix of the four around it.
+
+    mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and of an odd
+           size one less is scaled, plus one; "like": the size of the second array; "to_even_down" ...: the nearest such size.
+    align_corners: the corners of both planes coincide; else their edges do.
+    """
+
+    height: int = 1
+    width: int = 1
+    scale_height: float | None = None
+    scale_width: float | None = None
+    mode: Modes = "size"
+    align_corners: bool = True
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "like"] if self.mode == "like" else ["data"]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, *(t or d for t in in_type[1:])], [d], []
+
+    def _size(self, n: int, given: int, scale: float | None) -> int:
+        if self.mode in _ROUNDED:
+            return _ROUNDED[self.mode](n)
+        if self.mode == "odd_scale":
+            factor = 1.0 if scale is None else scale
+            return int((n - 1) * factor) + 1 if n % 2 else int(n * factor)
+        return given if scale is None else int(n * scale)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if any(s is None or not is_known(s) for s in in_shape):
+            return list(in_shape), list(out_shape), []
+        known = [self.planes(s) for s in in_shape if s is not None]
+        x = known[0]
+        size = known[1][2:] if self.mode == "like" else \
+            (self._size(x[2], self.height, self.scale_height), self._size(x[3], self.width, self.scale_width))
+        if min(size) < 1 or min(x[2:]) < 1:
+            raise ShapeError(f"{self.name}: planes of {x[2:]} cannot become {size}: sizes must be at least 1.")
+        return list(in_shape), [(*x[:2], *size)], []
+
+    def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
+        return [(axis, bilinear_taps(x[axis], y[axis], self.align_corners)) for axis in (2, 3)]
+
+
+@register_operator("_contrib_AdaptiveAvgPooling2D")
+class AdaptiveAvgPooling2D(Resampled):
+    """The means over output_size parts of the planes of data [n, c, h, w]. One number: both axes; none: a single mean."""
+
+    output_size: tuple = ()
+
+    def validate(self) -> None:
+        if len(self.output_size) > 2 or any(d is None or d < 1 for d in self.output_size):
+            raise ParameterError(f"{self.name}: output_size={self.output_size} must be one or two sizes of at least 1.")
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return [x], list(out_shape), []
+        size = self.output_size or (1, 1)
+        if min(self.planes(x)[2:]) < 1:
+            raise ShapeError(f"{self.name}: the planes of data {x} are empty.")
+        return [x], [(*x[:2], size[0], size[-1])], []
+
+    def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
+        return [(axis, mean_taps(x[axis], y[axis])) for axis in (2, 3)]

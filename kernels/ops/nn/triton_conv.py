@@ -1,0 +1,267 @@
+"""Triton: convolution as a matrix product whose operands are gathered from where they lie (implicit GEMM).
+
+One and two dimensions are three with sizes of one. Every tensor is read through strides, so channels may stand last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtype import bfloat16
+from ...gpu.epilogue import Tail, tail, with_tail
+from ...gpu.launch import cdiv, interpreting, launch
+from ...gpu.source import tl, triton
+from ...op import Req
+from ..linalg.triton_gemm import tile
+from ..tensor.triton_copy import turn
+from ..tensor.triton_reduce import sum_into
+from . import triton_conv_nhwc as inside
+
+
+@triton.jit
+def _unravel(i, A, B, C):
+    # i as (outer, a, b, c), c fastest
+    return i // C // B // A, (i // C // B) % A, (i // C) % B, i % C
+
+
+@triton.jit
+def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
+             x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
+             w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
+             y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
+             sd, sh, sw, dd, dh, dw, pd, ph, pw,
+             KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+             ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
+             BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # rows: output positions of every image; columns: filters of one group; inner: channels times the kernel
+    group = tl.program_id(1)
+    m = (tl.program_id(0) // tiles_f).to(tl.int64) * BM + tl.arange(0, BM)
+    f = (tl.program_id(0) % tiles_f) * BN + tl.arange(0, BN)
+    n, od, oh, ow = _unravel(m, OD, OH, OW)
+    K = C * KD * KH * KW
+    total = tl.zeros((BM, BN), WIDE)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        c, kd, kh, kw = _unravel(k, KD, KH, KW)
+        d = od[:, None] * sd + (kd * dd)[None, :] - pd
+        h = oh[:, None] * sh + (kh * dh)[None, :] - ph
+        v = ow[:, None] * sw + (kw * dw)[None, :] - pw
+        inside = (n[:, None] < N) & (k[None, :] < K) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        a = tl.load(x + n[:, None] * x_n + (group * C + c)[None, :] * x_c + d * x_d + h * x_h + v * x_w,
+                    mask=inside, other=0)
+        b = tl.load(w + (group * F + f).to(tl.int64)[None, :] * w_f
+                    + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[:, None],
+                    mask=(k[:, None] < K) & (f[None, :] < F), other=0)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
+    if BIAS:
+        total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
+    total = tail(total, group * F + f, f < F)
+    at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
+    keep = (n[:, None] < N) & (f[None, :] < F)
+    if ADD:
+        total += tl.load(at, mask=keep, other=0).to(WIDE)
+    tl.store(at, total.to(y.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def _data_gradient(dy, w, dx, N, C, F, D, H, W, OD, OH, OW, tiles_c,
+                   x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
+                   w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
+                   y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
+                   sd, sh, sw, dd, dh, dw, pd, ph, pw,
+                   KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+                   ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
+                   BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # rows: input positions of every image; columns: channels of one group; inner: filters times the kernel
+    group = tl.program_id(1)
+    m = (tl.program_id(0) // tiles_c).to(tl.int64) * BM + tl.arange(0, BM)
+    c = (tl.program_id(0) % tiles_c) * BN + tl.arange(0, BN)
+    n, id, ih, iw = _unravel(m, D, H, W)
+    K = F * KD * KH * KW
+    total = tl.zeros((BM, BN), WIDE)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        f, kd, kh, kw = _unravel(k, KD, KH, KW)
+        d = id[:, None] + pd - (kd * dd)[None, :]
+        h = ih[:, None] + ph - (kh * dh)[None, :]
+        v = iw[:, None] + pw - (kw * dw)[None, :]
+        inside = (n[:, None] < N) & (k[None, :] < K) & (d >= 0) & (h >= 0) & (v >= 0)
+        inside = inside & (d % sd == 0) & (h % sh == 0) & (v % sw == 0)
+        d = d // sd
+        h = h // sh
+        v = v // sw
+        inside = inside & (d < OD) & (h < OH) & (v < OW)
+        a = tl.load(dy + n[:, None] * y_n + (group * F + f)[None, :] * y_c + d * y_d + h * y_h + v * y_w,
+                    mask=inside, other=0)
+        b = tl.load(w + (c * w_c)[None, :] + ((group * F + f) * w_f + kd * w_d + kh * w_h + kw * w_w)[:, None],
+                    mask=(k[:, None] < K) & (c[None, :] < C), other=0)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
+    at = dx + (n * x_n + id * x_d + ih * x_h + iw * x_w)[:, None] + (group * C + c).to(tl.int64)[None, :] * x_c
+    keep = (n[:, None] < N) & (c[None, :] < C)
+    if ADD:
+        total += tl.load(at, mask=keep, other=0).to(WIDE)
+    tl.store(at, total.to(dx.dtype.element_ty), mask=keep)
+
+
+@triton.jit
+def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
+                     x_n: tl.int64, x_c: tl.int64, x_d: tl.int64, x_h: tl.int64, x_w: tl.int64,
+                     w_f: tl.int64, w_c: tl.int64, w_d: tl.int64, w_h: tl.int64, w_w: tl.int64,
+                     y_n: tl.int64, y_c: tl.int64, y_d: tl.int64, y_h: tl.int64, y_w: tl.int64,
+                     sd, sh, sw, dd, dh, dw, pd, ph, pw,
+                     KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+                     ADD: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr,
+                     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    # rows: filters of one group; columns: channels times the kernel; inner: output positions of every image
+    group = tl.program_id(1)
+    f = (tl.program_id(0) // tiles_k) * BM + tl.arange(0, BM)
+    k = (tl.program_id(0) % tiles_k) * BN + tl.arange(0, BN)
+    c, kd, kh, kw = _unravel(k, KD, KH, KW)
+    K = C * KD * KH * KW
+    M = N * OD * OH * OW
+    total = tl.zeros((BM, BN), WIDE)
+    for start in range(0, M, BK):
+        m = start + tl.arange(0, BK).to(tl.int64)
+        n, od, oh, ow = _unravel(m, OD, OH, OW)
+        d = od[:, None] * sd + (kd * dd)[None, :] - pd
+        h = oh[:, None] * sh + (kh * dh)[None, :] - ph
+        v = ow[:, None] * sw + (kw * dw)[None, :] - pw
+        inside = (m[:, None] < M) & (k[None, :] < K) & (d >= 0) & (d < D) & (h >= 0) & (h < H) & (v >= 0) & (v < W)
+        b = tl.load(x + n[:, None] * x_n + (group * C + c)[None, :] * x_c + d * x_d + h * x_h + v * x_w,
+                    mask=inside, other=0)
+        a = tl.load(dy + (group * F + f).to(tl.int64)[:, None] * y_c
+                    + (n * y_n + od * y_d + oh * y_h + ow * y_w)[None, :],
+                    mask=(f[:, None] < F) & (m[None, :] < M), other=0)
+        if CAST:
+            a = a.to(WIDE)
+            b = b.to(WIDE)
+        total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
+    at = dw_out + (group * F + f).to(tl.int64)[:, None] * w_f + (c * w_c + kd * w_d + kh * w_h + kw * w_w)[None, :]
+    keep = (f[:, None] < F) & (k[None, :] < K)
+    if ADD:
+        total += tl.load(at, mask=keep, other=0).to(WIDE)
+    tl.store(at, total.to(dw_out.dtype.element_ty), mask=keep)
+
+
+def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
+    """One number per axis, padded in front to three axes."""
+    return (fill,) * (3 - len(values)) + tuple(values)
+
+
+def strides(n: int, c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, ...]:
+    """Elements between neighbours in a dense array, for (n, c, d, h, w)."""
+    d, h, w = spatial
+    if channels_last:
+        return (d * h * w * c, 1, h * w * c, w * c, c)
+    return (c * d * h * w, d * h * w, h * w, w, 1)
+
+
+def _sizes(g: Any) -> tuple[Any, ...]:
+    x, y, k = three(g.spatial, 1), three(g.out, 1), three(g.kernel, 1)
+    c, f = g.c // g.groups, g.f // g.groups
+    steps = (*strides(g.n, g.c, x, g.channels_last), *strides(g.f, c, k, g.channels_last),
+             *strides(g.n, g.f, y, g.channels_last))
+    return c, f, x, y, k, (*steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
+
+
+_SEVERAL = 8  # channels a group, from which on arrays are turned so that channels stand last
+
+
+def _inside(g: Any) -> inside.Sizes | None:
+    """The sizes, where the kernels for channels that stand last take it: directly, or by turning the arrays."""
+    s = inside.sizes(g)
+    if s is None or interpreting():
+        return s if g.channels_last else None
+    return s if s.depthwise or min(s.c, s.f) >= _SEVERAL else None
+
+
+def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
+    """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
+    turned = run.space((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
+    if fill:
+        turn(run, array, turned, n, c, positions)
+    return turned
+
+
+def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None,
+            tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
+    """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
+
+    turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
+    tail: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
+    """
+    more: dict[str, Any] = {"tail": tail, "others": others}
+    s = inside.sizes(g) if turned else _inside(g)
+    if s is not None and g.channels_last:
+        inside.forward(run, s, x, weight, bias, y, add=add, **more)
+        return
+    if s is not None:
+        px, py = math.prod(s.x), math.prod(s.y)
+        result = _last(run, y, g.n, g.f, py, fill=False)
+        inside.forward(run, s, _last(run, x, g.n, g.c, px), _last(run, weight, g.f, s.c, s.taps), bias, result, add=False,
+                       **more)
+        turn(run, result, y, g.n, py, g.f, add=add)
+        return
+    c, f, xs, ys, k, rest = _sizes(g)
+    m, inner = g.n * math.prod(ys), c * math.prod(k)
+    bm, bn, bk = tile(m, 64, 1024), tile(f, 64), tile(inner, 32, 64)
+    tiles = cdiv(f, bn)
+    launch(with_tail(_forward, tail), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, *others, y, g.n,
+           c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
+           **inside.numbers(y), BM=bm, BN=bn, BK=bk,
+           num_warps=8)
+
+
+def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
+             turned: bool | None = None) -> None:
+    """Derivatives of data, weight and, if there is a third, bias. No atomics: the same bits every time."""
+    s = inside.sizes(g) if turned else _inside(g)
+    if s is None:
+        _general_backward(run, g, dy, x, weight, grads, reqs)
+    elif g.channels_last:
+        if reqs[0] != Req.NULL:
+            inside.data_gradient(run, s, dy, weight, grads[0], add=reqs[0] == Req.ADD)
+        if reqs[1] != Req.NULL:
+            inside.weight_gradient(run, s, dy, x, grads[1], add=reqs[1] == Req.ADD)
+    else:
+        px, py = math.prod(s.x), math.prod(s.y)
+        dy_last = _last(run, dy, g.n, g.f, py)
+        if reqs[0] != Req.NULL:
+            result = _last(run, grads[0], g.n, g.c, px, fill=False)
+            inside.data_gradient(run, s, dy_last, _last(run, weight, g.f, s.c, s.taps), result, add=False)
+            turn(run, result, grads[0], g.n, px, g.c, add=reqs[0] == Req.ADD)
+        if reqs[1] != Req.NULL:
+            result = _last(run, grads[1], g.f, s.c, s.taps, fill=False)
+            inside.weight_gradient(run, s, dy_last, _last(run, x, g.n, g.c, px), result, add=False)
+            turn(run, result, grads[1], g.f, s.taps, s.c, add=reqs[1] == Req.ADD)
+    if len(reqs) > 2 and reqs[2] != Req.NULL:
+        positions = math.prod(g.out)
+        shape, kept = ((g.n * positions, g.f), (1, g.f)) if g.channels_last else ((g.n, g.f, positions), (1, g.f, 1))
+        sum_into(run, dy, shape, kept, grads[2], add=reqs[2] == Req.ADD)
+
+
+def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req]) -> None:
+    c, f, xs, ys, k, rest = _sizes(g)
+    kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
+    if reqs[0] != Req.NULL:
+        m, inner = g.n * math.prod(xs), f * math.prod(k)
+        bm, bn, bk = tile(m, 64, 1024), tile(c, 64), tile(inner, 32, 64)
+        tiles = cdiv(c, bn)
+        launch(_data_gradient, (cdiv(m, bm) * tiles, g.groups), dy, weight, grads[0], g.n, c, f, *xs, *ys, tiles,
+               *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)
+    if reqs[1] != Req.NULL:
+        inner = c * math.prod(k)
+        bm, bn, bk = tile(f, 64), tile(inner, 64), tile(g.n * positions, 16, 512)
+        tiles = cdiv(inner, bn)
+        launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
+               stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)

@@ -1,0 +1,312 @@
+"""Triton: BatchNorm, forward and backward, in two stages: sums over parts of the batch, then over the parts, in order.
+
+Data is seen as a matrix: [outer * inner, channels] where channels stand last, else [outer * channels, inner]. What is
+read once is summed twice, about a value of the channel itself, so that a large mean does not drown the variance. A
+rectifier after the sum with another array, and its derivative, cost no pass of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...gpu.launch import cdiv, interpreting, launch, multiprocessors, next_power_of_2
+from ...gpu.source import tl, triton
+from ...op import Req
+from ..linalg.triton_gemm import tile, wide
+
+
+@triton.jit
+def _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr):
+    # two sums with the elements at `at`: of (v - shift) and its square, or BACK of dy and dy times the normalised v
+    d = tl.load(x + at, mask=inside, other=0).to(WIDE) - shift
+    if BACK:
+        g = tl.load(dy + at, mask=inside, other=0).to(WIDE)
+        if RELU:
+            out = tl.load(y + at, mask=inside, other=0).to(WIDE)
+            g = tl.where(out > 0, g, out * 0)  # y is 0 or NaN there
+        return one + tl.where(inside, g, 0), two + tl.where(inside, d * r * g, 0)
+    else:
+        d = tl.where(inside, d, 0)
+        return one + d, two + d * d
+
+
+@triton.jit
+def norm_sums_last(x, dy, y, mean, inverse, first, second, M: tl.int64, N, per_split, UNIT: tl.constexpr,
+                   BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    # x [M, N]; first, second [split, N]
+    N = N * UNIT
+    c = tl.program_id(1) * BN + tl.arange(0, BN)
+    live = c < N
+    shift = tl.load(mean + c, mask=live, other=0).to(WIDE)[None, :]
+    r = shift
+    if BACK:
+        r = tl.load(inverse + c, mask=live, other=0).to(WIDE)[None, :]
+    one = tl.zeros((BM, BN), WIDE)
+    two = tl.zeros((BM, BN), WIDE)
+    begin = tl.program_id(0).to(tl.int64) * per_split
+    for start in range(0, per_split, BM):
+        m = begin + start + tl.arange(0, BM)
+        inside = ((m < M) & (start + tl.arange(0, BM) < per_split))[:, None] & live[None, :]
+        at = m[:, None] * N + c[None, :]
+        one, two = _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK, RELU, WIDE)
+    to = tl.program_id(0) * N + c
+    tl.store(first + to, tl.sum(one, axis=0), mask=live)
+    tl.store(second + to, tl.sum(two, axis=0), mask=live)
+
+
+@triton.jit
+def norm_sums_first(x, dy, y, mean, inverse, first, second, outer: tl.int64, N, inner, per_split, UNIT: tl.constexpr,
+                    BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    # x [outer, N, inner], one channel a program; first, second [split, N]
+    inner = inner * UNIT
+    c = tl.program_id(0) % N
+    split = tl.program_id(0) // N
+    shift = tl.load(mean + c).to(WIDE)
+    r = shift
+    if BACK:
+        r = tl.load(inverse + c).to(WIDE)
+    one = tl.zeros((BM, BN), WIDE)
+    two = tl.zeros((BM, BN), WIDE)
+    begin = split.to(tl.int64) * per_split
+    for start in range(0, per_split, BM):
+        o = begin + start + tl.arange(0, BM)
+        rows = (o < outer) & (start + tl.arange(0, BM) < per_split)
+        for left in range(0, inner, BN):
+            i = left + tl.arange(0, BN)
+            inside = rows[:, None] & (i < inner)[None, :]
+            at = ((o * N + c) * inner)[:, None] + i[None, :]
+            one, two = _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK, RELU, WIDE)
+    to = split * N + c
+    tl.store(first + to, tl.sum(tl.sum(one, axis=1), axis=0))
+    tl.store(second + to, tl.sum(tl.sum(two, axis=1), axis=0))
+
+
+@triton.jit
+def norm_shift(x, shift, N, step: tl.int64, BLOCK: tl.constexpr):
+    # the first value of every channel
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(shift + c, tl.load(x + c * step, mask=c < N, other=0).to(shift.dtype.element_ty), mask=c < N)
+
+
+@triton.jit
+def norm_statistics(moving_mean, moving_var, mean, inverse, shift, first, second, N, splits, count, eps, momentum,
+                    BATCH: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = c < N
+    mu = tl.load(moving_mean + c, mask=live, other=0).to(WIDE)
+    var = tl.load(moving_var + c, mask=live, other=0).to(WIDE)
+    if BATCH:
+        one = tl.zeros((BLOCK,), WIDE)
+        two = tl.zeros((BLOCK,), WIDE)
+        for s in range(splits):
+            one += tl.load(first + s * N + c, mask=live, other=0)
+            two += tl.load(second + s * N + c, mask=live, other=0)
+        one = one / count
+        batch_var = tl.maximum(two / count - one * one, 0)
+        batch_mean = one + tl.load(shift + c, mask=live, other=0)
+        tl.store(moving_mean + c, (mu * momentum + batch_mean * (1 - momentum)).to(moving_mean.dtype.element_ty), mask=live)
+        tl.store(moving_var + c, (var * momentum + batch_var * (1 - momentum)).to(moving_var.dtype.element_ty), mask=live)
+        mu = batch_mean
+        var = batch_var
+    tl.store(mean + c, mu.to(mean.dtype.element_ty), mask=live)
+    tl.store(inverse + c, (1 / tl.sqrt(var + eps)).to(inverse.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _tile(rows, columns, N, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    # a program's places, which of them are there, and the channels they belong to with the same
+    blocks = tl.cdiv(columns, BN)
+    m = (tl.program_id(0) // blocks).to(tl.int64) * BM + tl.arange(0, BM)
+    i = (tl.program_id(0) % blocks) * BN + tl.arange(0, BN)
+    if LAST:
+        c = i[None, :]
+        live = (i < columns)[None, :]
+    else:
+        c = (m % N)[:, None]
+        live = (m < rows)[:, None]
+    return m[:, None] * columns + i[None, :], (m < rows)[:, None] & (i < columns)[None, :], c, live
+
+
+@triton.jit
+def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns, N, UNIT: tl.constexpr,
+               LAST: tl.constexpr, FIX: tl.constexpr, OTHER: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
+               WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    at, inside, c, live = _tile(rows, columns * UNIT, N, LAST, BM, BN)
+    scale = tl.load(inverse + c, mask=live, other=0).to(WIDE)
+    if not FIX:
+        scale = scale * tl.load(gamma + c, mask=live, other=0).to(WIDE)
+    mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
+    b = tl.load(beta + c, mask=live, other=0).to(WIDE)
+    v = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * scale + b
+    if OTHER:  # the sum is that of what would have been stored
+        v = v.to(y.dtype.element_ty).to(WIDE) + tl.load(other + at, mask=inside, other=0).to(WIDE)
+    if RELU:
+        v = tl.where(v < 0, 0, v)
+    if ADD:
+        v += tl.load(y + at, mask=inside, other=0).to(WIDE)
+    tl.store(y + at, v.to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def norm_channels(first, second, total_out, along_out, beta_out, gamma_out, N, splits, BETA: tl.constexpr,
+                  GAMMA: tl.constexpr, FIX: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # the sums over parts, and the derivatives of beta and gamma; BETA, GAMMA: 0 nothing, 1 write, 2 add
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = c < N
+    one = tl.zeros((BLOCK,), WIDE)
+    two = tl.zeros((BLOCK,), WIDE)
+    for s in range(splits):
+        one += tl.load(first + s * N + c, mask=live, other=0)
+        two += tl.load(second + s * N + c, mask=live, other=0)
+    tl.store(total_out + c, one, mask=live)
+    tl.store(along_out + c, two, mask=live)
+    if BETA > 0:
+        if BETA == 2:
+            one += tl.load(beta_out + c, mask=live, other=0).to(WIDE)
+        tl.store(beta_out + c, one.to(beta_out.dtype.element_ty), mask=live)
+    if GAMMA > 0:
+        if FIX:
+            two = tl.zeros((BLOCK,), WIDE)
+        if GAMMA == 2:
+            two += tl.load(gamma_out + c, mask=live, other=0).to(WIDE)
+        tl.store(gamma_out + c, two.to(gamma_out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def norm_gradient(dy, x, y, gamma, mean, inverse, total, along, dx, other, rows: tl.int64, columns, N, count,
+                  UNIT: tl.constexpr, LAST: tl.constexpr, BATCH: tl.constexpr, FIX: tl.constexpr, RELU: tl.constexpr,
+                  OTHER: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    at, inside, c, live = _tile(rows, columns * UNIT, N, LAST, BM, BN)
+    r = tl.load(inverse + c, mask=live, other=0).to(WIDE)
+    v = tl.load(dy + at, mask=inside, other=0).to(WIDE)
+    if RELU:
+        out = tl.load(y + at, mask=inside, other=0).to(WIDE)
+        v = tl.where(out > 0, v, out * 0)
+    if OTHER > 0:  # 1 write, 2 add
+        u = v
+        if OTHER == 2:
+            u = tl.load(other + at, mask=inside, other=0).to(WIDE) + v
+        tl.store(other + at, u.to(other.dtype.element_ty), mask=inside)
+    if BATCH:
+        mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
+        u = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * r
+        v = v - (tl.load(total + c, mask=live, other=0) + u * tl.load(along + c, mask=live, other=0)) / count
+    if not FIX:
+        r = r * tl.load(gamma + c, mask=live, other=0).to(WIDE)
+    v = v * r
+    if ADD:
+        v += tl.load(dx + at, mask=inside, other=0).to(WIDE)
+    tl.store(dx + at, v.to(dx.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def norm_add(value, out, N, BLOCK: tl.constexpr):
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(out + c, mask=c < N) + tl.load(value + c, mask=c < N).to(out.dtype.element_ty)
+    tl.store(out + c, v, mask=c < N)
+
+
+def _scratch(x: Any) -> np.dtype:
+    return np.dtype("float64" if str(x.dtype) == "torch.float64" else "float32")
+
+
+def _matrix(rows: tuple[int, int, int]) -> tuple[bool, int, int]:
+    """Whether channels stand last, and the rows and columns data is seen as."""
+    outer, n, inner = rows
+    return (True, outer, n) if inner == 1 else (False, outer * n, inner)
+
+
+def _unit(n: int) -> int:
+    return 1 if n % 8 else 8
+
+
+def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: Any, inverse: Any, *, back: bool,
+          relu: bool) -> tuple[Any, Any, int]:
+    """Two sums per channel, as [parts, channels], and how many parts: by sizes and the machine alone."""
+    outer, n, inner = rows
+    sms = 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
+    arrays = (x, x if dy is None else dy, x if y is None else y, mean, inverse)
+    options: dict[str, Any] = {"BACK": back, "RELU": relu, "WIDE": wide(x), "stream": run.stream}
+    if inner == 1:
+        bn = tile(n, 64)
+        bm = tile(outer, 2048 // bn, 1024)
+        splits = max(1, min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024))
+        per = cdiv(cdiv(outer, splits), bm) * bm
+        splits = max(1, cdiv(outer, per))
+        first, second = (run.space((splits, n), _scratch(x)) for _ in range(2))
+        launch(norm_sums_last, (splits, cdiv(n, bn)), *arrays, first, second, outer, n // _unit(n), per, UNIT=_unit(n), **options,
+               BM=bm, BN=bn)
+        return first, second, splits
+    bn = min(1024, tile(inner, 1024, 1024))
+    bm = max(1, min(next_power_of_2(outer), (1 << 14 if interpreting() else 2048) // bn))
+    splits = max(1, min(cdiv(4 * sms, n), cdiv(outer, bm)))
+    per = cdiv(cdiv(outer, splits), bm) * bm
+    splits = max(1, cdiv(outer, max(1, per)))
+    first, second = (run.space((splits, n), _scratch(x)) for _ in range(2))
+    launch(norm_sums_first, (n * splits,), *arrays, first, second, outer, n, inner // _unit(inner), per, UNIT=_unit(inner),
+           **options, BM=bm, BN=bn)
+    return first, second, splits
+
+
+def _tiles(rows: int, columns: int) -> tuple[int, int]:
+    bn = min(tile(columns, 256, 1024), 1024)
+    return max(1, min(next_power_of_2(rows), (1 << 16 if interpreting() else 1024) // bn)), bn
+
+
+def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
+            reqs: Sequence[Req], *, other: Any = None, relu: bool = False) -> None:
+    """Fill output, mean and 1 / √(var + eps); with batch, from the batch, and take it into the moving ones.
+
+    other: added after normalising; relu: then what is negative becomes 0.
+    """
+    (outer, n, inner), (x, gamma, beta, moving_mean, moving_var) = rows, inputs
+    count = outer * inner
+    batch = batch and count > 0
+    mean = outputs[1] if reqs[1] in (Req.WRITE, Req.INPLACE) else run.space((n,), _scratch(x))
+    inverse = outputs[2] if reqs[2] in (Req.WRITE, Req.INPLACE) else run.space((n,), _scratch(x))
+    shift, first, second, splits = mean, mean, mean, 0
+    blocks = cdiv(n, 128)
+    if batch:
+        shift = run.space((n,), _scratch(x))
+        launch(norm_shift, (blocks,), x, shift, n, inner, stream=run.stream, BLOCK=128)
+        first, second, splits = _sums(run, rows, x, None, None, shift, shift, back=False, relu=False)
+    launch(norm_statistics, (blocks,), moving_mean, moving_var, mean, inverse, shift, first, second, n, splits,
+           float(max(1, count)), float(p.eps), float(p.momentum), stream=run.stream, BATCH=batch, WIDE=wide(x), BLOCK=128)
+    for value, out, req in ((mean, outputs[1], reqs[1]), (inverse, outputs[2], reqs[2])):
+        if req == Req.ADD:
+            launch(norm_add, (blocks,), value, out, n, stream=run.stream, BLOCK=128)
+    if reqs[0] == Req.NULL:
+        return
+    last, height, width = _matrix(rows)
+    bm, bn = _tiles(height, width)
+    launch(norm_apply, (cdiv(height, bm) * cdiv(width, bn),), x, gamma, beta, mean, inverse, x if other is None else other,
+           outputs[0], height, width // _unit(width), n, UNIT=_unit(width), LAST=last, FIX=p.fix_gamma,
+           OTHER=other is not None, RELU=relu, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn, stream=run.stream)
+
+
+def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
+             reqs: Sequence[Req], *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
+    """Derivatives of data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
+
+    y: the output, if a rectifier followed. d_other: gets the derivative of what was added before it, where that of data is
+    wanted; add_other: added to what is there.
+    """
+    (outer, n, inner), (dy, x, gamma, mean, inverse) = rows, inputs
+    relu = y is not None
+    total, along = run.space((n,), _scratch(x)), run.space((n,), _scratch(x))
+    first, second, splits = _sums(run, rows, x, dy, y, mean, inverse, back=True, relu=relu)
+    how = {Req.NULL: 0, Req.ADD: 2}
+    launch(norm_channels, (cdiv(n, 128),), first, second, total, along, outputs[2], outputs[1], n, splits,
+           BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide(x), BLOCK=128, stream=run.stream)
+    if reqs[0] == Req.NULL:
+        return
+    last, height, width = _matrix(rows)
+    bm, bn = _tiles(height, width)
+    launch(norm_gradient, (cdiv(height, bm) * cdiv(width, bn),), dy, x, y if relu else dy, gamma, mean, inverse, total, along,
+           outputs[0], outputs[0] if d_other is None else d_other, height, width // _unit(width), n,
+           float(max(1, outer * inner)), UNIT=_unit(width), LAST=last, BATCH=batch, FIX=p.fix_gamma, RELU=relu,
+           OTHER=0 if d_other is None else 2 if add_other else 1, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn,
+           stream=run.stream)

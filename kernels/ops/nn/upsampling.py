@@ -1,0 +1,156 @@
+"""UpSampling: planes enlarged by a whole factor, by repeating elements or by a learned Deconvolution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ... import op as registry
+from ...cpu.numpy_printer import numpy_kernel
+from ...declare.operator_property import Shapes, gpu_module, register_operator
+from ...ir.expr import load
+from ...op import Expression, Kernel, Op, Req, Shape, Spec, is_known
+from ...params import Params
+from ..tensor.data_movement import Move, move_kernel, whole
+from ..tensor.split_concat import Variadic, window
+
+
+def _total(ins: Spec, out: Spec, req: Req) -> Kernel:
+    """CPU: kernel of a -> the sums of a over the axes where out has size 1."""
+    return numpy_kernel(Expression((load(0, ins.dtype),), combine="add"), [ins], [out], [req], name="backward_UpSampling")
+
+
+@register_operator("UpSampling")
+class UpSampling(Variadic):
+    """The planes of arg0 [n, c, h, w], scale times as large.
+
+    sample_type: "nearest": each element is repeated; further arrays are enlarged to the same size, and their channels
+    follow (multi_input_mode "concat") or are added ("sum"). "bilinear": the Deconvolution with the weight that is the
+    second array, [num_filter, 1, k, k], k = 2 scale - scale % 2, one group a channel.
+    """
+
+    scale: int
+    sample_type: Literal["nearest", "bilinear"]
+    num_filter: int = 0
+    multi_input_mode: Literal["concat", "sum"] = "concat"
+    workspace: int = 512
+
+    def validate(self) -> None:
+        super().validate()
+        if self.scale < 1:
+            raise ParameterError(f"{self.name}: scale={self.scale} must be at least 1.")
+        if self.sample_type == "bilinear" and (self.num_args > 2 or self.num_filter < 1):
+            raise ParameterError(f"{self.name}: bilinear takes one array and its weight, and num_filter, the number of channels; "
+                                 f"not num_args={self.num_args}, num_filter={self.num_filter}.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "weight"] if self.sample_type == "bilinear" else super().list_arguments()
+
+    # ---- bilinear: a Deconvolution ----
+    def _layer(self) -> tuple[Op, Params]:
+        k, s = 2 * self.scale - self.scale % 2, self.scale
+        op = registry.builtin("Deconvolution")
+        return op, op.parse({"kernel": (k, k), "stride": (s, s), "pad": (s // 2,) * 2, "num_filter": self.num_filter,
+                             "num_group": self.num_filter, "no_bias": True})
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        if self.sample_type == "nearest":
+            return list(out_grad)
+        op, p = self._layer()
+        gradient = op.gradient(p)
+        assert gradient is not None
+        return [{"dy": out_grad, "x": in_data, "y": out_data}[kind][i] for kind, i in gradient.needs]
+
+    # ---- both ----
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if self.sample_type == "bilinear":
+            op, p = self._layer()
+            ins, outs = op.infer_shape(p, in_shape, out_shape)
+            return ins, outs, []
+        alone = in_shape[0] if len(in_shape) == 1 else None
+        if alone is not None and len(alone) == 4 and not is_known(alone):
+            return [alone], [(*alone[:2], *(d * self.scale if d >= 0 else -1 for d in alone[2:]))], []
+        if any(s is None or not is_known(s) for s in in_shape):
+            return list(in_shape), list(out_shape), []
+        known = [s for s in in_shape if s is not None]
+        x = known[0]
+        if any(len(s) != 4 for s in known):
+            raise ShapeError(f"{self.name}: inputs {in_shape} must be [n, c, h, w].")
+        size = (x[2] * self.scale, x[3] * self.scale)
+        for i, s in enumerate(known):
+            if s[0] != x[0] or 0 in s or size[0] % s[2] or size[1] % s[3] or \
+                    (self.multi_input_mode == "sum" and s[1] != x[1]):
+                raise ShapeError(f"{self.name}: arg{i} {s} does not grow to [{x[0]}, ..., {size[0]}, {size[1]}], the size of "
+                                 f"arg0 {x} times {self.scale}, by whole factors.")
+        channels = x[1] if self.multi_input_mode == "sum" else sum(s[1] for s in known)
+        return list(in_shape), [(x[0], channels, *size)], []
+
+    def _split(self, ins: Sequence[Shape], y: Shape) -> list[tuple[int, int, Shape]]:
+        """Per input: first and last channel in y, and y's planes as blocks of equal elements."""
+        at, found = 0, []
+        for s in ins:
+            blocks = (s[2], y[2] // s[2], s[3], y[3] // s[3])
+            found.append((at, at + s[1], blocks))
+            at += 0 if self.multi_input_mode == "sum" else s[1]
+        return found
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        if self.sample_type == "bilinear":
+            op, p = self._layer()
+            return op.kernel(p, ins, outs, reqs, target, train)
+        y, moves = outs[0].shape, []
+        for i, (begin, end, blocks) in enumerate(self._split([s.shape for s in ins], y)):
+            n, c, h, w = ins[i].shape
+            full = (n, c, h, blocks[1], w, blocks[3])
+            moves.append(Move(i, lambda a, full=full: np.broadcast_to(a[:, :, :, None, :, None], full), 0,
+                              lambda a, b=begin, e=end, k=blocks: a.reshape(*y[:2], *k)[:, b:e]))
+        return move_kernel(moves, ins, outs, reqs, target, overlap=self.multi_input_mode == "sum" and len(ins) > 1)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        if self.sample_type == "bilinear":
+            op, p = self._layer()
+            gradient = op.gradient(p)
+            assert gradient is not None
+            return gradient.op.kernel(p, ins, outs, reqs, target, train)
+        dy, steps = ins[0], []
+        if target == "gpu":
+            return self._backward_gpu(dy.shape, outs, reqs)
+        for (begin, end, blocks), dx, req in zip(self._split([s.shape for s in outs], dy.shape), outs, reqs):
+            n, c, h, w = dx.shape
+            part = Spec((n, c, *dy.shape[2:]), dy.dtype)
+            cut = None
+            if (begin, end) != (0, dy.shape[1]):
+                cut = move_kernel([Move(0, window(1, begin, end), 0, whole)], ins, [part], [Req.WRITE], target)
+            full, small = (n, c, *blocks), (n, c, h, 1, w, 1)
+            steps.append((cut, part, full, small, _total(Spec(full, dy.dtype), Spec(small, dx.dtype), req)))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            for (cut, part, full, small, total), dx, req in zip(steps, outputs, reqs):
+                if req == Req.NULL:
+                    continue
+                piece = inputs[0]
+                if cut is not None:
+                    piece = run.space(part.shape, part.dtype)
+                    cut(run, inputs, [piece])
+                total(run, [piece.reshape(full)], [dx.reshape(small)])
+
+        return kernel
+
+    def _backward_gpu(self, y: Shape, outs: Sequence[Spec], reqs: Sequence[Req]) -> Kernel:
+        sums = gpu_module("tensor.triton_repeat").total
+        calls = []
+        for i, ((begin, _, blocks), dx, req) in enumerate(zip(self._split([s.shape for s in outs], y), outs, reqs)):
+            n, c, h, w = dx.shape
+            if req != Req.NULL:
+                calls.append((i, (n, c * h, w), (blocks[1], blocks[3]), begin * y[2], req == Req.ADD))
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            for i, sizes, factors, begin, add in calls:
+                sums(run, sizes, factors, inputs[0], outputs[i], step=y[1] * y[2], begin=begin, add=add)
+
+        return kernel

@@ -1,0 +1,145 @@
+"""Updates that MXNet makes of several operators, each as one declared kernel. Their names begin with _: scripts reach
+them through `mx.optimizer`.
+
+As in update.py: the new weight, then the new value of each state. Those that need the norm of the whole array
+(`_lamb_update`, `_lars_update`, `_lbsgd_update`) fold over the last axis: their caller hands in the arrays as [1, n].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...declare.simple_op import Array, Scalar, simple_op
+from ...ir.lang import maximum, minimum, row_sum, sqrt, where
+
+
+def _clipped(g: Any, bound: float) -> Any:
+    return maximum(minimum(g, bound), -bound) if bound > 0 else g
+
+
+def _norm(x: Any) -> Any:
+    return sqrt(row_sum(x * x))
+
+
+@simple_op(differentiable=False, states=("history",))
+def _adagrad_update(weight: Array, grad: Array, history: Array, *, lr: Scalar, epsilon: Scalar = 1e-7, wd: Scalar = 0.0,
+                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """history ← history + g²; weight - lr (g / √(history + ε) + wd weight). Source: Duchi et al. 2011."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    history = history + g * g
+    return weight - lr * (g / sqrt(history + epsilon) + wd * weight), history
+
+
+@simple_op(differentiable=False, states=("acc_g", "acc_delta"))
+def _adadelta_update(weight: Array, grad: Array, acc_g: Array, acc_delta: Array, *, lr: Scalar = 1.0, rho: Scalar = 0.9,
+                     epsilon: Scalar = 1e-5, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """acc_g ← mean of g²; δ = √((acc_delta + ε) / (acc_g + ε)) g; acc_delta ← mean of δ²; weight - δ - wd weight.
+
+    There is no learning rate: lr is taken and not used, as in MXNet. Source: Zeiler 2012, arXiv:1212.5701.
+    """
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    acc_g = rho * acc_g + (1 - rho) * g * g
+    delta = sqrt(acc_delta + epsilon) / sqrt(acc_g + epsilon) * g
+    acc_delta = rho * acc_delta + (1 - rho) * delta * delta
+    return weight - delta - wd * weight, acc_g, acc_delta
+
+
+@simple_op(differentiable=False, states=("mean", "largest"))
+def _adamax_update(weight: Array, grad: Array, mean: Array, largest: Array, *, lr: Scalar, beta1: Scalar = 0.9,
+                   beta2: Scalar = 0.999, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """mean ← β₁ mean + (1-β₁) g; largest ← max(β₂ largest, |g|); weight - lr mean / largest.
+
+    The bias correction belongs to lr. Where largest is 0 the weight stays. Source: Kingma and Ba 2015, arXiv:1412.6980, § 7.1.
+    """
+    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    mean = beta1 * mean + (1 - beta1) * g
+    largest = maximum(beta2 * largest, abs(g))
+    return weight - where(largest > 0, lr * mean / largest, 0.0), mean, largest
+
+
+@simple_op(differentiable=False, states=("mean", "var"))
+def _nadam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9,
+                  beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, by_grad: Scalar = 1.0, by_mean: Scalar = 1.0,
+                  by_var: Scalar = 1.0, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """weight - lr (by_grad g + by_mean mean) / (√(by_var var) + ε): the three factors hold the momentum schedule.
+
+    Source: Dozat 2016, "Incorporating Nesterov Momentum into Adam".
+    """
+    g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    mean = beta1 * mean + (1 - beta1) * g
+    var = beta2 * var + (1 - beta2) * g * g
+    return weight - lr * (by_grad * g + by_mean * mean) / (sqrt(by_var * var) + epsilon), mean, var
+
+
+@simple_op(differentiable=False)
+def _sgld_update(weight: Array, grad: Array, noise: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+                 clip_gradient: float = -1.0) -> Array:
+    """weight - lr/2 (g + wd weight) + √lr noise, noise being standard normal. Source: Welling and Teh 2011."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    return weight - lr / 2 * (g + wd * weight) + sqrt(lr) * noise
+
+
+@simple_op(differentiable=False, states=("previous",))
+def _dcasgd_update(weight: Array, grad: Array, previous: Array, *, lr: Scalar, lamda: Scalar = 0.04, wd: Scalar = 0.0,
+                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """weight - lr (g + wd weight + λ g² (weight - previous)), and previous ← weight. Source: Zheng et al. 2017."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    return weight - lr * (g + wd * weight + lamda * g * g * (weight - previous)), weight
+
+
+@simple_op(differentiable=False, states=("mom", "previous"))
+def _dcasgd_mom_update(weight: Array, grad: Array, mom: Array, previous: Array, *, lr: Scalar, momentum: Scalar = 0.0,
+                       lamda: Scalar = 0.04, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """_dcasgd_update through a momentum."""
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mom = momentum * mom - lr * (g + wd * weight + lamda * g * g * (weight - previous))
+    return weight + mom, mom, weight
+
+
+# ---- by the norm of the whole array ----------------------------------------------------------------------------------
+@simple_op(differentiable=False, states=("mean", "var"))
+def _lamb_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9,
+                 beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, by_mean: Scalar = 1.0, by_var: Scalar = 1.0,
+                 wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lower_bound: float = -1.0,
+                 upper_bound: float = -1.0):
+    """d = by_mean mean / (√(by_var var) + ε) + wd weight; weight - lr ‖weight‖ / ‖d‖ d, ‖weight‖ kept within bounds.
+
+    The arrays are [1, n]. Where a norm is 0 their ratio counts as 1. Source: You et al. 2020, arXiv:1904.00962.
+    """
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mean = beta1 * mean + (1 - beta1) * g
+    var = beta2 * var + (1 - beta2) * g * g
+    d = by_mean * mean / (sqrt(by_var * var) + epsilon) + wd * weight
+    length, step = _norm(weight), _norm(d)
+    if lower_bound > 0:
+        length = maximum(length, lower_bound)
+    if upper_bound > 0:
+        length = minimum(length, upper_bound)
+    ratio = where(length * step > 0, length / step, 1.0)
+    return weight - lr * ratio * d, mean, var
+
+
+@simple_op(differentiable=False, states=("mom",))
+def _lars_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, eta: Scalar = 0.001,
+                 epsilon: Scalar = 0.0, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """sgd_mom_update with lr times η ‖weight‖ / (‖g‖ + wd ‖weight‖ + ε), g before it is clipped; times 1 if a norm is 0.
+
+    The arrays are [1, n]. Source: You et al. 2017, arXiv:1708.03888.
+    """
+    length, slope = _norm(weight), _norm(rescale_grad * grad)
+    rate = lr * where(length * slope > 0, eta * length / (slope + wd * length + epsilon), 1.0)
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mom = momentum * mom - rate * wd * weight - rate * g
+    return weight + mom, mom
+
+
+@simple_op(differentiable=False, states=("mom",))
+def _lbsgd_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
+                  rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """sgd_mom_update with lr times √(‖weight‖² / (‖grad‖² + wd ‖weight‖²)), kept within 0.01 and 100. Arrays are [1, n]."""
+    length = row_sum(weight * weight)
+    factor = sqrt(length / (row_sum(grad * grad) + wd * length + 1e-18))
+    rate = lr * minimum(maximum(factor, 0.01), 100.0)
+    g = _clipped(rescale_grad * grad, clip_gradient)
+    mom = momentum * mom - rate * wd * weight - rate * g
+    return weight + mom, mom

@@ -1,0 +1,53 @@
+"""mixed: an update rule for a 16-bit weight that is kept in float32 beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....errors import OperatorError
+from ...declare.simple_op import SimpleOp
+from ...ir.expr import Expr, as_expr
+from ...op import Op
+from ...params import Params
+
+
+class MixedOp(SimpleOp):
+    """The rule of another operator (weight, grad, *states) as (grad, *states, weight32) → the weight, rounded.
+
+    The states and weight32 keep their own dtypes; all arithmetic is in float32. The output has the gradient's dtype.
+    """
+
+    hidden = True
+
+    def __init__(self, rule: SimpleOp):
+        super().__init__(rule.body, name=f"_mixed_{rule.name.lstrip('_')}", differentiable=False, params=rule.params)
+        given = rule.input_names[1:]
+        kept = rule._states
+        self.rule = rule
+        self.input_names = (*given, "weight32")
+        self._states = (*kept, "weight32")
+        self.free = frozenset(self._states)
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        *given, weight = inputs
+        made = self.rule.trace(p, [weight, *given])
+        new = as_expr(made[0])
+        return (new, *made[1:], new)
+
+    def result_dtype(self, p: Params, dtypes: Sequence[np.dtype]) -> np.dtype:
+        return dtypes[0]
+
+
+_made: dict[Op, MixedOp] = {}
+
+
+def mixed(op: Op) -> MixedOp:
+    """The operator `op` made to update a float32 copy; one for each op. Raises OperatorError unless op is a @simple_op."""
+    found = _made.get(op)
+    if found is None:
+        if not isinstance(op, SimpleOp):
+            raise OperatorError(f"mixed: {op.name} is not declared by a body, so it cannot be made to keep a float32 copy.")
+        found = _made[op] = MixedOp(op)
+    return found

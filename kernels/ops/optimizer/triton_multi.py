@@ -1,0 +1,90 @@
+"""Triton: an optimizer's update of many arrays in one launch, found through a table of addresses in device memory.
+
+The arithmetic is printed from the update's own declaration, by the lines that its kernel for one array has, so the bits are
+the same. Numbers that change between steps (learning rate, weight decay ...) are read from device memory as well, so that a
+captured launch stays right when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError
+from ...gpu.body import Body, indent, kernel_name, kernel_text, store, tl_type, typed_root
+from ...gpu.elementwise import MANY_NODES
+from ...gpu.launch import here, interpreting, launch
+from ...gpu.source import Kernel, kernel_of
+from ...ir.expr import topological
+from ...op import Expression, Req, Spec
+
+ALIGN = 16  # bytes that every array's address must divide by, so that accesses are 128 bits wide
+_NUMBER = {"f32": "tl.float32", "f64": "tl.float64", "i64": "tl.int64"}
+
+
+@dataclass(frozen=True)
+class ManyUpdate:
+    """An update for any number of arrays of certain dtypes.
+
+    rows:     of the table: the update's inputs in order, then its output if that is not its first input.
+    columns:  of the numbers: the update's run-time scalars in order.
+    block:    elements of one program. align: bytes that the address of every array must divide by.
+    """
+
+    kernel: Kernel
+    rows: int
+    columns: int
+    block: int
+    align: int = ALIGN
+
+    def launch(self, stream: Any, table: Any, sizes: Any, chunks: Any, numbers: Any) -> None:
+        """Update every array once. table, sizes, chunks: `tables` in device memory; numbers [count, columns], float64."""
+        launch(self.kernel, (chunks.shape[0],), table, sizes, chunks, numbers, sizes.shape[0], BLOCK=self.block, stream=stream)
+
+
+def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype | None) -> ManyUpdate:
+    """The update with expression e, elementwise, for inputs of these dtypes. out: of its output; None: it is input 0."""
+    rows, states = [*ins, *([] if out is None else [out])], dict(e.states)
+    places = [states.get(k, 0 if out is None else len(ins)) for k in range(len(e.outputs))]
+    roots = [typed_root(root, rows[at]) for root, at in zip(e.outputs, places)]
+    body = Body(roots, topological(roots), list(ins), e.scalars)
+    lines = [*body.prologue, "t = tl.load(chunks + 2 * tl.program_id(0))",
+             "base = tl.load(chunks + 2 * tl.program_id(0) + 1) * BLOCK", "n = tl.load(sizes + t)", "lane = tl.arange(0, BLOCK)"]
+    for (scalar, kind), parameter in body.used_scalars.items():
+        column = e.scalars.index(scalar)
+        lines.append(f"{parameter} = tl.load(numbers + t * {len(e.scalars)} + {column}).to({_NUMBER[kind]})")
+    for i, dtype in enumerate(rows):
+        address = f"tl.load(table + {i} * count + t).to(tl.pointer_type({tl_type(dtype)}))"
+        lines.append(f"x{i} = tl.multiple_of({address}, {ALIGN}) + base")
+
+    def branch(mask: str) -> list[str]:
+        names: dict[int, str] = {}
+        inner = body.lines(roots, names, lambda i: f"tl.load(x{i} + lane{mask})")
+        for root, at in zip(roots, places):
+            assert root.dtype is not None
+            inner.append(store(names[id(root)], root.dtype, Spec((), rows[at]), Req.WRITE, f"x{at} + lane", mask))
+        return inner
+
+    lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
+              *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
+    name = f"{kernel_name(name)}_many"
+    text = kernel_text(name, ["table", "sizes", "chunks", "numbers", "count", "BLOCK: tl.constexpr"], lines, ["count"], here())
+    block = 1 << 14 if interpreting() else 128 if len(body.order) > MANY_NODES else 1024
+    return ManyUpdate(kernel_of(text, name), len(rows), len(e.scalars), block)
+
+
+def tables(addresses: Sequence[Sequence[int]], sizes: Sequence[int], block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What a ManyUpdate reads: addresses [rows, count], sizes [count], chunks [programs, 2]; all int64.
+
+    addresses: per row of the table, one for each array; every one must divide by ALIGN.
+    Raises ParameterError for one that does not: those arrays are updated one by one.
+    """
+    found = np.array(addresses, np.int64)
+    if found.size and (found % ALIGN).any():
+        raise ParameterError(f"update: {int((found % ALIGN != 0).sum())} arrays do not start at a multiple of {ALIGN} bytes. "
+                             f"Update them one by one.")
+    chunks = [(t, b) for t, n in enumerate(sizes) for b in range(-(-n // block))]
+    return found, np.array(sizes, np.int64), np.array(chunks, np.int64).reshape(-1, 2)

@@ -1,0 +1,100 @@
+"""Optimizer updates. Each is one declared kernel: the new weight, then the new value of each state it changes.
+
+lr, wd and rescale_grad are run-time scalars: a schedule changes them without a new kernel. Formulas as in MXNet 1.x:
+the gradient is rescaled, clipped to ±clip_gradient if that is positive, and then wd·weight is added.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...declare.simple_op import Array, Scalar, simple_op
+from ...ir.lang import maximum, minimum, sign, sqrt
+
+
+def rescaled(grad: Any, rescale_grad: Any, bound: float, lr: Any) -> Any:
+    """lr times the rescaled and clipped gradient; one product an element where nothing is clipped."""
+    return lr * clipped(rescale_grad * grad, bound) if bound > 0 else (lr * rescale_grad) * grad
+
+
+def clipped(g: Any, bound: float) -> Any:
+    """g limited to ±bound, if that is positive."""
+    return maximum(minimum(g, bound), -bound) if bound > 0 else g
+
+
+@simple_op(differentiable=False)
+def sgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+               clip_gradient: float = -1.0, lazy_update: bool = True) -> Array:
+    """weight - lr (g + wd weight), g the rescaled and clipped gradient."""
+    return (1 - lr * wd) * weight - rescaled(grad, rescale_grad, clip_gradient, lr)
+
+
+@simple_op(differentiable=False, states=("mom",))
+def sgd_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
+                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
+    """mom ← momentum mom - lr (g + wd weight); weight + mom. Source: Polyak 1964."""
+    mom = momentum * mom - lr * wd * weight - rescaled(grad, rescale_grad, clip_gradient, lr)
+    return weight + mom, mom
+
+
+@simple_op(differentiable=False, states=("mom",))
+def nag_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
+                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
+
+    What is kept in mom has wd times the new weight, as MXNet's update in place leaves it.
+    """
+    return _nesterov(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+
+
+def _nesterov(weight: Any, grad: Any, mom: Any, lr: Any, momentum: Any, wd: Any, rescale_grad: Any, bound: float) -> Any:
+    g = clipped(rescale_grad * grad, bound)
+    mom = momentum * mom - lr * g
+    moved = weight + momentum * (mom - lr * wd * weight) - lr * (g + wd * weight)
+    return moved, mom - lr * wd * moved
+
+
+@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
+def mp_nag_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
+                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
+    """nag_mom_update on a float32 copy of a half-precision weight."""
+    moved, mom = _nesterov(weight32, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+    return moved, mom, moved
+
+
+@simple_op(differentiable=False, states=("weight32",), free=("weight32",))
+def mp_sgd_update(weight: Array, grad: Array, weight32: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+                  clip_gradient: float = -1.0, lazy_update: bool = True):
+    """sgd_update on a float32 copy of a half-precision weight."""
+    w = (1 - lr * wd) * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
+    return w, w
+
+
+@simple_op(differentiable=False, states=("mom", "weight32"), free=("mom", "weight32"))
+def mp_sgd_mom_update(weight: Array, grad: Array, mom: Array, weight32: Array, *, lr: Scalar, momentum: Scalar = 0.0,
+                      wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lazy_update: bool = True):
+    """sgd_mom_update on a float32 copy of a half-precision weight."""
+    mom = momentum * mom - lr * wd * weight32 - rescaled(grad, rescale_grad, clip_gradient, lr)
+    return weight32 + mom, mom, weight32 + mom
+
+
+@simple_op(differentiable=False, states=("mean", "var"))
+def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9, beta2: Scalar = 0.999,
+                epsilon: Scalar = 1e-8, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0,
+                lazy_update: bool = True):
+    """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
+
+    Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
+    """
+    g = clipped(rescale_grad * grad + wd * weight, clip_gradient)
+    mean = beta1 * mean + (1 - beta1) * g
+    var = beta2 * var + (1 - beta2) * g * g
+    return weight - lr * mean / (sqrt(var) + epsilon), mean, var
+
+
+@simple_op(differentiable=False)
+def signsgd_update(weight: Array, grad: Array, *, lr: Scalar, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
+                   clip_gradient: float = -1.0) -> Array:
+    """(1 - lr wd) weight - lr sign(g)"""
+    g = clipped(rescale_grad * grad, clip_gradient)
+    return (1 - lr * wd) * weight - lr * sign(g)

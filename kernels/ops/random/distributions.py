@@ -1,0 +1,281 @@
+"""Random numbers of the usual distributions, with parameters that are numbers (_random_*, _random_*_like) or arrays (_sample_*).
+
+Every element takes a fixed count of uniform numbers of its own from the counter-based generator, and one body turns them
+into the draw. So CPU and GPU draw the same, wherever and in whatever order. Where a method rejects and tries again, it has
+a fixed number of tries; that all of them fail is less likely than one in a million, and then the middle is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....dtype import as_dtype, float32, is_float
+from ....errors import DTypeError, ParameterError
+from ...declare.row_kernel import row_kernel
+from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
+from ...op import Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ...params import Param, Params
+from .uniform import fill_uniform
+
+_GAMMA_TRIES, _POISSON_TRIES, _POISSON_TERMS, _FEW = 6, 10, 29, 10.0
+_GAMMA_DRAWS, _POISSON_DRAWS = 3 * _GAMMA_TRIES + 1, 2 * _POISSON_TRIES + 1
+
+
+def _normal(u: Any, v: Any) -> Any:
+    return sqrt(-2 * log(1 - u)) * cos(2 * math.pi * v)
+
+
+def _uniform(u: Sequence[Any], low: Any, high: Any) -> Any:
+    return low + u[0] * (high - low)
+
+
+def _normals(u: Sequence[Any], mu: Any, sigma: Any) -> Any:
+    return mu + sigma * _normal(u[0], u[1])
+
+
+def _exponential(u: Sequence[Any], lam: Any) -> Any:
+    return -log1p(-u[0]) / lam
+
+
+def _gamma_attempt(alpha: Any, u: Any, v: Any, w: Any) -> Any:
+    """A gamma number drawn by rejection, for alpha + 1 where alpha < 1, or -1. Source: Marsaglia, Tsang 2000, "A simple
+    method for generating gamma variables"."""
+    d = _middle(alpha)
+    x = _normal(u, v)
+    t = 1 + x / sqrt(9 * d)
+    t = t * t * t
+    fits = (t > 0) & (log(1 - w) < 0.5 * x * x + d * (1 - t + log(maximum(t, 1e-30))))
+    return where(fits, d * t, -1.0)
+
+
+def _middle(alpha: Any) -> Any:
+    return where(alpha < 1, alpha + 1, alpha) - 1 / 3
+
+
+def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
+    """Scale beta. u: a uniform number, then the attempts, of which the first that is none in vain counts."""
+    drawn = _middle(alpha)
+    for attempt in reversed(u[1:]):  # the first that is accepted is written last
+        drawn = where(attempt >= 0, attempt, drawn)
+    return beta * where(alpha < 1, drawn * power(1 - u[0], 1 / alpha), drawn)
+
+
+def _poisson_attempt(lam: Any, u: Any, v: Any) -> Any:
+    """A Poisson number drawn by rejection, for lam that is not small, or -1. Source: Hörmann 1993, "The transformed rejection
+    method for generating Poisson random variables", algorithm PTRS."""
+    many = where(lam < _FEW, _FEW, lam)
+    b = 0.931 + 2.53 * sqrt(many)
+    a = -0.059 + 0.02483 * b
+    bound, inverse = 0.9277 - 3.6224 / (b - 2), 1.1239 + 1.1328 / (b - 3.4)
+    x, v = u - 0.5, 1 - v
+    edge = maximum(0.5 - abs(x), 1e-7)
+    k = floor((2 * a / edge + b) * x + many + 0.43)
+    at = maximum(k, 1)
+    r = (at - many) / many
+    log_p = where(k < 1, -many, many * (r - (1 + r) * log1p(r)) - 0.5 * log(2 * math.pi * at) - 1 / (12 * at))
+    fits = log(v * inverse / (a / (edge * edge) + b)) <= log_p
+    fits = ((edge >= 0.07) & (v <= bound)) | ((k >= 0) & ((edge >= 0.013) | (v <= edge)) & fits)
+    return where(fits, k, -1.0)
+
+
+def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
+    """By the sums of the probabilities while lam is small, else the first attempt that is none in vain."""
+    few = where(lam < _FEW, lam, _FEW)
+    p = exp(-few)
+    at_most = minimum(u, 1 - 2e-6)  # what all terms come to, in spite of rounding
+    total = p
+    small = cast_like(at_most >= total, u)
+    for k in range(1, _POISSON_TERMS):
+        p = p * (few * (1 / k))
+        total = total + p
+        small = small + (at_most >= total)
+    large = floor(lam)
+    for k in reversed(attempts):  # the first that is accepted is written last
+        large = where(k >= 0, k, large)
+    return where(lam < _FEW, small, large)
+
+
+def _rate(u: Sequence[Any], lam: Any) -> Any:
+    return lam
+
+
+def _negative_binomial(u: Sequence[Any], k: Any, p: Any) -> Any:
+    return _gamma(u, k, (1 - p) / p)
+
+
+def _spread(mu: Any, alpha: Any) -> Any:
+    return 1 / where(alpha == 0, 1.0, alpha)
+
+
+def _generalized_negative_binomial(u: Sequence[Any], mu: Any, alpha: Any) -> Any:
+    return where(alpha == 0, mu, _gamma(u, _spread(mu, alpha), alpha * mu))
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """names: of the parameters; defaults of _random_*; draws: uniform numbers an element takes; body(u, *parameters);
+    allowed: what the parameters must be, and how that is said; gamma: u is what `_gamma` takes, and this gives the alpha of
+    its attempts; counts: body gives the mean of a Poisson number, the draw."""
+
+    name: str
+    names: tuple[str, ...]
+    defaults: tuple[float, ...]
+    draws: int
+    body: Callable[..., Any]
+    text: str
+    allowed: Callable[..., bool] = lambda *_: True
+    told: str = ""
+    counts: bool = False
+    gamma: Callable[..., Any] | None = None
+
+
+DISTRIBUTIONS = (
+    Distribution("uniform", ("low", "high"), (0.0, 1.0), 1, _uniform, "Uniform in [low, high).",
+                 lambda a, b: a <= b, "low must not be above high"),
+    Distribution("normal", ("mu", "sigma"), (0.0, 1.0), 2, _normals, "Normal with mean mu and standard deviation sigma.",
+                 lambda a, b: b >= 0, "sigma must not be negative"),
+    Distribution("exponential", ("lam",), (1.0,), 1, _exponential, "Exponential with rate lam: mean 1 / lam.",
+                 lambda a: a > 0, "lam must be positive"),
+    Distribution("gamma", ("alpha", "beta"), (1.0, 1.0), _GAMMA_DRAWS, _gamma, "Gamma with shape alpha and scale beta.",
+                 lambda a, b: a > 0 and b > 0, "alpha and beta must be positive", gamma=lambda alpha, beta: alpha),
+    Distribution("poisson", ("lam",), (1.0,), 0, _rate, "Poisson with mean lam.",
+                 lambda a: a >= 0, "lam must not be negative", counts=True),
+    Distribution("negative_binomial", ("k", "p"), (1, 1.0), _GAMMA_DRAWS, _negative_binomial,
+                 "Failures before the k-th success, each trial a success with probability p.",
+                 lambda k, p: k > 0 and 0 < p <= 1, "k must be positive and p in (0, 1]", counts=True,
+                 gamma=lambda k, p: k),
+    Distribution("generalized_negative_binomial", ("mu", "alpha"), (1.0, 1.0), _GAMMA_DRAWS,
+                 _generalized_negative_binomial, "Negative binomial with mean mu and dispersion alpha.",
+                 lambda m, a: m >= 0 and a >= 0, "mu and alpha must not be negative", counts=True,
+                 gamma=_spread),
+)
+_SHAPE = Param("shape", "shape", (), doc="sizes")
+_DTYPE = Param("dtype", "dtype", None, doc="element type; float32 when None")
+
+
+class SampleOp(Op):
+    """One distribution. form: "random" (parameters are numbers), "like" (the same, in the shape of an array) or "sample"
+    (parameters are arrays: of each, an array of the given shape)."""
+
+    def __init__(self, d: Distribution, form: str, names: Sequence[str] | None = None):
+        self.d, self.form = d, form
+        names = tuple(names or d.names)
+        self.name = {"random": f"_random_{d.name}", "like": f"_random_{d.name}_like", "sample": f"_sample_{d.name}"}[form]
+        self.aliases = (self.name[1:],)
+        self.input_names = {"random": (), "like": ("data",), "sample": d.names}[form]
+        numbers = tuple(Param(n, "float", v) for n, v in zip(names, d.defaults))
+        self.numbers = names
+        self.params = {"random": (*numbers, _SHAPE, Param("ctx", "any", None), _DTYPE), "like": numbers,
+                       "sample": (_SHAPE, _DTYPE)}[form]
+        more = {"random": "shape: of the result.", "like": "The result has the shape and dtype of data.",
+                "sample": f"{', '.join(d.names)}: of one shape. The result has that shape followed by `shape`."}[form]
+        self.doc = f"{d.text}\n\n{more} float dtypes. Not differentiable."
+
+    def parse(self, given: Any) -> Params:
+        p = super().parse(given)
+        if self.form != "sample" and not self.d.allowed(*(p[n] for n in self.numbers)):
+            told = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)
+            raise ParameterError(f"{self.name}: {told}: {self.d.told}.")
+        if self.form != "like" and p.dtype is not None and not is_float(p.dtype):
+            raise DTypeError(f"{self.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
+        return p
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        if self.form == "random":
+            known = outputs[0] if outputs else None
+            return [], [known if not p.shape and known is not None else tuple(p.shape) or (1,)]
+        shape = None
+        for n, s in zip(self.input_names, inputs):
+            shape = merge_shapes(self.name, f"the parameters' shape ({n})", shape, s)
+        out = shape if self.form == "like" or shape is None else (*shape, *p.shape)
+        return [shape] * len(inputs), [out]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        if self.form == "like":
+            return super().infer_dtype(p, inputs, outputs)
+        ins, _ = super().infer_dtype(p, inputs, None) if inputs else ([], [])
+        return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
+
+    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+        return outs[0].size * (self.d.draws + self.d.counts * _POISSON_DRAWS)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        d, size = self.d, outs[0].size
+        if reqs[0] == Req.NULL or not size:
+            return lambda run, inputs, outputs, random: None
+        rows = ins[0].size if self.form == "sample" else 1
+        wide = np.dtype(np.float64 if outs[0].dtype == np.float64 else np.float32)
+        full, n = (rows, size // rows), len(d.names)
+        numbers = () if self.form == "sample" else tuple(float(p[name]) for name in self.numbers)
+        given = list(ins) if self.form == "sample" else [Spec((1,), wide)] * n
+        mean, count = [Spec(full, wide)], 1 + _GAMMA_TRIES if d.gamma else d.draws
+        inner = row_kernel(lambda *a: d.body(a[n:], *a[:n]), [(s.size, 1) for s in given] + [full] * count, [full], full,
+                           [*given, *mean * count], *((mean, [Req.WRITE]) if d.counts else (outs, reqs)), target, self.name)
+        attempts = _gamma_attempts(d.gamma, given, full, wide, target, self.name) if d.gamma else None
+        finish = _counting(size, wide, outs, reqs, target, self.name) if d.counts else None
+        total = self.draws(p, outs) // size
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            drawn = run.space((total, size), wide)
+            fill_uniform(run, target, drawn, random)
+            parameters = list(inputs) if not numbers else []
+            for value in numbers:  # through memory, so that a new value needs no new kernel
+                parameters.append(run.space((1,), wide))
+                fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
+            uniform = [drawn[i] for i in range(d.draws)] if attempts is None else attempts(run, parameters, drawn)
+            results = outputs if finish is None else [run.space(full, wide)]
+            inner(run, [*parameters, *uniform], results)
+            if finish is not None:
+                finish(run, results[0], drawn[d.draws:], outputs)
+
+        return kernel
+
+
+def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shape, wide: np.dtype, target: str,
+                    name: str) -> Callable[..., list[Any]]:
+    """(run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]): what `_gamma` takes. All attempts at all numbers are
+    one kernel, so that the formula stands there once."""
+    tries, n = (_GAMMA_TRIES, *full), len(given)
+    attempt = row_kernel(lambda *a: _gamma_attempt(alpha(*a[:n]), *a[n:]), [(1, s.size, 1) for s in given] + [tries] * 3, [tries],
+                         tries, [*given, *[Spec(tries, wide)] * 3], [Spec(tries, wide)], [Req.WRITE], target, f"{name}_attempts")
+
+    def draw(run: Any, parameters: Sequence[Any], drawn: Any) -> list[Any]:
+        found = run.space(tries, wide)
+        attempt(run, [*parameters, *(drawn[1 + i * _GAMMA_TRIES:1 + (i + 1) * _GAMMA_TRIES] for i in range(3))], [found])
+        return [drawn[0], *(found[i] for i in range(_GAMMA_TRIES))]
+
+    return draw
+
+
+def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+              name: str) -> Callable[..., None]:
+    """(run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs): a Poisson number of each mean. All attempts at it
+    are one kernel, so that its formula stands there once."""
+    row, tries = (1, size), (_POISSON_TRIES, size)
+    wanted = [Spec(s, wide) for s in (row, tries)]
+    attempt = row_kernel(_poisson_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
+                         [Req.WRITE], target, f"{name}_attempts")
+    choose = row_kernel(_poisson, [row] * (2 + _POISSON_TRIES), [row], row, [wanted[0]] * (2 + _POISSON_TRIES), outs, reqs,
+                        target, name)
+
+    def finish(run: Any, mean: Any, drawn: Any, outputs: Sequence[Any]) -> None:
+        found = run.space(tries, wide)
+        attempt(run, [mean, drawn[1:_POISSON_TRIES + 1], drawn[_POISSON_TRIES + 1:]], [found])
+        choose(run, [mean, drawn[0], *(found[i] for i in range(_POISSON_TRIES))], outputs)
+
+    return finish
+
+
+for _d in DISTRIBUTIONS:
+    register(SampleOp(_d, "sample"))
+    register(SampleOp(_d, "like", ("loc", "scale") if _d.name == "normal" else None))
+    if _d.name not in ("uniform", "normal"):  # those are in random.py, drawn without scratch
+        register(SampleOp(_d, "random"))

@@ -1,0 +1,141 @@
+"""Class numbers drawn by their probabilities, and the rows of an array in random order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtype import as_dtype, float32
+from ....errors import ShapeError
+from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.row_kernel import row_kernel
+from ...ir.lang import row_sum, where
+from ...op import Kernel, Req, Spec, merge_shapes
+from ...philox import words
+from .uniform import fill_uniform
+
+
+@register_operator("_sample_multinomial", aliases=("sample_multinomial",))
+class SampleMultinomial(OperatorProperty):
+    """Class numbers, drawn with the probabilities in data.
+
+    data:      [..., k], along the last axis probabilities that add up to 1 (weights that do not are scaled).
+    shape:     of what is drawn from each; (): one number.
+    get_prob:  also returns the logarithm of each drawn class's probability, whose derivative by data is passed on.
+    dtype:     of the class numbers.
+    Returns:   data.shape[:-1] + shape.
+    """
+
+    shape: tuple = ()
+    get_prob: bool = False
+    dtype: str = "int32"
+
+    def validate(self) -> None:
+        as_dtype(self.dtype)
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"] if self.get_prob else ["output"]
+
+    def list_gradients(self) -> list[int]:
+        return [0] if self.get_prob else []
+
+    def forward_resource(self) -> list[str]:
+        return [RANDOM]
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return outs[0].size
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        n = len(self.list_outputs())
+        if x is None:
+            return [x], [None] * n, []
+        if not x or x[-1] == 0:
+            raise ShapeError(f"{self.name}: data {x} holds no class. It must be [..., classes].")
+        return [x], [(*x[:-1], *self.shape) or (1,)] * n, []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        x = in_type[0] or (out_type[1] if self.get_prob else None)
+        return [x], [as_dtype(self.dtype), x][:len(self.list_outputs())], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[1], in_data[0], out_data[0]] if self.get_prob else []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        k = ins[0].shape[-1]
+        m = ins[0].size // k
+        s = outs[0].size // max(1, m)
+        if not outs[0].size:
+            return lambda run, inputs, outputs, random: None
+        gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            drawn = run.space((m, s), float32)
+            fill_uniform(run, target, drawn, random)
+            logs = outputs[1] if self.get_prob else None
+            if gpu is not None:
+                gpu.multinomial(run, (m, s, k), inputs[0], drawn, outputs[0], logs, reqs)
+                return
+            weights = inputs[0].reshape(m, k)
+            sums = np.cumsum(weights, axis=1, dtype=float32)
+            found = np.empty((m, s), np.int64)
+            for i in range(m):
+                found[i] = np.searchsorted(sums[i], drawn[i] * sums[i, -1], side="right")
+            np.minimum(found, k - 1, out=found)
+            assign(outputs[0], reqs[0], found.reshape(outs[0].shape))
+            if logs is not None:
+                with np.errstate(divide="ignore"):
+                    assign(logs, reqs[1], np.log(np.take_along_axis(weights, found, 1)).reshape(outs[0].shape))
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        k = outs[0].shape[-1]
+        m = outs[0].size // k
+        s, column = ins[0].size // max(1, m), Spec((k,), np.dtype(np.int32))
+        numbers: Any = gpu_module("loss.triton_loss").numbers if target == "gpu" else lambda run, n: np.arange(n, dtype=np.int32)
+
+        def body(dy: Any, x: Any, drawn: Any, number: Any) -> Any:
+            return row_sum(where(drawn == number, dy / x, 0 * dy))
+
+        inner = row_kernel(body, [(m, s, 1), (m, 1, k), (m, s, 1), (k,)], [(m, 1, k)], (m, 1, k), [*ins, column], outs, reqs,
+                           target, f"{self.name}_backward")
+        return lambda run, inputs, outputs: inner(run, [*inputs, numbers(run, k)], outputs)
+
+
+@register_operator("_shuffle", aliases=("shuffle",))
+class Shuffle(OperatorProperty):
+    """The slices of data along axis 0 in a random order, each order equally likely. Not differentiable."""
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def forward_resource(self) -> list[str]:
+        return [RANDOM]
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return outs[0].shape[0] if outs[0].shape else 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
+        return [x], [x], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        shape, req = ins[0].shape, reqs[0]
+        n, inner = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+        gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            if gpu is not None:
+                gpu.shuffle(run, (n, inner), *random, inputs[0], outputs[0], add=req == Req.ADD)
+                return
+            order = np.argsort(words(*random, n), kind="stable")
+            assign(outputs[0].reshape(n, inner), req, inputs[0].reshape(n, inner)[order])
+
+        return kernel

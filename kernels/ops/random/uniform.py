@@ -1,0 +1,169 @@
+"""Operators that draw: _random_uniform, _random_normal, _random_randint. The same numbers on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....dtype import as_dtype, bfloat16, is_float
+from ....errors import DTypeError, ParameterError
+from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...op import Kernel, Req, Spec
+from ...philox import integers, normal, uniform
+
+_CHUNK = 1 << 16  # numbers one piece draws; even, so that pairs of normals stay together
+
+
+class Drawn(OperatorProperty):
+    """No inputs; one output of the given shape."""
+
+    default_dtype: ClassVar[str] = "float32"
+
+    shape: tuple = ()
+    ctx: str = ""
+    dtype: np.dtype | None = None
+
+    def list_arguments(self) -> list[str]:
+        return []
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def forward_resource(self) -> list[str]:
+        return [RANDOM]
+
+    def draws(self, outs: Sequence[Spec]) -> int:
+        return outs[0].size + outs[0].size % 2
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not self.shape and out_shape[0] is not None:
+            return [], [out_shape[0]], []
+        return [], [self.shape or (1,)], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return [], [self.dtype or as_dtype(self.default_dtype)], []
+
+    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
+        """The values at places offset .. offset + count; offset is even from the start of the array."""
+        raise NotImplementedError(self.name)
+
+    def gpu(self) -> tuple[str, float, float]:
+        """What the GPU kernel draws, and its two parameters."""
+        raise NotImplementedError(self.name)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (n, dtype), req = (outs[0].size, outs[0].dtype), reqs[0]
+        if req == Req.NULL or n == 0:
+            return lambda run, inputs, outputs, random: None
+        if target == "gpu":
+            module, (kind, a, b) = gpu_module("random.triton_random"), self.gpu()
+            return lambda run, inputs, outputs, random: module.draw(run, outputs[0], *random, kind, a, b, dtype,
+                                                                    add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
+            flat, (seed, offset) = outputs[0].reshape(-1), random
+
+            def piece(i: int) -> None:
+                first = i * _CHUNK
+                part = flat[first:first + _CHUNK]
+                assign(part, req, self.numbers(seed, offset + first, part.size, dtype))
+
+            run.parallel(piece, -(-n // _CHUNK))
+
+        return kernel
+
+
+def fill_uniform(run: Any, target: str, out: Any, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
+    """out = low + span · uniform numbers of [0, 1): number i of out is number i after random's (seed, offset)."""
+    seed, offset = random
+    if target == "gpu":
+        dtype = np.dtype(str(out.dtype).removeprefix("torch.")) if "bfloat16" not in str(out.dtype) else bfloat16
+        gpu_module("random.triton_random").draw(run, out, seed, offset, "uniform", low, span, dtype, add=False)
+        return
+    flat = out.reshape(-1)
+    wide = np.float64 if out.dtype == np.float64 else np.float32
+
+    def piece(i: int) -> None:
+        part = flat[i * _CHUNK:(i + 1) * _CHUNK]
+        u = uniform(seed, offset + i * _CHUNK, part.size, out.dtype)
+        part[...] = u if (low, span) == (0.0, 1.0) else (u.astype(wide) * wide(span) + wide(low)).astype(out.dtype)
+
+    run.parallel(piece, -(-flat.size // _CHUNK))
+
+
+def _floating(p: Drawn) -> None:
+    if p.dtype is not None and not is_float(p.dtype):
+        raise DTypeError(f"{p.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or "
+                         f"bfloat16.")
+
+
+@register_operator("_random_uniform", aliases=("random_uniform", "uniform"))
+class RandomUniform(Drawn):
+    """Uniform in [low, high)."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def validate(self) -> None:
+        _floating(self)
+        if not self.low <= self.high:
+            raise ParameterError(f"{self.name}: low={self.low} is above high={self.high}.")
+
+    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
+        u = uniform(seed, offset, count, dtype)
+        if (self.low, self.high) == (0.0, 1.0):
+            return u
+        wide = np.float64 if dtype == np.float64 else np.float32
+        return (u.astype(wide) * wide(self.high - self.low) + wide(self.low)).astype(dtype)
+
+    def gpu(self) -> tuple[str, float, float]:
+        return "uniform", self.low, self.high - self.low
+
+
+@register_operator("_random_normal", aliases=("random_normal", "normal"))
+class RandomNormal(Drawn):
+    """Normal with mean loc and standard deviation scale."""
+
+    loc: float = 0.0
+    scale: float = 1.0
+
+    def validate(self) -> None:
+        _floating(self)
+        if self.scale < 0:
+            raise ParameterError(f"{self.name}: scale={self.scale} is negative.")
+
+    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
+        wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+        return (normal(seed, offset, count, wide) * wide.type(self.scale) + wide.type(self.loc)).astype(dtype)
+
+    def gpu(self) -> tuple[str, float, float]:
+        return "normal", self.loc, self.scale
+
+
+@register_operator("_random_randint", aliases=("random_randint",))
+class RandomRandint(Drawn):
+    """Whole numbers in [low, high), each equally likely."""
+
+    default_dtype: ClassVar[str] = "int32"
+
+    low: int
+    high: int
+
+    def validate(self) -> None:
+        if not 0 < self.high - self.low <= 2**32:
+            raise ParameterError(f"{self.name}: low={self.low}, high={self.high}: the range must hold 1 to 2**32 "
+                                 f"numbers.")
+        dtype = self.dtype or np.dtype(np.int32)
+        if dtype.kind not in "iu":
+            raise DTypeError(f"{self.name}: dtype {dtype} is not a whole-number dtype. Use int32 or int64.")
+        if self.low < np.iinfo(dtype).min or self.high - 1 > np.iinfo(dtype).max:
+            raise ParameterError(f"{self.name}: low={self.low}, high={self.high} do not fit {dtype}.")
+
+    def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
+        return integers(seed, offset, count, self.low, self.high, dtype)
+
+    def gpu(self) -> tuple[str, float, float]:
+        return "integers", self.low, self.high - self.low

@@ -1,0 +1,198 @@
+"""One recurrent layer in one direction, for both devices: products over all steps at once where there are any, then step
+by step a product and the cell's body.
+
+Arrays are flat. Gates lie one after the other, [slots, steps, batch, hidden], so that each step's are dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...declare.row_kernel import row_kernel
+from ...op import Req, Spec
+from ..linalg.gemm import Matrix, product
+from .cells import Cell
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The layer's part of the parameter vector, or of its derivative: wx [g·h, inputs], wh [g·h, h], bx and bh [g·h]."""
+
+    wx: Any
+    wh: Any
+    bx: Any
+    bh: Any
+
+
+class Layer:
+    """t steps of a batch of n, from i inputs to h outputs. reverse: the last step comes first.
+
+    What forward keeps for backward: gates [slots, t, n, h]; hidden [t + 1, n, h], where the state before lies first (last if
+    reverse); for an lstm cells, like hidden.
+    """
+
+    def __init__(self, cell: Cell, sizes: tuple[int, int, int, int], reverse: bool, dtype: np.dtype, target: str):
+        self.cell, self.sizes, self.reverse, self.target = cell, sizes, reverse, target
+        self.t, self.n, self.i, self.h = sizes
+        self.dtype, self.lstm, self.gru = dtype, cell.gates == 4, cell.slots > cell.gates
+
+    # ---- where things lie -------------------------------------------------------------------------------------------
+    @property
+    def step(self) -> int:
+        """Elements of [batch, hidden]."""
+        return self.n * self.h
+
+    def after(self, states: Any) -> Any:
+        """[t, n, h]: the states after each step, of [t + 1, n, h]."""
+        return states[:self.t * self.step] if self.reverse else states[self.step:]
+
+    def before(self, states: Any) -> Any:
+        """The states before each step."""
+        return states[self.step:] if self.reverse else states[:self.t * self.step]
+
+    def edge(self, states: Any, last: bool) -> Any:
+        """[n, h]: the state before the first step, or after the last."""
+        return states[self.t * self.step:] if last != self.reverse else states[:self.step]
+
+    def _at(self, array: Any, slot: int, t: int) -> Any:
+        start = (slot * self.t + t) * self.step
+        return array[start:start + self.step]
+
+    def _kernel(self, body: Any, ins: int, outs: int, inplace: dict[int, Req], name: str) -> Any:
+        spec, view = Spec((self.step,), self.dtype), (self.step,)
+        return row_kernel(body, [view] * ins, [view] * outs, view, [spec] * ins, [spec] * outs,
+                          [inplace.get(i, Req.WRITE) for i in range(outs)], self.target, name)
+
+    def _product(self, a: Matrix, b: Matrix, out: Matrix, req: Req) -> Any:
+        return product(a, b, out, req, self.target)
+
+    # ---- forward ----------------------------------------------------------------------------------------------------
+    def forward(self) -> Any:
+        """kernel(run, x, weights, gates, hidden, cells): fills gates, hidden and cells from the edge states in them."""
+        (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
+        g, shared = cell.gates, cell.shared
+        enter = self._product((0, (g, t * n, i), (0, i, 1)), (1, (g, i, h), (h * i, 1, i)),
+                              (2, (g, t * n, h), (all_steps, h, 1)), Req.WRITE)
+        back = [(first, slot, self._product((0, (count, n, h), (0, h, 1)), (1, (count, h, h), (h * h, 1, h)),
+                                            (2, (count, n, h), (all_steps, h, 1)), Req.ADD))
+                for first, count, slot in cell.recurrent]
+        biases = self._biases(shared)
+        slots, ins = cell.slots, cell.slots + (self.lstm or self.gru)
+        inplace = dict.fromkeys(range(0 if ins == slots else g), Req.INPLACE)
+        step = self._kernel(cell.forward, ins, len(inplace) + 1 + self.lstm, inplace, "rnn_step")
+
+        def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any) -> None:
+            enter(run, [x, w.wx, gates])
+            for bias, add in biases:
+                bias(run, add(w), gates)
+            old, new = self.before(hidden), self.after(hidden)
+            for at in reversed(range(t)) if self.reverse else range(t):
+                h_old = self._at(old, 0, at)
+                for first, slot, multiply in back:
+                    multiply(run, [h_old, w.wh[first * h * h:], gates[(slot * t + at) * self.step:]])
+                now = [self._at(gates, s, at) for s in range(slots)]
+                out = [self._at(new, 0, at)]
+                if self.lstm:
+                    step(run, [*now, self._at(self.before(cells), 0, at)], [*now, self._at(self.after(cells), 0, at), *out])
+                elif self.gru:
+                    step(run, [*now, h_old], [*now[:g], *out])
+                else:
+                    step(run, now, out)
+
+        return kernel
+
+    def _biases(self, shared: int) -> list[tuple[Any, Any]]:
+        """(kernel(run, biases, gates), which biases): added to the gates, before the products that add to them."""
+        h, g, rows = self.h, self.cell.gates, self.t * self.n
+
+        def made(count: int, parts: int, slot: int, req: Req) -> Any:
+            body = (lambda a, b: a + b) if parts == 2 else (lambda a: a)
+            full = (count, rows, h)
+            fill = row_kernel(body, [(count, 1, h)] * parts, [full], full, [Spec((count * h,), self.dtype)] * parts,
+                              [Spec(full, self.dtype)], [req], self.target, "rnn_bias")
+            size = rows * h
+            return lambda run, biases, gates: fill(run, biases, [gates[slot * size:(slot + count) * size]])
+
+        found = [(made(shared, 2, 0, Req.ADD), lambda w: [w.bx[:shared * h], w.bh[:shared * h]])]
+        if self.gru:
+            found.append((made(g - shared, 1, shared, Req.ADD), lambda w: [w.bx[shared * h:]]))
+            found.append((made(g - shared, 1, g, Req.WRITE), lambda w: [w.bh[shared * h:]]))
+        return found
+
+    # ---- backward ---------------------------------------------------------------------------------------------------
+    def backward(self, dx: Req, dw: Req) -> Any:
+        """kernel(run, x, w, gates, hidden, cells, dy, dh, dc, dx, dw): dh and dc hold the derivatives by the last states,
+        and then those by the first. dw: requests and arrays like the weights."""
+        (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
+        g, rows = cell.gates, t * n
+        extra = {cell.slots: Req.INPLACE} if self.lstm or self.gru else {}
+        ins = 2 + self.lstm + cell.slots + self.lstm + (self.lstm or self.gru)
+        step = self._kernel(cell.backward, ins, cell.slots + len(extra), extra, "rnn_step_backward")
+        through = {req: self._product((0, (1, n, h), (0, h, 1)), (1, (1, h, h), (0, h, 1)), (2, (1, n, h), (0, h, 1)), req)
+                   for req in (Req.WRITE, Req.ADD)}
+        steps_back = [(first + k, slot + k) for first, count, slot in cell.recurrent for k in range(count)]
+        finish = self._weights(dw) if dw != Req.NULL else None
+        leave = {req: self._product((0, (1, rows, h), (0, h, 1)), (1, (1, h, i), (0, i, 1)), (2, (1, rows, i), (0, i, 1)), req)
+                 for req in (dx, Req.ADD) if dx != Req.NULL}
+
+        def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any, into: Any,
+                   dweights: Weights | None) -> None:
+            dgates = run.space((cell.slots * all_steps,), self.dtype)
+            for at in range(t) if self.reverse else reversed(range(t)):
+                now = [self._at(gates, s, at) for s in range(cell.slots)]
+                dnow = [self._at(dgates, s, at) for s in range(cell.slots)]
+                given = [dh, self._at(dy, 0, at)]
+                if self.lstm:
+                    before, after = self._at(self.before(cells), 0, at), self._at(self.after(cells), 0, at)
+                    step(run, [*given, dc, *now, after, before], [*dnow, dc])
+                elif self.gru:
+                    step(run, [*given, *now, self._at(self.before(hidden), 0, at)], [*dnow, dh])
+                else:
+                    step(run, [*given, self._at(self.after(hidden), 0, at)], dnow)
+                for k, (gate, slot) in enumerate(steps_back):
+                    through[Req.ADD if k or self.gru else Req.WRITE](run, [dnow[slot], w.wh[gate * h * h:], dh])
+            if finish is not None and dweights is not None:
+                finish(run, x, self.before(hidden), dgates, dweights)
+            if dx != Req.NULL:
+                for k in range(g):
+                    leave[dx if k == 0 else Req.ADD](run, [dgates[k * all_steps:], w.wx[k * h * i:], into])
+
+        return kernel
+
+    def _weights(self, req: Req) -> Any:
+        """kernel(run, x, states before, dgates, dw): the derivatives by weights and biases, from those of all steps."""
+        (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
+        rows = t * n
+
+        def made(count: int, width: int) -> Any:
+            return self._product((0, (count, h, rows), (all_steps, 1, h)), (1, (count, rows, width), (0, width, 1)),
+                                 (2, (count, h, width), (h * width, width, 1)), req)
+
+        def total(count: int) -> Any:
+            full, one = (count, rows, h), (count, 1, h)
+            return row_kernel(lambda d: d, [full], [one], full, [Spec(full, self.dtype)], [Spec(one, self.dtype)], [req],
+                              self.target, "rnn_bias_sum")
+
+        jobs: list[tuple[int, int, int, bool, Any, Any]] = [(0, cell.gates, 0, True, made(cell.gates, i), total(cell.gates))]
+        jobs += [(first, count, slot, False, made(count, h), total(count)) for first, count, slot in cell.recurrent]
+
+        def kernel(run: Any, x: Any, states: Any, dgates: Any, dw: Weights) -> None:
+            for first, count, slot, entering, multiply, add_up in jobs:
+                d = dgates[slot * all_steps:(slot + count) * all_steps]
+                weight, bias, width = (dw.wx, dw.bx, i) if entering else (dw.wh, dw.bh, h)
+                multiply(run, [d, x if entering else states, weight[first * h * width:]])
+                add_up(run, [d], [bias[first * h:(first + count) * h]])
+
+        return kernel
+
+
+def stacked(sizes: Sequence[int]) -> list[int]:
+    """Where arrays of these sizes begin, one after the other, each at a multiple of 64 elements; last, where they end."""
+    starts = [0]
+    for size in sizes:
+        starts.append(-(-(starts[-1] + size) // 64) * 64)
+    return starts

@@ -1,0 +1,1 @@
+"""Operators on arrays: elementwise, reductions, shapes, indexing, sorting."""

@@ -1,0 +1,258 @@
+"""Arrays that follow from positions and shapes: _arange, _linspace, _eye, one_hot, shape_array, size_array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....dtype import is_float, whole
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+
+FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
+LARGEST = 2**40  # elements an array made from parameters alone may have
+
+
+def _nothing(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """The kernel of an output nobody asked for, or an empty one."""
+
+
+class Made(OperatorProperty):
+    """No inputs: one array from parameters alone."""
+
+    ctx: str = ""
+    dtype: np.dtype = FLOAT32
+
+    def list_arguments(self) -> list[str]:
+        return []
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return [], [self.dtype], []
+
+
+class Ramp(Made):
+    """start + step · i, each value `repeat` times in a row."""
+
+    def line(self) -> tuple[float, float, int]:
+        """start, step, repeat."""
+        raise NotImplementedError(self.name)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (start, step, repeat), n, req = self.line(), outs[0].size, reqs[0]
+        if req == Req.NULL or not n:
+            return _nothing
+        if target == "gpu":
+            module = gpu_module("tensor.triton_init")
+            return lambda run, inputs, outputs: module.ramp(run, outputs[0], start, step, repeat, add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            assign(outputs[0], req, start + step * (np.arange(n) // repeat))
+
+        return kernel
+
+
+@register_operator("_arange")
+class Arange(Ramp):
+    """start, start + step, ... as long as it is below stop (above it, with a negative step), each `repeat` times.
+
+    stop None: from 0 to start. infer_range: stop is unknown, the length follows from what uses the array.
+    """
+
+    start: float
+    stop: float | None = None
+    step: float = 1.0
+    repeat: int = 1
+    infer_range: bool = False
+
+    def ends(self) -> tuple[float, float]:
+        """Where the numbers begin and stop."""
+        return (0.0, self.start) if self.stop is None else (self.start, self.stop)
+
+    def validate(self) -> None:
+        if self.step == 0 or not math.isfinite(self.step) or self.repeat < 1:
+            raise ParameterError(f"{self.name}: step={self.step} and repeat={self.repeat}: a step must not be 0, and numbers "
+                                 f"are repeated at least once.")
+        if self.infer_range and self.stop is None:
+            return
+        start, stop = self.ends()
+        if not (math.isfinite(start) and math.isfinite(stop)) or (stop - start) / self.step <= 0:
+            raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step} there is no number.")
+        if (stop - start) / self.step * self.repeat > LARGEST:
+            raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step}, {self.repeat} times each, is "
+                                 f"more than {LARGEST} elements.")
+
+    def line(self) -> tuple[float, float, int]:
+        start = self.start if self.infer_range and self.stop is None else self.ends()[0]
+        if not is_float(self.dtype):
+            return int(start), int(self.step), self.repeat
+        return start, self.step, self.repeat
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if self.infer_range and self.stop is None:
+            return [], [out_shape[0]], []
+        start, stop = self.ends()
+        return [], [(math.ceil((stop - start) / self.step) * self.repeat,)], []
+
+
+@register_operator("_linspace")
+class Linspace(Ramp):
+    """num values from start to stop, evenly spaced. endpoint False: stop itself is left out."""
+
+    start: float
+    stop: float
+    num: int
+    endpoint: bool = True
+    infer_range: bool = False
+
+    def validate(self) -> None:
+        if not 0 <= self.num <= LARGEST:
+            raise ParameterError(f"{self.name}: num={self.num} must be 0 to {LARGEST}.")
+
+    def line(self) -> tuple[float, float, int]:
+        parts = self.num - 1 if self.endpoint else self.num
+        return self.start, (self.stop - self.start) / parts if parts > 0 else 0.0, 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        return [], [(self.num,)], []
+
+
+@register_operator("_eye")
+class Eye(Made):
+    """[N, M] with ones on diagonal k and zeros elsewhere. M 0: square. k above 0: above the main diagonal."""
+
+    N: int
+    M: int = 0
+    k: int = 0
+
+    def validate(self) -> None:
+        if self.N < 0 or self.M < 0 or self.N * max(self.M, self.N if not self.M else 0) > LARGEST:
+            raise ParameterError(f"{self.name}: N={self.N}, M={self.M} must not be negative, nor hold more than "
+                                 f"{LARGEST} elements.")
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        return [], [(self.N, self.M or self.N)], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        (n, m), k, req = outs[0].shape, self.k, reqs[0]
+        if req == Req.NULL or not n * m:
+            return _nothing
+        if target == "gpu":
+            module = gpu_module("tensor.triton_init")
+            return lambda run, inputs, outputs: module.diagonal(run, outputs[0], m, k, add=req == Req.ADD)
+        k = min(max(k, -n), m)
+        return lambda run, inputs, outputs: assign(outputs[0], req, np.eye(n, m, k))
+
+
+@register_operator("one_hot")
+class OneHot(OperatorProperty):
+    """on_value at the number in indices (fractions are cut), off_value elsewhere; all off for numbers outside depth.
+
+    Returns: indices.shape + (depth,), in dtype.
+    """
+
+    depth: int
+    on_value: float = 1.0
+    off_value: float = 0.0
+    dtype: np.dtype = FLOAT32
+
+    def validate(self) -> None:
+        if self.depth < 0:
+            raise ParameterError(f"{self.name}: depth={self.depth} must not be negative.")
+
+    def list_arguments(self) -> list[str]:
+        return ["indices"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return [in_type[0]], [self.dtype], []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is not None:
+            y = merge_shapes(self.name, "the output", y, (*x, self.depth))
+        elif y:
+            x = y[:-1]
+        return [x], [y], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        depth, req, on, off = self.depth, reqs[0], self.on_value, self.off_value
+        if req == Req.NULL or not outs[0].size:
+            return _nothing
+        if not is_float(self.dtype):
+            on, off = float(whole(on, self.dtype)), float(whole(off, self.dtype))
+        if target == "gpu":
+            module = gpu_module("tensor.triton_init")
+            return lambda run, inputs, outputs: module.one_hot(run, inputs[0], outputs[0], depth, on, off, add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            with np.errstate(invalid="ignore"):
+                at = inputs[0].reshape(-1).astype(np.int64)
+            y = outputs[0].reshape(-1, depth)
+            if req == Req.ADD:
+                assign(y, req, np.where(at[:, None] == np.arange(depth), on, off))
+                return
+            y.fill(off)
+            rows = np.flatnonzero((at >= 0) & (at < depth))
+            y[rows, at[rows]] = on
+
+        return kernel
+
+
+class Measured(OperatorProperty):
+    """int64 numbers that follow from the shape of data alone."""
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return list(in_type), [INT64], []
+
+    def numbers(self, x: Shape) -> tuple[int, ...]:
+        """What the output holds."""
+        raise NotImplementedError(self.name)
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return [x], list(out_shape), []
+        if max(x, default=0) > 2**53:
+            raise ShapeError(f"{self.name}: data {x} has an axis above 2**53.")
+        return [x], [(len(self.numbers(x)),)], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        numbers, req = self.numbers(ins[0].shape), reqs[0]
+        if req == Req.NULL:
+            return _nothing
+        if target == "gpu":
+            module = gpu_module("tensor.triton_init")
+            return lambda run, inputs, outputs: module.values(run, outputs[0], numbers, add=req == Req.ADD)
+        return lambda run, inputs, outputs: assign(outputs[0], req, np.array(numbers, np.int64))
+
+
+@register_operator("shape_array")
+class ShapeArray(Measured):
+    """The shape of data, as int64 numbers."""
+
+    def numbers(self, x: Shape) -> tuple[int, ...]:
+        return tuple(x)
+
+
+@register_operator("size_array")
+class SizeArray(Measured):
+    """How many elements data has, as one int64 number."""
+
+    def numbers(self, x: Shape) -> tuple[int, ...]:
+        return (math.prod(x),)

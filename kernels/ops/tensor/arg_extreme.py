@@ -1,0 +1,82 @@
+"""argmax, argmin, argmax_channel: where the largest or smallest first stands. NaN beats everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ....dtype import is_half
+from ....errors import ShapeError
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+from .data_movement import convert
+from .reshape import check_axis
+
+
+class ArgExtreme(OperatorProperty):
+    """Places along an axis, counted from 0, in the dtype of data."""
+
+    low: ClassVar[bool] = False
+    axis: int | None = None
+    keepdims: bool = False
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def lines(self, x: Shape) -> tuple[int, int, int]:
+        """x as [outer, n, inner]."""
+        if self.axis is None:
+            return 1, math.prod(x), 1
+        axis = check_axis(self.name, self.axis, len(x))
+        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None:
+            return [x], list(out_shape), []
+        if is_known(x) and self.lines(x)[1] == 0:
+            raise ShapeError(f"{self.name}: data {x} has no element along axis {self.axis}.")
+        if self.axis is None:
+            return [x], [(1,) * len(x) if self.keepdims else (1,)], []
+        axis = check_axis(self.name, self.axis, len(x))
+        return [x], [(*x[:axis], *([1] if self.keepdims else []), *x[axis + 1:]) or (1,)], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        lines, low, req = self.lines(ins[0].shape), self.low, reqs[0]
+        if req == Req.NULL or not math.prod(lines):
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            module = gpu_module("tensor.triton_order")
+            return lambda run, inputs, outputs: module.extreme(run, lines, inputs[0], outputs[0], low=low, add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x = inputs[0].reshape(lines)
+            x = x.astype("float32") if is_half(x.dtype) else x
+            convert(x.argmin(1) if low else x.argmax(1), outputs[0].reshape(lines[0], lines[2]), req == Req.ADD)
+
+        return kernel
+
+
+@register_operator("argmax")
+class Argmax(ArgExtreme):
+    """Where the largest of data stands along axis, the first of equals. axis None: in the flat data, shape (1,).
+
+    keepdims: the axis stays, with size 1. Returns: places in the dtype of data, as MXNet has it.
+    """
+
+
+@register_operator("argmin")
+class Argmin(ArgExtreme):
+    """Where the smallest of data stands along axis, the first of equals. Parameters as in argmax."""
+
+    low: ClassVar[bool] = True
+
+
+@register_operator("argmax_channel")
+class ArgmaxChannel(ArgExtreme):
+    """argmax along axis 1."""
+
+    axis: ClassVar[int] = 1  # type: ignore[misc]
+    keepdims: ClassVar[bool] = False  # type: ignore[misc]

@@ -1,0 +1,130 @@
+"""broadcast_to, broadcast_axis, broadcast_like: an array repeated along axes of size 1. The derivative sums there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...cpu.numpy_printer import numpy_kernel
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, register_operator
+from ...ir.expr import load
+from ...op import Expression, Kernel, Req, Shape, Spec, is_known
+from .data_movement import Move, move_kernel, whole
+from .reshape import check_axis
+
+
+class Broadcast(OperatorProperty):
+    """One array repeated along its axes of size 1."""
+
+    def target(self, shapes: Sequence[Shape]) -> Shape:
+        """The output's shape for known input shapes."""
+        raise NotImplementedError(self.name)
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+    def spread(self, x: Shape, y: Shape) -> Shape:
+        """y, checked to be what x broadcasts to. Raises ShapeError naming both."""
+        if len(x) != len(y) or any(d not in (1, e) for d, e in zip(x, y)):
+            raise ShapeError(f"{self.name}: {x} does not broadcast to {y}. Only axes of size 1 can grow.")
+        return y
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if any(s is None or not is_known(s) for s in in_shape):
+            return list(in_shape), list(out_shape), []
+        known = [s for s in in_shape if s is not None]
+        return list(in_shape), [self.spread(known[0], self.target(known))], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return move_kernel([Move(0, lambda a: np.broadcast_to(a, outs[0].shape), 0, whole)], ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        if not ins[0].size:
+            return _cleared(reqs[0])
+        total = Expression((load(0, ins[0].dtype),), combine="add")
+        if target == "gpu":
+            from ...gpu.printer import triton_kernel  # optional dependency
+
+            return triton_kernel(total, ins, outs, reqs, name=f"backward_{self.name}")
+        return numpy_kernel(total, ins, outs, reqs, name=f"backward_{self.name}")
+
+
+def _cleared(req: Req) -> Kernel:
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        if req in (Req.WRITE, Req.INPLACE):
+            outputs[0][...] = 0
+
+    return kernel
+
+
+@register_operator("broadcast_to")
+class BroadcastTo(Broadcast):
+    """data repeated along its axes of size 1 up to `shape`. 0 in shape keeps a size."""
+
+    shape: tuple = ()
+
+    def target(self, shapes: Sequence[Shape]) -> Shape:
+        x = shapes[0]
+        if len(self.shape) != len(x):
+            raise ShapeError(f"{self.name}: shape={self.shape} has {len(self.shape)} axes, data {x} has {len(x)}. Use reshape "
+                             f"first.")
+        return tuple(d if want == 0 else want for d, want in zip(x, self.shape))
+
+
+@register_operator("broadcast_axis", aliases=("broadcast_axes",))
+class BroadcastAxis(Broadcast):
+    """data repeated along each of `axis`, which have size 1, up to `size`."""
+
+    axis: tuple = ()
+    size: tuple = ()
+
+    def validate(self) -> None:
+        if len(self.axis) != len(self.size):
+            raise ParameterError(f"{self.name}: axis={self.axis} and size={self.size} must be equally long.")
+
+    def target(self, shapes: Sequence[Shape]) -> Shape:
+        y = list(shapes[0])
+        for axis, size in zip(self.axis, self.size):
+            at = check_axis(self.name, axis, len(y), low=0)
+            if shapes[0][at] != 1:
+                raise ShapeError(f"{self.name}: axis {axis} of data {shapes[0]} has size {shapes[0][at]}, not 1.")
+            y[at] = size
+        return tuple(y)
+
+
+@register_operator("broadcast_like")
+class BroadcastLike(Broadcast):
+    """lhs repeated along its axes of size 1 up to the shape of rhs; or only its axes lhs_axes, to the sizes of rhs_axes."""
+
+    lhs_axes: tuple | None = None
+    rhs_axes: tuple | None = None
+
+    def validate(self) -> None:
+        if (self.lhs_axes is None) != (self.rhs_axes is None) or len(self.lhs_axes or ()) != len(self.rhs_axes or ()) \
+                or self.lhs_axes == ():
+            raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must be equally long, or "
+                                 f"both left out.")
+
+    def list_arguments(self) -> list[str]:
+        return ["lhs", "rhs"]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, in_type[1] or d], [d], []
+
+    def target(self, shapes: Sequence[Shape]) -> Shape:
+        x, like = shapes
+        if self.lhs_axes is None or self.rhs_axes is None:
+            return like
+        y = list(x)
+        for a, b in zip(self.lhs_axes, self.rhs_axes):
+            y[check_axis(self.name, a, len(x))] = like[check_axis(self.name, b, len(like))]
+        return tuple(y)

@@ -1,0 +1,75 @@
+"""cumsum: running sums along an axis. The derivative runs the other way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+from .reshape import check_axis
+
+
+@register_operator("_np_cumsum", aliases=("cumsum",))
+class Cumsum(OperatorProperty):
+    """The sums of a along axis up to and with each element. axis None: of the flat a. dtype: of the sums; None: that of a."""
+
+    axis: int | None = None
+    dtype: np.dtype | None = None
+
+    def list_arguments(self) -> list[str]:
+        return ["a"]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        x = in_type[0]
+        if self.dtype is None:
+            x = x or out_type[0]
+        return [x], [self.dtype or x], []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if self.axis is None:
+            return [x], [(math.prod(x),) if x is not None and is_known(x) else y], []
+        if x is None:
+            x = y
+        if x is not None:
+            check_axis(self.name, self.axis, len(x))
+        return [x], [x], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+    def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> Kernel:
+        axis = 0 if self.axis is None else check_axis(self.name, self.axis, len(shape))
+        lines = (1, math.prod(shape), 1) if self.axis is None else \
+            (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:]))
+        if req == Req.NULL or not math.prod(lines):
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            module = gpu_module("tensor.triton_cumsum")
+            return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)
+        wide = math_dtype(out.dtype)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x, y = inputs[0].reshape(lines), outputs[0].reshape(lines)
+            with np.errstate(all="ignore"):
+                x = x.astype(wide, copy=False)
+                if back:
+                    x, y = x[:, ::-1], y[:, ::-1]
+                if req == Req.ADD or wide != y.dtype:
+                    assign(y, req, np.cumsum(x, axis=1, dtype=wide))
+                else:
+                    np.cumsum(x, axis=1, dtype=wide, out=y)
+
+        return kernel
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return self._kernel(ins[0].shape, outs[0], reqs[0], target, False)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        return self._kernel(outs[0].shape, outs[0], reqs[0], target, True)

@@ -1,0 +1,158 @@
+"""Operators that only move elements: each is a list of moves, from which both back ends and the derivative follow.
+
+A move copies one view of an input to one view of an output of the same shape. A view is a function that takes a
+numpy array to a view of it (slicing, transposing, reshaping a dense array, broadcasting), never to a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...declare.operator_property import OperatorProperty, gpu_module
+from ...kernel import Call, tieable
+from ...op import Kernel, Req, Shape, Spec
+
+View = Callable[[np.ndarray], np.ndarray]
+AXES = 6  # of a move on a GPU, after neighbouring axes that step alike are merged
+_CHUNK = 1 << 18  # elements; larger moves are cut along their first axis and spread
+
+
+def whole(a: np.ndarray) -> np.ndarray:
+    """The view that is everything."""
+    return a
+
+
+def shaped(shape: Shape) -> View:
+    """The view of a dense array as another shape of the same size."""
+    return lambda a: a.reshape(shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Copy `take(input src)` to `put(output dst)`."""
+
+    src: int
+    take: View
+    dst: int
+    put: View
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A view without its array: where it starts and how it steps, in elements."""
+
+    offset: int
+    shape: Shape
+    strides: tuple[int, ...]
+
+
+def layout(shape: Shape, view: View) -> Strided:
+    """Where view lies in a dense array of shape. No element is touched."""
+    strides, step = [], 1
+    for d in reversed(shape):
+        strides.append(step)
+        step *= max(d, 1)
+    base = np.empty(1, np.int8)
+    seen = view(np.lib.stride_tricks.as_strided(base, shape, strides[::-1]))
+    offset = seen.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+    return Strided(offset if seen.size else 0, seen.shape, seen.strides)
+
+
+def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
+    """dst = src or dst += src, elementwise; src holds what dst can, or whole numbers that wrap."""
+    if src.dtype == dst.dtype and not add:
+        np.copyto(dst, src)
+        return
+    with np.errstate(all="ignore"):
+        if add:
+            np.add(dst, src, out=dst, casting="unsafe")
+        else:
+            np.copyto(dst, src, casting="unsafe")
+
+
+def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                *, clear: bool = False, overlap: bool = False) -> Kernel:
+    """The kernel that makes all moves.
+
+    clear:    the moves leave holes in the outputs: those are zero.
+    overlap:  moves write to the same elements: what they write adds up. Implies clear.
+    """
+    clear = clear or overlap
+    moves = [m for m in moves if reqs[m.dst] != Req.NULL]
+    used = {m.dst for m in moves} | {i for i, r in enumerate(reqs) if r != Req.NULL and clear}
+    wiped = [o for o in sorted(used) if clear and reqs[o] != Req.ADD]
+    adds = [overlap or reqs[m.dst] == Req.ADD for m in moves]
+    if target == "gpu":
+        copy = gpu_module("tensor.triton_copy")
+        plans = [(m.src, m.dst, copy.plan(layout(ins[m.src].shape, m.take), layout(outs[m.dst].shape, m.put), add))
+                 for m, add in zip(moves, adds)]
+
+        def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            for o in wiped:
+                copy.fill(run, outputs[o], 0)
+            for src, dst, plan in plans:
+                plan(run, inputs[src], outputs[dst])
+
+        return kernel_gpu
+
+    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        ends = [(m.take(inputs[m.src]), m.put(outputs[m.dst]), add) for m, add in zip(moves, adds)]
+        ends = [(src, dst, add) for src, dst, add in ends
+                if add or dst.__array_interface__["data"] != src.__array_interface__["data"] or dst.strides != src.strides
+                or dst.dtype != src.dtype]  # else in place: the planner gave both the same memory
+
+        def call(run: Any) -> None:
+            for o in wiped:
+                outputs[o].fill(0)
+            for src, dst, add in ends:
+                rows = dst.shape[0] if dst.ndim else 1
+                step = max(1, _CHUNK * rows // max(dst.size, 1))
+                if step >= rows:
+                    convert(src, dst, add)
+                else:
+                    run.parallel(lambda i, s=src, d=dst, n=step, a=add: convert(s[i * n:i * n + n], d[i * n:i * n + n], a),
+                                 -(-rows // step))
+
+        return call
+
+    return tieable(tie)
+
+
+class MoveProperty(OperatorProperty):
+    """A layer that only moves elements. Subclasses give `moves`; the derivative moves the other way."""
+
+    covers: ClassVar[bool] = True  # every element of every input is moved, so the derivative has no holes
+    overlaps: ClassVar[bool] = False  # elements are moved to several places, so their derivatives add up
+
+    def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
+        """The moves for inputs and outputs of these shapes."""
+        raise NotImplementedError(self.name)
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return list(out_grad)
+
+    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
+        return [(in_data[0], out_data[0])] if self.same_bytes else []
+
+    def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
+                                in_grad: list[int]) -> list[tuple[int, int]]:
+        return [(out_grad[0], in_grad[0])] if self.same_bytes else []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        moves = self.moves([s.shape for s in ins], [s.shape for s in outs])
+        return move_kernel(moves, ins, outs, reqs, target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        given = self.list_gradients()
+        inputs: list[Shape] = [()] * len(self.list_arguments())
+        for i, s in zip(given, outs):
+            inputs[i] = s.shape
+        moves = [Move(m.dst, m.put, given.index(m.src), m.take)
+                 for m in self.moves(inputs, [s.shape for s in ins]) if m.src in given]
+        return move_kernel(moves, ins, outs, reqs, target, clear=not self.covers, overlap=self.overlaps)

@@ -1,0 +1,275 @@
+"""Places given by one number per axis: gather_nd, scatter_nd, _backward_gather_nd, ravel and unravel of places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+
+INT64 = np.dtype(np.int64)
+AXES = 8  # as many as the GPU kernels take
+
+
+def _nothing(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """The kernel of an output nobody asked for, or an empty one."""
+
+
+def whole_numbers(given: np.ndarray, axes: int) -> np.ndarray:
+    """given as int64 [axes, count]; fractions are cut."""
+    with np.errstate(invalid="ignore"):
+        return given.reshape(axes, -1).astype(np.int64)
+
+
+def rows_at(name: str, given: np.ndarray, dims: Shape) -> np.ndarray:
+    """The flat place, in an array of sizes dims, of each column of given [axes, ...]; negative numbers count from the end.
+
+    Raises ShapeError for a number outside its axis.
+    """
+    at, flat = whole_numbers(given, len(dims)), np.zeros((), np.int64)
+    for axis, d in enumerate(dims):
+        v = at[axis]
+        if v.size and (v.min() < -d or v.max() >= d):
+            wrong = v[(v < -d) | (v >= d)][0]
+            raise ShapeError(f"{name}: number {wrong} is outside axis {axis}, which has size {d}.")
+        flat = flat * d + np.where(v < 0, v + d, v)
+    return np.broadcast_to(flat, at.shape[1:])
+
+
+def add_rows(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
+    """target [n, inner] += rows [k, inner] at places at [k]; equal places add up in the order given."""
+    if not at.size or not target.size:
+        return
+    order = np.argsort(at, kind="stable")
+    placed = at[order]
+    starts = np.flatnonzero(np.r_[True, placed[1:] != placed[:-1]])
+    sums = np.add.reduceat(rows[order].astype(math_dtype(rows.dtype), copy=False), starts, axis=0)
+    target[placed[starts]] += sums.astype(target.dtype, copy=False)
+
+
+class AtPlaces(OperatorProperty):
+    """A larger array and slices of it at places: indices [axes, ...] holds one number per axis for each."""
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "indices"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[1]]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, in_type[1] or d], [d], []
+
+    def axes_of(self, indices: Shape, large: Shape) -> int:
+        """How many axes the numbers count along. Raises ShapeError when they are too many, or the numbers lack an axis."""
+        if len(indices) < 2:
+            raise ShapeError(f"{self.name}: indices {indices} must have at least two axes: one number per axis, then the places.")
+        if not 1 <= indices[0] <= min(len(large), AXES):
+            raise ShapeError(f"{self.name}: indices {indices} holds {indices[0]} numbers for each place, but {large} has "
+                             f"{len(large)} axes (and {AXES} are the most).")
+        return indices[0]
+
+    def gather(self, large: Shape, indices: Shape, req: Req, target: str) -> Kernel:
+        """kernel of (large, indices) -> slices."""
+        m = self.axes_of(indices, large)
+        dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
+        if req == Req.NULL or not inner * k:
+            return _nothing
+        if target == "gpu":
+            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
+
+            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                at = run.space((k,), INT64)
+                module.flatten(run, inputs[1], at, k, dims, clip=True)
+                take.take(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
+
+            return kernel_gpu
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            at = rows_at(self.name, inputs[1], dims)
+            assign(outputs[0].reshape(k, inner), req, inputs[0].reshape(-1, inner)[at])
+
+        return kernel
+
+    def scatter(self, large: Shape, indices: Shape, req: Req, target: str, *, add_up: bool) -> Kernel:
+        """kernel of (slices, indices) -> large, zero where no slice is put; equal places add up, or the last stays."""
+        m = self.axes_of(indices, large)
+        dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
+        if req == Req.NULL or not math.prod(large):
+            return _nothing
+        if target == "gpu":
+            module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
+
+            def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                at = run.space((max(k, 1),), INT64)
+                if k:
+                    module.flatten(run, inputs[1], at, k, dims, clip=True)
+                if add_up:
+                    take.put(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
+                else:
+                    module.put_last(run, inputs[0], at, outputs[0], k, inner, add=req == Req.ADD)
+
+            return kernel_gpu
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            at, y = rows_at(self.name, inputs[1], dims), outputs[0].reshape(-1, inner)
+            if req != Req.ADD:
+                y.fill(0)
+            if add_up:
+                add_rows(y, at, inputs[0].reshape(k, inner))
+            elif req == Req.ADD:
+                alone = np.zeros_like(y)
+                alone[at] = inputs[0].reshape(k, inner)
+                y += alone
+            else:
+                y[at] = inputs[0].reshape(k, inner)
+
+        return kernel
+
+
+@register_operator("gather_nd")
+class GatherNd(AtPlaces):
+    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], fractions are cut.
+
+    Negative numbers count from the end; others outside are an error (a GPU takes the nearest). Slices taken twice add up
+    their derivatives. Returns: indices.shape[1:] + data.shape[axes:].
+    """
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, i = in_shape
+        if x is None or i is None or not i or i[0] < 0:
+            return [x, i], list(out_shape), []
+        return [x, i], [(*i[1:], *x[self.axes_of(i, x):])], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return self.gather(ins[0].shape, ins[1].shape, reqs[0], target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        return self.scatter(outs[0].shape, ins[1].shape, reqs[0], target, add_up=True)
+
+
+@register_operator("scatter_nd")
+class ScatterNd(AtPlaces):
+    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; at equal places the last stays.
+
+    Numbers as in gather_nd, whose inverse this is.
+    """
+
+    add_up: ClassVar[bool] = False
+    shape: tuple
+
+    def validate(self) -> None:
+        if not self.shape or any(d is None or d < 1 for d in self.shape):
+            raise ParameterError(f"{self.name}: shape={self.shape} must consist of sizes of at least 1.")
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, i = in_shape
+        if i is not None and is_known(i):
+            want = (*i[1:], *self.shape[self.axes_of(i, self.shape):])
+            if x is not None and is_known(x) and x != want:
+                raise ShapeError(f"{self.name}: data {x} must be {want} to be put at indices {i} of {self.shape}.")
+            x = want
+        return [x, i], [self.shape], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return self.scatter(self.shape, ins[1].shape, reqs[0], target, add_up=self.add_up)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        return self.gather(self.shape, ins[1].shape, reqs[0], target)
+
+
+@register_operator("_backward_gather_nd")
+class ScatterAddNd(ScatterNd):
+    """scatter_nd where slices put at equal places add up: the derivative of gather_nd."""
+
+    add_up: ClassVar[bool] = True
+
+
+class Raveled(OperatorProperty):
+    """Places in an array of sizes `shape`; the first size may be -1, as it is never needed."""
+
+    shape: tuple | None = None
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def sizes(self) -> Shape:
+        """`shape`, checked."""
+        if not self.shape or len(self.shape) > AXES or any(d is None or d < 1 for d in self.shape[1:]):
+            raise ParameterError(f"{self.name}: shape={self.shape} must be 1 to {AXES} sizes of at least 1; the first may be -1.")
+        return self.shape
+
+    def validate(self) -> None:
+        self.sizes()
+
+
+@register_operator("_ravel_multi_index", aliases=("ravel_multi_index",))
+class RavelMultiIndex(Raveled):
+    """The flat place, in an array of sizes shape, of each column of data [axes, n]. Nothing is checked or clipped."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is None:
+            return [None if y is None else (len(self.sizes()), *y)], [y], []
+        if len(x) != 2 or x[0] not in (-1, len(self.sizes())):
+            raise ShapeError(f"{self.name}: data {x} must be ({len(self.sizes())}, n): one number per axis of {self.shape}.")
+        return [(len(self.sizes()), x[1])], [(x[1],)], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        dims, n, req = self.sizes(), outs[0].size, reqs[0]
+        if req == Req.NULL or not n:
+            return _nothing
+        if target == "gpu":
+            module = gpu_module("tensor.triton_gather_nd")
+            return lambda run, inputs, outputs: module.flatten(run, inputs[0], outputs[0], n, dims, clip=False,
+                                                               add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            at, flat = whole_numbers(inputs[0], len(dims)), np.zeros(n, np.int64)
+            for axis, d in enumerate(dims):
+                flat = flat * d + at[axis]
+            assign(outputs[0], req, flat)
+
+        return kernel
+
+
+@register_operator("_unravel_index", aliases=("unravel_index",))
+class UnravelIndex(Raveled):
+    """The numbers per axis, in an array of sizes shape, of each flat place in data. Returns: (axes,) + data.shape."""
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, y = in_shape[0], out_shape[0]
+        if x is None:
+            return [None if y is None else y[1:]], [y], []
+        return [x], [(len(self.sizes()), *x)], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        dims, n, req = self.sizes(), ins[0].size, reqs[0]
+        if req == Req.NULL or not n:
+            return _nothing
+        if target == "gpu":
+            module = gpu_module("tensor.triton_gather_nd")
+            return lambda run, inputs, outputs: module.unravel(run, inputs[0], outputs[0], n, dims, add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            rest, y = whole_numbers(inputs[0], 1)[0], outputs[0].reshape(len(dims), n)
+            for axis in range(len(dims) - 1, 0, -1):
+                rest, part = np.sign(rest) * (abs(rest) // dims[axis]), rest
+                assign(y[axis], req, part - rest * dims[axis])
+            assign(y[0], req, rest)
+
+        return kernel

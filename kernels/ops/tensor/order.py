@@ -1,0 +1,201 @@
+"""sort, argsort, topk: lines along an axis in order. Equal elements keep their order; NaN counts as the largest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ....dtype import is_half
+from ....errors import DTypeError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known
+from ...params import Param, parse_value
+from .data_movement import convert, layout, whole
+from .pick import pick_kernel, put_kernel
+from .reshape import check_axis
+
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "uint8": 2**8, "int8": 2**7}  # whole numbers they hold
+
+Choices = Literal["value", "indices", "mask", "both"]
+
+
+def order_of(x: np.ndarray, down: bool, k: int) -> np.ndarray:
+    """Places of the first k of x [outer, n, inner] along n when sorted, int64 [outer, k, inner]."""
+    if not down:
+        return np.argsort(x, axis=1, kind="stable")[:, :k]
+    backwards = np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1][:, :k]  # equal ones keep their order
+    return x.shape[1] - 1 - backwards
+
+
+class Ordered(OperatorProperty):
+    """Outputs of a line in order: which, says `returns`."""
+
+    returns: ClassVar[Choices] = "indices"
+    axis: Any = -1  # a whole number or None; None is no default, so this kind has no name of its own
+    is_ascend: bool = True
+
+    def __init__(self, **params: Any):
+        super().__init__(**params)
+        self.axis = None if self.axis is None else parse_value(self.name, Param("axis", "int"), self.axis)
+
+    def what(self) -> Choices:
+        """What is returned."""
+        return self.returns
+
+    def count(self, n: int) -> int:
+        """How many of n are returned."""
+        return n
+
+    def index_dtype(self) -> np.dtype:
+        """Dtype of visible indices."""
+        return np.dtype(np.float32)
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"] if self.what() in ("value", "both") else ["output"]
+
+    def num_visible_outputs(self) -> int:
+        return 2 if self.what() == "both" else 1
+
+    def list_gradients(self) -> list[int]:
+        return [0] if self.what() in ("value", "both") else []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], out_data[1]] if len(out_data) > 1 else []
+
+    def lines(self, x: Shape) -> tuple[int, int, int]:
+        """x as [outer, n, inner]."""
+        if self.axis is None:
+            return 1, math.prod(x), 1
+        axis = check_axis(self.name, self.axis, len(x))
+        return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        x, what = in_type[0], self.what()
+        if what == "indices":
+            return [x], [self.index_dtype()], []
+        x = x or out_type[0]
+        if what == "mask":
+            return [x], [x], []
+        return [x], [x, self.index_dtype() if what == "both" else INT64], []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or not is_known(x):
+            return list(in_shape), list(out_shape), []
+        _, n, _ = self.lines(x)
+        k = self.count(n)
+        held = _EXACT.get(self.index_dtype().name)
+        if self.what() in ("indices", "both") and held is not None and n > held:
+            raise DTypeError(f"{self.name}: {self.index_dtype()} cannot hold every index below {n}. Use dtype='int32'.")
+        if self.what() == "mask":
+            return [x], [x], []
+        y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
+        return [x], [y] * len(self.list_outputs()), []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        lines, what, down = self.lines(ins[0].shape), self.what(), not self.is_ascend
+        k = self.count(lines[1])
+        if not math.prod(lines):
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            return self._gpu(lines, k, what, down, outs, reqs)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            x = inputs[0].reshape(lines)
+            found = order_of(x.astype(np.float32) if is_half(x.dtype) else x, down, k)
+            if what == "mask":
+                chosen = np.zeros(lines, x.dtype)
+                np.put_along_axis(chosen, found, 1, axis=1)
+                assign(outputs[0].reshape(lines), reqs[0], chosen)
+                return
+            if what != "indices":
+                assign(outputs[0].reshape(found.shape), reqs[0], np.take_along_axis(x, found, axis=1))
+            if reqs[-1] != Req.NULL:
+                convert(found, outputs[-1].reshape(found.shape), reqs[-1] == Req.ADD)
+
+        return kernel
+
+    def _gpu(self, lines: tuple[int, int, int], k: int, what: str, down: bool, outs: Sequence[Spec],
+             reqs: Sequence[Req]) -> Kernel:
+        order, copy = gpu_module("tensor.triton_order"), gpu_module("tensor.triton_copy")
+        outer, n, inner = lines
+        dense = layout(outs[-1].shape, whole)
+        add = copy.plan(dense, dense, True)
+        if what == "mask":
+
+            def choose(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+                if reqs[0] == Req.NULL:
+                    return
+                chosen = outputs[0] if reqs[0] != Req.ADD else run.space(outs[0].shape, outs[0].dtype)
+                order.choose(run, lines, k, inputs[0], chosen, down=down)
+                if reqs[0] == Req.ADD:
+                    add(run, chosen, outputs[0])
+
+            return choose
+        take = pick_kernel((outer, n, k, inner, 1), "clip", reqs[0], "gpu")
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            direct = reqs[-1] in (Req.WRITE, Req.INPLACE)
+            found = outputs[-1] if direct else run.space((outer, k, inner), INT64)
+            order.rank(run, lines, k, inputs[0], found, down=down)
+            if what != "indices":
+                take(run, [inputs[0], found], outputs[:1])
+            if reqs[-1] == Req.ADD:
+                add(run, found, outputs[-1])
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        outer, n, inner = self.lines(outs[0].shape)
+        return put_kernel((outer, n, self.count(n), inner, 1), "clip", reqs[0], target)
+
+
+@register_operator("sort")
+class Sort(Ordered):
+    """data with its lines along axis in order. axis None: all elements, flat."""
+
+    returns: ClassVar[Choices] = "value"
+
+
+@register_operator("argsort")
+class Argsort(Ordered):
+    """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places."""
+
+    axis: Any = -1
+    is_ascend: bool = True
+    dtype: np.dtype = np.dtype(np.float32)
+
+    def index_dtype(self) -> np.dtype:
+        return self.dtype
+
+
+@register_operator("topk")
+class TopK(Ordered):
+    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k below 1: all.
+
+    ret_typ: "value"; "indices", their places, in dtype; "both"; or "mask", 1 where data belongs to them, else 0.
+    Derivative: of values only.
+    """
+
+    axis: Any = -1
+    k: int = 1
+    ret_typ: Choices = "indices"
+    is_ascend: bool = False
+    dtype: np.dtype = np.dtype(np.float32)
+
+    def what(self) -> Choices:
+        return self.ret_typ
+
+    def index_dtype(self) -> np.dtype:
+        return self.dtype
+
+    def count(self, n: int) -> int:
+        if self.k > n:
+            raise ShapeError(f"{self.name}: k={self.k} is more than the {n} elements along the axis.")
+        return self.k if self.k > 0 else n

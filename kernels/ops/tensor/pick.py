@@ -1,0 +1,176 @@
+"""pick and batch_take: one element of each line along an axis, by number. And what sequences share with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ....errors import DTypeError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from .reshape import check_axis
+
+INT32 = np.dtype(np.int32)
+
+
+def places(given: np.ndarray, n: int, m: int, how: str) -> np.ndarray:
+    """given [outer, m, groups] as places within n, int64 of that shape; fractions are cut.
+
+    how: "clip" or "wrap" what is outside; "last": one less, clipped; "reverse": given [outer, 1, groups] counts how many
+    of the m = n places are reversed.
+    """
+    with np.errstate(invalid="ignore"):
+        at = given.astype(np.int64)
+    if how == "reverse":
+        count, step = np.minimum(at, n), np.arange(n)[None, :, None]
+        return np.where(step < count, count - 1 - step, step)
+    return at % n if how == "wrap" else np.clip(at - 1 if how == "last" else at, 0, n - 1)
+
+
+def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> Kernel:
+    """kernel of (x, index) -> y: y [outer, m, groups, rest] = x [outer, n, groups, rest] at the numbers index."""
+    outer, n, m, groups, rest = lines
+    if req == Req.NULL or not outer * m * groups * rest:
+        return lambda run, inputs, outputs: None
+    if target == "gpu":
+        module = gpu_module("tensor.triton_pick")
+        return lambda run, inputs, outputs: module.pick(run, lines, *inputs, outputs[0], how, add=req == Req.ADD)
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        at = places(inputs[1].reshape(outer, -1, groups), n, m, how)[..., None]
+        found = np.take_along_axis(inputs[0].reshape(outer, n, groups, rest), at, axis=1)
+        assign(outputs[0].reshape(found.shape), req, found)
+
+    return kernel
+
+
+def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> Kernel:
+    """kernel of (dy, index) -> dx, the derivative of pick_kernel: dy at the numbers, zero elsewhere."""
+    outer, n, m, groups, rest = lines
+    if req == Req.NULL or not outer * n * groups * rest:
+        return lambda run, inputs, outputs: None
+    if target == "gpu":
+        module, fill = gpu_module("tensor.triton_pick"), gpu_module("tensor.triton_copy").fill
+
+        def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            if req != Req.ADD:
+                fill(run, outputs[0], 0)
+            module.put(run, lines, *inputs, outputs[0], how, add=req == Req.ADD)
+
+        return kernel_gpu
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        dx, dy = outputs[0].reshape(outer, n, groups, rest), inputs[0].reshape(outer, m, groups, rest)
+        at = places(inputs[1].reshape(outer, -1, groups), n, m, how)[..., None]
+        if req == Req.ADD:
+            dy = dy + np.take_along_axis(dx, at, axis=1)
+        else:
+            dx.fill(0)
+        np.put_along_axis(dx, at, dy, axis=1)
+
+    return kernel
+
+
+class PickedAlong(OperatorProperty):
+    """Input 0 at the numbers in input 1, along one axis."""
+
+    how: ClassVar[str] = "clip"
+
+    def rule(self) -> str:
+        """What numbers mean: see `places`."""
+        return self.how
+
+    def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
+        """outer, n, m, groups, rest for a first input of shape x."""
+        raise NotImplementedError(self.name)
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[0] or out_type[0]
+        return [d, *(t or d for t in in_type[1:])], [d], []
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], *in_data[1:]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        return pick_kernel(self.lines(ins[0].shape), self.rule(), reqs[0], target)
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        return put_kernel(self.lines(outs[0].shape), self.rule(), reqs[0], target)
+
+
+@register_operator("pick", aliases=("choose_element_0index",))
+class Pick(PickedAlong):
+    """One element of each line of data along axis, at the number in index (fractions are cut).
+
+    index: data's shape without axis, or with size 1 there. mode: numbers outside are clipped, or wrap around.
+    Returns: data's shape without axis; with keepdims, size 1 there. Derivative: to data only.
+    """
+
+    axis: int = -1
+    keepdims: bool = False
+    mode: Literal["clip", "wrap"] = "clip"
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "index"]
+
+    def rule(self) -> str:
+        return self.mode
+
+    def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
+        axis = check_axis(self.name, self.axis, len(x))
+        return math.prod(x[:axis]), x[axis], 1, math.prod(x[axis + 1:]), 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x, i = in_shape
+        if x is None:
+            return [x, i], list(out_shape), []
+        axis = check_axis(self.name, self.axis, len(x))
+        if x[axis] == 0:
+            raise ShapeError(f"{self.name}: axis {axis} of data {x} is empty: there is nothing to pick.")
+        flat, kept = (*x[:axis], *x[axis + 1:]) or (1,), (*x[:axis], 1, *x[axis + 1:])
+        if i is None or len(i) != len(x):
+            want = flat
+        else:
+            want = flat if len(x) == 1 else kept
+        try:
+            i = merge_shapes(self.name, "index", i, want)
+        except ShapeError:
+            raise ShapeError(f"{self.name}: index {i} does not go with data {x}: picking along axis {axis} takes {flat} "
+                             f"or {kept}.") from None
+        return [x, i], [kept if self.keepdims else flat], []
+
+
+@register_operator("batch_take")
+class BatchTake(PickedAlong):
+    """a[i, indices[i]] for each row i; numbers outside are clipped. indices: int32, one a row. No derivative, as in MXNet."""
+
+    def list_arguments(self) -> list[str]:
+        return ["a", "indices"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        a, i = in_type
+        if i is not None and i != INT32:
+            raise DTypeError(f"{self.name}: indices is {i}, but must be int32. Convert it with astype.")
+        return [a or out_type[0], INT32], [a or out_type[0]], []
+
+    def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
+        return math.prod(x[:-1]), x[-1], 1, 1, 1
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        a, i = in_shape
+        if a is not None and len(a) < 2:
+            raise ShapeError(f"{self.name}: a {a} must have at least two axes.")
+        if a is not None and i is not None and is_known(a) and is_known(i) and math.prod(a[:-1]) != math.prod(i):
+            raise ShapeError(f"{self.name}: indices {i} must hold one number for each of the {math.prod(a[:-1])} rows of a {a}.")
+        return [a, i], [i], []

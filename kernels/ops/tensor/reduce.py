@@ -1,0 +1,90 @@
+"""Reductions: sum, mean, product, extremes, norms. The body is per element; `combine` folds it along the axes."""
+
+from __future__ import annotations
+
+from ...declare.simple_op import Array, reduction
+from ...ir import lang
+from ...ir.lang import where
+
+
+@reduction(name="sum", aliases=("sum_axis",), combine="add")
+def sum_(data: Array) -> Array:
+    """Σ data along axis.
+
+    axis: axes to fold; None or (): all, which gives shape (1,). keepdims: they stay, with size 1.
+    exclude: fold the axes that are not named. Half precision adds up in float32 and rounds once.
+    """
+    return data
+
+
+@sum_.gradient
+def _(dy):
+    return dy
+
+
+@reduction(combine="add", finish=lambda total, count: lang.quotient(total, count) if lang.is_whole(total) else total / count)
+def mean(data: Array) -> Array:
+    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum."""
+    return lang.widest(data)
+
+
+@mean.gradient
+def _(dy, *, count):
+    return dy / count
+
+
+@reduction(combine="add")
+def nansum(data: Array) -> Array:
+    """Σ data along axis, with NaN counted as 0. Parameters as in sum."""
+    return where(data == data, data, 0)
+
+
+@nansum.gradient
+def _(dy, data):
+    return where(data == data, dy, 0)
+
+
+@reduction(combine="mul")
+def prod(data: Array) -> Array:
+    """Π data along axis. Parameters as in sum."""
+    return data
+
+
+@prod.gradient
+def _(dy, data, y):
+    return dy * y / data
+
+
+@reduction(combine="mul")
+def nanprod(data: Array) -> Array:
+    """Π data along axis, with NaN counted as 1. Parameters as in sum."""
+    return where(data == data, data, 1)
+
+
+@nanprod.gradient
+def _(dy, data, y):
+    return where(data == data, dy * y / data, 0)
+
+
+@reduction(name="max", aliases=("max_axis",), combine="maximum")
+def max_(data: Array) -> Array:
+    """The largest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative."""
+    return data
+
+
+@max_.gradient
+def _(dy, data, y):
+    return where(data == y, dy, 0)
+
+
+@reduction(name="min", aliases=("min_axis",), combine="minimum")
+def min_(data: Array) -> Array:
+    """The smallest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative."""
+    return data
+
+
+@min_.gradient
+def _(dy, data, y):
+    return where(data == y, dy, 0)
+
+

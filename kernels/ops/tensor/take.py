@@ -1,0 +1,174 @@
+"""take and Embedding: slices of an array picked by number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ....dtype import as_dtype
+from ....errors import ParameterError, ShapeError
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from .reshape import check_axis
+
+
+class Picked(OperatorProperty):
+    """Output [outer, k, inner] = source [outer, n, inner] at k numbers."""
+
+    source: ClassVar[int] = 0  # which argument is picked from; the other holds the numbers
+
+    def axis_of(self, rank: int) -> int:
+        """Along which axis of the source."""
+        return 0
+
+    def how(self) -> str:
+        """What becomes of numbers outside: "clip", "wrap" or "raise"."""
+        return "clip"
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        d = in_type[self.source] or out_type[0]
+        types = [in_type[0] or d, in_type[1] or d]
+        types[self.source] = d
+        return types, [d], []
+
+    def list_gradients(self) -> list[int]:
+        return [self.source]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[1 - self.source]]
+
+    def _rows(self, shape: Shape) -> tuple[int, int, int]:
+        axis = self.axis_of(len(shape))
+        return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
+
+    def numbers(self, given: np.ndarray, n: int) -> np.ndarray:
+        """given as places within n, int64 [k]. Raises ShapeError outside, with "raise"."""
+        with np.errstate(invalid="ignore"):
+            at = given.reshape(-1).astype(np.int64)
+        if self.how() == "wrap":
+            return at % n
+        if self.how() == "raise" and at.size and (at.min() < 0 or at.max() >= n):
+            wrong = at[(at < 0) | (at >= n)][0]
+            raise ShapeError(f"{self.name}: number {wrong} is outside the {n} there are. Use mode='clip' or 'wrap'.")
+        return np.clip(at, 0, n - 1)
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        s, req, k = self.source, reqs[0], ins[1 - self.source].size
+        rows = self._rows(ins[s].shape)
+        if req == Req.NULL or not outs[0].size:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
+            return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
+                                                            wrap=wrap, add=req == Req.ADD)
+        outer, n, inner = rows
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            at, x = self.numbers(inputs[1 - s], n), inputs[s].reshape(rows)
+            y = outputs[0].reshape(outer, k, inner)
+            if req == Req.ADD:
+                assign(y, req, x[:, at])
+            else:
+                np.take(x, at, axis=1, out=y, mode="clip")
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        rows, req, k = self._rows(outs[0].shape), reqs[0], ins[1].size
+        if req == Req.NULL:
+            return lambda run, inputs, outputs: None
+        if target == "gpu":
+            module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
+            return lambda run, inputs, outputs: module.put(run, rows, k, *inputs, outputs[0], wrap=wrap,
+                                                           add=req == Req.ADD)
+        (outer, n, inner), dtype = rows, math_dtype(outs[0].dtype)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dx = outputs[0].reshape(rows)
+            if req != Req.ADD:
+                dx.fill(0)
+            if not k or not dx.size:
+                return
+            at, dy = self.numbers(inputs[1], n), inputs[0].reshape(outer, k, inner)
+            order = np.argsort(at, kind="stable")  # equal numbers add up in the order they were given
+            sorted_at = at[order]
+            starts = np.flatnonzero(np.r_[True, sorted_at[1:] != sorted_at[:-1]])
+            sums = np.add.reduceat(dy[:, order].astype(dtype, copy=False), starts, axis=1)
+            dx[:, sorted_at[starts]] += sums.astype(dx.dtype, copy=False)
+
+        return kernel
+
+
+@register_operator("take")
+class Take(Picked):
+    """Slices of a along axis, at the numbers in indices (fractions are cut).
+
+    mode: what becomes of numbers outside: "clip" to the nearest, "wrap" around, or "raise" an error (CPU; a GPU clips).
+    Returns: a.shape[:axis] + indices.shape + a.shape[axis + 1:].
+    """
+
+    axis: int = 0
+    mode: Literal["clip", "wrap", "raise"] = "clip"
+
+    def list_arguments(self) -> list[str]:
+        return ["a", "indices"]
+
+    def axis_of(self, rank: int) -> int:
+        return check_axis(self.name, self.axis, rank)
+
+    def how(self) -> str:
+        return self.mode
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        a, i = in_shape
+        if a is None or i is None:
+            return list(in_shape), list(out_shape), []
+        axis = check_axis(self.name, self.axis, len(a))
+        if a[axis] == 0 and math.prod(i):
+            raise ShapeError(f"{self.name}: axis {axis} of a {a} is empty: there is nothing to take.")
+        return [a, i], [(*a[:axis], *i, *a[axis + 1:])], []
+
+
+@register_operator("Embedding", aliases=("_contrib_SparseEmbedding",))
+class Embedding(Picked):
+    """The rows of weight [input_dim, output_dim] whose numbers are in data; numbers outside are clipped.
+
+    Returns: data.shape + (output_dim,).
+    """
+
+    source: ClassVar[int] = 1
+
+    input_dim: int
+    output_dim: int
+    dtype: str = "float32"
+    sparse_grad: bool = False
+
+    def validate(self) -> None:
+        if self.input_dim < 1 or self.output_dim < 1:
+            raise ParameterError(f"{self.name}: input_dim={self.input_dim} and output_dim={self.output_dim} must be "
+                                 f"at least 1.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "weight"]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        (x, w), y = in_shape, out_shape[0]
+        want = (self.input_dim, self.output_dim)
+        if w is not None and (len(w) != 2 or any(-1 != d != e for d, e in zip(w, want))):
+            raise ShapeError(f"{self.name}: weight {w} must be {want}: input_dim by output_dim.")
+        if x is None and y is None:
+            return list(in_shape), list(out_shape), []
+        if x is not None:
+            y = merge_shapes(self.name, "the output", y, (*x, self.output_dim))
+        if y is not None:
+            x = y[:-1]
+        return [x, want], [y], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        weight = in_type[1] or out_type[0] or as_dtype(self.dtype)
+        return [in_type[0] or weight, weight], [weight], []

@@ -1,0 +1,34 @@
+"""Triton: running sums along an axis, forwards or backwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...gpu.launch import launch
+from ...gpu.source import tl, triton
+from .triton_pick import columns_of, exact, own_columns
+
+
+@triton.jit
+def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, BACK: tl.constexpr,
+            ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    # columns of [outer, n, inner]; ROWS elements of each at a time, and what came before is carried on
+    c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
+    carry = tl.zeros((COLUMNS,), WIDE)
+    for start in range(0, n, ROWS):
+        first = (n - 1) // ROWS * ROWS - start if BACK else start
+        r = first + tl.arange(0, ROWS).to(tl.int64)
+        live = (c[None, :] < columns) & (r[:, None] < n)
+        at = base[None, :] + r[:, None] * step
+        v = tl.load(x + at, mask=live, other=0).to(WIDE)
+        total = tl.cumsum(v, axis=0, reverse=BACK) + carry[None, :]
+        carry += tl.sum(v, axis=0)
+        if ADD:
+            total += tl.load(y + at, mask=live, other=0).to(WIDE)
+        tl.store(y + at, total.to(y.dtype.element_ty), mask=live)
+
+
+def cumsum(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, back: bool, add: bool) -> None:
+    """y [outer, n, inner] = (or +=) the sums of x from the start of n up to each place; from the end with back."""
+    programs, sizes, fixed = columns_of(lines)
+    launch(_cumsum, (programs,), x, y, *sizes, stream=run.stream, BACK=back, ADD=add, WIDE=exact(y), **fixed)

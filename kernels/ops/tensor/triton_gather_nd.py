@@ -1,0 +1,95 @@
+"""Triton: places in an array from one number per axis, and back; slices put at places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.source import tl, triton
+
+AXES = 8
+
+
+@triton.jit
+def _flatten(index, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64,
+             d5: tl.int64, d6: tl.int64, d7: tl.int64, UNIT: tl.constexpr, CLIP: tl.constexpr, ADD: tl.constexpr,
+             BLOCK: tl.constexpr):
+    count = count * UNIT
+    # CLIP: negative numbers count from the end, and those still outside become the nearest
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < count
+    at = tl.zeros((BLOCK,), tl.int64)
+    for a in range(axes):
+        d = tl.where(a == 0, d0, tl.where(a == 1, d1, tl.where(a == 2, d2, tl.where(a == 3, d3, tl.where(
+            a == 4, d4, tl.where(a == 5, d5, tl.where(a == 6, d6, d7)))))))
+        v = tl.load(index + a * count + i, mask=live, other=0).to(tl.int64)
+        if CLIP:
+            v = tl.where(v < 0, v + d, v)
+            v = tl.minimum(tl.maximum(v, 0), d - 1)
+        at = at * d + v
+    if ADD:
+        at += tl.load(out + i, mask=live).to(tl.int64)
+    tl.store(out + i, at.to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: tl.int64, d3: tl.int64, d4: tl.int64,
+             d5: tl.int64, d6: tl.int64, d7: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    count = count * UNIT
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < count
+    v = tl.load(flat + i, mask=live, other=0).to(tl.int64)
+    for back in range(axes):
+        a = axes - 1 - back
+        d = tl.where(a == 0, d0, tl.where(a == 1, d1, tl.where(a == 2, d2, tl.where(a == 3, d3, tl.where(
+            a == 4, d4, tl.where(a == 5, d5, tl.where(a == 6, d6, d7)))))))
+        size = tl.abs(v)
+        whole = tl.where(v < 0, -(size // d), size // d)  # cut towards zero
+        part = tl.where(a == 0, v, v - whole * d)
+        at = out + a * count + i
+        if ADD:
+            part += tl.load(at, mask=live).to(tl.int64)
+        tl.store(at, part.to(out.dtype.element_ty), mask=live)
+        v = whole
+
+
+@triton.jit
+def _put_last(x, index, y, total: tl.int64, k, inner: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
+    # y [n, inner]: each lane looks for the last slice of x that is put where it is, so no two programs write one element
+    # narrow: a lane's address in x is the number it found
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < total
+    mine = i // inner
+    last = tl.full((BLOCK,), -1, tl.int64)
+    for j in range(k):
+        last = tl.where(tl.load(index + j) == mine, j, last)
+    v = tl.load(x + last * inner + i % inner, mask=live & (last >= 0), other=0)
+    if ADD:
+        v = (v + tl.load(y + i, mask=live)).to(v.dtype)
+    tl.store(y + i, v, mask=live)
+
+
+def _padded(dims: tuple[int, ...]) -> tuple[int, ...]:
+    return dims + (1,) * (AXES - len(dims))
+
+
+def flatten(run: Any, index: Any, out: Any, count: int, dims: tuple[int, ...], *, clip: bool, add: bool = False) -> None:
+    """out [count] = (or +=) the flat place in an array of sizes dims of the numbers index [axes, count]."""
+    block, unit = block_for(count), math.gcd(count, 16)
+    launch(_flatten, (cdiv(count, block),), index, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
+           CLIP=clip, ADD=add, BLOCK=block)
+
+
+def unravel(run: Any, flat: Any, out: Any, count: int, dims: tuple[int, ...], *, add: bool) -> None:
+    """out [axes, count] = (or +=) the numbers per axis of flat places in an array of sizes dims."""
+    block, unit = block_for(count), math.gcd(count, 16)
+    launch(_unravel, (cdiv(count, block),), flat, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
+           ADD=add, BLOCK=block)
+
+
+def put_last(run: Any, x: Any, index: Any, y: Any, k: int, inner: int, *, add: bool) -> None:
+    """y [n, inner] = (or +=) the last of the k slices of x whose place in index it is, or 0."""
+    total = y.numel()
+    block = block_for(total)
+    launch(_put_last, (cdiv(total, block),), x, index, y, total, k, inner, stream=run.stream, ADD=add, BLOCK=block)

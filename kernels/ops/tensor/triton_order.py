@@ -1,0 +1,103 @@
+"""Triton: where each element of a line would stand if the line were sorted, and the first of the largest or smallest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.source import tl, triton
+from .triton_pick import columns_of, exact, own_columns
+
+
+@triton.jit
+def _before(a, ia, b, ib, DOWN: tl.constexpr):
+    # whether a at place ia stands before b at place ib; NaN counts as the largest, equal elements keep their order
+    a_nan, b_nan = a != a, b != b
+    less = (a < b) | (b_nan & (a_nan == 0))
+    more = (a > b) | (a_nan & (b_nan == 0))
+    first = more if DOWN else less
+    same = (less == 0) & (more == 0)
+    return first | (same & (ia < ib))
+
+
+@triton.jit
+def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.constexpr, WIDE: tl.constexpr,
+          BLOCK: tl.constexpr, OTHERS: tl.constexpr):
+    # a lane's rank is how many elements of its line stand before it: exact for any n, and quadratic in it
+    # narrow: every element is compared with every other of its line, which takes longer than reading them
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < total
+    mine = i // inner % n
+    line = i // inner // n * n * inner + i % inner
+    v = tl.load(x + i, mask=live, other=0).to(WIDE)
+    rank = tl.zeros((BLOCK,), tl.int64)
+    for start in range(0, n, OTHERS):
+        j = start + tl.arange(0, OTHERS).to(tl.int64)
+        there = live[:, None] & (j[None, :] < n)
+        other = tl.load(x + line[:, None] + j[None, :] * inner, mask=there, other=0).to(WIDE)
+        earlier = there & _before(other, j[None, :], v[:, None], mine[:, None], DOWN)
+        rank += tl.sum(earlier.to(tl.int64), axis=1)
+    if MASK:
+        tl.store(chosen + i, (rank < k).to(chosen.dtype.element_ty), mask=live)
+    else:
+        at = (i // inner // n * k + rank) * inner + i % inner
+        tl.store(order + at, mine.to(order.dtype.element_ty), mask=live & (rank < k))
+
+
+@triton.jit
+def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, LOW: tl.constexpr,
+             ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
+    # a column's elements are walked in blocks of ROWS; NaN wins, and so does the first of equals
+    c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
+    live = c < columns
+    best = tl.load(x + base, mask=live, other=0).to(WIDE)
+    at = tl.zeros((COLUMNS,), tl.int64)
+    for start in range(0, n, ROWS):
+        r = start + tl.arange(0, ROWS).to(tl.int64)
+        there = live[None, :] & (r[:, None] < n)
+        v = tl.load(x + base[None, :] + r[:, None] * step, mask=there, other=0).to(WIDE)
+        beats = (v < best[None, :]) if LOW else (v > best[None, :])
+        beats = there & (beats | (v != v)) & (best[None, :] == best[None, :])
+        # the best of the block: those that nothing in the block beats are found by folding with the same rule
+        spare = tl.where(beats, v, best[None, :])
+        top = tl.min(tl.where(spare != spare, float("inf"), spare), axis=0) if LOW else tl.max(
+            tl.where(spare != spare, float("-inf"), spare), axis=0)
+        nan = tl.max((beats & (v != v)).to(tl.int32), axis=0) > 0
+        hit = beats & tl.where(nan[None, :], v != v, v == top[None, :])
+        first = tl.min(tl.where(hit, r[:, None], n), axis=0)
+        found = first < n
+        at = tl.where(found, first, at)
+        best = tl.where(found, tl.where(nan, float("nan"), top), best)
+    v = at.to(tl.float64)
+    if ADD:
+        v += tl.load(y + c, mask=live).to(tl.float64)
+    tl.store(y + c, v.to(y.dtype.element_ty), mask=live)
+
+
+def _sizes(total: int, n: int) -> tuple[int, int]:
+    block = block_for(total, 128)
+    others = min(next_power_of_2(n), 64 if interpreting() else 16)
+    return (min(block, 1024), max(others, 2)) if interpreting() else (block, max(others, 2))
+
+
+def rank(run: Any, lines: tuple[int, int, int], k: int, x: Any, order: Any, *, down: bool) -> None:
+    """order [outer, k, inner] = the places in x [outer, n, inner] of the first k when sorted."""
+    _, n, inner = lines
+    block, others = _sizes(x.numel(), n)
+    launch(_rank, (cdiv(x.numel(), block),), x, order, order, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=False,
+           WIDE=exact(x), BLOCK=block, OTHERS=others)
+
+
+def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *, down: bool) -> None:
+    """chosen [outer, n, inner] = 1 for the first k when sorted, else 0."""
+    _, n, inner = lines
+    block, others = _sizes(x.numel(), n)
+    launch(_rank, (cdiv(x.numel(), block),), x, x, chosen, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=True,
+           WIDE=exact(x), BLOCK=block, OTHERS=others)
+
+
+def extreme(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, low: bool, add: bool) -> None:
+    """y [outer, inner] = (or +=) where the largest (or smallest) of x [outer, n, inner] first stands."""
+    programs, sizes, fixed = columns_of(lines)
+    launch(_extreme, (programs,), x, y, *sizes, stream=run.stream, LOW=low, ADD=add,
+           WIDE=tl.float64 if not x.dtype.is_floating_point else exact(x), **fixed)

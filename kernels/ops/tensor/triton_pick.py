@@ -1,0 +1,123 @@
+"""Triton: one element per line along an axis, picked by number; and put back there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...gpu.launch import block_for, cdiv, launch, next_power_of_2
+from ...gpu.source import tl, triton
+from ..linalg.triton_gemm import wide
+
+Lines = tuple[int, int, int, int, int]  # outer, n, m, groups, rest
+
+
+@triton.jit
+def _place(index, o, j, g, n, m, groups, live, HOW: tl.constexpr):
+    if HOW == "reverse":
+        count = tl.minimum(tl.load(index + o * groups + g, mask=live, other=0).to(tl.int64), n)
+        return tl.where(j < count, count - 1 - j, j)
+    at = tl.load(index + (o * m + j) * groups + g, mask=live, other=0).to(tl.int64)
+    if HOW == "last":
+        at -= 1
+    if HOW == "wrap":
+        at = at % n
+        return tl.where(at < 0, at + n, at)
+    return tl.minimum(tl.maximum(at, 0), n - 1)
+
+
+@triton.jit
+def _along(x, index, y, rows: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int64, rest: tl.int64, UNIT: tl.constexpr,
+           HOW: tl.constexpr, PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # rows [outer, m, groups] of the picked array, whose elements [rest] stand together; PUT: x is that array, and y the larger
+    # narrow: where rest is 1, a lane's address is the number it picks by
+    rest = rest * UNIT
+    tiles = tl.cdiv(rest, BC)
+    i = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)[:, None]
+    c = (tl.program_id(0) % tiles) * BC + tl.arange(0, BC)[None, :]
+    there = i < rows
+    live = there & (c < rest)
+    g = i % groups
+    j = i // groups % m
+    o = i // (groups * m)
+    far = ((o * n + _place(index, o, j, g, n, m, groups, there, HOW)) * groups + g) * rest + c
+    near = i * rest + c
+    v = tl.load(x + (near if PUT else far), mask=live)
+    at = y + (far if PUT else near)
+    if ADD:
+        v = (v.to(WIDE) + tl.load(at, mask=live).to(WIDE)).to(v.dtype)
+    tl.store(at, v.to(y.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int64, rest: tl.int64, value,
+                UNIT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # x, y: [outer, steps, groups, rest]; lengths: [outer, groups]
+    rest = rest * UNIT
+    total = total * UNIT
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < total
+    g = i // rest % groups
+    step = i // (rest * groups) % steps
+    o = i // (rest * groups * steps)
+    size = tl.load(lengths + o * groups + g, mask=live, other=0).to(tl.int64)
+    v = tl.where((step < size) | (size < 0), tl.load(x + i, mask=live).to(WIDE), value)
+    if ADD:
+        v += tl.load(y + i, mask=live).to(WIDE)
+    tl.store(y + i, v.to(y.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS: tl.constexpr):
+    # this program's columns of [outer, n, inner], how many there are, n, what is between rows, and where each column begins
+    c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
+    if FLAT:
+        return c, outer, n * UNIT, 1, c * (n * UNIT)
+    else:
+        return c, outer * (inner * UNIT), n, inner * UNIT, c // (inner * UNIT) * n * (inner * UNIT) + c % (inner * UNIT)
+
+
+def exact(tensor: Any) -> Any:
+    """The dtype elements are added in: float64 and whole numbers in their own width."""
+    return wide(tensor) if tensor.dtype.is_floating_point else tl.int64
+
+
+def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], dict[str, int]]:
+    """(programs, sizes, constexprs) of a kernel that walks the columns of [outer, n, inner], some rows at a time.
+
+    Tiles are wide along what stands together: columns, or, FLAT, rows. UNIT divides inner, or n; the sizes are what it leaves.
+    """
+    outer, n, inner = lines
+    flat = inner == 1
+    unit, columns, rows = (math.gcd(n, 16), 4, 256) if flat else (math.gcd(inner, 16), 64, 16)
+    columns = min(block_for(outer * inner, columns), 256)
+    fixed = {"FLAT": flat, "UNIT": unit, "COLUMNS": columns, "ROWS": max(2, min(next_power_of_2(n), rows))}
+    return cdiv(outer * inner, columns), (outer, n // unit, 1) if flat else (outer, n, inner // unit), fixed
+
+
+def _launch(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, put: bool, add: bool) -> None:
+    outer, n, m, groups, rest = lines
+    rows, unit, block = outer * m * groups, math.gcd(rest, 16), block_for(outer * m * groups * rest)
+    bc = min(next_power_of_2(rest), block)
+    br = min(next_power_of_2(rows), max(1, block // bc))
+    launch(_along, (cdiv(rows, br) * cdiv(rest, bc),), x, index, y, rows, n, m, groups, rest // unit, stream=run.stream,
+           UNIT=unit, HOW=how, PUT=put, ADD=add, WIDE=exact(y), BR=br, BC=bc)
+
+
+def pick(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
+    """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at the numbers [outer, m, groups] along n."""
+    _launch(run, lines, x, index, y, how, put=False, add=add)
+
+
+def put(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
+    """y [outer, n, groups, rest] at the numbers = (or +=) x [outer, m, groups, rest]. No number occurs twice in a line."""
+    _launch(run, lines, x, index, y, how, put=True, add=add)
+
+
+def mask_steps(run: Any, lines: tuple[int, int, int, int], x: Any, lengths: Any, y: Any, value: float, *, add: bool) -> None:
+    """y [outer, steps, groups, rest] = (or +=) x where the step is below the length [outer, groups], else value."""
+    outer, steps, groups, rest = lines
+    total = outer * steps * groups * rest
+    block, unit = block_for(total), math.gcd(rest, 16)
+    launch(_mask_steps, (cdiv(total, block),), x, lengths, y, total // unit, steps, groups, rest // unit, float(value),
+           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BLOCK=block)

@@ -1,0 +1,138 @@
+"""Triton: slices picked by number, and the derivative, which gathers too: nothing is atomic, the order is fixed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.source import tl, triton
+from ..linalg.triton_gemm import wide
+from .triton_copy import fill
+from .triton_pick import exact
+
+
+@triton.jit
+def _place(at, n, WRAP: tl.constexpr):
+    at = at.to(tl.int64)
+    if WRAP:
+        at = at % n
+        return tl.where(at < 0, at + n, at)
+    else:
+        return tl.minimum(tl.maximum(at, 0), n - 1)
+
+
+@triton.jit
+def take_rows(x, index, y, rows: tl.int64, n: tl.int64, k: tl.int64, inner: tl.int64, UNIT: tl.constexpr,
+              WRAP: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
+    # y [rows, inner]: rows are outer * k; x [outer * n, inner]
+    inner = inner * UNIT
+    tiles = tl.cdiv(inner, BC)
+    r = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)
+    i = ((tl.program_id(0) % tiles) * BC + tl.arange(0, BC))[None, :]
+    at = _place(tl.load(index + r % k, mask=r < rows, other=0), n, WRAP) + r // k * n
+    live = (r < rows)[:, None] & (i < inner)
+    v = tl.load(x + at[:, None] * inner + i, mask=live)
+    to = y + r[:, None] * inner + i
+    if ADD:
+        v = v.to(WIDE) + tl.load(to, mask=live).to(WIDE)
+    tl.store(to, v.to(y.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int64, UNIT: tl.constexpr, WRAP: tl.constexpr,
+                  ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    # narrow: where UNIT is 1; on a GPU numbers are sorted first, and slices added up in segments
+    inner = inner * UNIT
+    total = outers * n * inner
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = i < total
+    mine = (i // inner) % n
+    outer = i // inner // n
+    v = tl.zeros((BLOCK,), WIDE)
+    for j in range(k):
+        hit = live & (_place(tl.load(index + j), n, WRAP) == mine)
+        v += tl.load(dy + (outer * k + j) * inner + i % inner, mask=hit, other=0).to(WIDE)
+    if ADD:
+        v += tl.load(dx + i, mask=live, other=0).to(WIDE)
+    tl.store(dx + i, v.to(dx.dtype.element_ty), mask=live)
+
+
+@triton.jit
+def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
+    # where each number stands when sorted, equal ones in their order: how many come before it
+    # narrow: every number is compared with every other, which takes longer than reading them
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mine = _place(tl.load(index + j, mask=j < k, other=0), n, WRAP)
+    before = tl.zeros((BLOCK,), tl.int32)
+    for start in range(0, k, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        other = _place(tl.load(index + i, mask=i < k, other=0), n, WRAP)
+        earlier = (other[None, :] < mine[:, None]) | ((other[None, :] == mine[:, None]) & (i[None, :] < j[:, None]))
+        before += tl.sum((earlier & (i < k)[None, :]).to(tl.int32), axis=1)
+    tl.store(order + before, j, mask=j < k)
+    tl.store(numbers + before, mine, mask=j < k)
+
+
+@triton.jit
+def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr,
+                  WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    inner = inner * UNIT
+    # the first of equal numbers adds up the slices of them all, in their order
+    at = tl.program_id(0) % k
+    outer = (tl.program_id(0) // k).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(numbers + at)
+    first = at == 0
+    if at > 0:
+        first = tl.load(numbers + at - 1) != mine
+    if first:
+        total = tl.zeros((BLOCK,), WIDE)
+        turn = at
+        more = True
+        while more:
+            j = tl.load(order + turn)
+            total += tl.load(dy + (outer * k + j) * inner + i, mask=i < inner, other=0).to(WIDE)
+            turn += 1
+            more = tl.load(numbers + turn, mask=turn < k, other=-1) == mine
+        to = dx + (outer * n + mine) * inner + i
+        if ADD:
+            total += tl.load(to, mask=i < inner, other=0).to(WIDE)
+        tl.store(to, total.to(dx.dtype.element_ty), mask=i < inner)
+
+
+def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: Any, *, wrap: bool, add: bool) -> None:
+    """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k numbers of index."""
+    outer, n, inner = rows
+    rows, most, unit = outer * k, block_for(outer * k * inner), math.gcd(inner, 16)
+    bc = min(next_power_of_2(inner), most)
+    br = min(next_power_of_2(rows), max(1, most // bc))
+    launch(take_rows, (cdiv(rows, br) * cdiv(inner, bc),), x, index, y, rows, n, k, inner // unit, stream=run.stream, UNIT=unit,
+           WRAP=wrap, ADD=add, WIDE=exact(y), BR=br, BC=bc)
+
+
+def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,
+        by_order: bool | None = None) -> None:
+    """dx [outer, n, inner] = (or +=) the sum of the slices of dy whose number it is, always in the same order.
+
+    by_order: whether the numbers are sorted first, so that only slices with a number are visited; None: as is best.
+    """
+    outer, n, inner = rows
+    unit = math.gcd(inner, 16)
+    if by_order if by_order is not None else not interpreting():
+        if not add:
+            fill(run, dx, 0)
+        if k and outer * inner:
+            order, numbers = run.space((k,), np.dtype("int32")), run.space((k,), np.dtype("int64"))
+            block = min(1024 if interpreting() else 32, max(16, next_power_of_2(k)))
+            launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
+            block = min(1024, max(16, next_power_of_2(inner)))
+            launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
+                   UNIT=unit, ADD=add, WIDE=wide(dx), BLOCK=block)
+        return
+    total = outer * n * inner
+    block = block_for(total)
+    launch(put_by_search, (cdiv(total, block),), dy, index, dx, outer, n, k, inner // unit, stream=run.stream, UNIT=unit,
+           WRAP=wrap, ADD=add, WIDE=wide(dx), BLOCK=block)

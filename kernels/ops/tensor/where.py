@@ -1,0 +1,130 @@
+"""where: a choice between two arrays, element by element or row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ShapeError
+from ...cpu.numpy_printer import numpy_kernel
+from ...declare.simple_op import Array, SimpleOp
+from ...declare.traced import TracedOp
+from ...ir.expr import Expr
+from ...ir.lang import where
+from ...op import Expression, Formula, Gradient, Kernel, Req, Shape, Spec, register
+from ...params import Params
+
+
+def row_view(condition: Shape, rank: int) -> Shape:
+    """condition's shape as it broadcasts against arrays of rank axes: one value per element, or per row."""
+    return (*condition, *(1,) * (rank - 1)) if len(condition) == 1 else condition
+
+
+def _printed(body: Expression, ins: list[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, at: int,
+             name: str) -> Kernel:
+    """The kernel of body, with input number `at`, the condition, seen as one value a row where it has one axis."""
+    if target == "gpu":
+        from ...gpu.printer import triton_kernel as make  # optional dependency
+    else:
+        make = numpy_kernel
+    given = ins[at]
+    view = row_view(given.shape, max(len(s.shape) for s in (*ins, *outs)))
+    ins[at] = Spec(view, given.dtype)
+    inner = make(body, ins, outs, reqs, name=name)
+    if view == given.shape:
+        return inner
+
+    def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple = ()) -> None:
+        arrays = list(inputs)
+        arrays[at] = arrays[at].reshape(view)
+        inner(run, arrays, outputs)
+
+    return kernel
+
+
+class WhereOp(SimpleOp):
+    """Its body broadcasts the condition from the left where it has one axis, so it is no part of a fused run."""
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        c, x, y = inputs
+        if c is None or x is None or y is None:
+            known = x if x is not None else y if y is not None else (outputs or [None])[0]
+            return [c, *(known if s is None else s for s in (x, y))], [known]
+        rank = max(len(x), len(y))
+        if len(c) == 1 and rank > 1:
+            rows = max(s[0] for s in (x, y) if len(s) == rank)
+            if c[0] != rows and -1 not in (c[0], rows):
+                raise ShapeError(f"{self.name}: condition {c} must have one value for each of the {rows} rows of x {x}.")
+            return list(inputs), [super().infer_shape(p, [(1,) * rank, x, y], outputs)[1][0]]
+        return super().infer_shape(p, inputs, outputs)
+
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
+        return None
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        body = TracedOp.expression(self, p, [s.dtype for s in ins])
+        return _printed(body, list(ins), outs, reqs, target, 0, self.name)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        e = TracedOp.expression(self, p, [s.dtype for s in ins])
+        condition = row_view(ins[0].shape, len(outs[0].shape))
+        return Formula(e.outputs, (condition, ins[1].shape, ins[2].shape), (outs[0].shape,))
+
+    def make_gradient(self, p: Params) -> Gradient | None:
+        return Gradient(_BACKWARD, (("dy", 0), ("x", 0)), (1, 2))
+
+
+class _WhereBackward(TracedOp):
+    """dy where it was taken from, for x and for y; zero elsewhere."""
+
+    name, hidden, broadcast, input_names = "_backward_where", True, True, ("dy", "condition")
+
+    def outputs(self, p: Params) -> tuple[str, ...]:
+        return ("dx", "dy")
+
+    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
+                    ) -> tuple[list[Shape | None], list[Shape | None]]:
+        given = list(outputs or (None, None))
+        return list(inputs), [inputs[0] if s is None else s for s in given]
+
+    def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
+                    ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
+        return list(inputs), [inputs[0]] * 2
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        dy, c = inputs
+        return where(c != 0, dy, 0), where(c != 0, 0, dy)
+
+    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Any:
+        return None
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        body = TracedOp.expression(self, p, [s.dtype for s in ins])
+        return _printed(body, list(ins), outs, reqs, target, 1, self.name)
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        if any(s.shape != ins[0].shape for s in outs):
+            return None  # x or y was broadcast
+        e = TracedOp.expression(self, p, [s.dtype for s in ins])
+        return Formula(e.outputs, (ins[0].shape, row_view(ins[1].shape, len(ins[0].shape))), tuple(s.shape for s in outs))
+
+    def make_gradient(self, p: Params) -> Gradient | None:
+        return Gradient(WHERE, (("x", 1), ("dy", 0), ("dy", 1)), (0,))
+
+
+def _body(condition: Array, x: Array, y: Array) -> Array:
+    """x where condition is not 0, else y.
+
+    condition: of x's shape, any dtype; or one axis, with one value for each row of x. Derivative: to x and y.
+    """
+    return where(condition != 0, x, y)
+
+
+_BACKWARD = _WhereBackward()
+WHERE = WhereOp(_body, name="where", free=("condition",), broadcast=True)
+register(WHERE)

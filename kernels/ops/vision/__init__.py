@@ -1,0 +1,1 @@
+"""Operators of object detection and spatial sampling."""

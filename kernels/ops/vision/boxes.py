@@ -1,0 +1,298 @@
+"""box_iou, box_nms, bipartite_matching, box_encode, box_decode: rectangles compared, thinned out, matched and coded.
+
+A box is [left, top, right, bottom] ("corner") or [x, y, width, height] about its centre ("center"). Each choice depends on
+those before, so NumPy makes them, on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import Dtypes, Shapes, register_operator
+
+Format = Literal["corner", "center"]
+
+
+def corners(boxes: np.ndarray, form: str) -> np.ndarray:
+    """boxes [..., 4] by their corners."""
+    if form == "corner":
+        return boxes
+    half = boxes[..., 2:] / 2
+    return np.concatenate([boxes[..., :2] - half, boxes[..., :2] + half], -1)
+
+
+def centers(boxes: np.ndarray) -> np.ndarray:
+    """Boxes by corners, by centre and size."""
+    return np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]], -1)
+
+
+def overlaps(a: np.ndarray, b: np.ndarray, pixel: float = 0) -> np.ndarray:
+    """Intersection over union of every box of a [n, 4] and b [m, 4], by corners; 0 for an empty union.
+
+    pixel: 1 where boxes include their last pixel.
+    """
+    size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2]) + pixel
+    common = np.maximum(size, 0).prod(-1)
+    area_a, area_b = (np.where((s := x[:, 2:] - x[:, :2] + pixel).min(-1) < 0, 0, s.prod(-1)) for x in (a, b))
+    union = area_a[:, None] + area_b - common
+    return np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+
+
+def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, inclusive: bool = False, pixel: float = 0,
+               enough: int | None = None) -> np.ndarray:
+    """Which of boxes [n, 4], best first, overlap one that was kept before by more than threshold. Truth values [n].
+
+    kinds: boxes of different kinds do not suppress one another. inclusive: threshold itself suppresses.
+    enough: so many are kept at most; what follows counts as suppressed.
+    """
+    n = len(boxes)
+    gone = np.zeros(n, bool)
+    kept = 0
+    for i in range(n):
+        if gone[i]:
+            continue
+        kept += 1
+        if kept == enough:
+            gone[i + 1:] = True
+            break
+        iou = overlaps(boxes[i:i + 1], boxes[i + 1:], pixel)[0]
+        hit = iou >= threshold if inclusive else iou > threshold
+        gone[i + 1:] |= hit if kinds is None else hit & (kinds[i + 1:] == kinds[i])
+    return gone
+
+
+@register_operator("_contrib_box_iou")
+class BoxIou(OnHost):
+    """Intersection over union of every pair of boxes.
+
+    lhs: [..., 4], rhs: [..., 4]. Returns: lhs.shape[:-1] + rhs.shape[:-1]; 0 where both are empty. No derivative.
+    """
+
+    format: Format = "corner"
+
+    def list_arguments(self) -> list[str]:
+        return ["lhs", "rhs"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        a, b = (tuple(s or ()) for s in in_shape)
+        if not a or not b or a[-1] != 4 or b[-1] != 4:
+            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must end in 4: a box.")
+        return list(in_shape), [(*a[:-1], *b[:-1])], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        a, b = (corners(x, self.format).reshape(-1, 4) for x in arrays)
+        return overlaps(a, b).reshape(*arrays[0].shape[:-1], *arrays[1].shape[:-1])
+
+
+@register_operator("_contrib_box_nms", aliases=("_contrib_box_non_maximum_suppression",))
+class BoxNms(OnHost):
+    """Boxes that overlap no better one of their kind by more than overlap_thresh, best first; the rest of the rows is -1.
+
+    data: [..., n, k]; score_index, coord_start and id_index say where in k score, box and kind are (id_index -1: one kind).
+    valid_thresh: boxes with this score or less are dropped; topk: all but so many are, before any comparison; background_id:
+    boxes of that kind are. force_suppress: boxes of all kinds compete. Derivative: of the rows that are kept.
+    """
+
+    overlap_thresh: float = 0.5
+    valid_thresh: float = 0.0
+    topk: int = -1
+    coord_start: int = 2
+    score_index: int = 1
+    id_index: int = -1
+    background_id: int = -1
+    force_suppress: bool = False
+    in_format: Format = "corner"
+    out_format: Format = "corner"
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"]
+
+    def num_visible_outputs(self) -> int:
+        return 1
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], out_data[1]]
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return list(in_type), [in_type[0], np.dtype(np.int32)], []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0] if in_shape[0] is not None else out_shape[0]
+        if x is None or -1 in x:
+            return [x], [x, None], []
+        last = max(self.coord_start + 3, self.score_index, self.id_index)
+        if len(x) < 2 or x[-1] <= last or min(self.coord_start, self.score_index) < 0:
+            raise ShapeError(f"{self.name}: data {x} must be [..., n, k] with k above {last}, for coord_start="
+                             f"{self.coord_start}, score_index={self.score_index}, id_index={self.id_index}.")
+        return [x], [x, x[:-1]], []
+
+    def _kept(self, x: np.ndarray) -> np.ndarray:
+        """The rows of x [n, k] that stay, best first."""
+        score = x[:, self.score_index]
+        valid = score > self.valid_thresh
+        if self.id_index >= 0:
+            valid &= x[:, self.id_index].astype(np.int64) != self.background_id
+        rows = np.flatnonzero(valid)
+        rows = rows[np.argsort(-score[rows], kind="stable")]
+        rows = rows[:self.topk] if self.topk > 0 else rows
+        kinds = x[rows, self.id_index].astype(np.int64) if self.id_index >= 0 and not self.force_suppress else None
+        boxes = corners(x[rows, self.coord_start:self.coord_start + 4], self.in_format)
+        return rows[~suppressed(boxes, kinds, self.overlap_thresh)]
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
+        y, index = np.full(x.shape, -1, x.dtype), np.full(x.shape[:2], -1, np.int32)
+        box = slice(self.coord_start, self.coord_start + 4)
+        for b, rows in enumerate(map(self._kept, x)):
+            y[b, :len(rows)], index[b, :len(rows)] = x[b, rows], rows
+            if self.in_format != self.out_format:
+                boxes = y[b, :len(rows), box]
+                y[b, :len(rows), box] = corners(boxes, "center") if self.out_format == "corner" else centers(boxes)
+        return y.reshape(arrays[0].shape), index.reshape(arrays[0].shape[:-1])
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        dx = np.zeros_like(dy[0])
+        outer, row = np.nonzero(y[1].reshape(-1, y[1].shape[-1]) >= 0)
+        flat, index = dx.reshape(-1, *dx.shape[-2:]), y[1].reshape(-1, y[1].shape[-1])
+        flat[outer, index[outer, row]] = dy[0].reshape(flat.shape)[outer, row]
+        return dx
+
+
+@register_operator("_contrib_bipartite_matching")
+class BipartiteMatching(OnHost):
+    """Rows and columns paired, the best score first, each at most once.
+
+    data: [..., n, m] scores. is_ascend: small ones are better. threshold: the worst score that still pairs. topk: above
+    0, stop after one pair more than that, as MXNet does. Returns: each row's column [..., n], and each column's row [..., m];
+    -1 for none. No derivative.
+    """
+
+    is_ascend: bool = False
+    threshold: float
+    topk: int = -1
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or -1 in x:
+            return [x], list(out_shape), []
+        if len(x) < 2:
+            raise ShapeError(f"{self.name}: data {x} must be [..., rows, columns].")
+        return [x], [x[:-1], (*x[:-2], x[-1])], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
+        rows, columns = np.full(x.shape[:2], -1, x.dtype), np.full((len(x), x.shape[2]), -1, x.dtype)
+        for b, scores in enumerate(x):
+            pairs = 0
+            for at in np.argsort(scores.ravel() if self.is_ascend else -scores.ravel(), kind="stable"):
+                i, j = divmod(int(at), x.shape[2])
+                if (scores[i, j] > self.threshold) if self.is_ascend else (scores[i, j] < self.threshold):
+                    break
+                if rows[b, i] < 0 and columns[b, j] < 0:
+                    rows[b, i], columns[b, j] = j, i
+                    pairs += 1
+                    if 0 < self.topk < pairs:
+                        break
+        shape = arrays[0].shape
+        return rows.reshape(shape[:-1]), columns.reshape(*shape[:-2], shape[-1])
+
+
+@register_operator("_contrib_box_encode")
+class BoxEncode(OnHost):
+    """What a network is to predict for each anchor: its reference box, coded by the anchor.
+
+    samples: [b, n], above 0.5 for anchors that have a reference; matches: [b, n], which; anchors: [b, n, 4], refs: [b, m, 4],
+    by corners; means, stds: [4]. Returns: targets [b, n, 4], (difference - means) / stds, and masks [b, n, 4]. No derivative.
+    """
+
+    def list_arguments(self) -> list[str]:
+        return ["samples", "matches", "anchors", "refs", "means", "stds"]
+
+    def list_outputs(self) -> list[str]:
+        return ["output0", "output1"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        samples, matches, anchors, refs, means, stds = (tuple(s or ()) for s in in_shape)
+        if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
+                or means != (4,) or stds != (4,):
+            raise ShapeError(f"{self.name}: samples {samples} and matches {matches} must be [b, n], anchors {anchors} [b, n, 4], "
+                             f"refs {refs} [b, m, 4], means {means} and stds {stds} [4].")
+        return list(in_shape), [anchors, anchors], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        samples, matches, anchors, refs, means, stds = arrays
+        which = np.clip(matches.astype(np.int64), 0, refs.shape[1] - 1)
+        chosen, own = centers(np.take_along_axis(refs, which[..., None], axis=1)), centers(anchors)
+        with np.errstate(all="ignore"):
+            code = np.concatenate([(chosen[..., :2] - own[..., :2]) / own[..., 2:], np.log(chosen[..., 2:] / own[..., 2:])], -1)
+        mask = np.broadcast_to((samples > 0.5)[..., None], code.shape)
+        return np.where(mask, (code - means) / stds, 0), mask.astype(anchors.dtype)
+
+
+@register_operator("_contrib_box_decode")
+class BoxDecode(OnHost):
+    """The boxes that codes data [b, n, 4] mean for anchors [1, n, 4], by corners: what box_encode made, undone.
+
+    std0 ... std3: what the codes are multiplied with. clip: above 0, the largest logarithm of a size. format: of the anchors.
+    No derivative.
+    """
+
+    std0: float = 1.0
+    std1: float = 1.0
+    std2: float = 1.0
+    std3: float = 1.0
+    clip: float = -1.0
+    format: Format = "center"
+
+    def validate(self) -> None:
+        if not all(math.isfinite(s) for s in (self.std0, self.std1, self.std2, self.std3)):
+            raise ParameterError(f"{self.name}: std0 ... std3 must be finite numbers.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "anchors"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        x, anchors = (tuple(s or ()) for s in in_shape)
+        if len(x) != 3 or x[2] != 4 or anchors != (1, *x[1:]):
+            raise ShapeError(f"{self.name}: data {x} must be [b, n, 4], anchors {anchors} [1, n, 4].")
+        return list(in_shape), [x], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        data, anchors = arrays
+        own = anchors if self.format == "center" else centers(anchors)
+        code = data * np.array([self.std0, self.std1, self.std2, self.std3], data.dtype)
+        size = code[..., 2:] if self.clip <= 0 else np.minimum(code[..., 2:], self.clip)
+        with np.errstate(over="ignore"):
+            half = np.exp(size) * own[..., 2:] / 2
+        middle = code[..., :2] * own[..., 2:] + own[..., :2]
+        return np.concatenate([middle - half, middle + half], -1)
+

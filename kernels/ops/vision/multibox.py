@@ -1,0 +1,218 @@
+"""MultiBoxPrior, MultiBoxTarget, MultiBoxDetection: the boxes of a single-shot detector, from anchors to detections.
+
+Boxes are [left, top, right, bottom], in shares of the picture. NumPy computes, on the host: each choice depends on those before.
+Source: Liu et al. 2016, SSD, arXiv:1512.02325.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import Shapes, register_operator
+from ...op import Shape
+from .boxes import centers, overlaps, suppressed
+
+
+@register_operator("_contrib_MultiBoxPrior")
+class MultiBoxPrior(OnHost):
+    """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size
+    with all other ratios.
+
+    sizes: shares of the picture's height; ratios: width over height; clip: to within the picture; steps, offsets: of the
+    centres, down and across (steps below 0: 1/h and 1/w). Returns: [1, h · w · (sizes + ratios - 1), 4]. No derivative.
+    """
+
+    sizes: tuple[float, ...] = (1.0,)
+    ratios: tuple[float, ...] = (1.0,)
+    clip: bool = False
+    steps: tuple[float, ...] = (-1.0, -1.0)
+    offsets: tuple[float, ...] = (0.5, 0.5)
+
+    def validate(self) -> None:
+        if not self.sizes or not self.ratios or min(self.ratios) <= 0 or len(self.steps) != 2 or len(self.offsets) != 2:
+            raise ParameterError(f"{self.name}: sizes={self.sizes} and ratios={self.ratios} (above 0) must hold numbers; "
+                                 f"steps={self.steps} and offsets={self.offsets} two each.")
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        x = in_shape[0]
+        if x is None or -1 in x:
+            return [x], list(out_shape), []
+        if len(x) != 4:
+            raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
+        return [x], [(1, x[2] * x[3] * (len(self.sizes) + len(self.ratios) - 1), 4)], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        h, w = arrays[0].shape[2:]
+        steps = [s if s > 0 else 1 / n for s, n in zip(self.steps, (h, w))]
+        y, x = ((np.arange(n) + o) * s for n, o, s in zip((h, w), self.offsets, steps))
+        roots = np.sqrt(self.ratios)
+        shapes = [(s * h / w * roots[0] / 2, s / roots[0] / 2) for s in self.sizes]
+        shapes += [(self.sizes[0] * h / w * r / 2, self.sizes[0] / r / 2) for r in roots[1:]]
+        half = np.array(shapes)
+        middle = np.stack([np.broadcast_to(x, (h, w)), np.broadcast_to(y[:, None], (h, w))], -1)[:, :, None]
+        boxes = np.concatenate([middle - half, middle + half], -1).reshape(1, -1, 4)
+        return np.clip(boxes, 0, 1) if self.clip else boxes
+
+
+def _anchors(name: str, anchors: Shape) -> int:
+    if len(anchors) != 3 or anchors[0] != 1 or anchors[2] != 4:
+        raise ShapeError(f"{name}: anchor {anchors} must be [1, n, 4].")
+    return anchors[1]
+
+
+@register_operator("_contrib_MultiBoxTarget")
+class MultiBoxTarget(OnHost):
+    """What a detector is to say of each anchor.
+
+    anchor: [1, n, 4]; label: [b, m, 5 or more], each row kind, left, top, right, bottom, and -1 from the first row that is
+    none; cls_pred: [b, kinds + 1, n], scores before softmax, of the background first.
+    Each label takes the anchor it overlaps most; further anchors take a label they overlap by more than overlap_threshold.
+    negative_mining_ratio: above 0, only so many times as many background anchors count, those least sure of it, among those
+    that overlap no label by negative_mining_thresh; all others are ignored. minimum_negative_samples does nothing, as in MXNet.
+    Returns: loc_target and loc_mask [b, n · 4], cls_target [b, n] (0 background, else 1 + kind). No derivative.
+    """
+
+    overlap_threshold: float = 0.5
+    ignore_label: float = -1.0
+    negative_mining_ratio: float = -1.0
+    negative_mining_thresh: float = 0.5
+    minimum_negative_samples: int = 0
+    variances: tuple[float, ...] = (0.1, 0.1, 0.2, 0.2)
+
+    def validate(self) -> None:
+        if len(self.variances) != 4:
+            raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
+
+    def list_arguments(self) -> list[str]:
+        return ["anchor", "label", "cls_pred"]
+
+    def list_outputs(self) -> list[str]:
+        return ["loc_target", "loc_mask", "cls_target"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        anchor, label, scores = (tuple(s or ()) for s in in_shape)
+        n = _anchors(self.name, anchor)
+        if len(label) != 3 or label[2] < 5 or len(scores) != 3 or scores[0] != label[0] or scores[2] != n:
+            raise ShapeError(f"{self.name}: label {label} must be [b, m, 5 or more], cls_pred {scores} [b, kinds + 1, {n}].")
+        return list(in_shape), [(label[0], n * 4), (label[0], n * 4), (label[0], n)], []
+
+    def _match(self, iou: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For overlaps [n, m]: each anchor's label, its overlap, and whether it takes it."""
+        n, m = iou.shape
+        which, best, taken = np.argmax(iou, axis=1), np.max(iou, axis=1), np.zeros(n, bool)
+        free = iou.astype(np.float64)
+        for _ in range(m):  # each label takes the anchor it overlaps most, the best pair first
+            i, j = divmod(int(np.argmax(free)), m)
+            if free[i, j] <= 1e-6:
+                break
+            which[i], best[i], taken[i] = j, iou[i, j], True
+            free[i], free[:, j] = -1, -1
+        if self.overlap_threshold > 0:
+            taken |= best > self.overlap_threshold
+        return which, best, taken
+
+    def _negatives(self, taken: np.ndarray, best: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Which anchors are background; the rest of those that are not taken is ignored."""
+        if self.negative_mining_ratio <= 0:
+            return ~taken
+        count = int(np.count_nonzero(taken) * self.negative_mining_ratio)
+        there = np.flatnonzero(~taken & (best < self.negative_mining_thresh))
+        sure = np.exp(scores[0, there] - scores[:, there].max(0)) / np.exp(scores[:, there] - scores[:, there].max(0)).sum(0)
+        background = np.zeros(len(taken), bool)
+        background[there[np.argsort(sure, kind="stable")[:count]]] = True
+        return background
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        anchors, own = arrays[0][0], centers(arrays[0][0])
+        b, n = len(arrays[1]), len(anchors)
+        target, mask = np.zeros((b, n, 4), np.float32), np.zeros((b, n, 4), np.float32)
+        kinds = np.full((b, n), self.ignore_label, np.float32)
+        for i, (labels, scores) in enumerate(zip(arrays[1], arrays[2])):
+            m = int(np.argmax(np.append(labels[:, 0] == -1, True)))
+            if not m:
+                continue
+            which, best, taken = self._match(overlaps(anchors, labels[:m, 1:5]))
+            kinds[i, self._negatives(taken, best, scores)] = 0
+            kinds[i, taken] = labels[which[taken], 0] + 1
+            mask[i, taken] = 1
+            box, a = centers(labels[which[taken], 1:5]), own[taken]
+            with np.errstate(all="ignore"):
+                code = np.concatenate([(box[:, :2] - a[:, :2]) / a[:, 2:], np.log(box[:, 2:] / a[:, 2:])], 1)
+            target[i, taken] = code / np.array(self.variances, np.float32)
+        return target.reshape(b, -1), mask.reshape(b, -1), kinds
+
+
+@register_operator("_contrib_MultiBoxDetection")
+class MultiBoxDetection(OnHost):
+    """Detections: for each anchor its best kind and its box, thinned out, best first.
+
+    cls_prob: [b, kinds + 1, n], the background first; loc_pred: [b, n · 4]; anchor: [1, n, 4]. threshold: detections with a
+    lower score are dropped. nms_threshold: of two boxes that overlap by this much the better stays (of one kind, or of all
+    with force_suppress); outside (0, 1] none is dropped. nms_topk: only so many take part, the rest is dropped.
+    Returns: [b, n, 6]: kind (-1: dropped), score, left, top, right, bottom; unused rows are -1. No derivative.
+    """
+
+    clip: bool = True
+    threshold: float = 0.01
+    background_id: int = 0
+    nms_threshold: float = 0.5
+    force_suppress: bool = False
+    variances: tuple[float, ...] = (0.1, 0.1, 0.2, 0.2)
+    nms_topk: int = -1
+
+    def validate(self) -> None:
+        if len(self.variances) != 4:
+            raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
+
+    def list_arguments(self) -> list[str]:
+        return ["cls_prob", "loc_pred", "anchor"]
+
+    def list_gradients(self) -> list[int]:
+        return []
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        scores, loc, anchor = (tuple(s or ()) for s in in_shape)
+        n = _anchors(self.name, anchor)
+        if len(scores) != 3 or scores[2] != n or scores[1] < 2 or loc != (scores[0], n * 4):
+            raise ShapeError(f"{self.name}: cls_prob {scores} must be [b, kinds + 1, {n}], loc_pred {loc} [b, {n * 4}].")
+        return list(in_shape), [(scores[0], n, 6)], []
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        prob, loc, anchors = arrays
+        own = centers(anchors[0])
+        code = loc.reshape(len(prob), -1, 4) * np.array(self.variances, loc.dtype)
+        with np.errstate(over="ignore"):
+            half = np.exp(code[..., 2:]) * own[:, 2:] / 2
+        middle = code[..., :2] * own[:, 2:] + own[:, :2]
+        boxes = np.concatenate([middle - half, middle + half], -1)
+        boxes = np.clip(boxes, 0, 1) if self.clip else boxes
+        out = np.full((*boxes.shape[:2], 6), -1, prob.dtype)
+        for b in range(len(prob)):
+            kind, score = prob[b, 1:].argmax(0), prob[b, 1:].max(0)
+            rows = np.flatnonzero(score >= self.threshold)
+            thin = 0 < self.nms_threshold <= 1
+            if thin:  # the best nms_topk, sorted; the others stay where they were
+                best = rows[np.argsort(-score[rows], kind="stable")]
+                rows = np.concatenate([best[:self.nms_topk], rows[self.nms_topk:]]) if self.nms_topk > 0 else best
+            made = out[b, :len(rows)]
+            made[:, 0], made[:, 1], made[:, 2:] = kind[rows], score[rows], boxes[b, rows]
+            if thin:
+                top = made[:self.nms_topk] if self.nms_topk > 0 else made
+                kinds = None if self.force_suppress else top[:, 0].copy()
+                top[suppressed(top[:, 2:], kinds, self.nms_threshold, inclusive=True), 0] = -1
+                made[len(top):, 0] = -1
+        return out

@@ -1,0 +1,141 @@
+"""_points: planes read at points between their elements, and its derivatives; what samplers, RoIs and deformable layers share.
+
+A point is a mix of the four elements around it; those outside the plane count as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ShapeError
+from ...declare.host_op import known
+from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
+from ...op import Kernel, Req, Spec
+
+
+def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray,
+                                                                               np.ndarray]]:
+    """For each of the four elements around points [P]: (place, inside, weight, slope by y, slope by x)."""
+    y, x = np.clip(np.nan_to_num(y, nan=-2.0), -2, h + 1), np.clip(np.nan_to_num(x, nan=-2.0), -2, w + 1)
+    top, left = np.floor(y), np.floor(x)
+    fy, fx = y - top, x - left
+    top, left = top.astype(np.int64), left.astype(np.int64)
+    for row, wy, sy in ((top, 1 - fy, -1.0), (top + 1, fy, 1.0)):
+        for col, wx, sx in ((left, 1 - fx, -1.0), (left + 1, fx, 1.0)):
+            inside = (row >= 0) & (row < h) & (col >= 0) & (col < w)
+            yield np.where(inside, row * w + col, 0), inside, wy * wx, sy * wx, sx * wy
+
+
+def read_points(data: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """[C, P]: data [C, H, W] at the points y, x [P]."""
+    flat = data.reshape(len(data), -1)
+    total = np.zeros((len(data), len(y)), data.dtype)
+    for place, inside, weight, _, _ in _corners(y, x, *data.shape[1:]):
+        total += flat[:, place] * np.where(inside, weight, 0)
+    return total
+
+
+def _slopes(dy: np.ndarray, data: np.ndarray, y: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Σ over channels of dy [C, P] times the slopes of read_points by y and by x, [P]."""
+    flat = data.reshape(len(data), -1)
+    down, right = np.zeros(len(y), data.dtype), np.zeros(len(y), data.dtype)
+    for place, inside, _, by_y, by_x in _corners(y, x, *data.shape[1:]):
+        value = np.where(inside, np.einsum("cp,cp->p", dy, flat[:, place]), 0)
+        down += value * by_y
+        right += value * by_x
+    return down, right
+
+
+def _spread(dy: np.ndarray, y: np.ndarray, x: np.ndarray, plane: np.ndarray) -> None:
+    """plane [C, H, W] += dy [C, P] at the points, each to the four elements around it. In the order of the points."""
+    flat = plane.reshape(len(plane), -1)
+    parts = list(_corners(y, x, *plane.shape[1:]))
+    place, keep = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    weight = np.concatenate([part[2] for part in parts]).astype(plane.dtype)
+    order = np.argsort(np.where(keep, place, -1), kind="stable")[np.count_nonzero(~keep):]
+    if not len(order):
+        return
+    to = place[order]
+    first = np.flatnonzero(np.diff(to, prepend=-1))
+    flat[:, to[first]] += np.add.reduceat(dy[:, order % len(y)] * weight[order], first, axis=1)
+
+
+@register_operator("_points")
+class Points(OperatorProperty):
+    """Planes at points: output [G, C, P] is data[image[g]] at (y, x), each a mix of the four elements around it.
+
+    data: [N, C, H, W]; y, x: [G, P], in elements from the centre of the first; image: [G], which of data; one outside gives
+    zeros. Elements outside the plane count as zero.
+    """
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "y", "x", "image"]
+
+    def list_gradients(self) -> list[int]:
+        return [0, 1, 2]
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [*out_grad, *in_data]
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        data, y, x, image = (tuple(s or ()) for s in in_shape)
+        if len(data) != 4 or len(y) != 2 or x != y or image != y[:1]:
+            raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], y {y} and x {x} [groups, points], "
+                             f"image {image} [groups].")
+        return list(in_shape), [(y[0], data[1], y[1])], []
+
+    def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
+        return list(in_type), [in_type[0]], []
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        req = reqs[0]
+        if target == "gpu":
+            module = gpu_module("vision.triton_points")
+            return lambda run, inputs, outputs: module.read(run, *inputs, outputs[0], add=req == Req.ADD)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            data, y, x, image = inputs
+
+            def one(g: int) -> None:
+                i = int(image[g])
+                made = read_points(upcast(data[i]), upcast(y[g]), upcast(x[g])) if 0 <= i < len(data) else 0
+                assign(outputs[0][g], req, made)
+
+            run.parallel(one, len(image))
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        if target == "gpu":
+            module = gpu_module("vision.triton_points")
+            return lambda run, inputs, outputs: module.back(run, *inputs, outputs, [r == Req.ADD for r in reqs])
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dy, data, y, x, image = inputs
+
+            def spread(i: int) -> None:
+                plane = np.zeros(data.shape[1:], upcast(data[:0]).dtype)
+                for g in np.flatnonzero(image.astype(np.int64) == i):
+                    _spread(upcast(dy[g]), upcast(y[g]), upcast(x[g]), plane)
+                assign(outputs[0][i], reqs[0], plane)
+
+            def slope(g: int) -> None:
+                i = int(image[g])
+                made = (_slopes(*(upcast(a) for a in (dy[g], data[i], y[g], x[g]))) if 0 <= i < len(data) else (0, 0))
+                for out, req, values in zip(outputs[1:], reqs[1:], made):
+                    if req != Req.NULL:
+                        assign(out[g], req, values)
+
+            if reqs[0] != Req.NULL:
+                run.parallel(spread, len(data))
+            if reqs[1] != Req.NULL or reqs[2] != Req.NULL:
+                run.parallel(slope, len(image))
+
+        return kernel

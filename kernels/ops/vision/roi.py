@@ -1,0 +1,218 @@
+"""ROIPooling and ROIAlign: regions of planes, whatever their size, as grids of one size.
+
+A region is [image, left, top, right, bottom], in pixels of the picture; spatial_scale brings it to elements of the planes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....errors import ParameterError, ShapeError
+from ...declare.host_op import OnHost, known
+from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
+from ...op import Kernel, Req, Shape, Spec
+from ..tensor.data_movement import layout, whole
+
+
+class Regions(OperatorProperty):
+    """Of data [n, c, h, w] and rois [r, 5]; only data gets a derivative."""
+
+    pooled_size: tuple
+    spatial_scale: float
+
+    def validate(self) -> None:
+        if len(self.pooled_size) != 2 or min(self.pooled_size) < 1:
+            raise ParameterError(f"{self.name}: pooled_size={self.pooled_size} must be (height, width), both at least 1.")
+        if self.spatial_scale <= 0:
+            raise ParameterError(f"{self.name}: spatial_scale={self.spatial_scale} must be above 0.")
+
+    def list_arguments(self) -> list[str]:
+        return ["data", "rois"]
+
+    def list_gradients(self) -> list[int]:
+        return [0]
+
+    def channels(self, c: int) -> int:
+        """How many channels the output has."""
+        return c
+
+    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+        if not known(in_shape):
+            return list(in_shape), list(out_shape), []
+        data, rois = (tuple(s or ()) for s in in_shape)
+        if len(data) != 4 or len(rois) != 2 or rois[1] != 5:
+            raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, 5]: image, left, top, "
+                             f"right, bottom.")
+        y = (rois[0], self.channels(data[1]), *self.pooled_size)
+        return list(in_shape), [y] * len(self.list_outputs()), []
+
+
+def _edges(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the bins of regions first … last [r] begin and end, [r, bins], within 0 … size."""
+    step = np.maximum(last - first + 1, 1).astype(np.float32) / np.float32(bins)
+    at = np.arange(bins, dtype=np.float32)
+    begin = np.floor(at * step[:, None]).astype(np.int64) + first[:, None]
+    end = np.ceil((at + 1) * step[:, None]).astype(np.int64) + first[:, None]
+    return np.clip(begin, 0, size), np.clip(end, 0, size)
+
+
+def round_away(x: np.ndarray) -> np.ndarray:
+    """Rounded, halves away from zero, as int64; NaN and what no plane has become -1 or 2³⁰."""
+    x = np.nan_to_num(np.clip(x, -(2.0**30), 2.0**30), nan=-1.0)
+    return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
+
+
+@register_operator("ROIPooling")
+class ROIPooling(Regions):
+    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+
+    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
+    """
+
+    def list_outputs(self) -> list[str]:
+        return ["output", "maxidx"]
+
+    def num_visible_outputs(self) -> int:
+        return 1
+
+    def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        return list(in_type), [in_type[0], np.dtype(np.int32)], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[1], out_data[1]]
+
+    def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                       train: bool) -> Kernel:
+        scale = np.float32(self.spatial_scale)
+        (n, c, h, w), (ph, pw) = ins[0].shape, self.pooled_size
+        if target == "gpu":
+            module = gpu_module("vision.triton_roi")
+            return lambda run, inputs, outputs: module.pool(run, *inputs, *outputs, float(scale), [r == Req.ADD for r in reqs])
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            data, rois = inputs[0], inputs[1].astype(np.float32)
+            left, top, right, bottom = (round_away(rois[:, i] * scale) for i in range(1, 5))
+            rows, columns = _edges(top, bottom, ph, h), _edges(left, right, pw, w)
+            image = rois[:, 0].astype(np.int64)
+
+            def one(r: int) -> None:
+                best, place = np.zeros((c, ph, pw), data.dtype), np.full((c, ph, pw), -1, np.int32)
+                if 0 <= image[r] < n:
+                    for i in range(ph):
+                        for j in range(pw):
+                            y, x = rows[0][r, i], columns[0][r, j]
+                            part = data[image[r], :, y:rows[1][r, i], x:columns[1][r, j]]
+                            if part.size:
+                                flat = part.reshape(c, -1)
+                                at = flat.argmax(1)
+                                best[:, i, j] = np.take_along_axis(flat, at[:, None], 1)[:, 0]
+                                place[:, i, j] = (at // part.shape[2] + y) * w + at % part.shape[2] + x
+                for out, req, values in zip(outputs, reqs, (best, place)):
+                    if req != Req.NULL:
+                        assign(out[r], req, values)
+
+            run.parallel(one, len(rois))
+
+        return kernel
+
+    def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+                        train: bool) -> Kernel:
+        n, c, h, w = outs[0].shape
+        if target == "gpu":
+            module, dense, add = gpu_module("vision.triton_roi"), layout(outs[0].shape, whole), reqs[0] == Req.ADD
+            finish = gpu_module("tensor.triton_copy").plan(dense, dense, add) if outs[0].dtype.itemsize == 2 else None
+            return lambda run, inputs, outputs: module.unpool(run, *inputs, outputs[0], finish, add=add)
+
+        def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+            dy, rois, place = inputs
+            image, channel = rois[:, 0].astype(np.int64), np.arange(c)[:, None]
+
+            def one(i: int) -> None:
+                plane = np.zeros((c, h * w), upcast(dy[:0]).dtype)
+                for r in np.flatnonzero(image == i):
+                    at, values = place[r].reshape(c, -1), upcast(dy[r]).reshape(c, -1)
+                    np.add.at(plane, (channel, np.maximum(at, 0)), np.where(at >= 0, values, 0))
+                assign(outputs[0][i], reqs[0], plane.reshape(c, h, w))
+
+            run.parallel(one, n)
+
+        return kernel
+
+
+@register_operator("_contrib_ROIAlign")
+class ROIAlign(OnHost, Regions):
+    """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, which is not rounded.
+
+    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image gives zeros. sample_ratio at most 0: as many points as
+    a bin has elements. position_sensitive: each bin reads channels of its own. aligned: element centres lie at halves.
+    Returns: [r, c, *pooled_size]. Computed on the host. Source: He, Gkioxari, Dollár, Girshick 2017, arXiv:1703.06870.
+    """
+
+    pooled_size: tuple
+    spatial_scale: float
+    sample_ratio: int = -1
+    position_sensitive: bool = False
+    aligned: bool = False
+
+    def channels(self, c: int) -> int:
+        bins = self.pooled_size[0] * self.pooled_size[1]
+        if self.position_sensitive and c % bins:
+            raise ShapeError(f"{self.name}: position_sensitive needs channels that are a multiple of the {bins} bins, not {c}.")
+        return c // bins if self.position_sensitive else c
+
+    def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        return list(in_type), [in_type[0]], []
+
+    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
+        return [out_grad[0], in_data[0], in_data[1]]
+
+    def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
+        """[bins, size]: how much each element counts in each bin, along one axis; points outside count as zero."""
+        scale, shift = np.float32(self.spatial_scale), np.float32(0.5 if self.aligned else 0)
+        first = np.float32(begin) * scale - shift
+        length = np.float32(end) * scale - shift - first
+        length = length if self.aligned else max(length, np.float32(1))
+        step = np.float32(length / bins)
+        points = self.sample_ratio if self.sample_ratio > 0 else int(min(max(np.ceil(step), 0), 4 * size + 4))
+        weights = np.zeros((bins, size))
+        if points:
+            bin_, point = np.arange(bins, dtype=np.float32)[:, None], np.arange(points, dtype=np.float32)
+            at = first + bin_ * step + (point + np.float32(0.5)) * step / np.float32(points)
+            inside = (at >= -1) & (at <= size)
+            at = np.clip(at, 0, size - 1)
+            near = np.maximum(1 - np.abs(at[..., None] - np.arange(size)), 0) * inside[..., None]
+            weights = near.sum(1) / points
+        return weights
+
+    def _regions(self, rois: np.ndarray, data: Shape) -> Any:
+        """(region, image, weights by rows, weights by columns) of the regions that are in an image."""
+        ph, pw = self.pooled_size
+        for r, (image, left, top, right, bottom) in enumerate(rois):
+            if 0 <= image < data[0]:
+                yield r, int(image), self._weights(top, bottom, ph, data[2]), self._weights(left, right, pw, data[3])
+
+    def compute(self, *arrays: np.ndarray) -> Any:
+        data, rois = arrays
+        out = np.zeros((len(rois), self.channels(data.shape[1]), *self.pooled_size), data.dtype)
+        for r, image, down, across in self._regions(rois, data.shape):
+            if self.position_sensitive:
+                planes = data[image].reshape(-1, *self.pooled_size, *data.shape[2:])
+                out[r] = np.einsum("ih,cijhw,jw->cij", down, planes, across, optimize=True)
+            else:
+                out[r] = down @ data[image] @ across.T
+        return out
+
+    def derivative(self, dy: list[Any], x: list[Any], y: list[Any]) -> Any:
+        data, rois = x[0], x[1]
+        dx = np.zeros(data.shape, data.dtype)
+        for r, image, down, across in self._regions(rois, data.shape):
+            if self.position_sensitive:
+                made = np.einsum("ih,cij,jw->cijhw", down, dy[0][r], across, optimize=True)
+                dx[image] += made.reshape(data.shape[1:])
+            else:
+                dx[image] += down.T @ dy[0][r] @ across
+        return dx

@@ -1,0 +1,1 @@
+"""Decisions of the distributed store: messages in, messages out, no sockets."""

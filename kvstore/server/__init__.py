@@ -1,0 +1,1 @@
+"""The server of a distributed store: its values and its rounds."""

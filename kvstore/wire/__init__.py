@@ -1,0 +1,1 @@
+"""Bytes between processes: frames, compression, sockets, shared memory, encryption."""

@@ -1,0 +1,1 @@
+"""The worker's side of a distributed store."""

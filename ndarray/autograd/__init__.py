@@ -1,0 +1,433 @@
+"""autograd: record what is computed, then walk it backward. Names as in MXNet: `with autograd.record(): ...`.
+
+Whether to record, and whether operators train (Dropout drops, BatchNorm measures), are states of the thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...errors import MXNetError, OperatorError, ShapeError, describe
+from ...kernels.declare.composite import Composite
+from ...kernels.declare.traced import TracedOp
+from ...kernels.op import Gradient, Req, builtin
+from ..core.array_core import ArrayCore, allocate
+from ..dispatch.copy import fill
+from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke
+from .higher_order import derivative, formula
+from .tape import CallNode, Entry, Leaf, Node, OpNode, any_taped, bare, overwritten, state
+
+_REQUESTS = ("null", "write", "add")
+
+#: What `get_symbol` asks: graph/symbol/from_tape.py hands it in.
+symbol_of: Callable[[Any], Any] | None = None
+
+
+# ---- the states of a thread -----------------------------------------------------------------------------------------
+class _Scope:
+    """Sets recording and training for a `with` block; None leaves a state as it is."""
+
+    __slots__ = ("_recording", "_saved", "_training")
+
+    def __init__(self, recording: bool | None, training: bool | None):
+        self._recording, self._training = recording, training
+        self._saved: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._saved.append((state.recording, state.training))
+        if self._recording is not None:
+            state.recording = self._recording
+        if self._training is not None:
+            state.training = self._training
+
+    def __exit__(self, *exc: object) -> None:
+        state.recording, state.training = self._saved.pop()
+
+
+def record(train_mode: bool = True) -> _Scope:
+    """`with record():` notes every operation on variables, for backward. train_mode: operators train meanwhile."""
+    return _Scope(True, train_mode)
+
+
+def pause(train_mode: bool = False) -> _Scope:
+    """`with pause():` inside `record`: nothing is noted."""
+    return _Scope(False, train_mode)
+
+
+def train_mode() -> _Scope:
+    """`with train_mode():` operators train; recording stays as it is."""
+    return _Scope(None, True)
+
+
+def predict_mode() -> _Scope:
+    """`with predict_mode():` operators predict; recording stays as it is."""
+    return _Scope(None, False)
+
+
+def is_recording() -> bool:
+    """Whether this thread records."""
+    return state.recording
+
+
+def is_training() -> bool:
+    """Whether operators of this thread train."""
+    return state.training
+
+
+def set_recording(is_recording: bool) -> bool:
+    """Switch recording; returns what it was."""
+    before, state.recording = state.recording, bool(is_recording)
+    return before
+
+
+def set_training(train_mode: bool) -> bool:
+    """Switch training; returns what it was."""
+    before, state.training = state.training, bool(train_mode)
+    return before
+
+
+# ---- variables ------------------------------------------------------------------------------------------------------
+def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str] = "write") -> None:
+    """Make arrays variables whose gradients backward puts into the given arrays.
+
+    grad_reqs:  "write", "add" or "null", for all or one for each.
+    Raises:     ShapeError when a gradient's shape or dtype is not its variable's; ValueError for another request.
+    """
+    variables, gradients = _listed(variables), _listed(gradients)
+    requests = [grad_reqs] * len(variables) if isinstance(grad_reqs, str) else list(grad_reqs)
+    if not len(variables) == len(gradients) == len(requests):
+        raise OperatorError(f"mark_variables: {len(variables)} variables, {len(gradients)} gradients, "
+                            f"{len(requests)} requests. Give one of each.")
+    for v, g, req in zip(variables, gradients, requests):
+        if req not in _REQUESTS:
+            raise OperatorError(f"mark_variables: grad_req {req!r} is not one of {', '.join(_REQUESTS)}.")
+        if req != "null" and not g._layout.same(v._layout):
+            raise ShapeError(f"mark_variables: the gradient is {describe(g)}, the variable {describe(v)}.")
+        v._grad, v._grad_req = (None if req == "null" else g), req
+        v._entry = None if req == "null" else (Leaf(v._layout, g, req), 0)
+
+
+def attach_grad(array: Any, grad_req: str = "write") -> None:
+    """Make array a variable, with a gradient of zeros; what computed it is forgotten."""
+    grad = allocate(array._layout)
+    fill(grad, 0)
+    mark_variables([array], [grad], grad_req)
+
+
+# ---- backward -------------------------------------------------------------------------------------------------------
+def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    """Put the derivatives of Σ heads·head_grads into the gradients of all variables they depend on.
+
+    head_grads:    one array for each head, None meaning ones.
+    retain_graph:  keep what was recorded, to walk it again.
+    Raises:        MXNetError when a head was not recorded, or its record was freed by an earlier backward.
+    """
+    heads, grads = _heads(heads, head_grads)
+    with _Scope(False, train_mode):
+        _walk(heads, grads, retain_graph, None)
+
+
+def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: bool | None = None,
+         create_graph: bool = False, train_mode: bool = True) -> Any:
+    """The derivatives of Σ heads·head_grads by variables, as new arrays; `.grad` of nothing changes.
+
+    create_graph:  record the walk too, for derivatives of derivatives.
+    Returns:       one array if variables is one array, else a list.
+    Raises:        as backward; MXNetError for an array that is no variable, or a derivative that has none itself.
+    """
+    heads, grads = _heads(heads, head_grads)
+    wanted = _listed(variables)
+    for v in wanted:
+        if v._entry is None:
+            raise MXNetError(f"grad: {describe(v)} is not part of a recorded computation. Call attach_grad() on it "
+                             f"before recording.")
+    retain = create_graph if retain_graph is None else retain_graph
+    with _Scope(create_graph, train_mode):
+        found = _walk(heads, grads, retain, [v._entry for v in wanted], create_graph)
+    result = []
+    for v, g in zip(wanted, found):
+        if g is None:
+            g = allocate(v._layout)
+            fill(g, 0)
+        result.append(g)
+    return result[0] if isinstance(variables, ArrayCore) else result
+
+
+def _listed(arrays: Any) -> list[Any]:
+    return [arrays] if isinstance(arrays, ArrayCore) else list(arrays)
+
+
+def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
+    heads = _listed(heads)
+    grads = [None] * len(heads) if head_grads is None else _listed(head_grads)
+    if len(grads) != len(heads):
+        raise OperatorError(f"backward: {len(heads)} heads, {len(grads)} head gradients. Give one for each, or None.")
+    for h, g in zip(heads, grads):
+        if h._entry is None:
+            raise MXNetError(f"backward: {describe(h)} was not computed from a variable while recording. "
+                             f"Call attach_grad() on the variables and compute inside autograd.record().")
+        if g is not None and not g._layout.same(h._layout):
+            raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}.")
+    return heads, grads
+
+
+class _Sums:
+    """The gradients gathered so far, by node and output. A variable's go straight into its buffer when asked to.
+
+    A slot is [array or None, whether the array was made here, so that more may be added to it in place].
+    """
+
+    def __init__(self, to_buffers: bool, recorded: bool):
+        self.to_buffers, self.recorded = to_buffers, recorded
+        self.slots: dict[Node, list[list[Any]]] = {}
+        self.queue: list[tuple[int, Node]] = []
+
+    def of(self, node: Node) -> list[list[Any]]:
+        """node's slots; from now on node will be walked."""
+        found = self.slots.get(node)
+        if found is None:
+            found = self.slots[node] = [[None, False] for _ in node.layouts]
+            heapq.heappush(self.queue, (-node.number, node))
+        return found
+
+    def target(self, entry: Entry) -> tuple[Any, Req]:
+        """Where a kernel may put one more contribution, and how; (None, WRITE) if it needs fresh memory."""
+        node, i = entry
+        slot = self.of(node)[i]
+        if slot[0] is None:
+            if self.to_buffers and isinstance(node, Leaf):
+                slot[:] = node.grad, True
+                return node.grad, Req.ADD if node.req == "add" else Req.WRITE
+            return None, Req.WRITE
+        return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)
+
+    def add(self, entry: Entry, g: Any, *, owned: bool) -> None:
+        """One more contribution, in an array; owned: it may be added to."""
+        node, i = entry
+        slot = self.of(node)[i]
+        if slot[0] is None:
+            buffer, req = self.target(entry)
+            if buffer is None:
+                slot[:] = g, owned
+            elif req == Req.ADD:
+                _accumulate(buffer, g)
+            else:
+                execute_copy(g, buffer)
+        elif slot[1] and not self.recorded:
+            _accumulate(slot[0], g)
+        else:
+            op = builtin("elemwise_add")
+            slot[:] = invoke(op, [slot[0], g], op.parse({}))[0], True
+
+
+def _accumulate(total: Any, g: Any) -> None:
+    op = builtin("elemwise_add")
+    invoke(op, [total, g], op.parse({}), out=total)
+
+
+def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Entry] | None, recorded: bool = False
+          ) -> list[Any]:
+    """Backward from heads, the latest operation first. wanted: entries whose gradients to return; None: fill buffers."""
+    sums = _Sums(wanted is None, recorded)
+    for h, g in zip(heads, grads):
+        if g is None:
+            g = allocate(h._layout)
+            fill(g, 1)
+        elif not recorded:  # it may be a variable's own buffer, which is written while g is still read
+            g, given = allocate(h._layout), g
+            execute_copy(given, g)
+        sums.add(h._entry, g, owned=not recorded)
+    keep: dict[Entry, Any] = dict.fromkeys(wanted or ())
+    while sums.queue:
+        _, node = heapq.heappop(sums.queue)
+        dys = [slot[0] for slot in sums.slots.pop(node)]
+        for i, dy in enumerate(dys):
+            if (node, i) in keep:
+                keep[node, i] = dy
+        if isinstance(node, Leaf):
+            continue
+        node.check()
+        if any(dy is not None for dy in dys):
+            if isinstance(node, CallNode):
+                _through_call(node, dys, sums)
+            elif isinstance(node, OpNode) and node.gradient is not None:
+                (_through_op_recorded if recorded else _through_op)(node, node.gradient, dys, sums)
+        if sums.to_buffers:
+            _reach(node, sums)
+        if not retain:
+            node.free()
+    return [keep[entry] for entry in wanted or ()]
+
+
+def _reach(node: Node, sums: _Sums) -> None:
+    """Variables that no derivative is passed to get one all the same: zero."""
+    for entry in node.inputs:
+        if entry is None:
+            continue
+        slot = sums.of(entry[0])[entry[1]]
+        if slot[0] is None and isinstance(entry[0], Leaf):
+            buffer, req = sums.target(entry)
+            if req == Req.WRITE:
+                fill(buffer, 0)
+
+
+def _zeros(what: Any) -> Any:
+    z = allocate(what)
+    fill(z, 0)
+    return z
+
+
+def _needs(node: OpNode, gradient: Gradient, dys: list[Any]) -> list[Any]:
+    """What the derivative reads, in order; derivatives of outputs that nobody used are zero."""
+    found = []
+    for (kind, i), kept in zip(gradient.needs, node.saved):
+        if kind == "dy":
+            kept = dys[i] if dys[i] is not None else _zeros(node.layouts[i])
+        found.append(kept)
+    return found
+
+
+def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
+    inputs = _needs(node, gradient, dys)
+    layouts = [node.in_layouts[i] for i in gradient.gives]
+    outs: list[Any] = []
+    reqs: list[Req] = []
+    later: list[tuple[Entry, Any]] = []
+    for i, what in zip(gradient.gives, layouts):
+        entry = node.inputs[i]
+        if entry is None:
+            outs.append(None)
+            reqs.append(Req.NULL)
+            continue
+        target, req = sums.target(entry)
+        if any(target is o for o in outs):  # x·x: two outputs for one sum; the second goes by itself
+            target = None
+        if target is None:
+            target, req = allocate(what), Req.WRITE
+            later.append((entry, target))
+        outs.append(target)
+        reqs.append(req)
+    if any(o is not None for o in outs):
+        plan = backward_plan(gradient.op, node.p, [a._layout for a in inputs], layouts, node.train)
+        execute(plan, plan.kernel_for(tuple(reqs)), inputs, outs, node.p.scalars)
+    for entry, made in later:
+        sums.add(entry, made, owned=True)
+
+
+def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
+    inputs = _needs(node, gradient, dys)
+    for position, (kind, i) in enumerate(gradient.needs):
+        if kind != "dy":
+            inputs[position] = bare(inputs[position])
+            inputs[position]._entry = node.inputs[i] if kind == "x" else (node, i)
+    outs = formula(node, gradient, inputs)
+    if outs is None:
+        outs = _run_recorded(node, gradient, inputs)
+    for i, g in zip(gradient.gives, outs):
+        entry = node.inputs[i]
+        if entry is not None:
+            sums.add(entry, g, owned=False)
+
+
+def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[Any]:
+    """The derivative's own operator on inputs, noted on the tape if any of them is."""
+    layouts = [node.in_layouts[i] for i in gradient.gives]
+    outs = [allocate(what) for what in layouts]
+    plan = backward_plan(gradient.op, node.p, [a._layout for a in inputs], layouts, node.train)
+    execute(plan, plan.kernel, inputs, outs, node.p.scalars)
+    if any(a._entry is not None for a in inputs):
+        made: Node
+        traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a._layout.dtype for a in inputs])
+        if traced or isinstance(gradient.op, Composite):
+            second = gradient.op.gradient(node.p)
+            made = OpNode(gradient.op, node.p, second, inputs, outs, node.train, plan.mutated)
+        else:
+            made = derivative(node, gradient, inputs, outs)
+        for i, o in enumerate(outs):
+            o._entry = (made, i)
+    return outs
+
+
+def _through_call(node: CallNode, dys: list[Any], sums: _Sums) -> None:
+    assert node.backward is not None
+    full = [dy if dy is not None else _zeros(what) for dy, what in zip(dys, node.layouts)]
+    for entry, g in zip(node.inputs, node.backward(full)):
+        if entry is not None and g is not None:
+            sums.add(entry, g, owned=False)
+
+
+# ---- a user's own derivative ----------------------------------------------------------------------------------------
+class Function:
+    """An operation with a derivative of your own: subclass, write `forward` and `backward`, call an instance.
+
+        class Cube(autograd.Function):
+            def forward(self, x):
+                self.save_for_backward(x)
+                return x * x * x
+            def backward(self, dy):
+                x, = self.saved_tensors
+                return 3 * x * x * dy
+
+    Neither is recorded itself. backward gets one array per output and returns one per input.
+    """
+
+    _saved: tuple[Any, ...] = ()
+    _versions: tuple[int, ...] = ()
+
+    def save_for_backward(self, *arrays: Any) -> None:
+        """Keep arrays for backward; there they are `self.saved_tensors`."""
+        self._saved, self._versions = arrays, tuple(a._chunk.version for a in arrays)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What save_for_backward kept. Raises MXNetError if it was written in place since."""
+        for a, version in zip(self._saved, self._versions):
+            if a._chunk.version != version:
+                raise overwritten(type(self).__name__, a)
+        return self._saved
+
+    def forward(self, *inputs: Any) -> Any:
+        """The outputs from the inputs."""
+        raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
+
+    def backward(self, *output_grads: Any) -> Any:
+        """The inputs' derivatives from the outputs'."""
+        raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
+
+    def __call__(self, *inputs: Any) -> Any:
+        with pause(train_mode=is_training()):
+            results = self.forward(*inputs)
+        outputs = _listed(results)
+        name = type(self).__name__
+        if is_recording() and any_taped(inputs, name):
+            node = CallNode(name, [a._entry for a in inputs], [o._layout for o in outputs], _checked(self, inputs))
+            for i, o in enumerate(outputs):
+                if any(o is a for a in inputs):
+                    raise OperatorError(f"{name}: forward returned its input. Return a copy.")
+                o._entry = (node, i)
+        return results
+
+
+def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
+    layouts = [a._layout for a in inputs]
+
+    def run(dys: list[Any]) -> list[Any]:
+        found: Any = function.backward(*dys)
+        found = [found] if isinstance(found, ArrayCore) or found is None else list(found)
+        name = type(function).__name__
+        if len(found) != len(layouts):
+            raise OperatorError(f"{name}: backward returned {len(found)} arrays for {len(layouts)} inputs.")
+        for g, what in zip(found, layouts):
+            if g is not None and not g._layout.same(what):
+                raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(what)}.")
+        return found
+
+    return run
+
+
+def get_symbol(x: Any) -> Any:
+    """Return the Symbol of the operators that gave x while recording. Raises: GraphError where there is none."""
+    assert symbol_of is not None, "tritium.graph was not imported"
+    return symbol_of(x)

@@ -1,0 +1,1 @@
+"""The array: memory, views, arithmetic, indexing and methods."""

@@ -1,0 +1,325 @@
+"""a[key] and a[key] = value. A contiguous part is a view that writes through; anything else is a copy.
+
+Basic keys hold integers, slices, None and ...; they need no values, so they are asynchronous. Advanced keys hold arrays
+of positions or a boolean mask: their values are waited for. An index that leaves no axis gives shape (1,), as in MXNet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...dtype import converted
+from ...errors import MXNetError, ShapeError, describe
+from ...kernels.op import builtin
+from ...kernels.ops.tensor.reshape import reshape_codes
+from ..autograd.tape import CallNode, is_taped, state, written
+from ..dispatch.arguments import call_op
+from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
+from .arithmetic import is_mask, is_number
+from .array_core import ArrayCore, allocate, wrap
+from .chunk import Chunk, layout
+
+_ALL = slice(None)
+
+
+def _write_recorded(a: Any, key: Any, value: Any) -> None:
+    """a[:] = value, of which the derivative goes on to value. Raises for a part of a: its derivative would be lost."""
+    if type(key) is not slice or key != _ALL:
+        raise MXNetError(f"a[key] = value: value {describe(value)} is part of a recorded computation, and a part of "
+                         f"{describe(a)} cannot pass its derivative on. Put parts together with concat, stack or where.")
+    if value.shape != a.shape:
+        value = value.broadcast_to(a.shape)
+    if value.dtype != a.dtype:
+        value = value.astype(a.dtype)
+    call_op(builtin("_copy"), (value,), {"out": a})
+
+
+class Indexing(ArrayCore):
+    """Indexing, views and reshape, for NDArray."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        shape = self._layout.shape
+        if type(key) is int and shape:
+            n = shape[0]
+            if not -n <= key < n:
+                raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
+            inner = shape[1:]
+            step = self._layout.nbytes // n
+            return _view(self, (key + n if key < 0 else key) * step, inner or (1,), key)
+        if type(key) is slice and key.step in (None, 1) and shape:
+            start, stop, _ = key.indices(shape[0])
+            count = max(stop - start, 0)
+            step = self._layout.nbytes // shape[0] if shape[0] else 0
+            return _view(self, start * step if count else 0, (count, *shape[1:]), key)
+        full = _normal(key)
+        if full is None:
+            return _take(self, key)
+        key = _expand(full, len(shape))
+        part = _part(self, key)
+        what = self._layout.of(part.shape or (1,))
+        if part.flags.c_contiguous:
+            return _view(self, _distance(self, part) if part.size else 0, what.shape, key)
+        out = allocate(what)
+        pick(self, key, out)
+        return _record(self, out, "slice", _spread(self, key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        taped = state.recording and isinstance(value, ArrayCore) and is_taped(value, "a[key] = value")
+        whole = type(key) is slice and key == _ALL
+        written(self, "a[key] = value", whole=whole)  # after the value was looked at: it may share the memory
+        if taped:
+            _write_recorded(self, key, value)
+            return
+        if whole and self._layout.shape:
+            key, part_shape = (Ellipsis,), self._layout.shape
+        else:
+            full = _normal(key)
+            if full is None:
+                _put(self, key, value)
+                return
+            key = _expand(full, len(self._layout.shape))
+            part_shape = _part(self, key).shape
+        if isinstance(value, bool | int | float | np.number):
+            assign(self, key, as_element(value, self._layout))
+            return
+        if isinstance(value, ArrayCore):
+            if value.ctx != self.ctx or value._layout.dtype != self._layout.dtype:
+                moved = allocate(layout(value.shape, self._layout.dtype, self.ctx))
+                copy_to(value, moved)
+                value = moved
+        else:
+            value = converted(np.array(value), self._layout.dtype)
+        value_shape: tuple[int, ...] = value.shape
+        while len(value_shape) > len(part_shape) and value_shape[0] == 1:
+            value_shape = value_shape[1:]
+        if not _fits(value_shape, part_shape):
+            raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {part_shape}, a part of "
+                             f"{describe(self)}.")
+        if value_shape != value.shape:
+            value = reshape_view(value, value_shape) if isinstance(value, ArrayCore) else value.reshape(value_shape)
+        assign(self, key, value)
+
+    def reshape(self, *shape: Any, reverse: bool = False, **given: Any) -> Any:
+        """The same memory with another shape. MXNet's codes: 0 copy, -1 infer, -2 the rest, -3 merge two, -4 split one.
+
+        reverse:  read the codes from the right.
+        Raises:   ShapeError.
+        """
+        codes = given.pop("shape", None)
+        if given:
+            raise TypeError(f"reshape: unknown argument {next(iter(given))!r}. It takes shape and reverse.")
+        if codes is None:
+            codes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+        if isinstance(codes, (int, np.integer)):
+            codes = (int(codes),)
+        new = reshape_codes("reshape", self._layout.shape, codes, reverse)
+        if math.prod(new) != self._layout.size:
+            raise ShapeError(f"reshape: {self._layout.shape} does not reshape to {tuple(codes)}: {self._layout.size} elements do "
+                             f"not fill {new}. Choose sizes whose product is {self._layout.size}.")
+        return reshape_view(self, new)
+
+    def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> Any:
+        """self[begin:end:step] = rhs; returns self."""
+        steps = step or [None] * len(begin)
+        self[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps))] = rhs
+        return self
+
+    def slice_assign_scalar(self, value: Any, begin: Any, end: Any, step: Any = None) -> Any:
+        """self[begin:end:step] = value; returns self."""
+        return self.slice_assign(value, begin, end, step)
+
+
+def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
+    """a's memory with another shape of the same size; recorded."""
+    out = wrap(_memory(a), a._offset, a._layout.of(shape))
+    if state.recording and a._entry is not None:
+        before = a._layout.shape
+        return _record(a, out, "reshape", lambda dy: wrap(
+            dy._chunk, dy._offset, layout(before, dy._layout.dtype, dy.ctx)) if dy._entry is None
+            else reshape_view(dy, before))
+    return out
+
+
+# ---- views ----------------------------------------------------------------------------------------------------------
+def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
+    out = wrap(_memory(a), a._offset + distance, a._layout.of(shape))
+    if state.recording and a._entry is not None:
+        return _record(a, out, "slice", _spread(a, key))
+    return out
+
+
+def _memory(a: Any) -> Chunk:
+    """The chunk for a view of a. What is taken while nothing records knows nothing of what was recorded."""
+    chunk = a._chunk
+    return chunk.twin() if chunk.overwrites and not state.recording else chunk
+
+
+def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
+    """Note on the tape that out was made from a."""
+    if state.recording and is_taped(a, name):
+        out._entry = (CallNode(name, [a._entry], [out._layout], lambda dys: [backward(dys[0])]), 0)
+    return out
+
+
+def copy_recorded(a: Any, out: Any, name: str) -> Any:
+    """out, a fresh array, = a, across contexts and dtypes; the derivative flows back to a."""
+    node = copy_over(a, out, name)
+    if node is not None:
+        out._entry = node, 0
+    return out
+
+
+def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
+    """out = a, across contexts and dtypes, of equally many elements. Returns: what the derivative goes through to a."""
+    taped = state.recording and is_taped(a, name)
+    written(out, name)
+    copy_to(a, out)
+    before = a._layout
+
+    def backward(dys: list[Any]) -> list[Any]:
+        dx = dys[0] if dys[0].shape == before.shape else reshape_view(dys[0], before.shape)
+        return [dx.as_in_context(before.ctx).astype(before.dtype, copy=False)]
+
+    return CallNode(name, [a._entry], [out._layout], backward) if taped else None
+
+
+def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
+    """The derivative of a[key]: dy in its place, zeros around it."""
+    what = a._layout
+
+    def backward(dy: Any) -> Any:
+        dx = allocate(what)
+        fill(dx, 0)
+        part = _part(dx, key).shape
+        assign(dx, key if isinstance(key, tuple) else (key,), wrap(dy._chunk, dy._offset, layout(
+            part, what.dtype, what.ctx)))
+        return _record(dy, dx, "spread", lambda ddx: ddx[key])
+
+    return backward
+
+
+def _part(a: Any, key: Any) -> np.ndarray:
+    """a[key] as a numpy array laid out like a, whose bytes are never touched: numpy works out shapes and places."""
+    itemsize = a._layout.dtype.itemsize
+    strides, n = [], itemsize
+    for d in reversed(a._layout.shape):
+        strides.append(n)
+        n *= d
+    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a._layout.shape, strides[::-1])
+    key = key if isinstance(key, tuple) else (key,)
+    return whole[key if Ellipsis in key else (*key, Ellipsis)]  # with ..., one element is a view too
+
+
+def _distance(a: Any, part: np.ndarray) -> int:
+    """Bytes from the beginning of a to what `_part` gave."""
+    base: Any = part
+    while base.base is not None:
+        base = base.base
+    origin = base.__array_interface__["data"][0]
+    return part.__array_interface__["data"][0] - origin
+
+
+# ---- keys -----------------------------------------------------------------------------------------------------------
+def _normal(key: Any) -> tuple | None:
+    """key as a tuple of basic items; None if it is an advanced key."""
+    items = key if isinstance(key, tuple) else (key,)
+    out: list[Any] = []
+    for k in items:
+        if isinstance(k, (bool, np.bool_)):
+            return None
+        if isinstance(k, (int, np.integer)):
+            out.append(int(k))
+        elif k is None or k is Ellipsis:
+            out.append(k)
+        elif isinstance(k, slice):
+            out.append(slice(*(None if e is None else int(e) for e in (k.start, k.stop, k.step))))
+        else:
+            return None
+    return tuple(out)
+
+
+def _expand(key: tuple, ndim: int) -> tuple:
+    """key with ... written out."""
+    used = sum(1 for k in key if k is not None and k is not Ellipsis)
+    if used > ndim:
+        raise IndexError(f"too many indices for an array of {ndim} axes: {used} given")
+    if key.count(Ellipsis) > 1:
+        raise IndexError("an index can only have one ...")
+    at = key.index(Ellipsis) if Ellipsis in key else len(key)
+    return (*key[:at], *[slice(None)] * (ndim - used), *key[at + 1:])
+
+
+def _host_key(key: Any) -> Any:
+    """key with arrays as numpy: integers (floats cut, as in MXNet) or a boolean mask."""
+
+    def one(k: Any) -> Any:
+        if isinstance(k, ArrayCore):
+            mask, k = is_mask(k), k.asnumpy()
+            if mask and ((k == 0) | (k == 1)).all():  # it may have been written since it was compared
+                k = k.astype(np.bool_)
+        elif isinstance(k, (list, tuple, range)):
+            k = np.asarray(k, dtype=None if len(k) else np.int64)
+        if isinstance(k, np.ndarray) and k.dtype != np.bool_:
+            k = k.astype(np.int64)
+        return k
+
+    return tuple(map(one, key)) if isinstance(key, tuple) else one(key)
+
+
+def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
+    return len(value) <= len(part) and all(v in (1, p) for v, p in zip(value[::-1], part[::-1]))
+
+
+# ---- advanced keys --------------------------------------------------------------------------------------------------
+def _take(a: Any, key: Any) -> Any:
+    key = _host_key(key)
+    shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
+    out = allocate(a._layout.of(shape or (1,)))
+
+    def run(_: Any) -> None:
+        store_host(out, host(a)[key].reshape(out.shape))
+
+    push("take", a.ctx, run, (a,), out)
+    what = a._layout
+
+    def backward(dy: Any) -> Any:
+        dx = allocate(what)
+
+        def scatter(_: Any) -> None:
+            sums = np.zeros(what.shape, what.dtype)
+            np.add.at(sums, key, host(dy).reshape(shape))
+            store_host(dx, sums)
+
+        push("scatter", dx.ctx, scatter, (dy,), dx)
+        return _record(dy, dx, "scatter", lambda ddx: _take(ddx, key))
+
+    return _record(a, out, "take", backward)
+
+
+def _put(a: Any, key: Any, value: Any) -> None:
+    key = _host_key(key)
+    shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
+    if not isinstance(value, ArrayCore):
+        value = allocate_like_host(converted(np.array(value if not is_number(value) else [value]), a._layout.dtype), a.ctx)
+    elif value._layout.dtype != a._layout.dtype:
+        given, value = value, allocate(layout(value.shape, a._layout.dtype, a.ctx))
+        copy_to(given, value)
+    if not _fits(value.shape, shape or (1,)):
+        raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {shape}, a part of {describe(a)}.")
+
+    def run(_: Any) -> None:
+        new = np.array(host(value))
+        if a._layout.target == "cpu":
+            a._device()[key] = new.reshape(shape) if new.size == 1 and not shape else new
+        else:
+            values = np.array(host(a))
+            values[key] = new
+            store_host(a, values)
+
+    push("assign", a.ctx, run, (value,), a)

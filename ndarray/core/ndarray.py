@@ -1,0 +1,228 @@
+"""NDArray: the array users hold. Values arrive asynchronously; `asnumpy` and `wait_to_read` wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...context import Context, current_context
+from ...dtype import as_dtype
+from ...errors import ContextError, FileError, ShapeError, describe
+from ...kernels.op import Op
+from ..autograd import attach_grad, backward
+from ..autograd.tape import bare, computed, written
+from ..dispatch.arguments import as_context, call_op
+from ..dispatch.copy import allocate_like_host, push
+from ..functions.binary import split_v2
+from ..interop import dlpack
+from ..interop.numpy_protocol import apply_function, apply_ufunc, plain
+from ..interop.safetensors import read_tensors, write_tensors
+from .arithmetic import Arithmetic
+from .array_core import ArrayCore, allocate, use_class
+from .chunk import layout
+from .indexing import Indexing, copy_over, copy_recorded
+from .methods import Fluent
+from .repr_html import to_html
+
+
+class NDArray(Arithmetic, Indexing, Fluent):
+    """A dense, row-major array on a context: `NDArray(chunk, offset, shape, dtype)`; users make one with mx.nd.array.
+
+    Operations return at once. `a[0]`, `a[1:3]` and `reshape` are views that write through; other parts are copies.
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+
+    # ---- conversion ----
+    def asscalar(self) -> Any:
+        """The one element, as a numpy scalar. Raises ShapeError if there are more or none."""
+        if self.size != 1:
+            raise ShapeError(f"asscalar: {describe(self)} is not one element.")
+        return self.asnumpy().reshape(())[()]
+
+    def item(self) -> Any:
+        """The one element, as a Python number."""
+        return self.asscalar().item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists."""
+        return self.asnumpy().tolist()
+
+    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
+        """The values as dtype; self if it has that dtype already and copy is False."""
+        wanted = as_dtype(dtype)
+        if wanted == self._layout.dtype and not copy:
+            return self
+        keeps = self._layout.mask and wanted.kind not in "iu"  # whole numbers were asked for as positions
+        return copy_recorded(self, allocate(layout(self.shape, wanted, self.ctx, keeps)), "astype")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("NDArray: the values cannot be seen without a copy. Leave copy=False out, or use np.from_dlpack.")
+        values = self.asnumpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return apply_ufunc(self, ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        return apply_function(func, args, kwargs)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: Any = None,
+                   copy: bool | None = None) -> Any:
+        """A DLPack capsule of this array's memory, once what is queued on it is done; a copy only if copy is True."""
+        return dlpack.export(self, max_version, copy, stream, dl_device)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.device_of(self)
+
+    def to_dlpack_for_read(self) -> Any:
+        """A DLPack capsule (of before version 1) to read from; everything written so far is in it."""
+        return dlpack.export(self, None, None, None, None)
+
+    def to_dlpack_for_write(self) -> Any:
+        """A DLPack capsule (of before version 1) whose consumer may write, which counts as a write now."""
+        written(self, "to_dlpack_for_write")
+        push("to_dlpack_for_write", self.ctx, lambda run: None, (), self)
+        return dlpack.export(self, None, None, None, None)
+
+    # ---- copies ----
+    def copy(self) -> NDArray:
+        """A fresh array with the same values, on the same context."""
+        return self.copyto(self.ctx)
+
+    def copyto(self, other: Any) -> Any:
+        """Copy into another array of the same size, casting; or to a context, as a fresh array. Returns the copy."""
+        if isinstance(other, ArrayCore):
+            if other is not self:
+                node = copy_over(self, other, "copyto")
+                if node is not None:
+                    computed(other, node, 0)
+            return other
+        if not isinstance(other, Context):
+            raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")
+        return copy_recorded(self, allocate(layout(self.shape, self._layout.dtype, other, self._layout.mask)), "copyto")
+
+    def as_in_context(self, context: Context) -> Any:
+        """self if it lives on context, else a copy there."""
+        return self if context == self.ctx else self.copyto(context)
+
+    as_in_ctx = as_in_context
+
+    @property
+    def writable(self) -> bool:
+        """True: every array can be written."""
+        return True
+
+    def as_nd_ndarray(self) -> NDArray:
+        """self."""
+        return self
+
+    def tostype(self, stype: str) -> NDArray:
+        """self; "default" (dense) is the one storage type there is."""
+        if stype != "default":
+            raise ShapeError(f"tostype: storage type {stype!r} does not exist: arrays are dense.")
+        return self
+
+    # ---- gradient ----
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward fills, or None."""
+        return self._grad
+
+    def attach_grad(self, grad_req: str = "write", stype: Any = None) -> None:
+        """Make this a variable, with a gradient of zeros. grad_req: "write", "add" or "null"."""
+        attach_grad(self, grad_req)
+
+    def detach(self) -> NDArray:
+        """The same memory, off the tape: no gradient flows through it."""
+        return bare(self, self._chunk.twin())
+
+    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+        """Put derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
+        backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)
+
+    # ---- shape ----
+    @property
+    def T(self) -> Any:
+        """Axes in reverse order."""
+        return self if self.ndim < 2 else self.transpose()  # type: ignore[attr-defined]
+
+    def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+        """See mx.nd.split_v2."""
+        return split_v2(self, indices_or_sections, axis, squeeze_axis)
+
+    # ---- being a Python object ----
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of an array without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError(f"bool: {describe(self)} has several elements: its truth is ambiguous. "
+                             f"Ask for one element, or for (a != 0).sum().")
+        return bool(self.size) and bool(self.asscalar())
+
+    def __float__(self) -> float:
+        return float(self.asscalar())
+
+    def __int__(self) -> int:
+        return int(self.asscalar())
+
+    def __index__(self) -> int:
+        if self._layout.dtype.kind not in "iu":
+            raise TypeError(f"an array of {self._layout.dtype} cannot be an index")
+        return int(self.asscalar())
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self.asnumpy() == plain(value)).any())
+
+    def __deepcopy__(self, memo: Any) -> NDArray:
+        return self.copy()
+
+    __copy__ = copy
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"\n{self.asnumpy()!s}\n<{type(self).__name__} {size} @{self.ctx}>"
+
+    def _repr_html_(self) -> str:
+        sizes = ", ".join(map(str, self.shape))
+        return to_html(self.asnumpy(), f"{type(self).__name__} {self._layout.dtype.name} ({sizes}) @{self.ctx}")
+
+    def __reduce__(self) -> Any:
+        """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
+        data = b"".join(write_tensors(["array"], [self.asnumpy()]))
+        return restore, (data, str(self.ctx), *([True] if self._layout.mask else ()))
+
+    def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What an operator does with arrays: it runs."""
+        return call_op(op, args, kwargs)
+
+
+use_class(NDArray)
+
+def restore(data: bytes, context: str, mask: bool = False) -> Any:
+    """The array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
+    values = read_tensors(data, "pickle")[0].get("array")
+    if values is None:
+        raise FileError("load: pickle: it holds no array.")
+    try:
+        made = allocate_like_host(values, as_context(context) or current_context())
+    except ContextError:
+        made = allocate_like_host(values, current_context())
+    made._layout = layout(made.shape, values.dtype, made.ctx, mask)
+    return made
+
+
+def context_or_current(ctx: Context | None) -> Context:
+    """ctx, or the current context for None."""
+    return current_context() if ctx is None else ctx

@@ -1,0 +1,135 @@
+"""Row-sparse arrays: some rows of an array that is 0 elsewhere, such as the gradient of an embedding. `mx.nd.sparse`.
+
+They are for stores and optimizers, which touch the rows that are there and no others. Operators take dense arrays: `tostype`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...context import Context, current_context
+from ...errors import ParameterError, ShapeError
+from ..functions.creation import array, zeros
+from .ndarray import NDArray
+
+_WHAT = "row_sparse_array"
+
+
+class RowSparseNDArray:
+    """Rows `rows` of an array of `shape`, one after another in `data`.
+
+    rows:   [n] int64, ascending, each once; on the host.
+    data:   [n, *shape[1:]].
+    """
+
+    stype = "row_sparse"
+
+    def __init__(self, rows: np.ndarray, data: NDArray, shape: tuple[int, ...]):
+        self.rows, self.data, self.shape = rows, data, shape
+
+    @property
+    def indices(self) -> NDArray:
+        """The numbers of the rows, as an int64 array."""
+        return array(self.rows, ctx=self.context, dtype="int64")
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
+    def context(self) -> Context:
+        return self.data.context
+
+    ctx = context
+
+    @property
+    def size(self) -> int:
+        """Elements of the whole, zeros included."""
+        return int(np.prod(self.shape))
+
+    def tostype(self, stype: str) -> Any:
+        """As a dense array ("default"), or itself ("row_sparse")."""
+        if stype == "row_sparse":
+            return self
+        if stype != "default":
+            raise ParameterError(f"tostype: {stype!r} is not 'default' or 'row_sparse'.")
+        dense = zeros(self.shape, ctx=self.context, dtype=self.dtype)
+        if len(self.rows):
+            dense[self.rows] = self.data
+        return dense
+
+    def asnumpy(self) -> np.ndarray:
+        """The whole as a NumPy array, zeros included."""
+        return self.tostype("default").asnumpy()
+
+    def as_in_context(self, context: Context) -> RowSparseNDArray:
+        """Itself, or a copy on another context."""
+        return self if context == self.context else RowSparseNDArray(self.rows, self.data.as_in_context(context), self.shape)
+
+    def copy(self) -> RowSparseNDArray:
+        """A copy with rows of its own."""
+        return RowSparseNDArray(self.rows.copy(), self.data.copy(), self.shape)
+
+    def retain(self, indices: Any) -> RowSparseNDArray:
+        """Only those of its rows that indices, which ascend, number."""
+        wanted = _rows(indices, self.shape)
+        kept = np.flatnonzero(np.isin(self.rows, wanted))
+        return RowSparseNDArray(self.rows[kept], self.data[kept], self.shape)
+
+    def wait_to_read(self) -> None:
+        """Wait for its values."""
+        self.data.wait_to_read()
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<RowSparseNDArray {'x'.join(map(str, self.shape))} with {len(self.rows)} rows @{self.context}>"
+
+
+def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> RowSparseNDArray:
+    """A row-sparse array, made as MXNet makes it.
+
+    arg1:  (data, indices): rows [n, ...], and their numbers, which ascend; or a dense array, whose rows that are not 0 are taken;
+           or a shape: no rows; or a row-sparse array.
+    shape: of the whole; default: as many rows as the last number asks for.
+    Raises ParameterError for numbers that do not ascend, ShapeError for data and numbers that do not fit each other or shape.
+    """
+    if isinstance(arg1, RowSparseNDArray):
+        data = arg1.data.as_in_context(ctx or arg1.context)
+        return RowSparseNDArray(arg1.rows, data if dtype is None else data.astype(dtype), arg1.shape)
+    if isinstance(arg1, tuple) and all(isinstance(n, (int, np.integer)) for n in arg1):
+        return RowSparseNDArray(np.zeros(0, np.int64), zeros((0, *arg1[1:]), ctx=ctx, dtype=dtype), tuple(map(int, arg1)))
+    if isinstance(arg1, tuple) and len(arg1) == 2:
+        data = arg1[0] if isinstance(arg1[0], NDArray) and dtype is None else array(arg1[0], ctx=ctx, dtype=dtype)
+        rows = _rows(arg1[1], shape)
+        whole = (int(rows[-1]) + 1 if len(rows) else 0, *data.shape[1:]) if shape is None else tuple(map(int, shape))
+        if data.shape != (len(rows), *whole[1:]):
+            raise ShapeError(f"{_WHAT}: data {data.shape} is not {len(rows)} rows of an array of shape {whole}.")
+        return RowSparseNDArray(rows, data.as_in_context(ctx or data.context), whole)
+    dense = array(arg1, ctx=ctx or (arg1.context if isinstance(arg1, NDArray) else current_context()), dtype=dtype)
+    rows = np.flatnonzero(dense.asnumpy().reshape(dense.shape[0], -1).any(axis=1)).astype(np.int64)
+    return RowSparseNDArray(rows, dense[rows], tuple(dense.shape))
+
+
+def sparse_zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
+    """An array of zeros: dense for "default", without rows for "row_sparse"."""
+    if stype == "row_sparse":
+        return row_sparse_array(tuple(shape), ctx=ctx, dtype=dtype)
+    if stype == "default":
+        return zeros(shape, ctx=ctx, dtype=dtype)
+    raise ParameterError(f"sparse.zeros: stype={stype!r} is not 'row_sparse' or 'default'.")
+
+
+def _rows(indices: Any, shape: Any) -> np.ndarray:
+    rows = np.asarray(indices.asnumpy() if isinstance(indices, NDArray) else indices, np.int64).reshape(-1)
+    if (rows[1:] <= rows[:-1]).any():
+        raise ParameterError(f"{_WHAT}: the numbers of rows must ascend, each once. Sort them, and add up rows of one number.")
+    if len(rows) and (rows[0] < 0 or (shape is not None and rows[-1] >= shape[0])):
+        raise ShapeError(f"{_WHAT}: row numbers from {rows[0]} to {rows[-1]} do not fit the shape {shape}.")
+    return rows
+
+
+FUNCTIONS = {"RowSparseNDArray": RowSparseNDArray, "row_sparse_array": row_sparse_array, "zeros": sparse_zeros}

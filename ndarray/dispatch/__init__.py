@@ -1,0 +1,1 @@
+"""From a call of an operator to work pushed to the engine."""

@@ -1,0 +1,33 @@
+"""Outputs that nobody sees: arrays an operator leaves for its own backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...engine import Var
+from ...engine.memory import storage
+from ..core.array_core import wrap
+from ..core.chunk import Chunk, Layout
+
+
+class QuietVar(Var):
+    """A variable nobody waits for. What spoils it spoils its readers; once the user was told, it says nothing more."""
+
+    __slots__ = ("_failure",)
+
+    @property
+    def failure(self) -> Any:  # type: ignore[override]
+        found = self._failure
+        return None if found is None or found.seen else found
+
+    @failure.setter
+    def failure(self, value: Any) -> None:
+        self._failure = value
+
+
+def allocate_hidden(what: Layout) -> Any:
+    """A fresh array for a hidden output."""
+    chunk = Chunk.new(what.nbytes, what.ctx)
+    if storage.guardian is None:  # a guardian knows the memory by its first variable
+        chunk.var = QuietVar()
+    return wrap(chunk, 0, what)

@@ -1,0 +1,294 @@
+"""invoke: run one operator. Everything that depends on shapes alone is worked out once and kept as a Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import engine
+from ...context import Context, current_context
+from ...engine.memory import resource
+from ...errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
+from ...kernels.op import Op, Req, compiled_static, is_known
+from ...kernels.params import Params
+from ..autograd.tape import OpNode, any_taped, computed, state, written
+from ..core.array_core import allocate
+from ..core.chunk import Layout, layout
+from .hidden_outputs import allocate_hidden
+from .masks import gives_mask
+
+_INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it to another thread
+_LIMIT = 4096  # plans kept; a program with ever new shapes must not grow for ever
+
+
+class Plan:
+    """One operator at given shapes, dtypes, parameters and context.
+
+    mutated:  input numbers the operator changes (auxiliary states).
+    visible:  how many outputs the user gets.
+    """
+
+    __slots__ = (
+        "_kernels",
+        "ctx",
+        "draws",
+        "inplace",
+        "ins",
+        "instant",
+        "kernel",
+        "mutated",
+        "name",
+        "op",
+        "outs",
+        "p",
+        "prop",
+        "run",
+        "target",
+        "train",
+        "visible",
+    )
+
+    def __init__(self, op: Op, p: Params, ins: tuple[Layout, ...], outs: tuple[Layout, ...], ctx: Context, train: bool):
+        self.op, self.name, self.p, self.ins, self.outs, self.ctx, self.train = op, op.name, p, ins, outs, ctx, train
+        self.target = "gpu" if ctx.is_gpu else "cpu"
+        self.mutated = tuple(range(len(op.arguments(p)), len(ins))) if op.changes_states(p, train) else ()
+        self.visible = op.visible_outputs(p)
+        self.draws = op.draws(p, [o.spec for o in outs])
+        self.inplace = frozenset(op.inplace(p))
+        small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= _INLINE
+        self.prop = "inline" if small else None
+        self.instant = small and op.at_once and not self.draws and not self.mutated
+        self.run = engine.RunContext(ctx)
+        self._kernels: dict[tuple[Req, ...], Any] = {}
+        self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
+
+    def kernel_for(self, reqs: tuple[Req, ...]) -> Any:
+        """The compiled kernel for these write requests."""
+        kernel = self._kernels.get(reqs)
+        if kernel is None and not self.mutated and self.outs and not any(o.size for o in self.outs):
+            kernel = self._kernels[reqs] = _nothing
+        elif kernel is None:
+            kernel = self._kernels[reqs] = compiled_static(
+                self.op, self.p, tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs), reqs, self.target,
+                self.train)
+        return kernel
+
+
+def _nothing(run: Any, inputs: Any, outputs: Any, **_: Any) -> None:
+    """The kernel of results without elements."""
+
+
+_plans: dict[tuple, Plan] = {}
+_backward_plans: dict[tuple, Plan] = {}
+
+
+def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req = Req.WRITE,
+           ctx: Context | None = None) -> list[Any]:
+    """Queue op on inputs and return its outputs at once, the values to come.
+
+    inputs:  arguments, then auxiliary states, all on one context.
+    out:     an array (or list of them) to write to instead of fresh ones, as req says.
+    ctx:     where to run an operator without inputs; None: the current context.
+    Returns: the visible outputs.
+    Raises:  ShapeError, DTypeError, ContextError at once; what the kernel raises, at the next wait.
+    """
+    train = state.training
+    if len(inputs) == 2:
+        key = (op, p.static, train, inputs[0]._layout, inputs[1]._layout)
+    elif inputs:
+        key = (op, p.static, train, *[a._layout for a in inputs])
+    else:
+        ctx = ctx or current_context()
+        key = (op, p.static, train, ctx)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _make_plan(op, p, [a._layout for a in inputs], train, ctx)
+        if len(_plans) >= _LIMIT:
+            _plans.clear()
+        _plans[key] = plan
+    taped = state.recording and any_taped(inputs, op.name)
+    if out is None and req is Req.WRITE:
+        outputs = [allocate(o) for o in plan.outs]
+        if plan.visible < len(outputs):
+            outputs[plan.visible:] = [allocate_hidden(o) for o in plan.outs[plan.visible:]]
+        if not plan.instant or not _at_once(plan, inputs, outputs, p.scalars):
+            execute(plan, plan.kernel, inputs, outputs, p.scalars)
+        copies = ()
+    else:
+        targets, kernel, copies = _place(plan, inputs, out, req)
+        outputs = targets
+        execute(plan, kernel, inputs, targets, p.scalars)
+    if taped:
+        node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
+        for i, o in enumerate(outputs):
+            o._entry = (node, i)
+    for made, wanted in copies:
+        execute_copy(made, wanted)
+        wanted._entry = made._entry
+    if taped and out is not None:
+        for o in out if isinstance(out, (list, tuple)) else [out]:
+            computed(o, *o._entry)
+    if copies:
+        replaced = {id(made): wanted for made, wanted in copies}
+        outputs = [replaced.get(id(o), o) for o in outputs]
+    return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
+
+
+def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
+    """Push one engine function that runs kernel on the arrays; an output may be None where the request is NULL."""
+    const: Any = ()
+    if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
+        written = outputs[0]._chunk.var
+        mutable: Any = (written,)
+        if inputs:
+            var = inputs[0]._chunk.var
+            if var is not written:
+                const = (var,)
+            if len(inputs) == 2:
+                other = inputs[1]._chunk.var
+                if other is not var and other is not written:
+                    const = (*const, other)
+    else:
+        mutable = list(dict.fromkeys([o._chunk.var for o in outputs if o is not None]
+                                     + [inputs[i]._chunk.var for i in plan.mutated]))
+        skip = set(mutable)
+        const = [v for v in dict.fromkeys(a._chunk.var for a in inputs) if v not in skip]
+    made_for = plan if plan.op.at_once else None  # what takes equally long, for the engine; None: it runs a user's code
+    if plan.draws:
+        random = resource.get_random(plan.draws, plan.ctx)
+
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
+            ins, outs = _arrays(inputs), _arrays(outputs)
+            if scalars:
+                kernel(rc, ins, outs, random=random, scalars=scalars)
+            else:
+                kernel(rc, ins, outs, random=random)
+    elif scalars:
+
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
+            kernel(rc, _arrays(inputs), _arrays(outputs), scalars=scalars)
+    else:
+
+        def run(rc: Any, *, made_for: Any = made_for) -> None:
+            kernel(rc, _arrays(inputs), _arrays(outputs))
+
+    engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)
+
+
+def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
+    """Compute small fresh outputs in this thread, if the inputs are there: no function, no task. Whether it was done."""
+    const: tuple = ()
+    for a in inputs:
+        var = a._var
+        if var is not None and var not in const:
+            const = (*const, var)
+    if not engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs),
+                                    *((scalars,) if scalars else ())):
+        return False
+    # an array that had no var and has one by now may have been written meanwhile
+    return len(const) == len(inputs) or all(a._var is None or a._var in const for a in inputs)
+
+
+def _arrays(arrays: Sequence[Any]) -> list[Any]:
+    return [None if a is None else a._view if a._view is not None else a._device() for a in arrays]
+
+
+def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layout], train: bool) -> Plan:
+    """The Plan of a derivative, whose outputs have the layouts of what they are derivatives of."""
+    key = (op, p.static, train, *ins, None, *outs)
+    plan = _backward_plans.get(key)
+    if plan is None:
+        plan = Plan(op, p, tuple(ins), tuple(outs), outs[0].ctx, train)
+        if len(_backward_plans) >= _LIMIT:
+            _backward_plans.clear()
+        _backward_plans[key] = plan
+    return plan
+
+
+def execute_copy(src: Any, dst: Any) -> None:
+    """dst = src: same shape, dtype and context."""
+    const = [] if src._chunk.var is dst._chunk.var else [src._chunk.var]
+
+    def run(_: Any) -> None:
+        dst._device()[...] = src._device()
+
+    small = dst._layout.target == "cpu" and dst._layout.nbytes <= _INLINE
+    engine.current().push_sync(run, dst.ctx, const, [dst._chunk.var], prop="inline" if small else None, name="copy")
+
+
+def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None) -> Plan:
+    names = (*op.arguments(p), *op.auxiliaries(p))
+    if len(ins) != len(names):
+        raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(ins)} given.")
+    if ins:
+        ctx = ins[0].ctx
+        for name, a in zip(names, ins):
+            if a.ctx != ctx:
+                raise ContextError(f"{op.name}: inputs live on different contexts: {names[0]} {describe(ins[0])}, "
+                                   f"{name} {describe(a)}. Bring them together with as_in_context.")
+    assert ctx is not None
+    in_shapes, out_shapes = op.infer_shape(p, [a.shape for a in ins])
+    for name, a, s in zip(names, ins, in_shapes):
+        if s is not None and tuple(s) != a.shape:
+            raise ShapeError(f"{op.name}: {name} is {describe(a)}, but must have shape {tuple(s)}.")
+    in_dtypes, out_dtypes = op.infer_dtype(p, [a.dtype for a in ins])
+    for name, a, d in zip(names, ins, in_dtypes):
+        if d is not None and d != a.dtype:
+            raise DTypeError(f"{op.name}: {name} is {describe(a)}, but must be {d}. Convert it with astype.")
+    outs = []
+    for name, shape, dtype in zip(op.outputs(p), out_shapes, out_dtypes):
+        if shape is None or not is_known(shape) or dtype is None:
+            raise ShapeError(f"{op.name}: the {'dtype' if dtype is None else 'shape'} of {name} does not follow from "
+                             f"{', '.join(map(describe, ins)) or 'the parameters'}.")
+        outs.append(layout(tuple(shape), dtype, ctx, gives_mask(op, ins)))
+    return Plan(op, p, tuple(ins), tuple(outs), ctx, train)
+
+
+def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
+    """Where outputs go when the caller says: arrays, the kernel for the requests, and (made, wanted) copies after."""
+    given = list(out) if isinstance(out, (list, tuple)) else [] if out is None else [out]
+    if given and len(given) not in (plan.visible, len(plan.outs)):
+        raise OperatorError(f"{plan.name}: out has {len(given)} arrays, the operator has {plan.visible} outputs.")
+    targets: list[Any] = []
+    reqs: list[Req] = []
+    copies: list[tuple[Any, Any]] = []
+    for i, want in enumerate(plan.outs):
+        if i >= len(given):
+            targets.append(allocate(want))
+            reqs.append(Req.WRITE)
+            continue
+        o = given[i]
+        if not o._layout.same(want):
+            raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(want)}.")
+        written(o, plan.name)
+        o._layout = want  # a mask from now on, or none any more
+        request = req
+        for j, a in enumerate(inputs):
+            if a._chunk.block is not o._chunk.block or j in plan.mutated or not _overlap(a, o):
+                continue
+            if state.recording:
+                _refuse_overwrite(plan, inputs, j)
+            if a._offset == o._offset and a._layout.same(o._layout) and (j, i) in plan.inplace:
+                request = Req.INPLACE if req is Req.WRITE else req
+            elif req == Req.ADD:
+                raise OperatorError(f"{plan.name}: out overlaps input {j} and cannot be added to. Copy the input.")
+            else:
+                copies.append((allocate(want), o))
+                request = req
+                break
+        targets.append(copies[-1][0] if copies and copies[-1][1] is o else o)
+        reqs.append(request)
+    return targets, plan.kernel_for(tuple(reqs)), copies
+
+
+def _refuse_overwrite(plan: Plan, inputs: Sequence[Any], j: int) -> None:
+    """Raise if the gradient of what is being recorded reads input j, which is about to be overwritten."""
+    if any(a._entry is not None for a in inputs):
+        gradient = plan.op.gradient(plan.p)
+        if gradient is not None and ("x", j) in gradient.needs:
+            raise MXNetError(f"{plan.name}: the gradient needs input {j}, which out overwrites. "
+                             f"Write to another array, or outside autograd.record().")
+
+
+def _overlap(a: Any, b: Any) -> bool:
+    return a._offset < b._offset + b._layout.nbytes and b._offset < a._offset + a._layout.nbytes

@@ -1,0 +1,113 @@
+"""mx.nd.add, maximum, equal, ...: functions of two arguments, each an array or a number, that broadcast."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import DTypeError
+from ...kernels.op import builtin
+from ..core.arithmetic import array_op, combine, reflected
+from ..core.array_core import ArrayCore
+from ..dispatch.arguments import call_op
+
+
+def _binary(name: str, by_operator: Callable[[Any, Any], Any], says: str) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        return by_operator(lhs, rhs)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{says} of arrays or numbers, broadcast."
+    return call
+
+
+def _symmetric(name: str, spread: str, scalar: str, says: str, numbers: Callable[[Any, Any], Any]
+               ) -> Callable[[Any, Any], Any]:
+    def call(lhs: Any, rhs: Any) -> Any:
+        if isinstance(lhs, (int, float)) and isinstance(rhs, (int, float)):
+            return numbers(lhs, rhs)
+        result = NotImplemented
+        if isinstance(lhs, ArrayCore):
+            result = combine(lhs, rhs, spread, spread, scalar)
+        elif isinstance(rhs, ArrayCore):
+            result = reflected(rhs, lhs, spread, spread, scalar)
+        if result is NotImplemented:
+            raise DTypeError(f"{name}: {type(lhs).__name__} and {type(rhs).__name__}: one must be an NDArray, the "
+                             f"other an NDArray, a numpy array or a number.")
+        return result
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"{says} of arrays or numbers, broadcast."
+    return call
+
+
+def split_v2(ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
+    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    whole = isinstance(indices_or_sections, int)
+    indices = () if whole else tuple(indices_or_sections)
+    return call_op(builtin("_split_v2"), (ary,), {
+        "indices": indices if whole else (0, *indices), "axis": axis, "squeeze_axis": squeeze_axis,
+        "sections": indices_or_sections if whole else 0})
+
+
+def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+    """How many values of a lie in each bin, int64, and the bins' edges.
+
+    bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
+    """
+    if isinstance(bins, ArrayCore):
+        return call_op(builtin("_histogram"), (a, bins), {})
+    if range is None:
+        low, high = float(a.min().asscalar()), float(a.max().asscalar())
+        range = (low - 0.5, high + 0.5) if low == high else (low, high)
+    return call_op(builtin("_histogram"), (a,), {"bin_cnt": bins, "range": tuple(range)})
+
+
+def power(base: Any, exp: Any) -> Any:
+    """base to the power exp, arrays or numbers, broadcast."""
+    return base**exp
+
+
+def negative(data: Any, out: Any = None) -> Any:
+    """-data."""
+    return array_op("negative", data, out=out)
+
+
+def onehot_encode(indices: Any, out: Any) -> Any:
+    """out[i] = 1 at indices[i], else 0. Returns out."""
+    out[:] = indices.one_hot(out.shape[1])
+    return out
+
+
+#: What `mx.nd` offers besides operators and the functions its `__init__` lists.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    f.__name__: f
+    for f in (
+        _binary("add", operator.add, "Sum"),
+        _binary("subtract", operator.sub, "Difference"),
+        _binary("multiply", operator.mul, "Product"),
+        _binary("divide", operator.truediv, "Quotient"),
+        _binary("true_divide", operator.truediv, "Quotient"),
+        _binary("modulo", operator.mod, "Remainder, with the divisor's sign,"),
+        _binary("equal", operator.eq, "1 where equal, else 0,"),
+        _binary("not_equal", operator.ne, "1 where different, else 0,"),
+        _binary("greater", operator.gt, "1 where lhs > rhs, else 0,"),
+        _binary("greater_equal", operator.ge, "1 where lhs ≥ rhs, else 0,"),
+        _binary("lesser", operator.lt, "1 where lhs < rhs, else 0,"),
+        _binary("lesser_equal", operator.le, "1 where lhs ≤ rhs, else 0,"),
+        _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger", max),
+        _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller", min),
+        _symmetric("logical_and", "broadcast_logical_and", "_logical_and_scalar", "1 where both are not 0, else 0,",
+                   lambda a, b: int(bool(a and b))),
+        _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,",
+                   lambda a, b: int(bool(a or b))),
+        _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,",
+                   lambda a, b: int(bool(a) != bool(b))),
+        split_v2,
+        histogram,
+        power,
+        negative,
+        onehot_encode,
+    )
+}

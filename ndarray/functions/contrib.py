@@ -1,0 +1,87 @@
+"""mx.nd.contrib's functions that are no operator: their result's shape depends on values, or they make arrays of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...kernels.op import builtin
+from ..core.array_core import ArrayCore
+from ..dispatch.arguments import call_op
+from . import random
+from .creation import array
+
+
+def boolean_mask(data: Any, index: Any, axis: int = 0, out: Any = None) -> Any:
+    """The slices of data along axis where index is not 0; waits for index. Differentiates by data."""
+    keep = index.asnumpy() != 0
+    if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
+        raise ShapeError(f"boolean_mask: index {index.shape} must be one axis, as long as axis {axis} of data {data.shape}.")
+    places = array(np.flatnonzero(keep), ctx=data.ctx, dtype="int64")
+    return call_op(builtin("take"), (data, places), {"axis": axis, "out": out})
+
+
+def _rescaled(name: str) -> Callable[..., Any]:
+    def update(weight: Any, grad: Any, mean: Any, var: Any, *more: Any, **kwargs: Any) -> Any:
+        *states, scale = (*more, *([kwargs.pop("rescale_grad")] if "rescale_grad" in kwargs else []))
+        if not isinstance(scale, ArrayCore):
+            scale = array([float(scale)], ctx=weight.ctx, dtype="float32")
+        return call_op(builtin(name), (weight, grad, mean, var, *states, scale), kwargs)
+
+    update.__name__ = update.__qualname__ = name[1:]
+    update.__doc__ = f"The operator `{name}`; rescale_grad may be a number."
+    return update
+
+
+def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callable[..., Any]:
+    """The operator called name, for lists of arrays: weights, grads and so on, `states` lists; then the arguments `more`."""
+
+    def update(*given: Any, out: Any = None, **kwargs: Any) -> Any:
+        lists, rest = given[:states], dict(zip(more, given[states:]), **{k: kwargs.pop(k) for k in more if k in kwargs})
+        arrays = [a for one in zip(*lists) for a in one]
+        if "rescale_grad" in rest:
+            scale = rest.pop("rescale_grad")
+            made = scale if isinstance(scale, ArrayCore) else array([float(scale)], ctx=arrays[0].ctx, dtype="float32")
+            arrays.append(made)
+        if "lrs" in rest and counted == "num_tensors":
+            rest["learning_rates"] = rest.pop("lrs")
+        count = kwargs.pop("size", 0) or kwargs.pop(counted, 0) or len(lists[0])
+        return call_op(builtin(name), tuple(arrays), {**rest, **kwargs, counted: count, "out": out})
+
+    update.__name__ = update.__qualname__ = name[1:]
+    update.__doc__ = f"The operator `{name}` on lists of arrays, one element a weight; then {', '.join(more)}."
+    return update
+
+
+def rand_zipfian(true_classes: Any, num_sampled: int, range_max: int, ctx: Any = None) -> tuple[Any, Any, Any]:
+    """num_sampled class numbers below range_max, small ones more often: P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
+
+    Returns: the numbers, int64; how often each of true_classes is expected among them; how often each of the numbers is.
+    """
+    draws = random.uniform(0, math.log(range_max + 1), shape=(num_sampled,), dtype="float64", ctx=ctx)
+    sampled = np.expm1(draws.asnumpy()).astype(np.int64) % range_max
+
+    def expected(classes: np.ndarray) -> Any:
+        k = classes.astype(np.float64)
+        return array(np.log((k + 2) / (k + 1)) / math.log(range_max + 1) * num_sampled, ctx=draws.ctx, dtype="float64")
+
+    return array(sampled, ctx=draws.ctx, dtype="int64"), expected(true_classes.asnumpy()), expected(sampled)
+
+
+_ADAMW, _LAMB = ("rescale_grad", "lrs", "wds", "etas"), ("step_count", "lrs", "wds")
+
+#: name -> function, found in mx.nd.contrib before the operators.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "boolean_mask": boolean_mask,
+    "adamw_update": _rescaled("_adamw_update"),
+    "mp_adamw_update": _rescaled("_mp_adamw_update"),
+    "rand_zipfian": rand_zipfian,
+    "multi_adamw_update": _many("_multi_adamw_update", 4, _ADAMW, "num_weights"),
+    "multi_mp_adamw_update": _many("_multi_mp_adamw_update", 5, _ADAMW, "num_weights"),
+    "multi_lamb_update": _many("_multi_lamb_update", 4, _LAMB, "num_tensors"),
+    "multi_mp_lamb_update": _many("_multi_mp_lamb_update", 5, _LAMB, "num_tensors"),
+}

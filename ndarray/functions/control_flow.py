@@ -1,0 +1,110 @@
+"""mx.nd.contrib.foreach, while_loop and cond: plain Python over arrays, recorded by autograd like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import OperatorError, ShapeError, describe
+from ...kernels.op import builtin
+from ..core.array_core import ArrayCore
+from ..dispatch.arguments import call_op
+from .creation import zeros
+
+
+def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states: Any) -> tuple[Any, Any]:
+    """body(rows, states) -> (results, new states), for every row of data: (stacked results, the last states).
+
+    data, init_states: an array, or a list of them (lists may nest); body sees the same structure, one row of data at a time.
+    Raises: ShapeError where the data have different numbers of rows, or none.
+    """
+    arrays, states = flatten(data, "foreach: data"), init_states
+    lengths = {a.shape[0] for a in arrays}
+    if len(lengths) != 1 or not min(lengths):
+        raise ShapeError(f"foreach: data must have one number of rows, at least 1: {', '.join(map(describe, arrays)) or 'none'}.")
+    form = spelled(init_states)
+    collected: list[Any] = []
+    for t in range(arrays[0].shape[0]):
+        results, states = body(mapped(data, lambda a, t=t: a[t]), states)
+        if spelled(states) != form:
+            raise OperatorError(f"foreach: body was given states {form} and returned {spelled(states)}. Return as many.")
+        collected.append(results)
+    return _stacked(collected, "foreach"), states
+
+
+def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], loop_vars: Any,
+               max_iterations: int | None = None) -> tuple[Any, Any]:
+    """func(*variables) -> (results, new variables), as long as cond(*variables) is not zero: (stacked results, variables).
+
+    Results have max_iterations rows, those that were not reached zero; [] where there was no round.
+    """
+    if max_iterations is None or int(max_iterations) != max_iterations or max_iterations < 0:
+        raise OperatorError(f"while_loop: max_iterations is {max_iterations!r}: so many rows the results get. Give a number.")
+    if not flatten(loop_vars, "while_loop: loop_vars"):
+        raise OperatorError("while_loop: there are no loop_vars. Give what changes from round to round.")
+    form, variables = spelled(loop_vars), loop_vars
+    collected: list[Any] = []
+    while len(collected) < max_iterations and _holds(_call(cond, variables), "while_loop: what cond returns"):
+        results, variables = _call(func, variables)
+        if spelled(variables) != form:
+            raise OperatorError(f"while_loop: func was given variables {form} and returned {spelled(variables)}. Return as many.")
+        collected.append([] if results is None else results)
+    if not collected:
+        return [], variables
+    return _stacked(collected, "while_loop", int(max_iterations)), variables
+
+
+def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
+    """then_func() if pred, an array of one element, is not zero, else else_func()."""
+    return then_func() if _holds(pred, "cond: pred") else else_func()
+
+
+def _holds(value: Any, what: str) -> bool:
+    if isinstance(value, ArrayCore):
+        if value.size != 1:
+            raise ShapeError(f"{what} is {describe(value)}, not one element.")
+        return bool(value.asnumpy().reshape(()))
+    return bool(value)
+
+
+def _call(f: Callable[..., Any], variables: Any) -> Any:
+    return f(*variables) if isinstance(variables, (list, tuple)) else f(variables)
+
+
+def _stacked(collected: list[Any], what: str, rows: int | None = None) -> Any:
+    """Results of every round stacked along a new first axis, with zeros up to so many rows."""
+    first, form = collected[0], spelled(collected[0])
+    columns = []
+    for i, results in enumerate(collected):
+        if spelled(results) != form:
+            raise OperatorError(f"{what}: round {i} gave results {spelled(results)}, the first {form}. Return as many.")
+        columns.append(flatten(results, f"{what}: results"))
+    stacked = []
+    for parts in zip(*columns):
+        made = call_op(builtin("stack"), parts, {"axis": 0})
+        if rows is not None and rows > len(parts):
+            rest = zeros((rows - len(parts), *parts[0].shape), parts[0].ctx, parts[0].dtype)
+            made = call_op(builtin("Concat"), (made, rest), {"dim": 0})
+        stacked.append(made)
+    remaining = iter(stacked)
+    return mapped(first, lambda _: next(remaining))
+
+
+def flatten(value: Any, what: str) -> list[Any]:
+    """The arrays in value, which is one, or lists of them."""
+    if isinstance(value, ArrayCore):
+        return [value]
+    if not isinstance(value, (list, tuple)):
+        raise OperatorError(f"{what}: {value!r} is neither an NDArray nor a list of them.")
+    return [a for v in value for a in flatten(v, what)]
+
+
+def mapped(value: Any, f: Callable[[Any], Any]) -> Any:
+    """value with f(array) for every array in it; tuples become lists."""
+    return f(value) if isinstance(value, ArrayCore) else [mapped(v, f) for v in value]
+
+
+def spelled(value: Any) -> str:
+    """How arrays are grouped: `_` for one, `[_, [_]]` for lists."""
+    return "_" if isinstance(value, ArrayCore) else f"[{', '.join(map(spelled, value))}]" if isinstance(value, (list, tuple)) \
+        else type(value).__name__

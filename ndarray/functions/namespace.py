@@ -1,0 +1,141 @@
+"""mx.nd.X: a function with a real signature for every registered operator, made when first asked for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import OperatorError, nearest
+from ...kernels import op as registry
+from ...kernels.op import Op
+from ...kernels.params import REQUIRED
+from ..dispatch.arguments import array_names, call_op, is_variadic, sample
+from ..dispatch.fast_path import product
+
+_made: dict[tuple[str, Op], Callable[..., Any]] = {}
+
+
+def function(name: str) -> Callable[..., Any]:
+    """The function that runs the operator called name on NDArrays. Raises OperatorError for an unknown name."""
+    return function_of(name, registry.get(name))
+
+
+def function_of(name: str, op: Op) -> Callable[..., Any]:
+    """The function that runs op on NDArrays, which says that it is called name."""
+    found = _made.get((name, op))
+    if found is None:
+        found = _made[name, op] = _make(name, op)
+    return found
+
+
+def _make(name: str, op: Op) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return call_op(op, args, kwargs)
+
+    if op.role == "dot":
+        call = product(call)
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = signature(op)  # type: ignore[attr-defined]
+    call.__doc__ = document(op)
+    return call
+
+
+def signature(op: Op) -> inspect.Signature:
+    """Arrays, then parameters in their declared order with their defaults, then out and name.
+
+    Parameters may follow the arrays by position, but for those after any number of arrays, and required ones that are
+    declared after one with a default.
+    """
+    kinds = inspect.Parameter
+    variadic = is_variadic(op)
+    optional = any(d.name == "no_bias" for d in op.params)
+    some = [kinds("data", kinds.VAR_POSITIONAL)] if variadic else [
+        kinds(_identifier(n), kinds.POSITIONAL_OR_KEYWORD, default=None if n == "bias" and optional else kinds.empty)
+        for n in array_names(op)]
+    taken = {p.name for p in some}
+    declared = [d for d in op.params if d.name != "num_args" and d.name not in taken and d.name.isidentifier()]
+    where = kinds.KEYWORD_ONLY if variadic else kinds.POSITIONAL_OR_KEYWORD
+    for i, d in enumerate(declared):
+        required = d.default is REQUIRED
+        if required and (optional or any(e.default is not REQUIRED for e in declared[:i])):
+            where = kinds.KEYWORD_ONLY
+        some.append(kinds(d.name, where, default=kinds.empty if required else d.default))
+    some += [kinds(n, kinds.KEYWORD_ONLY, default=None) for n in ("out", "name") if n not in taken]
+    return inspect.Signature(some)
+
+
+def document(op: Op) -> str:
+    """The operator's docstring, then its arrays, parameters and results."""
+    lines = [op.doc or f"The operator {op.name}.", ""]
+    arrays = array_names(op)
+    states = set(arrays[len(arrays) - _states(op):]) if arrays else set()
+    spoken = ", ".join(f"{n} (a state: changed in place)" if n in states else n for n in arrays)
+    lines.append(f"Arrays: {'any number, of one dtype, by position or as a list' if is_variadic(op) else spoken or 'none'}.")
+    for d in op.params:
+        if d.name == "num_args":
+            continue
+        default = "required" if d.default is REQUIRED else f"default {d.default!r}"
+        choices = f", one of {', '.join(map(repr, d.choices))}" if d.choices else ""
+        lines.append(f"{d.name}: {_SPOKEN.get(d.kind, d.kind)}{choices}, {default}.{' ' + d.doc if d.doc else ''}")
+    lines.append("out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.")
+    results = result_names(op)
+    several = f"a list: {', '.join(results)}" if results else "one array or a list, as the parameters say"
+    lines.append(f"Returns: {'an array' if len(results) == 1 else several}.")
+    return "\n".join(lines).rstrip()
+
+
+_SPOKEN = {"shape": "shape (a tuple of ints, or one)", "bounds": "tuple of ints and None", "floats": "tuple of floats",
+           "scalar": "float", "any": "value"}
+
+
+def _states(op: Op) -> int:
+    p = sample(op)
+    return 0 if p is None else len(op.auxiliaries(p))
+
+
+def result_names(op: Op) -> tuple[str, ...]:
+    """Names of the results under default parameters; () where the parameters say how many there are."""
+    p = sample(op)
+    if p is None or any(d.name == "num_outputs" for d in op.params):
+        return ()
+    return tuple(op.outputs(p))[:op.visible_outputs(p)]
+
+
+def _identifier(name: str) -> str:
+    return name if name.isidentifier() else f"{name}_"
+
+
+class Namespace:
+    """Attributes are the functions of operators: `space.X` is the operator `prefix + X`; new ones appear by themselves.
+
+    extra:  functions that are no operator, found first.
+    """
+
+    def __init__(self, name: str, prefixes: tuple[str, ...] = ("",), extra: Mapping[str, Any] | None = None):
+        self.__name__, self._prefixes, self._extra = name, prefixes, dict(extra or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in self._extra:
+            return self._extra[name]
+        return attribute(self.__name__, name, self._prefixes)
+
+    def __dir__(self) -> list[str]:
+        own = [n.removeprefix(p) for p in self._prefixes for n in registry.registered() if n.startswith(p)]
+        return sorted({*own, *self._extra})
+
+    def __repr__(self) -> str:
+        return f"<operators of {self.__name__}>"
+
+
+def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",)) -> Callable[..., Any]:
+    """The function of an operator as an attribute. Raises AttributeError that proposes the nearest names."""
+    for prefix in prefixes:
+        try:
+            return function(prefix + name)
+        except OperatorError:
+            continue
+    known = [n.removeprefix(p) for p in prefixes for n in registry.registered() if n.startswith(p)]
+    raise AttributeError(f"{where}.{name}: no such operator or function.{nearest(name, known)}")

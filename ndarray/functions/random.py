@@ -1,0 +1,107 @@
+"""mx.random and mx.nd.random: seed, and arrays of random numbers drawn at push time from a counter-based generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...context import Context
+from ...engine.memory import resource
+from ...errors import OperatorError
+from ...kernels.op import builtin
+from ..core.array_core import ArrayCore
+from ..dispatch.arguments import as_context, call_op
+from .namespace import attribute
+
+
+def seed(seed_state: int, ctx: Context | str = "all") -> None:
+    """Start the random numbers anew: of all contexts, or of one."""
+    resource.seed(int(seed_state), "all" if ctx == "all" else as_context(ctx))  # type: ignore[arg-type]
+
+
+def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) -> Any:
+    """Numbers of one distribution. Parameters that are arrays: `shape` numbers for each of their elements."""
+    arrays = [v for v in params.values() if isinstance(v, ArrayCore)]
+    given: dict[str, Any] = {"out": out}
+    if arrays:
+        if len(arrays) < len(params):
+            raise OperatorError(f"random.{kind}: {', '.join(params)} must be all arrays or all numbers.")
+        op = builtin(f"_sample_{kind}")
+        given |= {"shape": () if shape is None else shape}
+        positional: tuple[Any, ...] = tuple(params.values())
+    else:
+        op = builtin(f"_random_{kind}")
+        if out is not None:
+            shape, ctx, dtype = out.shape, out.ctx, out._layout.dtype if dtype is None else dtype
+        given |= {"shape": (1,) if shape is None else shape, **params}
+        positional = ()
+    if dtype is not None:
+        given["dtype"] = dtype
+    where = as_context(ctx)
+    if where is not None and not arrays:
+        with where:
+            return call_op(op, positional, given)
+    return call_op(op, positional, given)
+
+
+def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+            **kwargs: Any) -> Any:
+    """Uniform in [low, high)."""
+    return _draw("uniform", shape, dtype, ctx, out, low=low, high=high)
+
+
+def normal(loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+           **kwargs: Any) -> Any:
+    """Normal with mean loc and standard deviation scale."""
+    names = ("mu", "sigma") if isinstance(loc, ArrayCore) else ("loc", "scale")
+    return _draw("normal", shape, dtype, ctx, out, **dict(zip(names, (loc, scale))))
+
+
+def randn(*shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, out: Any = None) -> Any:
+    """Normal, with the shape given as arguments."""
+    return normal(loc, scale, shape or None, dtype, ctx, out)
+
+
+def exponential(scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Exponential with mean scale."""
+    return _draw("exponential", shape, dtype, ctx, out, lam=1.0 / scale)
+
+
+def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+          **kwargs: Any) -> Any:
+    """Gamma with shape alpha and scale beta; mean alpha · beta."""
+    return _draw("gamma", shape, dtype, ctx, out, alpha=alpha, beta=beta)
+
+
+def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
+    """Poisson with mean lam."""
+    return _draw("poisson", shape, dtype, ctx, out, lam=lam)
+
+
+def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+                      **kwargs: Any) -> Any:
+    """Failures before the k-th success, each with probability p."""
+    return _draw("negative_binomial", shape, dtype, ctx, out, k=k, p=p)
+
+
+def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None,
+                                  out: Any = None, **kwargs: Any) -> Any:
+    """Negative binomial with mean mu and dispersion alpha."""
+    return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
+
+
+def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
+            **kwargs: Any) -> Any:
+    """Whole numbers in [low, high), as int32 unless dtype says otherwise."""
+    return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
+
+
+def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32",
+                **kwargs: Any) -> Any:
+    """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
+    return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return attribute("random", name, ("_random_", "_sample_", "_"))

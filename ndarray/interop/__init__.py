@@ -1,0 +1,1 @@
+"""Arrays to and from files and other libraries."""

@@ -1,0 +1,185 @@
+"""DLPack both ways, without copying: capsules of version 1 (`dltensor_versioned`) and of before (`dltensor`).
+
+What leaves keeps the array's memory alive until the consumer lets go; what enters is kept by the array. The engine does
+not know what the other side does: `__dlpack__` waits for writes that are queued, and after that both see each other's.
+Memory that comes back, or comes twice, keeps the variable it has, so that arrays over it wait for each other and autograd
+notices writes through any of them.
+Capsules are NumPy's and torch's own: a consumer may drop one while it raises an error, when no Python code can run.
+Source: https://dmlc.github.io/dlpack (C structures).
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ...context import Context, cpu
+from ...dtype import bfloat16
+from ...engine import Var
+from ...engine.memory import storage
+from ...errors import ContextError, DTypeError, MXNetError
+from ..core.array_core import wrap
+from ..core.chunk import Chunk, layout
+
+CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
+_VERSION = (1, 0)
+_READ_ONLY = 1
+_CODE = {"i": 0, "u": 1, "f": 2, "b": 6}
+_BFLOAT = 4
+_ANY_VERSION, _OLD_NAME = b"dltensor_versioned", b"dltensor"
+_USED = {_ANY_VERSION: b"used_dltensor_versioned", _OLD_NAME: b"used_dltensor"}  # capsules point at these bytes
+
+
+class _Tensor(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device_type", c.c_int32), ("device_id", c.c_int32), ("ndim", c.c_int32),
+                ("code", c.c_uint8), ("bits", c.c_uint8), ("lanes", c.c_uint16), ("shape", c.POINTER(c.c_int64)),
+                ("strides", c.POINTER(c.c_int64)), ("byte_offset", c.c_uint64)]
+
+
+_Deleter = c.CFUNCTYPE(None, c.c_void_p)
+
+
+class _Managed(c.Structure):
+    _fields_ = [("tensor", _Tensor), ("manager_ctx", c.c_void_p), ("deleter", _Deleter)]
+
+
+class _Versioned(c.Structure):
+    _fields_ = [("major", c.c_uint32), ("minor", c.c_uint32), ("manager_ctx", c.c_void_p), ("deleter", _Deleter),
+                ("flags", c.c_uint64), ("tensor", _Tensor)]
+
+
+_valid = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_IsValid", c.pythonapi))
+_pointer = c.PYFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)(("PyCapsule_GetPointer", c.pythonapi))
+_rename = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_SetName", c.pythonapi))
+
+_lent: dict[int, tuple[weakref.ref[np.ndarray], Var]] = {}  # memory that consumers hold, by id, and its variable
+_taken: dict[int, weakref.ref[Chunk]] = {}  # the chunks over memory of others, by id
+
+
+def device_of(a: Any) -> tuple[int, int]:
+    """What `__dlpack_device__` answers."""
+    if a._layout.target == "cpu":
+        return CPU_DEVICE
+    return tuple(map(int, a._device().__dlpack_device__()))  # type: ignore[return-value]
+
+
+def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, stream: Any, dl_device: Any) -> Any:
+    """A capsule of the array a: versioned if the consumer asks for version 1 or later.
+
+    copy: True for memory of its own.
+    """
+    a.wait_to_read()
+    if dl_device is not None and tuple(map(int, dl_device)) != device_of(a):
+        raise BufferError(f"__dlpack__: the array lives on {a.ctx}. Copy it with as_in_context first.")
+    if a._layout.target == "gpu":
+        if copy:
+            a = a.copyto(a.ctx)
+            a.wait_to_read()
+        return a._device().__dlpack__() if stream is None else a._device().__dlpack__(stream=stream)
+    memory = a._device()
+    is_bfloat = memory.dtype == bfloat16
+    bits = memory.view(np.uint16) if is_bfloat else memory
+    try:
+        capsule = bits.__dlpack__(max_version=max_version, copy=copy)
+    except TypeError:  # NumPy before 2.1
+        capsule = (bits.copy() if copy else bits).__dlpack__()
+    if not copy:
+        key = id(bits)
+        _lent[key] = weakref.ref(bits, lambda _: _lent.pop(key, None)), a._chunk.var
+    if is_bfloat:  # which NumPy does not know
+        name = _unused(capsule)
+        assert name is not None
+        _held(capsule, name).tensor.code = _BFLOAT
+    return capsule
+
+
+def _unused(capsule: Any) -> bytes | None:
+    """The name of a capsule that nobody has consumed; None if it is none."""
+    return next((n for n in _USED if type(capsule).__name__ == "PyCapsule" and _valid(id(capsule), n)), None)
+
+
+def _held(capsule: Any, name: bytes) -> Any:
+    """What a capsule points at."""
+    return (_Versioned if name == _ANY_VERSION else _Managed).from_address(_pointer(id(capsule), name))
+
+
+def adopt(source: Any) -> Any:
+    """An array over the memory of a capsule, or of any object with `__dlpack__`; a copy if it is strided or read-only.
+
+    Raises: MXNetError for a capsule already consumed; DTypeError, ContextError for what arrays cannot be.
+    """
+    if hasattr(source, "__dlpack_device__"):
+        kind, number = map(int, source.__dlpack_device__())
+        if kind not in HOST_DEVICES:
+            raise ContextError(f"from_dlpack: the array lives on DLPack device ({kind}, {number}). "
+                               f"Bring it to the host first, and back with as_in_context(mx.gpu({number})).")
+        try:
+            capsule = source.__dlpack__(max_version=_VERSION)
+        except TypeError:  # older than version 1
+            capsule = source.__dlpack__()
+    else:
+        capsule = source
+    name = _unused(capsule)
+    if name is None:
+        raise MXNetError(f"from_dlpack: a {type(source).__name__} is no DLPack tensor, or one that was consumed already.")
+    held = _held(capsule, name)
+    if name == _ANY_VERSION and held.major > _VERSION[0]:
+        raise MXNetError(f"from_dlpack: the tensor speaks DLPack {held.major}.{held.minor}; {_VERSION[0]}.x is understood.")
+    t = held.tensor
+    dtype, shape = _dtype(t), tuple(t.shape[i] for i in range(t.ndim))
+    if t.device_type not in HOST_DEVICES:
+        raise ContextError(f"from_dlpack: the tensor lives on DLPack device ({t.device_type}, {t.device_id}), not the host.")
+    read_only = name == _ANY_VERSION and bool(held.flags & _READ_ONLY)
+    strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim)) if t.strides else None
+    _rename(id(capsule), _USED[name])
+    size = int(np.prod(shape, dtype=np.int64))
+    reach = size * dtype.itemsize
+    if strides is not None and size:
+        reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
+        low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
+        if low < 0:
+            _release(held)
+            raise MXNetError("from_dlpack: negative strides. Copy the array first.")
+    memory: Any = (c.c_uint8 * max(reach, 1)).from_address(t.data + t.byte_offset) if size else (c.c_uint8 * 1)()
+    weakref.finalize(memory, _release, held)
+    values = np.ndarray(shape, dtype, memory, 0, strides)
+    return over(values if values.flags.c_contiguous and not read_only else values.copy())
+
+
+def _release(held: Any) -> None:
+    if held.deleter:
+        held.deleter(c.addressof(held))
+
+
+def _dtype(t: _Tensor) -> np.dtype:
+    if t.lanes == 1:
+        if t.code == _BFLOAT and t.bits == 16:
+            return bfloat16
+        for kind, code in _CODE.items():
+            if code == t.code and t.bits % 8 == 0 and t.bits in (8, 16, 32, 64) and (kind, t.bits) not in (("f", 8), ("b", 16)):
+                return np.dtype(f"{kind}{t.bits // 8}")
+    raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is none that arrays have.")
+
+
+def over(values: np.ndarray, ctx: Context | None = None) -> Any:
+    """An NDArray over the memory of a contiguous numpy array, which it keeps alive."""
+    ctx = ctx or cpu()
+    flat = values.reshape(-1).view(np.uint8)
+    chunk = Chunk(storage.Block(flat, flat.nbytes, ctx), _var_of(flat) or Var(), ctx)
+    key = id(chunk)
+    _taken[key] = weakref.ref(chunk, lambda _: _taken.pop(key, None))
+    a = wrap(chunk, 0, layout(values.shape, values.dtype, ctx))
+    a._view = values
+    return a
+
+
+def _var_of(flat: np.ndarray) -> Var | None:
+    """The variable of arrays that already stand over some of this memory; None if it is new here."""
+    start, end = flat.ctypes.data, flat.ctypes.data + flat.nbytes
+    chunks = [c for c in (ref() for ref in list(_taken.values())) if c is not None]
+    known = [(var, memory) for ref, var in list(_lent.values()) if (memory := ref()) is not None]
+    known += [(c.var, c.block.memory) for c in chunks if c.block.memory is not None]
+    return next((var for var, m in known if m.ctypes.data < end and start < m.ctypes.data + m.nbytes), None)

@@ -1,0 +1,213 @@
+"""Arrays in files, in MXNet's format or as safetensors: `save`, `load`, `load_frombuffer`.
+
+Layout, little-endian: u64 0x112, u64 0, u64 count, records, u64 number of names, each name as u64 length and UTF-8.
+A record: V0 has no magic, u32 ndim, u32 sizes; V1 u32 0xF993FAC8, u32 ndim, i64 sizes; V2 u32 0xF993FAC9, i32 storage
+type, i32 ndim, i64 sizes; V3 (0xF993FACA) as V2, with ndim 0 a scalar. Then in all of them i32 device type, i32 device
+number, i32 type flag, and the elements. Every length is held against the bytes that are left before memory is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...atomic_file import read_whole, write_whole
+from ...dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
+from ...errors import DTypeError, FileError, describe
+from ..core.ndarray import NDArray
+from ..functions.creation import array
+from .safetensors import beyond_memory, is_safetensors, read_tensors, write_tensors
+
+_LIST_MAGIC = 0x112
+_V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
+_MAX_NDIM = 32
+_STORAGE = {0: "dense", 1: "row_sparse", 2: "csr"}
+_DEVICES = (1, 2, 3, 5)  # cpu, gpu, cpu_pinned, cpu_shared
+
+
+class _Reader:
+    """Bytes of one file, read in order; every read is bounded first."""
+
+    def __init__(self, data: memoryview, file: str):
+        self.data, self.file, self.at = data, file, 0
+
+    def fail(self, reason: str, at: int | None = None) -> FileError:
+        where = self.at if at is None else at
+        return FileError(f"load: {self.file}: {reason}, at byte {where:,} of {len(self.data):,}. "
+                         f"The file is damaged, cut short, or not written by nd.save.")
+
+    def take(self, count: int, what: str) -> memoryview:
+        left = len(self.data) - self.at
+        if count > left:
+            raise self.fail(f"{what} needs {count:,} bytes, {left:,} are left")
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def number(self, code: str, what: str) -> int:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
+
+
+def read_arrays(data: bytes | memoryview, file: str = "buffer") -> tuple[list[str], list[np.ndarray]]:
+    """Names and arrays of a file's bytes, in order; the arrays are read-only views of data.
+
+    file: what to call it in messages.
+    Returns: names (empty when a list was saved) and arrays.
+    Raises: FileError with file, byte and reason. Trailing bytes are a warning.
+    """
+    r = _Reader(memoryview(data), file)
+    magic = r.number("Q", "the file's magic")
+    if magic != _LIST_MAGIC:
+        raise r.fail(f"magic is {magic:#x}, not {_LIST_MAGIC:#x}", 0)
+    reserved = r.number("Q", "the reserved field")
+    if reserved:
+        raise r.fail(f"the reserved field is {reserved:#x}, not 0", 8)
+    count = r.number("Q", "the number of arrays")
+    if count * 4 > len(data) - r.at:  # a record takes four bytes at the very least
+        raise r.fail(f"{count:,} arrays do not fit in {len(data) - r.at:,} bytes", 16)
+    arrays = [_read_record(r, f"array {i}") for i in range(count)]
+    named = r.number("Q", "the number of names")
+    if named not in (0, count):
+        raise r.fail(f"{named:,} names for {count:,} arrays", r.at - 8)
+    names = [_read_name(r, i) for i in range(named)]
+    if r.at < len(data):
+        warnings.warn(f"load: {file}: {len(data) - r.at:,} bytes after the last name (byte {r.at:,}) are ignored.",
+                      stacklevel=4)
+    return names, arrays
+
+
+def _read_name(r: _Reader, i: int) -> str:
+    start = r.at
+    raw = bytes(r.take(r.number("Q", f"the length of name {i}"), f"name {i}"))
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise r.fail(f"name {i} is not UTF-8", start) from None
+
+
+def _read_record(r: _Reader, what: str) -> np.ndarray:
+    start = r.at
+    magic = r.number("I", what)
+    if magic in (_V2, _V3):
+        stype = r.number("i", f"{what}: storage type")
+        if stype:
+            known = _STORAGE.get(stype, f"unknown ({stype})")
+            raise r.fail(f"{what}: storage type {known}: only dense arrays can be read", r.at - 4)
+        ndim, code = r.number("i", f"{what}: number of axes"), "q"
+    elif magic == _V1:
+        ndim, code = r.number("I", f"{what}: number of axes"), "q"
+    else:
+        ndim, code = magic, "I"  # V0: the number of axes stands where later versions have a magic
+    if not 0 <= ndim <= _MAX_NDIM:
+        raise r.fail(f"{what}: neither a record magic nor a number of axes: {ndim:#x}", start)
+    if ndim == 0 and magic != _V3:
+        raise r.fail(f"{what} has no shape: it was saved before it had one", start)
+    at = r.at
+    shape = struct.unpack(f"<{ndim}{code}", r.take(struct.calcsize(f"<{ndim}{code}"), f"{what}: shape"))
+    if min(shape, default=0) < 0:
+        raise r.fail(f"{what}: negative size in shape {shape}", at)
+    device = r.number("i", f"{what}: device type")
+    if device not in _DEVICES:
+        raise r.fail(f"{what}: unknown device type {device}", r.at - 4)
+    r.number("i", f"{what}: device number")
+    flag = r.number("i", f"{what}: type flag")
+    dtype = FLAG_TO_DTYPE.get(flag)
+    if dtype is None:
+        raise r.fail(f"{what}: unknown type flag {flag}", r.at - 4)
+    size = 1
+    for n in shape:
+        size *= n
+    if size == 0 and beyond_memory(shape, dtype):
+        raise r.fail(f"{what}: shape {shape} is larger than memory can be", at)
+    data = r.take(size * dtype.itemsize, f"{what}: {dtype.name}{list(shape)}")
+    return np.frombuffer(data, np.uint8).view(dtype).reshape(shape)
+
+
+def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, in pieces: V2 records; V3 where an array is a scalar or has no elements."""
+    yield struct.pack("<QQQ", _LIST_MAGIC, 0, len(arrays))
+    for a in arrays:
+        magic = _V2 if a.size and a.ndim else _V3
+        yield struct.pack(f"<Iii{a.ndim}qiii", magic, 0, a.ndim, *a.shape, 1, 0, DTYPE_TO_FLAG[a.dtype])
+        yield np.ascontiguousarray(a).reshape(-1).view(np.uint8).data
+    yield struct.pack("<Q", len(names))
+    for name in names:
+        raw = name.encode("utf-8")
+        yield struct.pack("<Q", len(raw)) + raw
+
+
+def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None = None) -> None:
+    """Write arrays to a file that MXNet reads too; the old file stays whole until the new one is complete.
+
+    A name that ends in `.safetensors` gives that format: a dict, any dtype, and metadata.
+
+    data: one NDArray, a list of them, or a dict from names to them.
+    Raises: TypeError for anything else; DTypeError for a dtype the format lacks (uint16, uint32, uint64, int16); FileError
+            that names the file where it cannot be written.
+    """
+    path = os.fspath(fname)
+    tensors = path.endswith(".safetensors")
+    if isinstance(data, NDArray):
+        data = [data]
+    if isinstance(data, Mapping):
+        names, arrays = list(data), list(data.values())
+    elif isinstance(data, (list, tuple)):
+        names, arrays = [], list(data)
+    else:
+        raise TypeError(f"save: data is a {type(data).__name__}. Give an NDArray, a list of them, or a dict.")
+    if tensors and arrays and not names:
+        raise TypeError("save: a safetensors file holds arrays by name. Give a dict.")
+    if metadata and not tensors:
+        raise TypeError("save: only safetensors files hold metadata. Let the name end in .safetensors.")
+    for i, a in enumerate(arrays):
+        label = repr(names[i]) if names else f"item {i}"
+        if not isinstance(a, NDArray):
+            raise TypeError(f"save: {label} is a {type(a).__name__}, not an NDArray. Wrap it in mx.nd.array(...).")
+        if names and not isinstance(names[i], str):
+            raise TypeError(f"save: name {label} is a {type(names[i]).__name__}, not a string.")
+        if not tensors and a._layout.dtype not in DTYPE_TO_FLAG:
+            raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype, or "
+                             f"save it as .safetensors.")
+    values = [a.asnumpy() for a in arrays]
+    write_whole(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
+
+
+def load(fname: str | os.PathLike) -> Any:
+    """The arrays of a file written by nd.save, here or by MXNet, or of a safetensors file, on the current context.
+
+    Returns: a list, or a dict if names were saved (of a duplicate name the last wins, with a warning).
+    Raises: FileError with file, byte and reason; nothing is returned of a damaged file.
+    """
+    path = os.fspath(fname)
+    return _load(read_whole(path), path)
+
+
+def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
+    """The metadata of a safetensors file. Raises FileError."""
+    path = os.fspath(fname)
+    return read_tensors(read_whole(path), path)[1]
+
+
+def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:
+    """As `load`, of bytes in memory."""
+    if not isinstance(buf, (bytes, bytearray, memoryview)):
+        raise TypeError(f"load_frombuffer: buf is a {type(buf).__name__}, not bytes.")
+    return _load(memoryview(buf), "buffer")
+
+
+def _load(data: bytes | memoryview, file: str) -> Any:
+    if is_safetensors(data):
+        return {n: array(a, dtype=a.dtype) for n, a in read_tensors(data, file)[0].items()}
+    names, arrays = read_arrays(data, file)
+    loaded = [array(a, dtype=a.dtype) for a in arrays]
+    if not names:
+        return loaded
+    if len(set(names)) < len(names):
+        twice = sorted({n for n in names if names.count(n) > 1})
+        warnings.warn(f"load: {file}: names stand more than once, the last array of each is kept: "
+                      f"{', '.join(map(repr, twice))}.", stacklevel=3)
+    return dict(zip(names, loaded))

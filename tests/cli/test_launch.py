@@ -1,0 +1,144 @@
+"""`tritium launch`: ranks, exit status, restarts, and the example that gives one answer on any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from tritium.cli.commands import main
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")} | {"TRITIUM_GPU": "off"}
+
+
+def launch(*arguments, timeout=250):
+    return subprocess.run([sys.executable, "-m", "tritium", "launch", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout, env=ENVIRONMENT)
+
+
+def lines(done):
+    whole = done.stdout.replace("}{", "}\n{")  # two workers may write at the same time
+    found = sorted((json.loads(x) for x in whole.splitlines() if x.startswith("{")), key=lambda x: x["rank"])
+    assert done.returncode == 0, done.stderr
+    return found
+
+
+def run_alone():
+    return subprocess.run([*map(str, EXAMPLE), "--kvstore", "local"], capture_output=True, text=True, timeout=250,
+                          env=ENVIRONMENT)
+
+
+EXAMPLE = (sys.executable, "-m", "tritium.examples.train_digits_dist", "--epochs", 2)
+
+
+def test_two_workers_learn_what_one_process_does():
+    alone = run_alone()
+    (one,), two = lines(alone), lines(launch("-n", 2, "-s", 2, *EXAMPLE))
+    assert [w["rank"] for w in two] == [0, 1] and two[0]["weights"] == two[1]["weights"]
+    assert abs(two[0]["accuracy"] - one["accuracy"]) < 0.02 and one["accuracy"] > 0.9
+
+
+@pytest.mark.nightly
+def test_one_two_and_four_workers():
+    """One worker: the bits of `local`. Two runs: the same bits. Accuracy: that of one process."""
+    alone = run_alone()
+    (local,), (one,) = lines(alone), lines(launch("-n", 1, *EXAMPLE))
+    assert one["weights"] == local["weights"]
+    for n in (2, 4):
+        runs = [lines(launch("-n", n, "-s", 2, *EXAMPLE)) for _ in range(2)]
+        assert len({w["weights"] for run in runs for w in run}) == 1
+        assert abs(runs[0][0]["accuracy"] - local["accuracy"]) < 0.02
+
+
+@pytest.mark.nightly
+def test_a_failing_worker_gives_its_status_and_is_started_again_if_asked(tmp_path):
+    flag = tmp_path / "flag"
+    code = f"import os, sys; r = os.environ['TRITIUM_KV_RANK']; first = not os.path.exists({str(flag)!r}); " \
+           f"open({str(flag)!r}, 'w'); sys.exit(7 if first else 0)"
+    done = launch("-n", 1, "--restarts", 1, sys.executable, "-c", code)
+    assert done.returncode == 0 and "worker 0 ended with status 7; it is started again" in done.stderr
+    flag.unlink()
+    done = launch("-n", 1, sys.executable, "-c", code)
+    assert done.returncode == 7 and "worker 0 ended with status 7" in done.stderr
+
+
+def test_what_cannot_be_started_is_named():
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "/no/such/program"])
+    assert result.exit_code == 1 and "/no/such/program: cannot be started" in result.output
+
+
+def test_a_cluster_without_a_token_is_refused():
+    result = CliRunner().invoke(main, ["launch", "-n", "1", "--address", "127.0.0.1:1", "true"],
+                                env={"RAY_AUTH_MODE": None, "RAY_AUTH_TOKEN_PATH": None, "TRITIUM_KV_INSECURE": None})
+    assert result.exit_code == 1 and "a cluster without a token is not used" in result.output
+
+
+KILLED = """
+import os, signal, sys
+import tritium as mx
+from tritium.examples import train_digits_restarted as example
+flag, rank, epoch, batch = sys.argv.pop(), *map(int, sys.argv.pop().split(","))
+
+def kill(at):
+    if int(os.environ["TRITIUM_KV_RANK"]) == rank and (at.epoch, at.nbatch) == (epoch, batch) and not os.path.exists(flag):
+        mx.nd.waitall()  # between two steps: in the middle of one, the bits would depend on which keys had been sent
+        open(flag, "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+train = example.train
+example.train = lambda prefix, **more: train(prefix, **more, batch_end_callback=kill)
+example.main()
+"""
+
+
+def restarted(folder, *, epochs=3, killed=None, workers=2):
+    """The weights that the example's workers end with, where worker `rank` is killed once after a batch."""
+    more = ("-m", "tritium.examples.train_digits_restarted") if killed is None else ("-c", KILLED)
+    done = launch("-n", workers, "-s", 2, "--policy", "wait", "--restarts", 1, sys.executable, *more, folder / "digits",
+                  "--epochs", epochs, *(() if killed is None else (killed, folder / "flag")))
+    assert killed is None or "ended with status -9; it is started again" in done.stderr
+    (weights,) = {w["weights"] for w in lines(done)}
+    return weights
+
+
+def test_a_killed_worker_is_started_again_and_the_weights_are_those_of_an_undisturbed_run(tmp_path):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    assert restarted(tmp_path / "a", epochs=2, killed="1,1,7") == restarted(tmp_path / "b", epochs=2)
+
+
+@pytest.mark.nightly
+def test_a_job_that_is_started_again_goes_on_from_its_last_checkpoint(tmp_path):
+    """A worker of it is killed, too. The weights are those of one long run."""
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    restarted(tmp_path / "a", epochs=1)
+    assert restarted(tmp_path / "a", killed="0,2,3") == restarted(tmp_path / "b")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("killed", ["0,0,0", "0,1,12", "1,0,21", "0,2,21", "1,2,20"])
+def test_whoever_is_killed_whenever_the_weights_are_those_of_an_undisturbed_run(tmp_path, killed):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    assert restarted(tmp_path / "a", killed=killed) == restarted(tmp_path / "b")
+
+
+PLAIN = """
+import os, signal, sys
+import numpy as np, tritium as mx
+data = mx.io.NDArrayIter(np.ones((16, 4), "f"), np.zeros(16, "f"), 4)
+net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2), name="softmax")
+
+def kill(at):
+    if os.environ["TRITIUM_KV_RANK"] == "1" and (at.epoch, at.nbatch) == (1, 2) and not os.path.exists(sys.argv[1]):
+        open(sys.argv[1], "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+mx.mod.Module(net).fit(data, num_epoch=3, kvstore="dist_sync", batch_end_callback=kill)
+"""
+
+
+def test_a_plain_script_that_begins_anew_does_not_wait_for_who_has_ended(tmp_path):
+    done = launch("-n", 2, "--policy", "wait", "--restarts", 1, sys.executable, "-c", PLAIN, tmp_path / "flag")
+    assert done.returncode == 0 and "worker 1 ended with status -9; it is started again" in done.stderr

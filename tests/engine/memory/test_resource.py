@@ -1,0 +1,80 @@
+"""resource: random numbers are handed out by count in push order; scratch is guarded and grows."""
+
+import threading
+
+import pytest
+from tritium.context import cpu
+from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine.memory import resource
+from tritium.errors import EngineError
+
+
+def test_counts_follow_each_other_over_all_contexts():
+    resource.seed(42)
+    assert [resource.get_random(5), resource.get_random(0), resource.get_random(3, cpu(1)), resource.get_random(1)] == \
+        [(42, 0), (42, 5), (42, 5), (42, 8)]
+    resource.seed(42)
+    assert resource.get_random(1) == (42, 0)
+
+
+def test_a_context_may_have_its_own_stream():
+    resource.seed(1)
+    resource.seed(2, cpu(1))
+    assert [resource.get_random(4, cpu(1)), resource.get_random(4, cpu(0)), resource.get_random(4, cpu(1))] == \
+        [(2, 0), (1, 0), (2, 4)]
+    resource.seed(3)
+    assert resource.get_random(1, cpu(1)) == (3, 0)
+    resource.seed(-1)
+    assert resource.get_random(1) == ((1 << 64) - 1, 0)
+
+
+def test_no_number_is_handed_out_twice():
+    resource.seed(0)
+    taken = []
+    threads = [threading.Thread(target=lambda: taken.extend(resource.get_random(3)[1] for _ in range(500)))
+               for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert sorted(taken) == list(range(0, 12_000, 3))
+
+
+def test_misuse():
+    with pytest.raises(EngineError, match=r'resource\.seed: ctx is \'cpu\'\. Give a context or "all"\.'):
+        resource.seed(0, "cpu")
+    with pytest.raises(EngineError, match=r"resource\.get_random: count is negative: -1"):
+        resource.get_random(-1)
+
+
+def test_scratch_slots_take_turns_and_grow():
+    ctx = cpu(77)
+    first = [resource.get_space((4,), "float32", ctx) for _ in range(resource.SLOTS)]
+    assert len({id(s.var) for s in first}) == resource.SLOTS
+    first[0].array[:] = 5
+    again = resource.get_space((2,), "float32", ctx)
+    assert again.var is first[0].var and again.array.tolist() == [5, 5]
+    for s in first[1:]:
+        assert resource.get_space((1,), "float32", ctx).var is s.var
+    grown = resource.get_space((1000, 3), "float64", ctx)
+    assert grown.var is first[0].var and grown.array.shape == (1000, 3)
+    grown.array[:] = 1
+    assert first[0].array.tolist() == [5, 5, 5, 5]  # queued functions still have theirs
+    resource.release_spaces(ctx)
+
+
+@pytest.mark.parametrize("engine", [NaiveEngine(), ThreadedEngine(4)], ids=["naive", "threaded"])
+def test_functions_with_scratch_do_not_disturb_each_other(engine, ctx):
+    wrong = []
+
+    def use(run, array, k):
+        array[:] = k
+        private = run.space((3,), "int32")
+        private[:] = k
+        if not (bool((array == k).all()) and bool((private == k).all())):
+            wrong.append(k)
+    for k in range(200):
+        space = resource.get_space((50 + k,), "int32", ctx)
+        engine.push_sync(lambda run, a=space.array, k=k: use(run, a, k), ctx, [], [space.var])
+    engine.wait_for_all()
+    assert not wrong

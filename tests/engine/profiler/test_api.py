@@ -1,0 +1,243 @@
+"""profiler: what is recorded, the trace file against its format, the table, and why something did not start earlier."""
+
+import json
+import threading
+
+import pytest
+from support.trace_format import check
+from tritium.context import cpu
+from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine.memory import storage
+from tritium.engine.profiler import api
+from tritium.errors import EngineError
+
+
+@pytest.fixture(params=["naive", 2])
+def engine(request, tmp_path):
+    e = NaiveEngine() if request.param == "naive" else ThreadedEngine(request.param)
+    api.set_config(**{**api._DEFAULTS, "filename": str(tmp_path / "profile.json"), "profile_all": True})
+    api._profiler.clear()
+    api.set_state("run", engine=e)
+    yield e
+    api.set_state("stop")
+    api.set_config(**api._DEFAULTS)
+    api._profiler.clear()
+    e.stop()
+
+
+def written(**kwargs):
+    api.dump(**kwargs)
+    with open(api._profiler.config["filename"], encoding="utf-8") as f:
+        return check(f.read())
+
+
+def nothing(run):
+    pass
+
+
+def test_every_operation_push_and_wait_is_in_the_file(engine):
+    v, w = engine.new_variable(), engine.new_variable()
+    for i in range(20):
+        engine.push_sync(nothing, cpu(), [v], [w], name=f"op{i}")
+    engine.push_async(lambda run, done: done(), cpu(), [w], [], name="handed on")
+    engine.push(engine.new_operator(lambda run, done: done(), [w], [], name="prepared"), cpu(1))
+    engine.stop()  # an asynchronous function may return later than it is done, and only then it is known how long it took
+    events = written()
+    slices = [e for e in events if e["ph"] == "X"]
+    ran = [e["name"] for e in slices if e["cat"] == "operation"]
+    want = [f"op{i}" for i in range(20)] + ["handed on", "prepared"]
+    assert sorted(ran) == sorted(want)
+    assert sorted(e["name"] for e in slices if e["name"].startswith("push ")) == sorted(f"push {n}" for n in want)
+    assert all("test_profiler.py" in e["args"]["pushed at"] for e in slices if e["cat"] == "operation")
+    if isinstance(engine, ThreadedEngine):
+        assert any(e["name"] == "wait_for_all" for e in slices)
+    assert api.state() == "stop" and not api._profiler.recorder.ran  # finished
+
+
+def test_arrows_show_what_held_an_operation_and_explain_says_it():
+    engine, gate, begun = ThreadedEngine(2), threading.Event(), threading.Event()
+    api.set_state("run", engine=engine)
+    v, w = engine.new_variable(), engine.new_variable()
+
+    def slow(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(slow, cpu(), [], [v], name="slow")
+    begun.wait()
+    engine.push_sync(nothing, cpu(), [v], [w], name="reader")
+    engine.push_sync(nothing, cpu(), [], [engine.new_variable()], name="free")
+    gate.set()
+    engine.wait_for_all()
+    why = api.explain("reader")
+    assert [h[:2] for h in why.holders] == [("slow", 0)] and why.index == 1
+    assert why.held == why.holders[0][2] > 0 and abs(why.waited - why.held - why.queued) < 0.01
+    assert "held by slow (operation 0), which used a var it needs" in str(why) and "test_profiler.py" in why.pushed_at
+    assert api.explain("free").holders == () and api.explain(-1).name == "free"
+    with pytest.raises(EngineError, match=r"profiler\.explain: no operation 'redaer' was recorded\. Did you mean 'reader'"):
+        api.explain("redaer")
+    with pytest.raises(EngineError, match=r"there is no operation 7: 3 were recorded"):
+        api.explain(7)
+    made = api.history.operations(api._profiler.recorder)
+    events = check(json.dumps(api.trace.document(api._profiler.recorder, made, api._profiler.began, True)))
+    arrows = [e for e in events if e["ph"] in "sf"]
+    assert len(arrows) == 2
+    api.set_state("stop")
+    api._profiler.clear()
+    engine.stop()
+
+
+def test_an_asynchronous_function_holds_its_vars_until_it_completes():
+    engine, kept, handed = ThreadedEngine(1), [], threading.Event()
+    api.set_state("run", engine=engine)
+    v = engine.new_variable()
+    engine.push_async(lambda run, done: (kept.append(done), handed.set()), cpu(), [], [v], name="load")
+    handed.wait()
+    engine.push_sync(nothing, cpu(), [v], [], name="after")
+    kept[0]()
+    engine.wait_for_all()
+    why = api.explain("after")
+    assert [h[0] for h in why.holders] == ["load"]
+    api.set_state("stop")
+    api._profiler.clear()
+    engine.stop()
+
+
+def test_pause_resume_and_states(engine):
+    v = engine.new_variable()
+    engine.push_sync(nothing, cpu(), [], [v], name="before")
+    engine.wait_for_all()
+    api.pause()
+    engine.push_sync(nothing, cpu(), [], [v], name="unseen")
+    engine.wait_for_all()
+    api.resume()
+    engine.push_sync(nothing, cpu(), [], [v], name="after")
+    engine.wait_for_all()
+    assert api.state() == "run"
+    table = json.loads(api.dumps(format="json"))
+    assert set(table["Time"]["operator"]) == {"before", "after"}
+    with pytest.raises(EngineError, match=r'profiler\.set_state: state is \'on\'\. Give "run" or "stop"'):
+        api.set_state("on")
+    with pytest.raises(EngineError, match=r"profiler\.set_config: the profiler is running"):
+        api.set_config(profile_api=True)
+
+
+def test_the_table_adds_up(engine):
+    v = engine.new_variable()
+    for name, n in (("many", 7), ("few", 2)):
+        for _ in range(n):
+            engine.push_sync(nothing, cpu(), [], [v], name=name)
+    engine.wait_for_all()
+    rows = json.loads(api.dumps(format="json", sort_by="count", ascending=True))["Time"]["operator"]
+    assert list(rows) == ["few", "many"] and [r["Count"] for r in rows.values()] == [2, 7]
+    for r in rows.values():
+        assert r["Min"] <= r["Avg"] <= r["Max"] <= r["Total"] and abs(r["Avg"] * r["Count"] - r["Total"]) < 1e-9
+    lines = api.dumps(sort_by="count").splitlines()
+    assert lines[1].split()[:2] == ["Name", "Count"] and lines[2].split()[:2] == ["many", "7"]
+    with pytest.raises(EngineError, match=r"profiler\.dumps: sort_by is 'size'\. Give one of count, total, min, max, avg"):
+        api.dumps(sort_by="size")
+    api.dumps(reset=True)
+    assert not json.loads(api.dumps(format="json"))["Time"]["operator"]
+
+
+def test_memory_over_time(engine):
+    before = storage.stats(cpu(7)).in_use
+    block = storage.alloc(1_000_000, cpu(7))
+    storage.free(block)
+    del block
+    counters = [e for e in written() if e["ph"] == "C"]
+    held = [e["args"]["in use"] for e in counters if e["name"] == "memory cpu(7)"]
+    assert max(held) >= before + 1_000_000 and held[-1] == before
+    storage.alloc(1000, cpu(7))  # stopped: nobody is told
+    assert not api._profiler.recorder.memory
+
+
+def test_what_the_user_marks(engine):
+    domain = api.Domain("training")
+    task, counter = domain.new_task("epoch"), domain.new_counter("loss", 3)
+    with task, api.Event("inner"), domain.new_frame("batch"):
+        counter += 2
+        counter.decrement(1)
+        domain.new_marker("now").mark("thread")
+    assert counter.value == 4 and str(task) == "epoch" and str(domain) == "training"
+    events = [e for e in written(finished=False) if e["ph"] in "beiC" and e["cat"] in ("training", "event")]
+    assert [(e["ph"], e["name"]) for e in events] == [
+        ("C", "loss"), ("b", "epoch"), ("b", "inner"), ("b", "batch"), ("C", "loss"), ("C", "loss"), ("i", "now"),
+        ("e", "batch"), ("e", "inner"), ("e", "epoch")]
+    with pytest.raises(EngineError, match=r"profiler: Task 'epoch' was not started"):
+        task.stop()
+    with pytest.raises(EngineError, match=r"profiler\.Marker: unknown scope 'galaxy'"):
+        domain.new_marker("now").mark("galaxy")
+
+
+def test_scopes_name_what_is_pushed_inside(engine):
+    with api.scope("net"), api.Scope("layer1:"):
+        engine.push_sync(nothing, cpu(), [], [], name="dot")
+    engine.push_sync(nothing, cpu(), [], [], name="dot")
+    engine.wait_for_all()
+    assert set(json.loads(api.dumps(format="json"))["Time"]["operator"]) == {"net:layer1:dot", "dot"}
+
+
+def test_what_finds_no_room_is_counted(engine):
+    api.set_state("stop")
+    api.set_config(limit=10)
+    api._profiler.clear()
+    api.set_state("run", engine=engine)
+    for _ in range(25):
+        engine.push_sync(nothing, cpu(), [], [], name="one of many")
+    engine.wait_for_all()
+    assert api.dropped() == 15
+    assert "15 entries found no room and are missing." in api.dumps()
+
+
+def test_failures_bulks_and_inline_functions_are_seen(engine):
+    def fail(run):
+        raise ValueError("too hot")
+    v = engine.new_variable()
+    engine.push_sync(fail, cpu(), [], [v], name="oven")
+    with pytest.raises(ValueError):
+        engine.wait_for_all()
+    with engine.bulk(3):
+        for _ in range(3):
+            engine.push_sync(nothing, cpu(), [], [v], name="part")
+    engine.push_sync(nothing, cpu(), [], [v], name="small", prop="inline")
+    engine.wait_for_all()
+    slices = {e["name"]: e for e in written() if e["ph"] == "X" and e["cat"] == "operation"}
+    assert set(slices) == {"oven", "bulk of 3", "small"} and slices["oven"]["args"]["failed"] == "ValueError"
+
+
+def test_settings_that_do_not_exist():
+    said = r"profiler\.set_config: no setting 'filname'\. Known: filename, .* Did you mean 'filename'"
+    with pytest.raises(EngineError, match=said):
+        api.set_config(filname="x")
+
+
+def test_the_profiler_follows_the_current_engine(tmp_path):
+    from tritium.engine import current, set_current
+    other = NaiveEngine()
+    api.set_state("run")
+    before = set_current(other)
+    try:
+        other.push_sync(nothing, cpu(), [], [], name="there")
+        assert current() is other and "there" in api.dumps()
+    finally:
+        set_current(before)
+        api.set_state("stop")
+        api._profiler.clear()
+    assert before._profiler is None and other._profiler is None
+
+
+def test_continuous_dump_writes_while_it_runs(tmp_path):
+    target = tmp_path / "live.json"
+    engine = NaiveEngine()
+    api.set_config(filename=str(target), continuous_dump=True, dump_period=0.001)
+    api.set_state("run", engine=engine)
+    thread = api._profiler.dumper
+    engine.push_sync(nothing, cpu(), [], [], name="early")
+    while not target.exists() or "early" not in target.read_text(encoding="utf-8"):
+        thread.join(0.01)
+        assert thread.is_alive()
+    check(target.read_text(encoding="utf-8"))
+    api.set_state("stop")
+    thread.join()
+    api.set_config(**api._DEFAULTS)
+    api._profiler.clear()

@@ -1,0 +1,59 @@
+"""backlog: a long queue is kept out of the collector's rounds, and given back; a program's own freezing is left alone."""
+
+import gc
+import threading
+
+import pytest
+from tritium.context import cpu
+from tritium.engine import ThreadedEngine, gc_pause
+
+
+@pytest.fixture(autouse=True)
+def clean():
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def queue_up(engine, n):
+    """n operations behind a closed gate; gives what opens it."""
+    gate, v = threading.Event(), engine.new_variable()
+    engine.push_sync(lambda run: gate.wait(), cpu(), [], [v])
+    for _ in range(n):
+        engine.push_sync(lambda run: None, cpu(), [v], [])
+    return gate.set
+
+
+def test_a_long_queue_is_frozen_and_thawed():
+    engine = ThreadedEngine(1)
+    go = queue_up(engine, 3 * gc_pause.MANY)
+    assert gc.get_freeze_count() > 2 * gc_pause.MANY
+    go()
+    engine.wait_for_all()
+    assert gc.get_freeze_count() == 0
+    go = queue_up(engine, gc_pause.MANY // 2)
+    assert gc.get_freeze_count() == 0
+    go()
+    engine.stop()
+
+
+def test_two_engines_share():
+    one, two = ThreadedEngine(1), ThreadedEngine(1)
+    go1, go2 = queue_up(one, gc_pause.MANY + 1), queue_up(two, gc_pause.MANY + 1)
+    go1()
+    one.wait_for_all()
+    assert gc.get_freeze_count() > 0
+    go2()
+    two.wait_for_all()
+    assert gc.get_freeze_count() == 0
+    one.stop()
+    two.stop()
+
+
+def test_what_the_program_froze_stays_frozen():
+    gc.freeze()
+    before = gc.get_freeze_count()
+    engine = ThreadedEngine(1)
+    queue_up(engine, gc_pause.MANY + 1)()
+    engine.stop()
+    assert gc.get_freeze_count() >= before * 0.9 > 0

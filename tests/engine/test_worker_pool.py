@@ -1,0 +1,256 @@
+"""Pool and waiting: workers wake one another, a waiter does short ready work itself; nothing is overlooked."""
+
+import signal
+import threading
+from contextlib import contextmanager
+
+import pytest
+from support.engine_programs import alone
+from tritium.context import cpu
+from tritium.engine import ThreadedEngine, interrupts, task_cost
+from tritium.engine.gpu.streams import Marks
+
+
+@pytest.fixture
+def engine():
+    e = ThreadedEngine(4)
+    yield e
+    e.start()
+    e.stop()
+
+
+def test_one_push_wakes_as_many_workers_as_there_is_work(engine):
+    """Four functions that need one another to run at the same time: a worker that is woken wakes the next."""
+    for _ in range(200):
+        barrier = threading.Barrier(4)
+        for _ in range(4):
+            engine.push_sync(lambda run, b=barrier: b.wait(250), cpu(), [], [])
+        engine.wait_for_all()
+
+
+def test_a_burst_while_all_sleep_and_while_all_work(engine):
+    ran = []
+    for n in [1, 2, 3, 50, 1, 500] * 20:
+        for _ in range(n):
+            engine.push_sync(lambda run: ran.append(1), cpu(), [], [])
+        engine.wait_for_all()
+    assert len(ran) == (1 + 2 + 3 + 50 + 1 + 500) * 20
+
+
+@contextmanager
+def no_worker_free(engine):
+    """Inside, nobody is quicker than the waiter."""
+    begun, gate = threading.Barrier(engine.workers + 1), threading.Event()
+    for _ in range(engine.workers):
+        engine.push_sync(lambda run: (begun.wait(250), gate.wait()), cpu(), [], [])
+    begun.wait(250)
+    try:
+        yield
+    finally:
+        gate.set()
+        engine.wait_for_all()
+
+
+def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
+    monkeypatch.setattr(task_cost, "of", lambda fn: 1000)
+    v, threads = engine.new_variable(), []
+    with no_worker_free(engine):
+        for _ in range(200):
+            engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
+            engine.wait_for_var(v)
+    assert threads == [threading.get_ident()] * 200
+
+
+def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
+    monkeypatch.setattr(task_cost, "of", lambda fn: 10**9)
+    v, threads = engine.new_variable(), []
+    for _ in range(50):
+        engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
+        engine.wait_for_var(v)
+    assert len(threads) == 50 and threading.get_ident() not in threads
+
+
+def test_how_long_a_function_takes_is_kept_by_its_code(monkeypatch):
+    def fn(*args):
+        seen.append(args)
+    seen = []
+    assert task_cost.of(fn) is None and task_cost.of(None) is None and task_cost.of(len) is None
+    task_cost.timed(fn)(1, 2)
+    assert seen == [(1, 2)] and task_cost.of(fn) > 0
+    assert task_cost.timed(len) is len
+    monkeypatch.setattr(task_cost, "_KEPT", 1)
+    task_cost.timed(lambda: None)()
+    assert task_cost.of(fn) is None and len(task_cost._costs) == 1
+
+
+def test_functions_of_one_code_are_told_apart_by_what_they_are_made_for():
+    def made(what):
+        def fn(run, *, made_for=what):
+            pass
+        return fn
+    this, that = object(), object()
+    task_cost.timed(made(this))(None)
+    assert task_cost.of(made(this)) > 0 and task_cost.of(made(that)) is None
+    assert task_cost.is_kernel(made(this)) and not task_cost.is_kernel(lambda run, made_for=this: None)
+
+
+def test_who_waits_runs_a_kernel_that_takes_longer_than_other_functions_may(engine, monkeypatch):
+    monkeypatch.setattr(task_cost, "of", lambda fn: 10**6)
+    v, kernels, others = engine.new_variable(), [], []
+
+    def kernel(run, *, made_for=object()):
+        kernels.append(threading.get_ident())
+    with no_worker_free(engine):
+        for _ in range(100):
+            engine.push_sync(kernel, cpu(), [], [v])
+            engine.wait_for_var(v)
+    assert kernels == [threading.get_ident()] * 100
+    for _ in range(100):
+        engine.push_sync(lambda run: others.append(threading.get_ident()), cpu(), [], [v])
+        engine.wait_for_var(v)
+    assert threading.get_ident() not in others and len(others) == 100
+
+
+def test_ctrl_c_comes_after_the_kernel_that_the_waiter_runs():
+    def kernel(run, *, made_for="here"):
+        signal.raise_signal(signal.SIGINT)
+        ran.append(run)
+    interrupts.install()
+    ran = []
+    with pytest.raises(KeyboardInterrupt):
+        task_cost.timed(kernel)("first")
+        threading.Event().wait(20)
+    assert ran == ["first"]
+
+
+def test_a_failing_function_that_the_waiter_runs_fails_as_elsewhere(engine):
+    v = engine.new_variable()
+
+    def short(run):
+        if fails:
+            raise ValueError("too hot")
+    for fails in [False] * 20 + [True] * 3:
+        engine.push_sync(short, cpu(), [], [v], name="oven")
+        if fails:
+            with pytest.raises(ValueError, match="oven: too hot"):
+                engine.wait_for_var(v)
+        else:
+            engine.wait_for_var(v)
+    engine.wait_for_var(v)
+
+
+def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
+    """Otherwise it might run something that needs a lock the waiter holds."""
+    mine, other, threads = engine.new_variable(), engine.new_variable(), []
+    hold, begun = threading.Event(), threading.Event()
+
+    def short(run):
+        threads.append(threading.get_ident())
+    for _ in range(50):
+        engine.push_sync(short, cpu(1), [], [mine])
+        engine.wait_for_var(mine)
+    threads.clear()
+
+    def long(run):
+        begun.set()
+        hold.wait()
+    engine.push_sync(long, cpu(1), [], [mine])
+    begun.wait()
+    engine.push_sync(short, cpu(1), [], [other])
+    timer = threading.Timer(0.01, hold.set)
+    timer.start()
+    engine.wait_for_var(mine)
+    timer.join()
+    engine.wait_for_all()
+    assert threading.get_ident() not in threads
+
+
+def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
+    v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
+    assert engine.run_now(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
+
+    def hold(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(hold, cpu(), [], [v])
+    begun.wait()
+    assert not engine.run_now(ran.append, (w, v), 2) and w.held == 0  # v is being written
+    engine.push_sync(lambda run: None, cpu(), [v], [w])
+    assert not engine.run_now(ran.append, (w,), 3)  # a writer of w is queued
+    gate.set()
+    alone(engine)
+    assert not engine.run_now(lambda: 1 / 0, (v,)) and v.held == 0  # the caller pushes it, and then it is told
+    assert engine.run_now(ran.append, (v,), 4) and ran == [1, 4]
+
+
+def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
+    v, seen = engine.new_variable(), []
+
+    def reads():
+        engine.push_sync(lambda run: seen.append("writer"), cpu(), [], [v])
+        engine.push_sync(lambda run: seen.append("reader"), cpu(), [v], [])
+        seen.append("first")
+    assert engine.run_now(reads, (v,))
+    engine.wait_for_all()
+    assert seen == ["first", "writer", "reader"] and v.held == 0 and v.queue is None
+
+
+def test_nothing_runs_at_once_while_it_would_not_be_seen(engine):
+    v = engine.new_variable()
+    with engine.bulk(4):
+        assert not engine.run_now(print, (v,))
+    engine.stop()
+    assert not engine.run_now(print, (v,))
+
+
+class Owner:
+    """What call_now asks for its var."""
+
+    def __init__(self, var=None):
+        self._var = var
+
+
+def test_what_is_called_now_keeps_everybody_else_waiting(engine):
+    v, w, order = engine.new_variable(), engine.new_variable(), []
+
+    def call(x):
+        engine.push_sync(lambda run: order.append("writer"), cpu(), [], [v], prop="inline")
+        order.append("called")
+        return x
+    assert engine.call_now(Owner(v), Owner(), call, 7) == 7
+    assert v.held == -1 or order == ["called", "writer"]  # what came meanwhile is under way without another push
+    alone(engine)
+    assert order == ["called", "writer"]
+    assert engine.call_now(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
+    assert engine.call_now(Owner(v), Owner(w), call, 8) == 8
+    engine.wait_for_all()
+
+
+def test_what_a_gpu_works_on_is_not_used_now(engine):
+    v, w = engine.new_variable(), engine.new_variable()
+    v.marks = Marks()
+    for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
+        assert engine.call_now(*owners, int) is None
+    assert not engine.run_now(int, (w, v)) and w.held == v.held == 0
+    assert engine.call_now(Owner(w), Owner(), int) == 0 and engine.run_now(int, (w,))
+
+
+def test_nothing_is_called_now_that_would_overtake(engine):
+    v, w, gate, begun = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event()
+
+    def hold(run):
+        begun.set()
+        gate.wait()
+    engine.push_sync(hold, cpu(), [], [v])
+    begun.wait()
+    assert engine.call_now(Owner(v), Owner(), int) is None and engine.call_now(Owner(), Owner(v), int) is None
+    engine.push_sync(lambda run: None, cpu(), [v], [w])
+    assert engine.call_now(Owner(w), Owner(), int) is None and engine.call_now(Owner(), Owner(), int) == 0
+    gate.set()
+    engine.wait_for_all()
+    with engine._lock:  # as if another thread were doing bookkeeping
+        engine.push_sync(lambda run: None, cpu(), [], [v])
+    assert engine.call_now(Owner(v), Owner(), int) is None
+    engine.wait_for_all()
+    engine.stop()
+    assert engine.call_now(Owner(), Owner(), int) is None

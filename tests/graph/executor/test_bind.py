@@ -1,0 +1,68 @@
+"""Binding: what is checked and what the errors say."""
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import ContextError, DTypeError, GraphError, ShapeError
+from tritium.graph.symbol import namespace as sym
+
+
+def small():
+    return sym.FullyConnected(sym.Variable("data"), num_hidden=3, name="fc")
+
+
+def arrays(**shapes):
+    return {k: mx.nd.zeros(s) for k, s in shapes.items()}
+
+
+def test_lists_and_dictionaries():
+    given = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
+    assert small().bind(mx.cpu(), list(given.values())).forward()[0].shape == (2, 3)
+    assert small().bind(mx.cpu(), given).arg_dict["data"] is given["data"]
+
+
+def test_what_is_wrong_with_the_arrays():
+    good = arrays(data=(2, 4), fc_weight=(3, 4), fc_bias=(3,))
+    with pytest.raises(GraphError, match=r"bind: args: 'fc_bias' is missing. Did you mean 'fc_bais'\? Given: data, fc_we"):
+        small().bind(mx.cpu(), {"data": good["data"], "fc_weight": good["fc_weight"], "fc_bais": good["fc_bias"]})
+    with pytest.raises(GraphError, match=r"bind: args: 2 arrays for 3 names: data, fc_weight, fc_bias"):
+        small().bind(mx.cpu(), list(good.values())[:2])
+    with pytest.raises(GraphError, match=r"data is ndarray, not an NDArray. Wrap it with mx.nd.array"):
+        small().bind(mx.cpu(), {**good, "data": np.zeros((2, 4))})
+    with pytest.raises(ShapeError, match=r"fc \(FullyConnected\)"):
+        small().bind(mx.cpu(), {**good, **arrays(fc_weight=(3, 5))})
+    with pytest.raises(ShapeError, match=r"bind: args_grad: fc_bias is float32\[4\]@cpu\(0\), the graph wants float32\[3\]"):
+        small().bind(mx.cpu(), good, arrays(fc_bias=(4,)))
+    with pytest.raises(ContextError, match=r"bind: data is float32\[2,4\]@cpu\(1\), the executor runs on cpu\(0\)"):
+        small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), mx.cpu(1))})
+    with pytest.raises(DTypeError, match=r"float16"):
+        small().bind(mx.cpu(), {**good, "data": mx.nd.zeros((2, 4), dtype="float16")})
+
+
+def test_what_is_wrong_with_the_request():
+    with pytest.raises(GraphError, match=r"simple_bind: no argument is called 'dta'. Did you mean 'data'"):
+        small().simple_bind(mx.cpu(), dta=(2, 4))
+    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be worked out: \?. Give it by keyword"):
+        small().simple_bind(mx.cpu())
+    with pytest.raises(GraphError, match=r"simple_bind: grad_req of 'data' is 'wirte'"):
+        small().simple_bind(mx.cpu(), "wirte", data=(2, 4))
+    with pytest.raises(GraphError, match=r"simple_bind: 2 grad_req for 3 arguments"):
+        small().simple_bind(mx.cpu(), ["write", "null"], data=(2, 4))
+    with pytest.raises(ContextError, match=r"bind: 'cpu' is not a Context"):
+        small().simple_bind("cpu", data=(2, 4))
+    with pytest.raises(GraphError, match=r"two variables are called 'a'"):
+        (sym.Variable("a") + sym.Variable("a")).simple_bind(mx.cpu(), a=(2,))
+
+
+def test_types():
+    ex = small().simple_bind(mx.cpu(), type_dict={"data": "float64"}, data=(2, 4))
+    assert {a.dtype for a in ex.arg_arrays} == {np.float64} and ex.outputs[0].dtype == np.float64
+    declared = sym.relu(sym.Variable("x", shape=(2, 3), dtype="float64")).simple_bind(mx.cpu())
+    assert declared.outputs[0].dtype == np.float64 and declared.outputs[0].shape == (2, 3)
+
+
+def test_shared_buffer_is_used_and_filled():
+    buffer = {}
+    first = small().simple_bind(mx.cpu(), data=(2, 4), shared_buffer=buffer)
+    second = small().simple_bind(mx.cpu(), data=(5, 4), shared_buffer=buffer)
+    assert first.arg_dict["fc_weight"] is second.arg_dict["fc_weight"] and buffer["data"] is second.arg_dict["data"]

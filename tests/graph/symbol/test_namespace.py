@@ -1,0 +1,56 @@
+"""mx.sym: a function for every operator, with its signature; operators registered later are there too."""
+
+import inspect
+
+import pytest
+from tritium.errors import GraphError
+from tritium.graph.symbol import namespace as sym
+from tritium.graph.symbol.naming import NameManager
+from tritium.kernels import op as ops
+from tritium.kernels import simple_op
+
+
+def test_every_operator_has_a_function_with_a_signature():
+    for name, op in ops.registered().items():
+        function = sym.function(name)
+        assert function.__name__ == name and "name" in inspect.signature(function).parameters, op
+
+
+def test_signature():
+    assert list(inspect.signature(sym.FullyConnected).parameters)[:3] == ["data", "weight", "bias"]
+    assert inspect.signature(sym.Concat).parameters["data"].kind is inspect.Parameter.VAR_POSITIONAL
+
+
+def test_an_operator_declared_later(monkeypatch):
+    monkeypatch.setattr(ops, "_registry", dict(ops._registry))
+
+    @simple_op
+    def thrice_for_test(x):
+        """3 x."""
+        return x * 3
+
+    assert sym.thrice_for_test(sym.Variable("a")).list_outputs() == ["thrice_for_test0_output"]
+    assert thrice_for_test(sym.Variable("a"), name="t").name == "t"
+
+
+def test_prefixed_namespaces():
+    assert sym._internal._plus_scalar(sym.Variable("a"), scalar=1).name == "_plus_scalar0"
+    with pytest.raises(AttributeError, match=r"mx.sym: no operator _linalg_nothing"):
+        sym.linalg.nothing
+
+
+def test_what_depends_on_values_is_refused_by_name():
+    with pytest.raises(GraphError, match=r"contrib.boolean_mask: how many rows it gives depends on values.* Use mx.nd"):
+        sym.contrib.boolean_mask(sym.Variable("a"), sym.Variable("b"))
+
+
+def test_unnamed_nodes_of_contrib_linalg_and_image_are_called_without_the_prefix():
+    """So are their variables: a checkpoint's names are MXNet's."""
+    x = sym.Variable("x")
+    with NameManager():
+        assert sym.contrib.quadratic(x).name == "quadratic0"
+        assert sym.contrib.DeformableConvolution(x, num_filter=2, kernel=(3, 3)).list_arguments()[2:] == [
+            "deformableconvolution0_weight", "deformableconvolution0_bias"]
+        assert sym.linalg.gemm2(x, x).name == "gemm20" and sym.linalg_gemm2(x, x).name == "linalg_gemm20"
+        assert sym.image.resize(x, size=2).name == "resize0"
+        assert sym.random.shuffle(x).name == "_shuffle0"

@@ -1,0 +1,63 @@
+"""mean_img: read, or computed and saved where it is missing. Oracle: the mean of the pictures in float64; MXNet's file."""
+
+import logging
+
+import numpy as np
+import pytest
+import tritium as mx
+from support.image_files import picture, write_pictures
+from tritium.errors import FileError
+from tritium.io.image.mean_image import mean_image
+
+SHAPE = (3, 24, 30)
+
+
+@pytest.fixture
+def records(tmp_path):
+    write_pictures(tmp_path / "a.rec", 11, 24, 30, ".png")
+    return tmp_path / "a.rec"
+
+
+def iterator(records, path, **kw):
+    return mx.io.ImageRecordIter(path_imgrec=records, data_shape=SHAPE, batch_size=4, mean_img=path, **kw)
+
+
+@pytest.mark.parametrize("given", [{}, {"num_parts": 3, "part_index": 1}, {"preprocess_threads": 3, "shuffle": True}])
+def test_a_missing_one_is_computed_over_the_whole_file_and_saved(records, tmp_path, given, caplog):
+    caplog.set_level(logging.INFO, "tritium.io")
+    path = tmp_path / "mean.bin"
+    batch = next(iterator(records, path, **given))
+    pictures = np.stack([picture(i, 24, 30) for i in range(11)]).transpose(0, 3, 1, 2)
+    mean = mx.nd.load(str(path))["mean_img"].asnumpy()
+    assert mean.dtype == np.float32 and np.allclose(mean, pictures.mean(0, dtype=np.float64), rtol=1e-6)
+    assert np.array_equal(batch.data[0].asnumpy(), pictures[batch.index] - mean)
+    assert "mean.bin is not there: computing the mean image" in caplog.text
+    caplog.clear()
+    again = next(iterator(records, path, **given))
+    assert np.array_equal(again.data[0].asnumpy(), batch.data[0].asnumpy()) and not caplog.text
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.rec", "mean.bin"]
+
+
+def test_it_is_of_what_an_epoch_without_it_gives(records, tmp_path):
+    """Scaled and less mean_r, as MXNet saves it."""
+    next(iterator(records, tmp_path / "plain.bin"))
+    next(iterator(records, tmp_path / "other.bin", scale=0.5, mean_r=10))
+    plain, other = (mx.nd.load(str(tmp_path / f"{name}.bin"))["mean_img"].asnumpy() for name in ("plain", "other"))
+    assert np.allclose(other, (plain - np.array([10, 0, 0])[:, None, None]) / 2, rtol=1e-5)
+
+
+def test_uint8_takes_none(records, tmp_path):
+    batch = next(iterator(records, tmp_path / "mean.bin", dtype="uint8"))
+    assert np.array_equal(batch.data[0].asnumpy()[0], picture(0, 24, 30).transpose(2, 0, 1))
+    assert not (tmp_path / "mean.bin").exists()
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(FileError, match=r"no.bin: there is no such file. Write it with mx.nd.save"):
+        mean_image(tmp_path / "no.bin", SHAPE)
+    mx.nd.save(str(tmp_path / "list.bin"), [mx.nd.zeros(SHAPE)])
+    with pytest.raises(FileError, match=r"list.bin: holds no array named 'mean_img'"):
+        mean_image(tmp_path / "list.bin", SHAPE)
+    mx.nd.save(str(tmp_path / "small.bin"), {"mean_img": mx.nd.zeros((3, 2, 2))})
+    with pytest.raises(FileError, match=r"small.bin: the mean image is \[3, 2, 2\], data_shape is \[3, 24, 30\]. Delete it"):
+        mean_image(tmp_path / "small.bin", SHAPE)

@@ -1,0 +1,228 @@
+"""CSVIter and LibSVMIter, and the rows of text beneath them: values against Python's own float(), damage by line."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tritium.errors import FileError, ParameterError, ShapeError
+from tritium.io import CSVIter, LibSVMIter
+from tritium.io.iterators import text_rows
+
+
+def write(path, text):
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def all_rows(it):
+    """The data and labels of an epoch, without what only fills up."""
+    data, labels = [], []
+    for b in it:
+        kept = it.batch_size - b.pad
+        data.append(b.data[0].asnumpy()[:kept])
+        labels.append(b.label[0].asnumpy()[:kept])
+    return np.concatenate(data), np.concatenate(labels)
+
+
+lines_end = st.sampled_from(["\n", "\r\n", "\n\n", "\r\n\r\n\n"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=4, max_size=4), min_size=1, max_size=30),
+       lines_end, st.booleans(), st.booleans(), st.integers(1, 5))
+def test_csv_values(tmp_path_factory, rows, end, last_end, bom, batch_size):
+    text = end.join(",".join(map(repr, r)) for r in rows) + end * last_end
+    file = write(tmp_path_factory.mktemp("csv") / "a.csv", ("\ufeff" if bom else "") + text)
+    data, labels = all_rows(CSVIter(file, (2, 2), batch_size))
+    assert np.array_equal(data, np.array(rows, np.float32).reshape(-1, 2, 2))
+    assert np.array_equal(labels, np.zeros(len(rows), np.float32))
+
+
+def test_csv_with_labels_dtype_and_descriptions(tmp_path):
+    data = write(tmp_path / "a.csv", "1,2\n3,4\n5,6\n")
+    labels = write(tmp_path / "l.csv", "7,8\n9,10\n11,12\n")
+    it = CSVIter(data_csv=str(data), data_shape=(2,), label_csv=str(labels), label_shape=(2,), batch_size=2, dtype="int32")
+    assert it.provide_data == [("data", (2, 2))] and it.provide_label == [("softmax_label", (2, 2))]
+    got, label = all_rows(it)
+    assert got.dtype == np.int32 and got.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert label.tolist() == [[7, 8], [9, 10], [11, 12]]
+
+
+def test_a_folder_is_its_files_by_name(tmp_path):
+    write(tmp_path / "b.csv", "3\n4")
+    write(tmp_path / "a.csv", "1\n2\n")
+    write(tmp_path / ".hidden", "no number")
+    assert all_rows(CSVIter(tmp_path, (1,), 3))[0].tolist() == [[1], [2], [3], [4]]
+
+
+def test_small_blocks_and_pieces_give_the_same(tmp_path, monkeypatch):
+    file = write(tmp_path / "a.csv", "".join(f"{i},{i * i}\r\n" + "\n" * (i % 3) for i in range(50)))
+    want = all_rows(CSVIter(file, (2,), 7))[0]
+    for pieces in (1, 2, 3, 7, 64):
+        monkeypatch.setattr(text_rows, "_SCAN_BYTES", pieces)
+        monkeypatch.setattr(text_rows, "_BLOCK_BYTES", 10)
+        assert np.array_equal(all_rows(CSVIter(file, (2,), 7))[0], want)
+
+
+def test_a_url_is_read_through_fsspec():
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open("memory://rows/a.csv", "wb") as f:
+        f.write(b"1,2\n3,4\n")
+    assert all_rows(CSVIter("memory://rows/a.csv", (2,), 2))[0].tolist() == [[1, 2], [3, 4]]
+    assert all_rows(CSVIter("memory://rows", (2,), 2))[0].tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(FileError, match="memory://rows/none"):
+        CSVIter("memory://rows/none", (2,), 2)
+
+
+@pytest.mark.parametrize("text, message", [
+    ("1,2\n\n3,x\n", r"a\.csv: line 3: it is not 2 comma-separated numbers of dtype float32"),
+    ("1,2\n3,4,5\n", r"a\.csv: line 2: it has 3 numbers; shape \(2,\) takes 2"),
+    ("1,2\n3\n", r"a\.csv: line 2: it has 1 numbers"),
+    ("1,2,3\n4,5,6\n", r"a\.csv: line 1: it has 3 numbers"),
+    ("1\n2,3,4\n", r"a\.csv: line 1: it has 1 numbers"),
+    ("1,2\n3,\n", r"a\.csv: line 2: it is not 2 .*: b'' is no number"),
+    ("1,2\n3,nan(4)\n", r"a\.csv: line 2: it is not 2 .*: b'nan\(4\)' is no number"),
+    ("1,2\n#3,4\n", r"a\.csv: line 2: it is not 2"),
+    ("1,2\n" + "3" * 2000 + ",4", r"a\.csv: line 2 has 2,002 bytes; what it should hold takes at most 1,024"),
+    ("", "has no rows"),
+    ("\n\r\n\n", "has no rows"),
+])
+def test_damaged_csv_is_refused_by_line(tmp_path, text, message):
+    file = write(tmp_path / "a.csv", text)
+    with pytest.raises(ValueError, match=message):
+        all_rows(CSVIter(file, (2,), 2))
+
+
+def test_other_refusals_of_csv(tmp_path):
+    file = write(tmp_path / "a.csv", "1\n2\n")
+    with pytest.raises(FileError, match=r"none\.csv: cannot be opened: No such file"):
+        CSVIter(tmp_path / "none.csv", (1,), 1)
+    with pytest.raises(FileError, match=r"has 2 rows, .*b\.csv has 1\. Every row needs its label"):
+        CSVIter(file, (1,), 1, label_csv=write(tmp_path / "b.csv", "1\n"))
+    it = CSVIter(file, (1,), 1)
+    write(file, "1\n")
+    with pytest.raises(FileError, match=r"a\.csv: had 4 bytes when it was opened and has 2 now"):
+        it.reset()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match="the folder holds no file"):
+        CSVIter(tmp_path / "empty", (1,), 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.dictionaries(st.integers(0, 8), st.floats(width=32, allow_nan=False))),
+                min_size=1, max_size=25), lines_end, st.integers(1, 5))
+def test_libsvm_values(tmp_path_factory, rows, end, batch_size):
+    text = end.join(" ".join([str(label), *(f"{i}:{row[i]!r}" for i in sorted(row))]) for label, row in rows)
+    file = write(tmp_path_factory.mktemp("svm") / "a.libsvm", text)
+    dense = np.zeros((len(rows), 9), np.float32)
+    for i, (_, row) in enumerate(rows):
+        for column, value in row.items():
+            dense[i, column] = value
+    data, labels = all_rows(LibSVMIter(file, (9,), batch_size))
+    assert np.array_equal(data, dense)
+    assert labels.tolist() == [label for label, _ in rows]
+    sparse = next(LibSVMIter(file, (9,), batch_size, stype="csr")).data[0]
+    assert np.array_equal(sparse.asnumpy(), dense[np.arange(batch_size) % len(rows)])
+    assert sparse.indptr[0] == 0 and sparse.indptr[-1] == len(sparse.data) == len(sparse.indices)
+
+
+def rows_of(text, row):
+    """row(line) of every line that is not empty, or the number of the first line that is refused: the oracle."""
+    made = []
+    for number, line in enumerate(text.split("\n"), 1):
+        line = line[:-1] if line.endswith("\r") and number <= text.count("\n") else line
+        try:
+            made += [row(line)] if line else []
+        except ValueError:
+            return number
+    return made
+
+
+def csv_row(line):
+    a, b = line.split(",")
+    return [float(a), float(b)]
+
+
+def libsvm_row(line):
+    label, *pairs = line.replace(",", " ").split()
+    assert_no(":" in label)
+    row, last = [float(label), 0.0, 0.0], -1
+    for pair in pairs:
+        index, value = pair.split(":")
+        assert_no(float(index) not in (0, 1) or float(index) <= last or not index or not value)
+        last = int(float(index))
+        row[1 + last] = float(value)
+    return row
+
+
+def assert_no(wrong):
+    if wrong:
+        raise ValueError
+
+
+@pytest.mark.parametrize("make, row, alphabet", [
+    (lambda file: CSVIter(file, (2,), 2), csv_row, ["1", "2.5", ",", "1,2", "\n", "3,4\n", "\r", " ", "x", "\r\n"]),
+    (lambda file: LibSVMIter(file, (2,), 2), libsvm_row,
+     ["1", "-1", " ", " 0:", "1 ", ":", "1 0:2 1:3\n", "-1 1:5\n", "\n", "\r\n", "\t", ",", " 2:", "x"]),
+], ids=["csv", "libsvm"])
+@pytest.mark.parametrize("block", [1, 1 << 20])
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_text_gives_its_rows_or_names_the_line(tmp_path, monkeypatch, make, row, alphabet, block, data):
+    monkeypatch.setattr(text_rows, "_BLOCK_BYTES", block)
+    text = "".join(data.draw(st.lists(st.sampled_from(alphabet), max_size=14)))
+    file = write(tmp_path / "a.txt", text)
+    want = rows_of(text, row)
+    if want == []:
+        with pytest.raises(ShapeError, match="has no rows"):
+            make(file)
+    elif isinstance(want, int):
+        with pytest.raises(FileError, match=rf"a\.txt: line {want}: "):
+            all_rows(make(file))
+    else:
+        got, labels = all_rows(make(file))
+        assert np.array_equal(got if row is csv_row else np.column_stack([labels, got]), np.array(want, np.float32))
+
+
+def test_libsvm_labels_from_a_second_file(tmp_path):
+    data = write(tmp_path / "a", "0 0:1\n0 1:2\n0\n")
+    labels = write(tmp_path / "l", "1.0\n-2.0 0:0.125\n4 1:1.0 2:-1.2\n")
+    it = LibSVMIter(data_libsvm=data, data_shape=(2,), label_libsvm=labels, label_shape=(3,), batch_size=2)
+    got, label = all_rows(it)
+    assert got.tolist() == [[1, 0], [0, 2], [0, 0]]
+    assert np.allclose(label, [[0, 0, 0], [0.125, 0, 0], [0, 1, -1.2]])
+
+
+@pytest.mark.parametrize("line, message", [
+    ("1 0:1 0:2", "its indices do not ascend"),
+    ("1 2:1 1:2", "its indices do not ascend"),
+    ("1 4:1", "index 4 is not one of 4 columns, which are counted from 0"),
+    ("1 -1:1", "index -1 is not one of 4 columns"),
+    ("1 0.5:1", r"index 0\.5 is not one of 4 columns"),
+    ("1 nan:1", "index nan is not one of 4 columns"),
+    ("1 a:1", "b'a' is no number"),
+    ("1 0:", "it is not 1 label and pairs index:value"),
+    ("0:1", "it is not 1 label and pairs index:value"),
+    ("1 2 0:1", "it is not 1 label and pairs index:value"),
+    ("1 0:1_0", "b'1_0' is no number"),
+    ("1 0:1 # note", "it is not 1 label and pairs"),
+    ("1:2 3", "it is not 1 label and pairs"),
+    ("1 0: 5", "it is not 1 label and pairs"),
+    ("1 0 :5", "it is not 1 label and pairs"),
+    ("1 0:5:", "it is not 1 label and pairs"),
+    ("1 0:1\0", "it is not 1 label and pairs"),
+])
+def test_damaged_libsvm_is_refused_by_line(tmp_path, line, message):
+    file = write(tmp_path / "a.libsvm", f"1 0:1\n\n0\n{line}\n1 3:1\n")
+    with pytest.raises(FileError, match=rf"a\.libsvm: line 4: {message}"):
+        all_rows(LibSVMIter(file, (4,), 2))
+
+
+def test_other_refusals_of_libsvm(tmp_path):
+    file = write(tmp_path / "a", "1 0:1\n")
+    with pytest.raises(ParameterError, match="stype='sparse' is not 'default' or 'csr'"):
+        LibSVMIter(file, (4,), 1, stype="sparse")
+    with pytest.raises(ParameterError, match="must each be one number"):
+        LibSVMIter(file, (4, 1), 1)
+    with pytest.raises(ParameterError, match="stype 'csr' is not 'default'"):
+        next(LibSVMIter(file, (4,), 1, stype="csr")).data[0].tostype("csr")

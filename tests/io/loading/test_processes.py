@@ -1,0 +1,136 @@
+"""Processes: order, errors, a worker that dies, an owner that is killed, a fork; nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from tritium.errors import FileError, MXNetError, ParameterError
+from tritium.io.loading import processes
+from tritium.io.loading.processes import Processes
+
+
+def work(task):
+    """What the tests' workers do, by the task's kind."""
+    kind, value = task
+    if kind == "square":
+        return value * value
+    if kind == "bytes":
+        return bytes(value)
+    if kind == "file":
+        raise FileError(f"a.rec: record {value} is damaged")
+    if kind == "never":
+        threading.Event().wait()
+    if kind == "die":
+        os._exit(value)
+    raise KeyError(value)
+
+
+@pytest.fixture(params=[1])
+def pool(request):
+    made = Processes(work, request.param, "Pool")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("pool", [2], indirect=True)
+def test_answers_come_in_order_and_errors_in_their_place(pool):
+    started = list(pool._processes)
+    tasks = [("square", 3), ("file", 7), ("bytes", 1_000_000), ("none", "x"), ("square", 4)]
+    for task in tasks:
+        pool.ask(task)
+    assert len(pool) == 5
+    assert pool.answer() == 9
+    with pytest.raises(FileError, match=r"^a\.rec: record 7 is damaged$"):
+        pool.answer()
+    assert pool.answer() == bytes(1_000_000)
+    with pytest.raises(MXNetError, match=r"^KeyError: 'x'$") as raised:
+        pool.answer()
+    assert "in work" in str(raised.value.__cause__), "the worker's own lines are shown"
+    pool.forget()
+    pool.ask(("square", 5))
+    assert len(pool) == 1 and pool.answer() == 25, "what was asked before is not answered"
+    pool.close()
+    with pytest.raises(ValueError, match="process object is closed"):
+        started[0].is_alive()
+
+
+def test_a_worker_that_dies_is_named(pool, monkeypatch):
+    monkeypatch.setattr(processes, "_PATIENCE", 250)  # it may close its pipe and be gone much later
+    pool.ask(("square", 2))
+    pool.ask(("die", 3))
+    assert pool.answer() == 4
+    with pytest.raises(MXNetError, match=r"^Pool: worker process 0 ended by itself, with exit code 3\.$"):
+        pool.answer()
+    assert pool.closed
+
+
+def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
+    """A KeyboardInterrupt in the middle of an answer would leave the rest of it in the pipe."""
+    monkeypatch.setattr(processes, "_PATIENCE", 0.01)
+    main = threading.main_thread().ident
+
+    def knock():
+        while not any(code is Connection.recv.__code__ for code in running_in(main)):
+            time.sleep(0)
+        signal.pthread_kill(main, signal.SIGINT)
+    pool.ask(("never", None))
+    thread = threading.Thread(target=knock)
+    with pytest.raises(KeyboardInterrupt):
+        thread.start()
+        pool.answer()
+    thread.join()
+    assert pool.closed, "also the worker that would have waited for ever is gone"
+
+
+def running_in(thread):
+    """The code of the functions that a thread is in."""
+    frame = sys._current_frames()[thread]
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
+
+
+def test_what_cannot_be_pickled_is_named():
+    with pytest.raises(ParameterError, match=r"^Pool: cannot be handed to a worker process: .*at the top of a module\.$"):
+        Processes(lambda task: task, 1, "Pool")
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [sys.argv[1]]
+from test_processes import work
+from tritium.io.loading.processes import Processes
+if __name__ == "__main__":
+    pool = Processes(work, 2, "Pool")
+    pool.ask(("square", 2))
+    assert pool.answer() == 4
+    for _ in range(6):
+        pool.ask(("bytes", 1_000_000))  # more than a pipe holds: the workers wait in the middle of an answer
+    print(*(p.pid for p in pool._processes), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_workers_of_a_killed_process_end(tmp_path):
+    (tmp_path / "owner.py").write_text(KILLED)
+    done = subprocess.run([sys.executable, tmp_path / "owner.py", str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True,
+                          timeout=250)  # returns when nobody holds its output any more: when the workers are gone
+    assert done.returncode == -9
+    assert len(done.stdout.split()) == 2
+    for pid in done.stdout.split():  # an ending process closes its files first, and is gone some moments later
+        while running(int(pid)):
+            time.sleep(0)
+
+
+def running(pid):
+    """Whether a process is there and not merely waits to be buried."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

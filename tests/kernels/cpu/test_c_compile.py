@@ -1,0 +1,212 @@
+"""C libraries: compiled once, found again, whole or absent; without a compiler, or with a broken one, there are none."""
+
+import ctypes
+import os
+import random
+import select
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tritium.errors import ParameterError
+from tritium.kernels.cpu import c_compile
+from tritium.kernels.cpu.c_printer import c_function
+from tritium.kernels.ir.expr import load
+from tritium.kernels.op import Expression, Req, Spec
+
+F32 = np.dtype("float32")
+needs_compiler = pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler here")
+
+
+@pytest.fixture(autouse=True)
+def _fresh(tmp_path, monkeypatch):
+    """A cache folder of its own, and nothing known yet."""
+    monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("_loaded", "_wanted"):
+        monkeypatch.setattr(c_compile, name, {})
+    for name in ("_told", "_hung"):
+        monkeypatch.setattr(c_compile, name, set(), raising=False)
+    c_compile.compiler.cache_clear()
+    yield
+    monkeypatch.undo()
+    c_compile.compiler.cache_clear()
+
+
+def forget():
+    """As a new process would begin."""
+    c_compile._loaded.clear()
+    c_compile._wanted.clear()
+
+
+def times(number):
+    """x times a number, as a C function."""
+    spec = [Spec((10,), F32)]
+    made = c_function(Expression((load(0, F32) * number,)), spec, spec, [Req.WRITE])
+    assert not isinstance(made, str)
+    return made
+
+
+def right(f, number):
+    loaded = c_compile.function(f)
+    assert loaded is not None
+    for call in (loaded.free, loaded.short):
+        x, y = np.arange(10, dtype=F32), np.zeros(10, F32)
+        call((ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data), 2, 9)
+        assert (y == [0, 0, *(x[2:9] * np.float32(number)), 0]).all()
+    return True
+
+
+def fake(tmp_path, monkeypatch, body):
+    """A compiler that is a shell script; the calls that compile are counted in a file."""
+    script = tmp_path / "cc.sh"
+    script.write_text(f'#!/bin/sh\nif [ "$1" = --version ]; then echo fake 1; exit 0; fi\necho >> {tmp_path}/calls\n{body}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("TRITIUM_CC", str(script))
+    return lambda: len((tmp_path / "calls").read_text().splitlines()) if (tmp_path / "calls").exists() else 0
+
+
+@needs_compiler
+def test_what_is_wanted_is_compiled_in_one_call(tmp_path, monkeypatch):
+    calls = fake(tmp_path, monkeypatch, 'exec cc "$@"')
+    functions = [times(n) for n in (2, 3, 5)]
+    for f in functions:
+        c_compile.want(f)
+    assert c_compile.compile_wanted() == 3 and c_compile.compile_wanted() == 0
+    assert all(right(f, n) for f, n in zip(functions, (2, 3, 5)))
+    assert calls() == 1 and len(list(c_compile.folder().glob("*"))) == 1
+    c_compile.want(functions[0])
+    assert c_compile.compile_wanted() == 0
+    forget()
+    for f in functions:
+        c_compile.want(f)
+    assert c_compile.compile_wanted() == 3 and right(functions[1], 3) and calls() == 1
+    assert c_compile.usage() == (1, next(c_compile.folder().glob("*")).stat().st_size)
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b[:-1], lambda b: b"", lambda b: b"no library" * 9,
+                                    lambda b: b[:5000] + bytes([b[5000] ^ 1]) + b[5001:]])
+def test_a_damaged_library_counts_as_absent(damage, tmp_path, monkeypatch):
+    calls = fake(tmp_path, monkeypatch, 'exec cc "$@"')
+    f = times(7)
+    assert right(f, 7) and calls() == 1
+    (path,) = c_compile.folder().glob("*.so")
+    whole = path.read_bytes()
+    path.unlink()  # the open library keeps its file
+    path.write_bytes(damage(whole))
+    forget()
+    assert right(f, 7) and calls() == 2
+    assert len(path.read_bytes()) == len(whole)
+
+
+@needs_compiler
+def test_another_compiler_processor_or_text_is_another_file(monkeypatch):
+    made_by = c_compile.compiler()
+    path = c_compile.library_path("a", made_by)
+    assert path != c_compile.library_path("b", made_by)
+    newer = c_compile.Compiler(made_by.command, "another version", made_by.flags)
+    assert path != c_compile.library_path("a", newer)
+    monkeypatch.setattr(c_compile, "_processor", lambda: "another")
+    assert path != c_compile.library_path("a", made_by)
+
+
+@needs_compiler
+def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file stands where the folder would be")
+    f = times(11)
+    assert right(f, 11)
+    forget()
+    assert right(f, 11) and c_compile.usage() == (0, 0)
+
+
+@pytest.mark.parametrize(("body", "words"), [
+    ("echo 'kernels.c: no such type' >&2; exit 1", "kernels.c: no such type"), ("kill -SEGV $$", "SIGSEGV"),
+    ("exit 0", "No such file"), ("shift 999; exit 3", "exit status")])
+def test_a_compiler_that_fails(body, words, tmp_path, monkeypatch, caplog):
+    calls = fake(tmp_path, monkeypatch, body)
+    assert c_compile.function(times(13)) is None and c_compile.function(times(13)) is None and calls() == 1
+    assert c_compile.function(times(17)) is None
+    assert "the C compiler failed" in caplog.text and "computed with NumPy" in caplog.text
+    assert words in c_compile.trial() or words == "exit status"
+    assert not list((tmp_path / "cache").glob("**/*.so"))
+
+
+def test_a_compiler_that_makes_nonsense(tmp_path, monkeypatch):
+    fake(tmp_path, monkeypatch, 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"')
+    assert c_compile.function(times(13)) is None
+    assert "trial" in c_compile.trial() or c_compile.trial()
+
+
+def test_no_compiler_is_said_once(monkeypatch, caplog):
+    monkeypatch.setenv("TRITIUM_CC", "there-is-no-such-compiler")
+    assert c_compile.compiler() is None and not c_compile.available() and not c_compile.available()
+    assert c_compile.function(times(2)) is None and c_compile.trial() == ""
+    assert caplog.text.count("no C compiler was found") == 1
+
+
+def test_a_compiler_that_hangs_is_waited_for_once(tmp_path, monkeypatch, caplog):
+    """It, and what it started, are ended; every later batch is NumPy's at once."""
+    os.mkfifo(tmp_path / "never")
+    calls = fake(tmp_path, monkeypatch, f"cat {tmp_path}/never; exit 0")
+    assert c_compile.available()
+    writers = []
+
+    def communicate(process, input=None, timeout=None):
+        writers.append(os.open(tmp_path / "never", os.O_WRONLY))  # waits until the script's child reads
+        raise subprocess.TimeoutExpired("cc", timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    assert [c_compile.function(times(n)) for n in (13, 17, 19)] == [None] * 3 and calls() == 1
+    assert not c_compile.available() and c_compile.function(times(23)) is None and calls() == 1
+    assert caplog.text.count("the C compiler failed") == 1 and "timed out after 60.0 seconds" in caplog.text
+    ended = select.poll()
+    ended.register(writers[0], 0)
+    assert ended.poll(30_000) == [(writers[0], select.POLLERR)], "nobody reads any more"
+    os.close(writers[0])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_text_in_tritium_cc_is_a_command_none_or_a_named_error(monkeypatch, seed):
+    chance = random.Random(seed)
+    given = "".join(chance.choices(["gcc", "cc ", "'", '"', "\\", " ", "-m64", "#", "\n", "ö", "\udcff", "$(x)", "|"],
+                                  k=chance.randrange(7)))
+    monkeypatch.setenv("TRITIUM_CC", given)
+    try:
+        found = c_compile.compiler()
+    except ParameterError as e:
+        assert str(e).startswith(f"TRITIUM_CC: {given!r} is no command: No ") and c_compile.trial() == str(e)
+    else:
+        assert found is None or "cc" in found.command[0]
+
+
+def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CC", "gcc 'open")
+    with pytest.raises(ParameterError, match=r"TRITIUM_CC: \"gcc 'open\" is no command: No closing quotation\. Give a compiler"):
+        c_compile.compiler()
+
+
+def test_what_a_compiler_says_in_no_utf_8_is_told(tmp_path, monkeypatch):
+    fake(tmp_path, monkeypatch, "printf 'caf\\351: no' >&2; exit 1")
+    assert c_compile.function(times(13)) is None and c_compile.trial() == "caf\ufffd: no"
+
+
+def test_an_unknown_mode_is_named(monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "fortran")
+    with pytest.raises(ParameterError, match="TRITIUM_CPU_CODE: 'fortran' is none of auto, c, numpy"):
+        c_compile.mode()
+    monkeypatch.setenv("TRITIUM_CPU_CODE", "")
+    assert c_compile.mode() == "auto"
+
+
+@needs_compiler
+def test_processes_that_compile_at_once():
+    text = ("import numpy as np, test_c_compile as t\n"
+            "assert all(t.right(t.times(n), n) for n in (2, 3, 4))\n")
+    here = os.path.dirname(__file__)
+    running = [subprocess.Popen([sys.executable, "-c", text], env={**os.environ, "PYTHONPATH": here}, stderr=subprocess.PIPE)
+               for _ in range(2)]
+    for process in running:
+        said = process.communicate(timeout=120)[1].decode()
+        assert process.returncode == 0, said
+    assert [p.suffix for p in c_compile.folder().iterdir()] == [".so"] * 3

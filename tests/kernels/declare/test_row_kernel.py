@@ -1,0 +1,61 @@
+"""row_kernel: one body over the last axis or any other, sums that wait for sums, outputs smaller than the data."""
+
+import numpy as np
+import pytest
+from support.layer_helpers import TARGETS, Run, close, to_device
+from tritium.kernels.declare.row_kernel import row_kernel
+from tritium.kernels.ir.lang import exp, row_max, row_sum
+from tritium.kernels.op import Req, Spec
+
+
+def run(body, arrays, views, results, kept, target, reqs=None, fill=5.0):
+    outs = [np.full(r, fill, "d") for r in results]
+    specs = [[Spec(a.shape, a.dtype) for a in group] for group in (arrays, outs)]
+    kernel = row_kernel(body, views, results, kept, *specs, reqs or [Req.WRITE] * len(outs), target, "test")
+    asked = [to_device(o, target) if r != Req.NULL else None for o, r in zip(outs, reqs or [Req.WRITE] * len(outs))]
+    kernel(Run(target), [to_device(a, target) for a in arrays], asked)
+    return outs
+
+
+def spread(x, w):
+    """A mean, what depends on it, what depends on that; the mean itself; a sum over everything but w's axis."""
+    mean = row_sum(x) / 4
+    e = exp(x - row_max(x))
+    variance = row_sum((x - mean) * (x - mean))
+    return (x - mean) * w + e / row_sum(e) * variance, mean, x * w
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_any_axis(axis, target, rng):
+    x = np.moveaxis(rng.standard_normal((4, 3, 5)), 0, axis).copy()
+    w = rng.standard_normal(4)
+    view = tuple(4 if i == axis else 1 for i in range(3))
+    kept = tuple(1 if i == axis else n for i, n in enumerate(x.shape))
+    got = run(spread, [x, w], [x.shape, view], [x.shape, kept, view], kept, target)
+    mean, e = x.mean(axis, keepdims=True), np.exp(x - x.max(axis, keepdims=True))
+    variance = ((x - mean) ** 2).sum(axis, keepdims=True)
+    close(got[0], (x - mean) * w.reshape(view) + e / e.sum(axis, keepdims=True) * variance)
+    close(got[1], mean)
+    close(got[2], (x * w.reshape(view)).sum(tuple(i for i in range(3) if i != axis), keepdims=True))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_requests(axis, target, rng):
+    x, w = rng.standard_normal((2, 3, 4)), np.ones(1)
+    kept = tuple(1 if i == axis else n for i, n in enumerate(x.shape))
+    shapes = [x.shape, kept, (1, 1, 1)]
+    views = [x.shape, (1, 1, 1)]
+    wrote = run(spread, [x, w], views, shapes, kept, target)
+    added = run(spread, [x, w], views, shapes, kept, target, [Req.ADD] * 3)
+    for a, b in zip(added, wrote):
+        close(a, b + 5)
+    close(run(spread, [x, w], views, shapes, kept, target, [Req.NULL, Req.WRITE, Req.NULL])[1], wrote[1])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_axes_that_fold_and_everything_folded(target, rng):
+    x = rng.standard_normal((2, 3))
+    close(run(lambda v: v * 2, [x], [(6,)], [(6,)], (6,), target)[0], x.ravel() * 2)
+    close(run(lambda v: row_sum(v), [x], [(2, 3)], [(1, 1)], (1, 1), target)[0], [[x.sum()]])

@@ -1,0 +1,134 @@
+"""Jobs on a Ray cluster. The refusals need none; the rest start one head of their own (nightly: it takes up to half a minute)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from tritium.errors import KVStoreError
+from tritium.kvstore.job.ray_job import require_token
+
+
+@pytest.mark.parametrize("mode, token, text", [
+    (None, 0o600, "a cluster without a token is not used, not even on one machine"),
+    ("token", None, "a cluster without a token is not used"),
+    ("token", 0o644, "others can read the token: mode 644. chmod 600 it"),
+])
+def test_a_cluster_without_a_secret_token_is_refused(tmp_path, monkeypatch, mode, token, text):
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "TRITIUM_KV_INSECURE"):
+        monkeypatch.delenv(name, raising=False)
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    if token:
+        (tmp_path / "token").write_text("x" * 64)
+        (tmp_path / "token").chmod(token)
+        monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(KVStoreError, match=text):
+        require_token()
+    if token:
+        (tmp_path / "token").chmod(0o600)
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        require_token()
+
+
+def test_a_missing_token_file_is_named(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/nowhere/token")
+    with pytest.raises(KVStoreError, match="RAY_AUTH_TOKEN_PATH=/nowhere/token: cannot be read"):
+        require_token()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """(address, environment) of a head of our own, with a token; its whole process group ends with the tests."""
+    folder = tmp_path_factory.mktemp("r")
+    token = folder / "token"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+    temporary = Path(tempfile.gettempdir(), f"tritium-ray-{secrets.token_hex(4)}")  # Ray's sockets need a short path
+    head = subprocess.Popen([str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--port=0", "--num-cpus=8",
+                             "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={temporary}",
+                             "--object-store-memory=100000000"], env=env, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        found, deadline = temporary / "ray_current_cluster", time.monotonic() + 120
+        while not (found.exists() and found.read_text().strip()):
+            assert time.monotonic() < deadline and head.poll() is None
+            time.sleep(0.1)
+        yield found.read_text().strip(), env
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        try:
+            head.wait(60)  # it drains its node first
+        except subprocess.TimeoutExpired:
+            os.killpg(head.pid, signal.SIGKILL)
+            head.wait()
+        subprocess.run(["rm", "-rf", str(temporary)], check=False)
+
+
+def script(code, address, env, timeout=120):
+    return subprocess.run([sys.executable, "-c", code, address], env=env, capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.mark.nightly
+def test_servers_and_the_coordinator_on_ray_are_restarted_and_lose_nothing(cluster):
+    code = """
+import os, signal, sys
+import tritium as mx
+from tritium.kvstore.worker.dist import DistKVStore
+from tritium.kvstore.job.ray_job import RayJob
+with RayJob(sys.argv[1], 1, 2, every=3, interface="127.0.0.1") as job:
+    kv = DistKVStore("dist_sync", job.file)
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5))
+    kv.init("w", mx.nd.zeros((300, 10)))
+    out, local = mx.nd.zeros((300, 10)), mx.kv.create("local")
+    local.set_optimizer(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5))
+    local.init("w", out)
+    for step in range(8):
+        if step == 2:
+            os.kill(job.coordinator_pid(), signal.SIGKILL)
+        if step == 3:
+            kv.barrier()
+        if step == 5:
+            for i in range(2):
+                os.kill(job.shard_pid(i), signal.SIGKILL)
+        for store in (kv, local):
+            store.push("w", mx.nd.ones((300, 10)) * step)
+            store.pull("w", out)
+            print(out.asnumpy()[0, 0])
+    kv.close()
+"""
+    done = script(code, *cluster)
+    lines = [line for line in done.stdout.splitlines() if line[:1] in "-0123456789"]
+    assert len(lines) == 16 and lines[::2] == lines[1::2], done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_launch_on_a_cluster_gives_the_weights_of_one_machine(cluster):
+    address, env = cluster
+    train = [sys.executable, "-m", "tritium.examples.train_digits_dist", "--epochs", "1"]
+    tritium = [sys.executable, "-m", "tritium", "launch", "-n", "2"]
+    here = subprocess.run([*tritium, *train], env=env, capture_output=True, text=True, timeout=120)
+    there = subprocess.run([*tritium, "--address", address, *train], env={**env, "TRITIUM_KV_INTERFACE": "127.0.0.1"},
+                           capture_output=True, text=True, timeout=200)
+    digests = [{line.split('"weights": ')[1][:66] for line in out.splitlines() if '"weights"' in line}
+               for out in (here.stdout, there.stdout)]
+    assert len(digests[0]) == 1 and digests[0] == digests[1], there.stdout + there.stderr
+
+
+@pytest.mark.nightly
+def test_a_wrong_token_is_said_to_be_one(cluster, tmp_path):
+    address, env = cluster
+    token = tmp_path / "other"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    done = script("import sys; from tritium.kvstore.job.ray_job import RayJob; RayJob(sys.argv[1])", address,
+                  {**env, "RAY_AUTH_TOKEN_PATH": str(token)})
+    assert "token wrong or missing" in done.stderr, done.stderr

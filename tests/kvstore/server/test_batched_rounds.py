@@ -1,0 +1,179 @@
+"""Frames that are added up as one. Oracle: the same shard, which is told to deal with every frame key by key."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+from tritium.kvstore.server.server import Shard
+from tritium.kvstore.wire.frame import CODES, INLINE, WANT, Op, Record, decode, encode
+from tritium.kvstore.wire.shared_memory import Pool, Views, remove_segments
+
+SIZES = [5, 1, 300, 64, 7, 1024]
+JOB = uuid.uuid4().hex
+
+
+@pytest.fixture(autouse=True)
+def _alone(serial):
+    """As a shard that leaves no shared memory."""
+    yield
+    remove_segments(JOB)
+
+
+def shard(workers, together, **more):
+    s = Shard(JOB, "fail", "sync", **more)
+    keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
+    s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
+    for r in range(workers):
+        s.receive(r, decode(*hello(r)))
+    first = np.zeros(sum(SIZES), "f")
+    records = [Record(i, 0, CODES[first.dtype], n, 0, 0, INLINE) for i, n in enumerate(SIZES)]
+    s.receive(0, decode(encode(Op.FILL, records, first.nbytes, rank=0), first.tobytes()))
+    if not together:
+        s._unison.hold = lambda rank, frame: False
+    return s
+
+
+def hello(rank):
+    return encode(Op.HELLO, [], 2, rank=rank), b"{}"
+
+
+def push(rank, n, keys, rng, pool=None, flags=WANT):
+    """Contributions to round n of keys, in the payload, or in shared memory side by side."""
+    data = [rng.normal(size=SIZES[k]).astype("f") * 10.0 ** rank for k in keys]
+    raw = b"".join(d.tobytes() for d in data)
+    starts = np.cumsum([0, *(d.nbytes for d in data)]).tolist()
+    slots = None if pool is None else (pool.take(len(raw)), pool.take(len(raw)))
+    if slots is not None:
+        slots[0].view[:len(raw)] = np.frombuffer(raw, np.uint8)
+    records = [Record(k, 0, 0, len(d), n, 0, *((INLINE, 0, INLINE, 0) if slots is None else (
+        slots[0].segment, at, slots[1].segment, at))) for k, d, at in zip(keys, data, starts)]
+    body = raw if slots is None else b""
+    return (encode(Op.PUSH, records, len(body), rank=rank, flags=flags), body), slots and slots[1].view[:len(raw)]
+
+
+def said(out):
+    """What workers were told: (rank, key, round, bytes of the value or None), in any order; refusals as they are."""
+    found = []
+    for rank, head, pieces in out:
+        payload = b"".join(bytes(p) for p in pieces)
+        frame, at = decode(head, payload), 0
+        if frame.op is Op.REFUSED:
+            found.append((rank, "refused", payload))
+            continue
+        for r in frame.records:
+            value = payload[at:at + r.nbytes] if r.segment == INLINE else b""
+            at += len(value)
+            found.append((rank, r.key, r.round, r.n, r.at, value))
+    return sorted(found, key=repr)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("shared", [False, True])
+def test_nobody_can_tell(seed, shared):
+    """Random rounds of two or three workers: the same keys, fewer, other orders, late ones, pulls and deaths in between."""
+    results = []
+    for together in (True, False):
+        remove_segments(JOB)
+        rng, order = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+        workers = int(order.integers(1, 4))
+        s = shard(workers, together)
+        pools = [Pool(JOB, r, 1) if shared and r != 2 else None for r in range(workers)]
+        for r, pool in enumerate(pools):
+            if pool is not None:
+                s._views[r] = Views(JOB, r, 1)
+        told, replies, done = [], [], dict.fromkeys(range(len(SIZES)), 0)
+        for _ in range(6):
+            keys = order.permutation(len(SIZES))[:order.integers(1, len(SIZES) + 1)].tolist()
+            kind = order.integers(5)
+            frames = []
+            for r in range(workers):
+                mine = keys if kind else order.permutation(keys).tolist()
+                at = 0 if kind != 1 else len(keys) // 2
+                for part in (mine[:at], mine[at:]):
+                    if part and len({done[k] for k in part}) == 1:
+                        frames.append((r, *push(r, done[part[0]] + 1, part, rng, pools[r])))
+                    else:
+                        frames += [(r, *push(r, done[k] + 1, [k], rng, pools[r])) for k in part]
+            if kind == 2:
+                frames += [f for f in frames if f[0] == 0]  # sent again
+            turns = order.permutation(workers).tolist()
+            out = []
+            for r, frame, reply in sorted(frames, key=lambda f: turns.index(f[0])):
+                out += s.receive(r, decode(*frame))
+                if order.integers(4) == 0:
+                    pull = [Record(int(order.integers(len(SIZES))), 0, 0, 0, 0)]
+                    out += s.receive(r, decode(encode(Op.PULL, pull, rank=r, seq=9)))
+                replies.append(reply)
+            told.append(said(out))
+            for k in keys:
+                done[k] += 1
+        results.append((told, [None if v is None else bytes(v) for v in replies], [v.flat.tobytes() for _, v in s.values.items()],
+                        [s.rounds.version(name) for name, _ in s.values.items()]))
+    for a, b in zip(*results):
+        assert a == b
+
+
+def test_they_are_made_together_and_in_the_order_of_ranks(rng):
+    s, keys = shard(2, True), list(range(len(SIZES)))
+    (one, _), (two, _) = push(1, 1, keys, rng), push(0, 1, keys, rng)
+    assert s.receive(1, decode(*one)) == []
+    (rank, head, [payload]), (other, same, [again]) = s.receive(0, decode(*two))
+    assert (rank, other, head, payload) == (0, 1, same, again)
+    np.testing.assert_array_equal(np.frombuffer(payload, "f"), np.frombuffer(two[1], "f") + np.frombuffer(one[1], "f"))
+
+
+def test_a_death_refuses_what_is_held(rng):
+    s = shard(2, True)
+    s.receive(0, decode(*push(0, 1, [0, 1, 2, 3], rng)[0]))
+    out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}, "generation": 0}})
+    assert [rank for rank, _, _ in out] == [0] * 4 and all(b"worker 1 died" in pieces[0] for _, _, pieces in out)
+
+
+def test_an_update_that_fails_is_told_for_its_key_alone(rng, monkeypatch):
+    s, keys = shard(1, True), [0, 1, 2, 3]
+
+    def fail(key, grad, weight):
+        raise ValueError("no")
+
+    s.values._make_updater = lambda: None
+    for i, (_, v) in enumerate(s.values.items()):
+        v.updater = fail if i == 2 else lambda key, grad, weight: weight.__iadd__(grad)
+    answers = said(s.receive(0, decode(*push(0, 1, keys, rng)[0])))
+    assert sorted(a[1] for a in answers if a[1] != "refused") == [0, 1, 3]
+    assert [a for a in answers if a[1] == "refused" and b"the update failed: ValueError: no" in a[2]]
+
+
+def test_a_frame_that_comes_again_takes_no_value_from_a_later_one(rng):
+    """One key: round 1 comes again while its worker waits for round 2."""
+    s, frames = shard(2, True), {(r, n): push(r, n, [0], rng)[0] for r in range(2) for n in (1, 2)}
+    for r in range(2):
+        s.receive(r, decode(*frames[r, 1]))
+    assert s.receive(0, decode(*frames[0, 2])) == []
+    s.receive(0, decode(*frames[0, 1]))
+    answers = said(s.receive(1, decode(*frames[1, 2])))
+    assert [(a[0], a[2], len(a[5])) for a in answers] == [(0, 2, 20), (1, 2, 20)]
+
+
+def test_a_refusal_can_be_read(rng):
+    """Its records said where their bytes were; its payload says what is wrong."""
+    (refusal,) = said(shard(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
+    assert refusal[1] == "refused" and b"round 9999 is too far ahead" in refusal[2]
+    wrong = encode(Op.FILL, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
+    ((_, head, (payload,)),) = shard(1, True).receive(0, decode(*wrong))
+    assert decode(head, payload).op is Op.REFUSED and b"do not fit" in payload
+
+
+def test_keys_take_turns_on_disk(tmp_path, rng):
+    """Every four rounds each, and never all of them at once."""
+    s, keys = shard(1, True, folder=tmp_path, every=4), list(range(len(SIZES)))
+    s.save()
+    written = []
+    for n in range(1, 13):
+        before = [v.durable for _, v in s.values.items()]
+        s.receive(0, decode(*push(0, n, keys, rng)[0]))
+        after = [v.durable for _, v in s.values.items()]
+        assert all(n - d < 4 for d in after)
+        written.append(sum(a != b for a, b in zip(before, after)))
+    assert max(written) <= 2 and sum(written) >= 15

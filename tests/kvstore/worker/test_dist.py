@@ -1,0 +1,397 @@
+"""dist_sync and dist_async over real processes. Oracle: the same pushes, added up here by NumPy, or done by a `local` store."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tritium as mx
+from support.kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
+from tritium.errors import KVStoreError, ParameterError, ShapeError
+from tritium.kvstore.job.local_job import Job
+from tritium.kvstore.local import LocalKVStore
+from tritium.kvstore.wire.frame import Op
+from tritium.kvstore.worker.dist import DistKVStore
+
+
+@pytest.fixture(scope="module")
+def two():
+    """Two workers, two servers; every test uses keys of its own."""
+    with workers(2, shards=2) as made:
+        yield made
+
+
+def test_sums_in_rank_order_and_split_arrays(two, rng):
+    """Sizes around one message, shared memory, and the bound for splitting; twice, to see Assign and not +=."""
+    _, _, each = two
+    shapes = {"a": (3, 5), "b": (1 << 18,), "c": (1100, 1000), "d": (70000,), "e": (0,), "f": ()}
+    data = {(k, r): rng.normal(size=s).astype("f") for k, s in shapes.items() for r in range(2)}
+    first = {k: rng.normal(size=s).astype("f") for k, s in shapes.items()}
+
+    def run(kv):
+        kv.init(list(shapes), [array(first[k] if kv.rank == 0 else first[k] * 0) for k in shapes])
+        begin = {k: pull(kv, k, first[k]) for k in shapes}
+        for _ in range(2):
+            kv.push(list(shapes), [array(data[k, kv.rank]) for k in shapes], priority=3)
+        return begin, {k: pull(kv, k, first[k]) for k in shapes}
+
+    for begin, end in each(run):
+        for k in shapes:
+            np.testing.assert_array_equal(begin[k], first[k])
+            np.testing.assert_array_equal(end[k], data[k, 0] + data[k, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "int64"])
+def test_dtypes(two, dtype):
+    _, _, each = two
+    value = np.arange(7).astype(dtype)
+
+    def run(kv):
+        kv.init(f"t.{dtype}", array(value, dtype))
+        kv.push(f"t.{dtype}", array(value, dtype))
+        return pull(kv, f"t.{dtype}", value)
+
+    for got in each(run):
+        assert got.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(got, value + value)
+
+
+def test_devices_are_added_up_first_and_the_pushed_arrays_stay(two):
+    _, _, each = two
+
+    def run(kv):
+        kv.init("dev", mx.nd.zeros(4))
+        grads = [mx.nd.full(4, 1.0 + i, ctx=mx.cpu(i)) for i in range(3)]
+        outs = [mx.nd.zeros(4, ctx=mx.cpu(i)) for i in range(3)]
+        kv.pushpull("dev", grads, outs)
+        for o in outs:
+            assert (o.asnumpy() == 12).all()
+        assert [g.asnumpy()[0] for g in grads] == [1, 2, 3]
+        alone = mx.nd.ones(4)
+        kv.push("dev", alone)
+        alone[:] = 7  # push has read it as of the call
+        assert (pull(kv, "dev", np.zeros(4, "f")) == 2).all()
+        assert (alone.asnumpy() == 7).all()
+
+    each(run)
+
+
+def test_workers_push_keys_in_any_order(two):
+    _, _, each = two
+    names = [f"o{i}" for i in range(20)]
+
+    def run(kv):
+        kv.init(names, [mx.nd.zeros(3)] * 20)
+        for _ in range(3):
+            for name in np.random.default_rng(kv.rank).permutation(names):
+                kv.push(str(name), mx.nd.ones(3) * int(name[1:]))
+        return [pull(kv, n, np.zeros(3, "f"))[0] for n in names]
+
+    assert each(run) == [[2.0 * i for i in range(20)]] * 2
+
+
+def test_barrier_rank_and_dead_nodes(two):
+    _, stores, each = two
+    assert sorted(s.rank for s in stores) == [0, 1] and {s.num_workers for s in stores} == {2}
+    assert [s.get_num_dead_node(7) for s in stores] == [0, 0] and stores[0].type == "dist_sync"
+    passed = []
+    late = threading.Event()
+
+    def run(kv):
+        if kv.rank == 1:
+            late.wait(TIMEOUT)
+        else:
+            threading.Timer(0.05, late.set).start()
+        kv.barrier()
+        passed.append(late.is_set())
+
+    each(run)
+    assert passed == [True, True]
+
+
+@pytest.mark.parametrize("act, error, text", [
+    (lambda kv: kv.push("never", mx.nd.ones(2)), ParameterError, "KVStore.push: no key 'never'"),
+    (lambda kv: kv.push("shape", mx.nd.ones(3)), ShapeError, r"key 'shape' holds float32\[2\]"),
+    (lambda kv: kv.init("shape", mx.nd.ones(2)), ParameterError, "key 'shape' exists already"),
+    (lambda kv: kv.save_optimizer_states("x"), KVStoreError, "the store has no optimizer"),
+    (lambda kv: kv.set_gradient_compression({"type": "1bit"}), ParameterError, "is not {\"type\": \"2bit\""),
+    (lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": -1}), ParameterError, "threshold=-1 must be"),
+])
+def test_errors_are_the_callers(two, act, error, text):
+    _, _, each = two
+
+    def run(kv):
+        if "shape" not in kv._keys:
+            kv.init("shape", mx.nd.ones(2))
+        with pytest.raises(error, match=text):
+            act(kv)
+
+    each(run)
+
+
+def test_an_updater_function_stays_here(two):
+    _, stores, each = two
+    each(lambda kv: kv.init("upd", mx.nd.ones(2)))
+    stores[0].set_updater(lambda *_: None)
+    with pytest.raises(KVStoreError, match="an updater function cannot travel to the servers"):
+        stores[0].push("upd", mx.nd.ones(2))
+    stores[0].set_updater(None)
+
+
+def train(kv, steps, shapes, optimizer):
+    """Deterministic pushes; the weights after `steps`, for a store of any kind."""
+    kv.set_optimizer(optimizer())
+    kv.init(list(range(len(shapes))), [array(np.linspace(-1, 1, int(np.prod(s))).reshape(s)) for s in shapes])
+    for step in range(steps):
+        for i, s in enumerate(shapes):
+            g = np.random.default_rng([step, i, kv.rank]).normal(size=s)
+            kv.push(i, array(g))
+    return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(shapes)]
+
+
+SHAPES = [(7, 5), (300, 400), (513, 512)]
+
+
+@pytest.mark.parametrize("optimizer", [
+    lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1, wd=1e-3, rescale_grad=0.5),
+    pytest.param(lambda: mx.optimizer.Adam(lr_scheduler=mx.lr_scheduler.FactorScheduler(2, 0.5), learning_rate=0.01),
+                 marks=pytest.mark.nightly),
+], ids=["sgd", "adam"])
+def test_one_worker_is_bit_identical_to_local(optimizer):
+    with workers(1) as (_, (kv,), _):
+        got = train(kv, 4, SHAPES, optimizer)
+    for a, b in zip(got, train(mx.kv.create("local"), 4, SHAPES, optimizer)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_two_runs_are_bit_identical_and_states_move_between_numbers_of_servers(tmp_path, monkeypatch):
+    """The second run has another number of servers, and splits its arrays; then states go through a file, and both go on."""
+    monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "100000")
+    sgd = lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)
+    results, files = [], []
+
+    for shards in (1, 3):
+        with workers(2, shards=shards) as (_, stores, each):
+            both = each(lambda kv: train(kv, 3, SHAPES, sgd))
+            results.append(both[0])
+            for a, b in zip(*both):
+                np.testing.assert_array_equal(a, b)
+            file = tmp_path / f"{shards}.states"
+            stores[0].save_optimizer_states(file)
+            files.append(file.read_bytes())
+            stores[0].load_optimizer_states(tmp_path / "1.states")
+
+            def again(kv):
+                for i, s in enumerate(SHAPES):
+                    kv.push(i, array(np.ones(s)))
+                return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(SHAPES)]
+
+            results.append(each(again)[0])
+    for a, b in zip(results[0] + results[1], results[2] + results[3]):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_async_applies_every_push_and_needs_an_optimizer():
+    with workers(2, "dist_async") as (_, stores, each):
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        stores[0].push("w", mx.nd.ones(3))
+        with pytest.raises(KVStoreError, match=r"worker 0, key 'w', round 1: dist_async needs an optimizer on the server"):
+            pull(stores[0], "w", np.zeros(3, "f"))
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+
+        def run(kv):
+            seen = []
+            for _ in range(5):
+                kv.push("w", mx.nd.ones(3))
+                seen.append(-pull(kv, "w", np.zeros(3, "f"))[0])
+            return seen
+
+        for seen in each(run):
+            assert seen == sorted(seen) and all(s >= i + 1 for i, s in enumerate(seen))  # at least one's own
+        each(lambda kv: kv.barrier())
+        assert each(lambda kv: pull(kv, "w", np.zeros(3, "f"))[0]) == [-10, -10]
+
+
+def test_members_join_and_leave_at_barriers():
+    """Two workers, then three, then two others: each round is the sum over those that take part, who number themselves anew."""
+    with workers(2) as (job, stores, each):
+        def step(*members):
+            """What each reads after all have pushed 10 to the power of the number it joined with."""
+            for kv in members:
+                kv.push("w", mx.nd.ones(2) * 10.0 ** kv._client.rank)
+            return [(pull(kv, "w", np.zeros(2, "f"))[0], kv.rank, kv.num_workers) for kv in members]
+
+        def barrier(*members):
+            for done in [each.submit(kv.barrier) for kv in members]:
+                done.result(TIMEOUT)
+
+        a, b = stores
+        each(lambda kv: kv.init("w", mx.nd.zeros(2)))
+        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]
+        joining = each.submit(DistKVStore, "dist_sync", job.file, rank="new")
+        until(lambda: a._client.request("info")["growing"] == 1)
+        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]  # not before the barrier
+        barrier(a, b)
+        c = joining.result(TIMEOUT)
+        stores.append(c)
+        c.init("w", mx.nd.zeros(2))
+        assert pull(c, "w", np.zeros(2, "f"))[0] == 11  # what there is, not what it brought
+        assert step(a, b, c) == [(111, 0, 3), (111, 1, 3), (111, 2, 3)]
+        leaving = each.submit(a.leave)
+        barrier(b, c)
+        leaving.result(TIMEOUT)
+        assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.alive
+        made = [each.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
+        assert [m.result(TIMEOUT) for m in made] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the lowest that is left fills
+
+
+def test_max_staleness_holds_who_is_too_fast():
+    """Worker 0 may be two pushes ahead of worker 1. A pull beyond that waits, is reported, and ends with the slow one's push."""
+    with workers(2, "dist_async", staleness=2) as (_, (fast, slow), each):
+        each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
+        each(lambda kv: kv.init("w", mx.nd.zeros(3)))
+        for n in (1, 2):
+            fast.push("w", mx.nd.ones(3))
+            assert pull(fast, "w", np.zeros(3, "f"))[0] == -n
+        fast.push("w", mx.nd.ones(3))
+        LocalKVStore.barrier(fast)  # it has arrived
+        held = each.submit(pull, fast, "w", np.zeros(3, "f"))
+        assert pull(slow, "w", np.zeros(3, "f"))[0] == -3 and not held.done()
+        slow.push("w", mx.nd.ones(3))
+        assert held.result(TIMEOUT)[0] == -4
+        fast.push("w", mx.nd.ones(3))
+        held = each.submit(pull, fast, "w", np.zeros(3, "f"))
+        slow.close()  # nobody waits for who has left
+        assert held.result(TIMEOUT)[0] == -5
+
+
+PUSHES_LAST = """
+import tritium as mx
+kv = mx.kv.create("dist_sync")
+for key in "wv": kv.init(key, mx.nd.zeros((600, 600)))
+for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
+"""
+
+
+def test_what_a_script_pushes_last_arrives():
+    """It ends without waiting for anything; the store waits for it."""
+    with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
+        for key in "wv":
+            kv.init(key, mx.nd.zeros((600, 600)))
+        for key in "wv":
+            kv.push(key, mx.nd.ones((600, 600)))
+        assert [pull(kv, key, np.zeros((600, 600), "f"))[0, 0] for key in "wv"] == [6, 6]
+        assert script.wait(TIMEOUT) == 0 and script.stderr.read() == ""
+
+
+CATCHES = """
+import tritium as mx
+kv = mx.kv.create("dist_sync")
+out = mx.nd.zeros(3)
+kv.init("w", out)
+kv.push("w", out); kv.pull("w", out); out.wait_to_read()
+print("there", flush=True)
+try:
+    kv.push("w", out); kv.pull("w", out); out.wait_to_read()
+except mx.MXNetError as e:
+    print(type(e).__name__)
+"""
+
+
+def test_an_error_that_was_caught_is_not_told_again_at_exit():
+    with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
+        kv.init("w", mx.nd.zeros(3))
+        kv.push("w", mx.nd.ones(3))
+        assert script.stdout.readline() == "there\n"
+        kv.close()
+        assert script.stdout.read() == "DeadWorkerError\n" and script.wait(TIMEOUT) == 0 and script.stderr.read() == ""
+
+
+def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
+    code = ("import tritium as mx; kv = mx.kv.create('dist'); kv.init(3, mx.nd.ones(2)); kv.push(3, mx.nd.ones(2) * 4); "
+            "o = mx.nd.zeros(2); kv.pull(3, o); print(o.asnumpy().tolist(), kv._own_job.folder, kv._own_job.id)")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250, cwd=tmp_path, env=env)
+    assert done.stdout.startswith("[4.0, 4.0]"), done.stderr
+    _, _, folder, job = done.stdout.split()
+    assert not os.path.exists(folder) and not [n for n in os.listdir("/dev/shm") if job in n] and done.stderr == ""
+
+
+def test_what_is_handed_in_while_a_store_closes_ends():
+    """Its thread looks at what was handed in, then ends; or has ended, after who hands in has seen that it had not."""
+    with workers(1) as (_, (kv,), _):
+        kv.init("w", mx.nd.zeros(3))
+        client, asked = kv._client, []
+        (link,) = client.links
+
+        def turn(told):
+            if not asked:
+                client._stopping = True
+                asked.append(client.ask(0, Op.SAVE))
+
+        link.turn = turn
+        until(lambda: asked)
+        client._thread.join(TIMEOUT)
+        client._closed = False  # as it was when who hands in looked
+        asked.append(client.ask(0, Op.SAVE))
+        kv.push("w", mx.nd.ones(3))
+        client._closed = True
+        for a in asked:
+            with pytest.raises(KVStoreError, match="the store is closed"):
+                a.result(TIMEOUT)
+        with pytest.raises(KVStoreError, match="the store is closed"):
+            mx.nd.waitall()
+
+
+def test_a_forked_child_is_refused(two):
+    _, stores, _ = two
+    client = stores[0]._client
+    client.pid -= 1
+    try:
+        with pytest.raises(KVStoreError, match="cannot be used in a forked child"):
+            stores[0].barrier()
+    finally:
+        client.pid += 1
+
+
+def test_a_store_that_is_closed_by_an_exception_has_not_ended_well():
+    with workers(3, policy="wait") as (_, stores, _each):
+        gone = stores[0]._client.control
+        stores[1].close()
+        until(lambda: gone.gone == {1: "left"})
+        try:
+            raise ZeroDivisionError
+        except ZeroDivisionError:
+            stores[2].close()
+        until(lambda: gone.gone == {1: "left", 2: "ended"})
+        assert stores[0].get_num_dead_node(4) == 1
+
+
+def test_who_takes_a_place_goes_on_at_the_step_that_is_not_made():
+    """Its predecessor was killed when one key of a step had been pushed, and the other not."""
+    with Job(2, policy="wait") as job, worker(job, 0) as kv:
+        with worker(job, 1) as other:
+            each = (kv, other)
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda s: s.init(["a", "b", "never"], [mx.nd.zeros(3)] * 3), each))
+            assert other.resume() == 0
+            for s in each:
+                s.push(["a", "b"], [mx.nd.ones(3)] * 2)
+            for s in each:
+                s.push("a", mx.nd.ones(3) * 5)
+            assert [pull(s, "a", np.zeros(3, "f"))[0] for s in each] == [10, 10]
+            kv.push("b", mx.nd.ones(3) * 2)
+            other._client.close(False)
+        with worker(job, 1) as another:
+            assert another.resume() == 1
+            another.init(["a", "b", "never"], [mx.nd.zeros(3)] * 3)
+            another.push(["a", "b"], [mx.nd.ones(3) * 7] * 2)  # of the step that its predecessor was in
+            assert [pull(another, k, np.zeros(3, "f"))[0] for k in "ab"] == [10, 9] and pull(kv, "b", np.zeros(3, "f"))[0] == 9
+            for s in (kv, another):
+                s.push(["a", "b"], [mx.nd.ones(3)] * 2)
+            assert [pull(s, k, np.zeros(3, "f"))[0] for s in (kv, another) for k in "ab"] == [2] * 4

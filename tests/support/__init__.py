@@ -1,0 +1,1 @@
+"""What tests share: oracles, generators of random cases, stand-ins."""

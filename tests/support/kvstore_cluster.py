@@ -1,0 +1,137 @@
+"""What the tests of stores over several processes share: jobs, several workers in one process, and workers as processes."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import tritium as mx
+from tritium import engine
+from tritium.errors import DeadWorkerError, MXNetError
+from tritium.kvstore.job.local_job import Job
+from tritium.kvstore.worker.dist import DistKVStore
+
+TIMEOUT = 120  # seconds: many times what any test takes
+
+
+def until(condition):
+    """Wait for what must come, however long a busy machine takes."""
+    deadline = time.monotonic() + TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stands(pid, state):
+    """Wait until a process is in a state of proc(5): "T" stopped, "Z" ended and not yet waited for."""
+    until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == state)
+
+
+@contextlib.contextmanager
+def closing(stores):
+    """Close stores afterwards. What fails is not followed by waiting for rounds that nobody makes any more."""
+    try:
+        yield
+    except BaseException:
+        for s in stores:
+            s._client.timeout = 0.0
+        raise
+    finally:
+        for s in stores:
+            s.close()
+
+
+_within = []  # whose end is awaited: others' stores may be at work while an inner one ends
+
+
+@contextlib.contextmanager
+def one_failure():
+    """What fails inside is not followed by errors of what its threads had begun, or began later. They have ended by then."""
+    _within.append(None)
+    try:
+        yield
+    except BaseException:
+        if engine.current()._wait_idle(TIMEOUT if len(_within) == 1 else 5.0):
+            with contextlib.suppress(MXNetError):
+                mx.nd.waitall()
+        raise
+    finally:
+        _within.pop()
+
+
+@contextlib.contextmanager
+def worker(job, rank, kind="dist_sync"):
+    """A store of this process that is one worker of a job."""
+    kv = DistKVStore(kind, job.file, rank=rank, timeout=TIMEOUT)
+    with one_failure(), closing([kv]):
+        yield kv
+
+
+@contextlib.contextmanager
+def workers(n, kind="dist_sync", shards=1, **settings):
+    """n stores of one job, all in this process, and each(fn), which runs fn(store) for each at the same time.
+
+    each.submit(fn, ...) runs something beside the test, which ends with the stores.
+    """
+    stores = []
+    with one_failure(), Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool, closing(stores):
+        joining = [pool.submit(DistKVStore, kind, job.file, rank=r, timeout=TIMEOUT) for r in range(n)]
+        concurrent.futures.wait(joining)
+        stores += [j.result() for j in joining if j.exception() is None]
+        for j in joining:
+            j.result()
+
+        def each(fn):
+            running = [pool.submit(fn, s) for s in stores]
+            ended, _ = concurrent.futures.wait(running, TIMEOUT, concurrent.futures.FIRST_EXCEPTION)
+            for f in ended:
+                f.result()
+            return [f.result(0) for f in running]
+
+        each.submit = pool.submit
+        yield job, stores, each
+
+
+class _Process(subprocess.Popen):
+    """With `with`: as `closing`."""
+
+    def __exit__(self, kind, *rest):
+        if kind is not None:
+            self.kill()
+        return super().__exit__(kind, *rest)
+
+
+def worker_process(job, rank, code, stderr=None):
+    """A process that runs code as a worker; its stdout is a pipe."""
+    return _Process([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=stderr, text=True, env={
+        **os.environ, "TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_RANK": str(rank), "TRITIUM_GPU": "off"})
+
+
+def pull(store, key, like):
+    """The value of key as a NumPy array."""
+    out = mx.nd.zeros(like.shape, dtype=like.dtype)
+    store.pull(key, out)
+    return out.asnumpy()
+
+
+def insist(kv, key, value):
+    """What a program does that goes on after a death: once nobody is dead, it pushes value again. The first number pulled."""
+    while True:
+        out = mx.nd.zeros(3)
+        try:
+            kv.pull(key, out)
+            return float(out.asnumpy()[0])
+        except DeadWorkerError:
+            while kv.get_num_dead_node(4):
+                time.sleep(0.01)
+            kv.push(key, value)
+
+
+def array(values, dtype="float32"):
+    return mx.nd.array(np.asarray(values), dtype=dtype)

@@ -1,0 +1,179 @@
+"""Connections without sockets, as libzmq's and lanes behave, for tests in which a loop decides what arrives when.
+
+A job (kvstore_simulation.py) has `rng`, and lists of what there is: `pipes`, `lanes`; of what somebody will hear of: `to_end`
+(pipes whose end the listening side has not heard of), `to_hear` (dealers that have not).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from types import SimpleNamespace
+
+import zmq
+from tritium.kvstore.wire import encrypted_channel, sockets
+
+
+class Part(bytes):
+    """A message part as pyzmq's Frame shows it."""
+
+    user = ""
+    buffer = property(lambda self: self)
+    bytes = property(lambda self: bytes(self))
+
+    def get(self, _):
+        return self.user
+
+
+class Pipe:
+    """A connection. up, down: what is on its way. name: what the listening end calls it. held: until which step nothing moves."""
+
+    numbers = itertools.count(1)
+
+    def __init__(self, dealer, up=()):
+        self.dealer, self.up, self.down, self.name, self.user = dealer, deque(up), deque(), b"%d" % next(self.numbers), None
+        self.open, self.held = True, 0
+
+
+class Dealer:
+    """A connecting socket. Its connection is made anew by itself; `ended` counts the losses that were not heard of."""
+
+    def __init__(self, job, owner, address):
+        self.job, self.owner, self.address = job, owner, address
+        self.inbox, self.parts, self.ended, self.open = deque(), [], 0, True
+        self.pipe, self.fd = self._connect(()), -1
+
+    def _connect(self, up):
+        pipe = Pipe(self, up)
+        self.job.pipes.append(pipe)
+        return pipe
+
+    def send(self, data, flags=0, copy=True):
+        if not self.parts and len(self.pipe.up) > 2 and self.address != "coordinator" and self.job.rng.random() < 0.2:
+            raise zmq.Again()
+        self.parts.append(bytes(data) if copy else memoryview(data))
+        if not flags & zmq.SNDMORE:
+            self.pipe.up.append(self.parts)
+            self.parts = []
+
+    def poll(self, *_):
+        return True
+
+    def close(self, _linger):
+        self.open = False
+        self.cut()
+
+    def cut(self):
+        """The connection ends."""
+        pipe, rng = self.pipe, self.job.rng
+        pipe.open = False
+        sent = int(rng.integers(len(pipe.up) + 1))
+        lost = int(rng.integers(sent + 1))
+        rest = list(pipe.up)[sent:]
+        pipe.up = deque(list(pipe.up)[:lost])
+        self.job.to_end.append(pipe)
+        if self.open:
+            self.pipe = self._connect(rest)
+            self.job.to_hear.append(self)
+
+    def get(self, _):
+        return id(self)
+
+
+class FakeSockets:
+    """What sockets.py gives, for one job."""
+
+    COPIED, Keys = 48, sockets.Keys
+
+    def __init__(self, job):
+        self.job = job
+
+    def connect(self, owner, _keys, _server, address, _largest, _most=0):
+        return Dealer(self.job, owner, address)
+
+    @staticmethod
+    def Watch(dealer):
+        def lost():
+            while dealer.ended:
+                dealer.ended -= 1
+                yield 0
+
+        return SimpleNamespace(socket=SimpleNamespace(fd=-1), lost=lost, close=lambda: None, refused=False)
+
+    @staticmethod
+    def descriptor(_):
+        return 0
+
+    @staticmethod
+    def readable(dealer):
+        return bool(dealer.inbox)
+
+    @staticmethod
+    def receive(dealer):
+        while dealer.inbox:
+            yield dealer.inbox.popleft()
+
+
+class Lane:
+    """Both ends of a lane. taken: the server has read its name."""
+
+    def __init__(self, job, server, rank):
+        self.job, self.server, self.rank, self.up, self.down = job, server, rank, deque(), deque()
+        self.taken = self.ended = False
+        self.inbox, self.held = deque(), 0
+        job.lanes.append(self)
+
+    full = property(lambda self: self.job.rng.random() < 0.1)
+
+    def put(self, head, payload):
+        if self.ended:
+            raise ConnectionError("lane: ended")
+        self.up.append((head, payload))
+
+    def flush(self):
+        pass
+
+    def read(self):
+        if self.ended and not self.inbox:
+            raise ConnectionError("lane: ended")
+        return False
+
+    def messages(self):
+        while self.inbox:
+            head, payload = self.inbox.popleft()
+            lent = bytearray(payload)
+            yield head, memoryview(lent)
+            lent[:] = b"\xff" * len(lent)
+
+    def close(self):
+        self.ended = True
+
+
+class Lanes:
+    """A server's ends."""
+
+    def __init__(self, job, server):
+        self.job, self.server, self.offered, self.of = job, server, {}, {}
+
+    def offer(self, rank, wanted):
+        self.drop(rank)
+        if not wanted or self.job.rng.random() < 0.2:
+            return None
+        name = f"{next(Pipe.numbers):032x}"
+        self.offered[name] = rank
+        return encrypted_channel.Offer(self.server.number, name, "", "")
+
+    def drop(self, rank):
+        self.offered = {n: r for n, r in self.offered.items() if r != rank}
+        if rank in self.of:
+            self.of.pop(rank).ended = True
+
+    def put(self, rank, head, payload):
+        ours = self.of.get(rank)
+        if ours is None:
+            return False
+        if ours.ended:
+            self.drop(rank)
+        else:
+            ours.down.append((head, payload))
+        return True

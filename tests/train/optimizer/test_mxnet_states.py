@@ -1,0 +1,124 @@
+"""MXNet's optimizer-state files: what is read, and that everything else is refused by name and never run.
+
+Oracle: the file MXNet 1.9.1 wrote, and pickles that Python itself makes.
+"""
+
+import io
+import pickle
+import pickletools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium import optimizer
+from tritium.errors import FileError
+from tritium.train.optimizer.mxnet_states import is_pickle, read_mxnet_states
+
+FILE = Path(__file__).parents[2] / "golden/symbols/digits_mlp-0020.states"
+
+
+class NDArray:
+    """Stands where MXNet's class stands in a pickle, which goes by the names alone."""
+
+    def __init__(self, handle=None):
+        pass
+
+    def __reduce__(self):
+        return NDArray, (None,), {"handle": bytearray(self.record)}
+
+
+NDArray.__module__ = "mxnet.ndarray.ndarray"
+
+
+class _Pickler(pickle._Pickler):
+    def save_global(self, obj, name=None):
+        if obj is NDArray and self.proto < 4:
+            self.write(b"cmxnet.ndarray.ndarray\nNDArray\n")
+            self.memoize(obj)
+        elif obj is NDArray:
+            self.save("mxnet.ndarray.ndarray")
+            self.save("NDArray")
+            self.write(pickle.STACK_GLOBAL)
+            self.memoize(obj)
+        else:
+            super().save_global(obj, name)
+
+    dispatch = {**pickle._Pickler.dispatch, type: save_global}
+
+
+def as_mxnet(tree, protocol):
+    """The bytes of tree as MXNet would pickle it, each array as its NDArray."""
+
+    def wrap(x):
+        if isinstance(x, np.ndarray):
+            a = NDArray()
+            mx.nd.save(name := str(as_mxnet.folder / "one.nd"), [mx.nd.array(x, dtype=x.dtype)])
+            a.record = Path(name).read_bytes()[24:-8]
+            return a
+        return tuple(map(wrap, x)) if isinstance(x, tuple) else x
+
+    out = io.BytesIO()
+    _Pickler(out, protocol).dump({k: wrap(v) for k, v in tree.items()})
+    return out.getvalue()
+
+
+def test_what_mxnet_wrote_continues_training():
+    data = FILE.read_bytes()
+    states = read_mxnet_states(data, "f")
+    assert {k: v.shape for k, v in states.items()} == {0: (64, 64), 1: (64,), 2: (10, 64), 3: (10,)}
+    updater = optimizer.get_updater(optimizer.SGD(momentum=0.9, learning_rate=1.0))
+    updater.set_states(data)
+    weight = mx.nd.zeros((10,))
+    updater(3, mx.nd.zeros((10,)), weight)
+    np.testing.assert_allclose(weight.asnumpy(), 0.9 * states[3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("protocol", range(5))
+def test_every_protocol_and_tree(protocol, tmp_path):
+    as_mxnet.folder = tmp_path
+    tree = {0: (np.arange(6, dtype=np.float32).reshape(2, 3), None), "name": np.arange(3, dtype=np.float16), 2: None,
+            3: (np.ones(2, np.float32), (np.zeros(1, np.float32), np.full(3, 5.0, np.float32)))}
+    data = as_mxnet(tree, protocol)
+    assert is_pickle(data)
+    got = read_mxnet_states(data)
+    assert list(got) == list(tree)
+    assert np.array_equal(got[0][0], tree[0][0]) and got[0][1] is None and got[2] is None
+    assert np.array_equal(got["name"], tree["name"]) and np.array_equal(got[3][1][1], tree[3][1][1])
+
+
+class Evil:
+    ran = False
+
+    def __reduce__(self):
+        return exec, ("import tests.train.test_mxnet_states as t; t.Evil.ran = True",)
+
+
+class Plain:
+    pass
+
+
+@pytest.mark.parametrize("value, reason", [
+    (Evil(), r"builtin(s|__)\.exec"), (Plain(), r"[Pp]lain"), ({0: np.zeros(2)}, "numpy"), ({0: 1.5}, "a state is a float"),
+    ([], "it holds a list"), ({1.5: None}, "a key is a float"),
+])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_everything_else_is_refused_and_not_run(value, reason, protocol):
+    with pytest.raises(FileError, match=rf"g: byte [\d,]+: this is no optimizer-state file of MXNet's: .*{reason}"):
+        read_mxnet_states(pickle.dumps(value, protocol), "g")
+    assert not Evil.ran
+
+
+def test_a_damaged_file_is_refused_wherever_it_is_cut():
+    data = FILE.read_bytes()
+    ends = [at for _, _, at in pickletools.genops(data) if at]
+    for at in ends:
+        with pytest.raises(FileError, match="no optimizer-state file"):
+            read_mxnet_states(data[:at])
+    for at in range(0, len(data), 997):
+        changed = bytearray(data)
+        changed[at] ^= 0x55
+        try:
+            read_mxnet_states(bytes(changed))  # a changed number in an array is no damage that shows
+        except FileError:
+            pass

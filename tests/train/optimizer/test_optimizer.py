@@ -1,0 +1,242 @@
+"""Optimizers. Oracle: ten-step weights that MXNet 1.9.1 computed (golden; kept: steps 0, 4 and 9)."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
+from tritium.train import optimizer
+from tritium.train.optimizer import lr_scheduler
+
+HERE = Path(__file__).parents[2] / "golden/optimizers"
+RUNS = json.loads((HERE / "index.json").read_text())["runs"]
+DATA = np.load(HERE / "optimizers.npz")
+
+
+def made(run):
+    kwargs = dict(run["kwargs"])
+    if "lr_scheduler" in kwargs:
+        name, settings = kwargs["lr_scheduler"]
+        kwargs["lr_scheduler"] = getattr(lr_scheduler, name)(**settings)
+    if "param_idx2name" in kwargs:
+        kwargs["param_idx2name"] = {int(k): v for k, v in kwargs["param_idx2name"].items()}
+    return optimizer.create(run["optimizer"], **kwargs)
+
+
+def walks():
+    """Every run on the CPU; on the interpreted GPU those with one setting at a time nightly."""
+    for name in RUNS:
+        yield pytest.param(name, "cpu")
+        nightly = [pytest.mark.nightly] if name.endswith(("_clip", "_rescale", "_wd")) else []
+        yield pytest.param(name, "gpu", marks=nightly)
+
+
+@pytest.mark.parametrize("name, ctx", list(walks()), indirect=["ctx"])
+def test_walks_where_mxnet_walks(name, ctx):
+    opt = made(RUNS[name])
+    half = name == "sgd_fp16_master"
+    updater, dtype = optimizer.get_updater(opt), "float16" if half else "float32"
+    weights = [mx.nd.array(DATA[f"w0.{i}"], ctx=ctx, dtype=dtype) for i in range(1 if half else 2)]
+    compared = 0
+    for step in range(10):
+        if f"{name}.lr" in DATA.files:
+            assert opt.learning_rate == pytest.approx(DATA[f"{name}.lr"][step], rel=1e-6)
+        for i, w in enumerate(weights):
+            updater(i, mx.nd.array(DATA[f"grad.{i}.{step}"], ctx=ctx, dtype=dtype), w)
+            key = f"{name}.w.{i}.{step}"
+            if key in DATA.files:
+                compared += 1
+                tolerance = 1e-3 if half else 1e-5
+                np.testing.assert_allclose(w.asnumpy(), DATA[key], rtol=tolerance, atol=tolerance)
+    assert compared == 3 * len(weights)
+    assert opt.num_update == RUNS[name].get("num_update", 10)
+
+
+@pytest.mark.parametrize("name", [n for n in RUNS if n.endswith(("_all", "fp16_master"))])
+def test_parameters_gathered_in_one_update_get_the_same_bits(name, ctx):
+    """One engine function for all of them, against one for each. Nadam's schedule goes on from parameter to parameter."""
+    dtype = "float16" if name == "sgd_fp16_master" else "float32"
+    sizes = [(3, 4), (5,), (1,), (70, 33)]
+    random = np.random.default_rng(0)
+    start = [random.normal(size=s).astype(dtype) for s in sizes]
+    slopes = [[random.normal(size=s).astype(dtype) for s in sizes] for _ in range(3)]
+    got = []
+    for gathered in (True, False):
+        updater = optimizer.get_updater(made(RUNS[name]))
+        weights = [mx.nd.array(w, ctx=ctx, dtype=dtype) for w in start]
+        for step in slopes:
+            grads = [mx.nd.array(g, ctx=ctx, dtype=dtype) for g in step]
+            if gathered:
+                updater(list(range(len(sizes))), grads, weights)
+            else:
+                for i, (g, w) in enumerate(zip(grads, weights)):
+                    updater(i, g, w)
+        got.append([w.asnumpy() for w in weights])
+    for a, b in zip(*got):
+        assert np.array_equal(a, b)
+
+
+def test_one_update_of_many_parameters_is_one_push_for_each_context(monkeypatch):
+    pushed = []
+    engine = mx.engine.current()
+    real = engine.push_sync
+    updater = optimizer.get_updater(optimizer.SGD(momentum=0.9))
+    where = [mx.cpu(0), mx.cpu(1), mx.cpu(0)]
+    weights = [mx.nd.ones((3,), ctx=c) for c in where]
+    grads = [mx.nd.ones((3,), ctx=c) for c in where]
+    updater([0, 1, 2], grads, weights)
+    monkeypatch.setattr(type(engine), "push_sync", lambda self, *a, **k: (pushed.append(k["name"]), real(*a, **k))[1])
+    updater([0, 1, 2], grads, weights)
+    assert pushed == ["sgd_mom_update x 2", "sgd_mom_update"]
+    updater.optimizer.aggregate_num = 1
+    updater([0, 1, 2], grads, weights)
+    assert len(pushed) == 5
+
+
+@pytest.mark.parametrize("strategy, factors", [("linear", [1.25, 1.5, 1.75, 2.0]), ("sqrt", [1.5, 1.7071, 1.866, 2.0]),
+                                               ("power2", [1.0625, 1.25, 1.5625, 2.0])])
+def test_large_batches_rise_slowly(strategy, factors):
+    opt = optimizer.LBSGD(learning_rate=1.0, warmup_strategy=strategy, warmup_epochs=1, updates_per_epoch=4, batch_scale=2)
+    assert [opt._rise(n) for n in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-4)
+    updater, w = opt.create_updater(), mx.nd.zeros((2,))
+    updater(0, mx.nd.ones((2,)), w)
+    assert w.asnumpy().tolist() == [0, 0]  # the first of two gradients is kept
+    updater(0, 3 * mx.nd.ones((2,)), w)
+    np.testing.assert_allclose(w.asnumpy(), -2 * factors[1], rtol=1e-4)
+
+
+def test_stale_gradients_are_made_up_for():
+    updater, w = optimizer.DCASGD(learning_rate=0.5, momentum=0.5, lamda=2.0).create_updater(), mx.nd.array([1.0])
+    mom, want, before = 0.0, 1.0, 1.0
+    for g in (0.5, -1.0, 2.0):
+        updater(0, mx.nd.array([g]), w)
+        mom = 0.5 * mom - 0.5 * (g + 2.0 * g * g * (want - before))
+        before, want = want, want + mom
+        assert w.asscalar() == pytest.approx(want, rel=1e-5)
+
+
+def test_langevin_noise_has_the_variance_of_the_rate():
+    mx.random.seed(3)
+    updater, w = optimizer.SGLD(learning_rate=0.25).create_updater(), mx.nd.zeros((200, 100))
+    updater(0, 2 * mx.nd.ones((200, 100)), w)
+    assert w.asnumpy().mean() == pytest.approx(-0.25, abs=0.02) and w.asnumpy().std() == pytest.approx(0.5, abs=0.02)
+
+
+def test_decay_spares_what_is_no_weight_or_gamma():
+    opt = optimizer.SGD(wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias", 2: "b_gamma", 3: "b_beta", 4: "w"})
+    assert [opt._get_wd(i) for i in range(5)] == [0.1, 0, 0.1, 0, 0]
+    assert opt._get_wd("a_bias") == 0  # a store's keys are the names themselves
+    opt.set_wd_mult({"w": 3.0})
+    assert opt._get_wd(4) == pytest.approx(0.3)
+
+
+def test_variables_carry_multipliers():
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), bias=mx.sym.Variable("b_bias", lr_mult=2, wd_mult=0.5),
+                                num_hidden=2, name="fc")
+    opt = optimizer.SGD(learning_rate=0.1, wd=0.1, param_idx2name={0: "fc_weight", 1: "b_bias"}, sym=net)
+    assert [opt._get_lr(i) for i in (0, 1)] == pytest.approx([0.1, 0.2])
+    assert [opt._get_wd(i) for i in (0, 1)] == pytest.approx([0.1, 0.05])
+
+
+def test_an_explicit_rate_moves_the_schedule():
+    opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1))
+    assert opt.lr_scheduler(5) == pytest.approx(0.05)
+    with pytest.raises(ParameterError, match="the rate is decided by PolyScheduler"):
+        opt.set_learning_rate(1.0)
+
+
+def run(updater, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = {3: mx.nd.ones((2, 3)), "b": mx.nd.ones(4)}
+    grads = [{k: rng.normal(size=w.shape) for k, w in weights.items()} for _ in range(8)]
+    for step in steps:
+        if step == "reload":
+            updater = reloaded(updater)
+            continue
+        for k, w in weights.items():
+            updater(k, mx.nd.array(grads[step][k]), w)
+    return [w.asnumpy() for w in weights.values()]
+
+
+def reloaded(updater):
+    again = optimizer.create(type(updater.optimizer).__name__, learning_rate=0.05).create_updater()
+    again.set_states(updater.get_states(dump_optimizer=True))
+    return again
+
+
+@pytest.mark.parametrize("name, settings", [("sgd", {"momentum": 0.9}), ("adam", {}), ("sgd", {})])
+def test_states_that_were_saved_go_on_bit_for_bit(name, settings):
+    whole = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(), range(8))
+    broken = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(),
+                 [0, 1, 2, 3, "reload", 4, "reload", 5, 6, 7])
+    for a, b in zip(whole, broken):
+        assert np.array_equal(a, b)
+
+
+def test_half_weights_keep_a_master_copy_and_warn_without_one():
+    w = mx.nd.ones(1000, dtype="float16")
+    updater = optimizer.SGD(learning_rate=1e-4, multi_precision=True).create_updater()
+    for _ in range(20):
+        updater(0, mx.nd.ones(1000, dtype="float16"), w)
+    assert w.asnumpy()[0] == np.float16(1 - 20e-4)
+    updater = optimizer.SGD(learning_rate=1e-4).create_updater()
+    with pytest.warns(UserWarning, match="SGD: small updates of float16 weights are lost in rounding"):
+        updater(0, mx.nd.ones(1000, dtype="float16"), w)
+
+
+def test_an_optimizer_of_ones_own():
+    @optimizer.register
+    class Halver(optimizer.Optimizer):
+        def update(self, index, weight, grad, state):
+            weight[:] = weight / 2
+
+    w = mx.nd.ones(3)
+    optimizer.create("halver").create_updater()(0, w, w)
+    assert w.asnumpy().tolist() == [0.5] * 3
+
+
+def test_errors_say_what_is_wrong():
+    with pytest.raises(ParameterError, match=r"optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"):
+        optimizer.create("sdg")
+    with pytest.raises(ParameterError, match=r"optimizer.create: 'sgd' does not take these settings: .*'lrr'"):
+        optimizer.create("sgd", lrr=1)
+    adam, sgd = optimizer.Adam().create_updater(), optimizer.SGD(momentum=0.9).create_updater()
+    with pytest.raises(MXNetError, match="the states are of optimizer 'adam', this is 'sgd'"):
+        sgd.set_states(adam.get_states())
+    sgd(0, mx.nd.ones(3), mx.nd.ones(3))
+    other = optimizer.SGD(momentum=0.9).create_updater()
+    other.set_states(sgd.get_states())
+    with pytest.raises(ShapeError, match=r"the saved state of 0 does not fit its weight \(5,\)"):
+        other(0, mx.nd.ones(5), mx.nd.ones(5))
+    with pytest.raises(FileError, match="byte 2: this is no optimizer-state file of MXNet's"):
+        sgd.set_states(b"\x80\x04rest of it")
+
+
+@pytest.mark.parametrize("name, settings, lazy", [
+    ("sgd", {"momentum": 0.9, "wd": 0.01}, True), ("adam", {"wd": 0.01}, True), ("ftrl", {}, True), ("adagrad", {}, True),
+    ("sgd", {"momentum": 0.9, "wd": 0.01, "lazy_update": False}, False), ("nag", {"momentum": 0.9}, False), ("lars", {}, False),
+])
+def test_row_sparse_gradients(name, settings, lazy, rng):
+    """Lazy: each row is updated as if it were a weight alone, at the steps that touch it. Else: as by the dense gradient."""
+    shape, steps = (6, 3), [[1, 3], [0, 1], [], [3, 5]]
+    make = lambda: mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, **settings))
+    sparse, oracle = make(), make()
+    weight, whole = mx.nd.ones(shape), mx.nd.ones(shape)
+    for rows in steps:
+        values = rng.normal(size=(len(rows), 3)).astype("f")
+        gradient = mx.nd.sparse.row_sparse_array((values, rows), shape=shape) if rows else mx.nd.sparse.zeros("row_sparse", shape)
+        before = whole.asnumpy()
+        states = [s.asnumpy() for s in _arrays_of(oracle.states.get(0))]
+        sparse(0, gradient, weight)
+        oracle(0, gradient.tostype("default"), whole)
+        if lazy:  # take the other rows back
+            for array, old in zip([whole, *_arrays_of(oracle.states[0])], [before, *(states or [np.zeros(shape, "f")] * 9)]):
+                others = [r for r in range(6) if r not in rows]
+                array[others] = mx.nd.array(old[others])
+    np.testing.assert_array_equal(weight.asnumpy(), whole.asnumpy())
+
+
+def _arrays_of(state):
+    return [] if state is None else [a for s in state for a in _arrays_of(s)] if isinstance(state, tuple) else [state]

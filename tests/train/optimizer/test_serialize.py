@@ -1,0 +1,68 @@
+"""Optimizers as data: what is described is made again, and updates alike; what is more than numbers is refused."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.errors import MXNetError, ParameterError
+from tritium.train.optimizer.base import registry
+from tritium.train.optimizer.serialize import describe, make
+
+SCHEDULES = [mx.lr_scheduler.FactorScheduler(2, 0.5), mx.lr_scheduler.MultiFactorScheduler([2, 3], 0.1),
+             mx.lr_scheduler.PolyScheduler(9), mx.lr_scheduler.CosineScheduler(9, warmup_steps=2)]
+
+
+def updated(optimizer):
+    updater, w = optimizer.create_updater(), mx.nd.array(np.linspace(-1, 1, 12).reshape(3, 4))
+    for step in range(4):
+        mx.random.seed(step)
+        updater("w_weight", mx.nd.array(np.cos(np.arange(12) + step).reshape(3, 4)), w)
+    return w.asnumpy()
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.names())))
+def test_every_optimizer_travels(name):
+    if registry.find(name).__module__.split(".")[0] != "tritium":
+        pytest.skip("another test's")
+    optimizer = mx.optimizer.create(name, learning_rate=0.03, wd=0.01, rescale_grad=0.5, param_idx2name={0: "w_weight"})
+    optimizer.set_lr_mult({"w_weight": 0.7})
+    again = make(json.loads(json.dumps(describe(optimizer))))
+    assert type(again) is type(optimizer)
+    np.testing.assert_array_equal(updated(again), updated(optimizer))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
+def test_schedules_travel(schedule):
+    optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=schedule)
+    again = make(json.loads(json.dumps(describe(optimizer))))
+    np.testing.assert_array_equal(updated(again), updated(optimizer))
+
+
+def test_what_cannot_travel_is_named():
+    class Unregistered(mx.optimizer.SGD):
+        pass
+
+    with pytest.raises(MXNetError, match=r"Unregistered is no registered optimizer.*TRITIUM_KV_OPTIMIZERS"):
+        describe(Unregistered())
+    with pytest.raises(MXNetError, match=r"SGD\.momentum is a list; only numbers and text travel"):
+        describe(mx.optimizer.SGD(momentum=[1]))
+
+    class MySchedule(mx.lr_scheduler.LRScheduler):
+        pass
+
+    with pytest.raises(MXNetError, match="the schedule MySchedule is not one of CosineScheduler"):
+        describe(mx.optimizer.SGD(lr_scheduler=MySchedule()))
+
+
+@pytest.mark.parametrize("change, error, text", [
+    ({"name": "os.system"}, ParameterError, "no optimizer is called 'os.system'"),
+    ({"settings": {"__class__": 3}}, MXNetError, "sgd has no setting '__class__'"),
+    ({"settings": {"momentum": {"a": 1}}}, MXNetError, "has no setting 'momentum'"),
+    ({"scheduler": {"name": "Popen", "fields": {}}}, MXNetError, "there is no schedule 'Popen'"),
+])
+def test_a_forged_description_makes_nothing(change, error, text):
+    with pytest.raises(error, match=text):
+        make({**describe(mx.optimizer.SGD()), **change})

@@ -1,0 +1,185 @@
+"""Updates of many arrays in one push on the CPU: plans that come again, C's bits and NumPy's, what is kept alive."""
+
+import gc
+import json
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritium as mx
+from tritium.engine import ThreadedEngine, current, set_current
+from tritium.kernels.cpu import c_compile, c_kernel
+from tritium.train import optimizer
+from tritium.train.optimizer import lr_scheduler, update
+from tritium.train.optimizer.update import Step, apply
+
+needs_compiler = pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler here")
+RUNS = json.loads((Path(__file__).parents[2] / "golden/optimizers/index.json").read_text())["runs"]
+SIZES = [(3, 4), (5,), (1,), (70, 33), (600,)]
+
+
+def arrays(seed=0, sizes=SIZES, dtype="float32"):
+    rng = np.random.default_rng(seed)
+    return [mx.nd.array(rng.normal(size=s), dtype=dtype) for s in sizes]
+
+
+def made(run):
+    kwargs = dict(run["kwargs"])
+    if "lr_scheduler" in kwargs:
+        name, settings = kwargs["lr_scheduler"]
+        kwargs["lr_scheduler"] = getattr(lr_scheduler, name)(**settings)
+    kwargs.pop("param_idx2name", None)
+    return optimizer.create(run["optimizer"], **kwargs)
+
+
+def walk(opt, dtype="float32", steps=4, sizes=SIZES):
+    """Weights after a few steps, the gradients' arrays the same each time, as an executor's are."""
+    updater, weights, grads = optimizer.get_updater(opt), arrays(0, sizes, dtype), arrays(1, sizes, dtype)
+    for step in range(steps):
+        for g, new in zip(grads, arrays(step + 2, sizes, dtype)):
+            g[:] = new
+        updater(list(range(len(weights))), grads, weights)
+    return [w.asnumpy() for w in weights]
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    """How many C functions each group of steps had tied."""
+    seen = []
+    real = update._Plan.tie
+
+    def tie(plan, steps):
+        real(plan, steps)
+        seen.append(sum("tied_in_c" in call.__qualname__ for call in plan.calls))
+
+    monkeypatch.setattr(update._Plan, "tie", tie)
+    return seen
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [n for n in RUNS if n.endswith(("_all", "fp16_master"))])
+def test_c_walks_where_numpy_walks(name, monkeypatch, functions):
+    """To the bit: so no result depends on whether there is a compiler."""
+    dtype, got = "float16" if name == "sgd_fp16_master" else "float32", []
+    for mode in ("c", "numpy"):
+        monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+        np.random.seed(0)
+        mx.random.seed(0)
+        got.append(walk(made(RUNS[name]), dtype))
+    assert all(np.array_equal(a, b) for a, b in zip(*got))
+    in_c, in_numpy = sum(functions[:len(functions) // 2]), sum(functions[len(functions) // 2:])
+    assert not in_numpy
+    assert in_c == (0 if name.startswith(("lamb", "lars", "ftml", "sgd_fp16")) else len(SIZES)), functions
+
+
+@needs_compiler
+def test_small_groups_stay_numpy(functions):
+    walk(optimizer.SGD(momentum=0.9), sizes=SIZES[:3])
+    walk(optimizer.SGD(momentum=0.9), sizes=[(2,)] * 8)
+    assert functions == [0, 8]
+
+
+def test_without_a_compiler_numpy_updates(monkeypatch, functions):
+    want = walk(optimizer.SGD(momentum=0.9))
+    monkeypatch.setattr(c_kernel.c_compile, "available", lambda: False)
+    got = walk(optimizer.SGD(momentum=0.9))
+    assert functions[-1] == 0 and all(np.array_equal(a, b) for a, b in zip(want, got))
+
+
+@pytest.mark.parametrize("mode", ["c", "numpy"])
+def test_bits_do_not_depend_on_how_many_workers_there_are(mode, monkeypatch):
+    monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
+    got = []
+    before = current()
+    for workers in (1, 3):
+        on = ThreadedEngine(workers)
+        set_current(on)
+        try:
+            got.append(walk(optimizer.Adam(), sizes=[(300, 1000), (7,), (513,)]))
+        finally:
+            set_current(before)
+            on.stop()
+    assert all(np.array_equal(a, b) for a, b in zip(*got))
+
+
+def test_a_plan_is_made_once_and_tied_when_it_comes_again(monkeypatch):
+    made, tied = [], []
+    plan, tie = update._Plan, update._Plan.tie
+    monkeypatch.setattr(update, "_Plan", lambda *a: made.append(1) or plan(*a))
+    monkeypatch.setattr(plan, "tie", lambda self, steps: tied.append(1) or tie(self, steps))
+    weights, grads = arrays(0), arrays(1)
+
+    def step(ws=weights, gs=grads, op="sgd_update", **more):
+        before = [w.asnumpy() for w in ws]
+        apply([Step(op, w, g, **more) for w, g in zip(ws, gs)])
+        lr = np.float32(more["lr"])
+        for w, b, g in zip(ws, before, gs):
+            slope = np.sign(g.asnumpy()) if op == "signsgd_update" else np.clip(g.asnumpy(), -c, c) \
+                if (c := more.get("clip_gradient", 0)) else g.asnumpy()
+            np.testing.assert_allclose(w.asnumpy(), b - lr * slope, rtol=1e-5, atol=1e-6)
+        return len(made), len(tied)
+
+    assert step(lr=0.5) == (1, 0)
+    assert step(lr=0.5) == (1, 1)
+    assert step(lr=0.25) == (1, 1)  # another number is the same plan
+    assert step(lr=0.25, clip_gradient=0.5) == (2, 1)  # another formula is not
+    assert step(lr=0.25, clip_gradient=0.5) == (2, 2)
+    assert step(lr=0.25, clip_gradient=0.5, op="signsgd_update") == (3, 2)
+    assert step(lr=0.5) == (4, 2)
+    other = arrays(3)
+    assert step(other, lr=0.5) == (5, 2)  # nor are other arrays
+    assert step(other[:3], grads[:3], lr=0.5) == (6, 2)
+    assert step([w.reshape((-1,)) for w in other], [g.reshape((-1,)) for g in grads], lr=0.5) == (7, 2)
+
+
+def test_executors_that_share_weights_have_plans_of_their_own(functions):
+    weights = arrays(0)
+    for _ in range(3):
+        for grads in (first := arrays(1), second := arrays(2)):
+            apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
+    del first, second
+    grads = [arrays(1), arrays(2)]
+    functions.clear()
+    for k in (0, 1, 0, 1, 0, 1):
+        apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads[k])])
+    assert len(functions) == 2
+
+
+def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
+    mx.nd.waitall()
+    gc.collect()
+    before = len(update._plans)
+    weights, grads = arrays(0), arrays(1)
+    for _ in range(3):
+        apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
+    mx.nd.waitall()
+    assert len(update._plans) == before + 1
+    seen = weakref.ref(weights[0]._chunk)
+    del weights
+    gc.collect()
+    assert seen() is None
+    del grads
+    gc.collect()
+    assert len(update._plans) == before
+
+
+def test_a_weight_that_is_updated_twice_sees_both():
+    weight, slopes = mx.nd.ones((8,)), [mx.nd.full((8,), v) for v in (1.0, 2.0)]
+    for _ in range(4):
+        apply([Step("sgd_update", weight, g, lr=0.25) for g in slopes])
+    assert weight.asnumpy().tolist() == [1 - 4 * 0.75] * 8
+
+
+def test_a_spoiled_gradient_spoils_its_weight():
+    weight, slope = mx.nd.ones((3,)), mx.nd.ones((3,))
+
+    def fail(run):
+        raise ValueError("no gradient")
+
+    current().push_sync(fail, mx.cpu(), (), (slope._chunk.var,), name="slope")
+    for _ in range(2):
+        apply([Step("sgd_update", weight, slope, lr=0.25)])
+    for array in (weight, slope):
+        with pytest.raises(ValueError, match="slope: no gradient"):
+            array.asnumpy()

@@ -1,0 +1,51 @@
+"""`mx.executor_manager`: the parts of MXNet's first training loop that scripts still import from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ... import kvstore as kv
+from ...errors import ParameterError
+from ...io.iterator import as_batch
+from ...ndarray import NDArray
+from ..checkpoint import update_params
+from ..module.executor_group import ExecutorGroup as DataParallelExecutorGroup
+from ..module.executor_group import split_batch as _split_input_slice
+
+__all__ = ["DataParallelExecutorGroup", "_check_arguments", "_load_data", "_load_general", "_load_label", "_split_input_slice",
+           "_update_params"]
+
+
+def _check_arguments(symbol: Any) -> None:
+    """Raise ParameterError when two arguments or two auxiliary states of symbol have one name."""
+    for kind, names in (("argument", symbol.list_arguments()), ("auxiliary state", symbol.list_auxiliary_states())):
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ParameterError(f"executor_manager: two {kind}s have the name {twice[0]!r}. Names: {', '.join(names)}.")
+
+
+def _load_general(data: Sequence[NDArray], targets: Sequence[Any]) -> None:
+    """Copy each array into its target: an array, or a list of (slice of the batch, array)."""
+    for source, target in zip(data, targets):
+        if isinstance(target, NDArray):
+            source.copyto(target)
+        else:
+            for part, one in target:
+                source[part].copyto(one)
+
+
+def _load_data(batch: Any, targets: Sequence[Any]) -> None:
+    """Copy a batch's data into its targets."""
+    _load_general(batch.data, targets)
+
+
+def _load_label(batch: Any, targets: Sequence[Any]) -> None:
+    """Copy a batch's labels into its targets."""
+    _load_general(as_batch(batch).label or (), targets)
+
+
+def _update_params(param_arrays: Sequence[Sequence[NDArray]], grad_arrays: Sequence[Sequence[Any]], updater: Any, num_device: int,
+                   kvstore: kv.KVStore | None = None, param_names: Sequence[str] | None = None) -> None:
+    """Sum every gradient over num_device devices (if there is a store), then update the weights."""
+    update_params(param_arrays, grad_arrays, updater, kvstore, param_names or [str(i) for i in range(len(param_arrays))])

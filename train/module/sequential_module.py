@@ -1,0 +1,184 @@
+"""SequentialModule: modules one after another, the outputs of each being the data of the next."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ...errors import MXNetError, ParameterError
+from ...io import DataBatch, DataDesc
+from ...io.iterator import as_batch
+from ..initializer import Uniform
+from .base_module import SGD_DEFAULTS, BaseModule
+from .executor_group import descriptions
+
+
+class SequentialModule(BaseModule):
+    """A chain of modules. `add` them in order; the derivative flows back from the last.
+
+    add(module, take_labels=True):   this module gets the batch's labels.
+    add(module, auto_wiring=True):   the outputs before it are given to its data names in order, whatever they are called.
+    """
+
+    META_TAKE_LABELS = "take_labels"
+    META_AUTO_WIRING = "auto_wiring"
+
+    def __init__(self, logger: Any = logging):
+        super().__init__(logger)
+        self._modules: list[BaseModule] = []
+        self._metas: list[dict[str, Any]] = []
+        self._data_shapes: Any = None
+        self._label_shapes: Any = None
+
+    def add(self, module: Any, **kwargs: Any) -> SequentialModule:
+        """Append a module; returns self, so that calls can be chained."""
+        for key in kwargs:
+            if key not in (self.META_TAKE_LABELS, self.META_AUTO_WIRING):
+                raise ParameterError(f"SequentialModule.add: unknown setting {key!r}. Known: take_labels, auto_wiring.")
+        self._modules.append(module)
+        self._metas.append(kwargs)
+        self.binded = self.params_initialized = self.optimizer_initialized = False
+        return self
+
+    # ---- what goes in and out -------------------------------------------------------------------------------------
+    @property
+    def data_names(self) -> list[str]:
+        """The first module's inputs."""
+        return self._modules[0].data_names if self._modules else []  # type: ignore[attr-defined]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The last module's outputs."""
+        return self._modules[-1].output_names if self._modules else []
+
+    @property
+    def data_shapes(self) -> list[Any]:
+        """The inputs as DataDesc."""
+        self._require("data_shapes")
+        return self._modules[0].data_shapes  # type: ignore[attr-defined]
+
+    @property
+    def label_shapes(self) -> Any:
+        """The labels; None if no module takes them."""
+        self._require("label_shapes")
+        return self._label_shapes
+
+    @property
+    def output_shapes(self) -> list[Any]:
+        """(name, shape) of each output."""
+        self._require("output_shapes")
+        return self._modules[-1].output_shapes  # type: ignore[attr-defined]
+
+    @property
+    def _context(self) -> list[Any]:
+        return getattr(self._modules[0], "_context", [None])
+
+    # ---- binding and parameters -----------------------------------------------------------------------------------
+    def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
+             force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
+        """Bind every module, each for the shapes that come out of the one before."""
+        if self.binded and not force_rebind:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        if shared_module is not None:
+            raise ParameterError("SequentialModule.bind: shared_module is not for a SequentialModule.")
+        if not self._modules:
+            raise MXNetError("SequentialModule.bind: there are no modules. Call add(module) first.")
+        self.binded, self.for_training, self.inputs_need_grad = True, for_training, inputs_need_grad
+        self._label_shapes = descriptions(label_shapes) if any(m.get(self.META_TAKE_LABELS) for m in self._metas) else None
+        shapes = list(data_shapes)
+        for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
+            if meta.get(self.META_AUTO_WIRING):
+                names = module.data_names  # type: ignore[attr-defined]
+                if len(names) != len(shapes):
+                    raise ParameterError(f"SequentialModule.bind: module {i} has inputs {names}, {len(shapes)} outputs come.")
+                shapes = [DataDesc(n, d[1]) for n, d in zip(names, shapes)]
+            module.bind(shapes, label_shapes if meta.get(self.META_TAKE_LABELS) else None, for_training,
+                        for_training and (inputs_need_grad or i > 0), force_rebind, None, grad_req)
+            shapes = list(module.output_shapes)  # type: ignore[attr-defined]
+
+    def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
+                    allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
+        """Give every module its parameters. Raises MXNetError when two modules have one of the same name."""
+        if self.params_initialized and not force_init:
+            return
+        self._require("init_params")
+        for module in self._modules:
+            module.init_params(initializer or Uniform(0.01), arg_params, aux_params, True if arg_params else allow_missing,
+                               force_init, allow_extra)
+        seen: dict[str, int] = {}
+        for i, module in enumerate(self._modules):
+            for name in (*module.get_params()[0], *module.get_params()[1]):
+                if name in seen:
+                    raise MXNetError(f"SequentialModule: modules {seen[name]} and {i} both have a parameter {name!r}. "
+                                     f"Rename one.")
+                seen[name] = i
+        self.params_initialized = True
+
+    def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The parameters of all modules by name."""
+        self._require("get_params", params=True)
+        arg: dict[str, Any] = {}
+        aux: dict[str, Any] = {}
+        for module in self._modules:
+            a, x = module.get_params()
+            arg.update(a)
+            aux.update(x)
+        return arg, aux
+
+    def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
+                       force_init: bool = False) -> None:
+        """Give every module the optimizer."""
+        self._require("init_optimizer", params=True)
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring.")
+            return
+        for module in self._modules:
+            module.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
+        self.optimizer_initialized = True
+
+    # ---- one step -------------------------------------------------------------------------------------------------
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Run a batch through all modules."""
+        self._require("forward", params=True)
+        batch = as_batch(data_batch)
+        data, provided = batch.data, batch.provide_data
+        for module, meta in zip(self._modules, self._metas):
+            labels = (batch.label, batch.provide_label) if meta.get(self.META_TAKE_LABELS) else (None, None)
+            module.forward(DataBatch(data, labels[0], batch.pad, batch.index, batch.bucket_key, provided, labels[1]), is_train)
+            data, provided = module.get_outputs(), None  # the next module knows the names of its inputs
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Run the derivative from the last module to the first."""
+        self._require("backward", params=True)
+        for i, module in reversed(list(enumerate(self._modules))):
+            module.backward(out_grads)
+            if i:
+                out_grads = module.get_input_grads()  # type: ignore[attr-defined]
+
+    def update(self) -> None:
+        self._require("update", params=True, optimizer=True)
+        for module in self._modules:
+            module.update()
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        self._require("get_outputs", params=True)
+        return self._modules[-1].get_outputs(merge_multi_context)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The derivatives by the data of the first module."""
+        self._require("get_input_grads", params=True)
+        if not self.inputs_need_grad:
+            raise MXNetError("SequentialModule.get_input_grads: bound with inputs_need_grad=False. Bind it with True.")
+        return self._modules[0].get_input_grads(merge_multi_context)  # type: ignore[attr-defined]
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        self._require("update_metric", params=True)
+        for module, meta in zip(self._modules, self._metas):
+            if meta.get(self.META_TAKE_LABELS):
+                module.update_metric(eval_metric, labels, pre_sliced)
+
+    def install_monitor(self, mon: Any) -> None:
+        self._require("install_monitor")
+        for module in self._modules:
+            module.install_monitor(mon)

@@ -1,0 +1,153 @@
+"""Optimizers for large batches: each layer's rate goes by the norm of its weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...errors import ParameterError
+from ...ndarray import NDArray
+from .base import Index, Optimizer, like, register
+from .update import Step
+
+
+@register
+class LAMB(Optimizer):
+    """Adam's step, scaled to each layer's norm.
+
+    lower_bound, upper_bound:  of the norm of the weights, None for none.
+    Source: You et al. 2019, arXiv:1904.00962.
+    """
+
+    elementwise = False
+
+    def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6,
+                 lower_bound: float | None = None, upper_bound: float | None = None, bias_correction: bool = True,
+                 **kwargs: Any):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.beta1 = beta1
+        self.beta2 = beta2
+        self.epsilon = epsilon
+        self.lower_bound = lower_bound
+        self.upper_bound = upper_bound
+        self.bias_correction = bias_correction
+
+    def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
+        return like(weight), like(weight)
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+        settings = self._common(index)
+        if self.bias_correction:
+            t = self._index_update_count[index]
+            settings |= {"by_mean": 1 / (1 - self.beta1**t), "by_var": 1 / (1 - self.beta2**t)}
+        return Step("_lamb_update", weight, grad, state, flat=True, beta1=self.beta1, beta2=self.beta2,
+                    epsilon=self.epsilon, lower_bound=self.lower_bound or -1.0, upper_bound=self.upper_bound or -1.0,
+                    **settings)
+
+
+@register
+class LARS(Optimizer):
+    """SGD with momentum, where each layer's rate is eta · ‖w‖ / (‖g‖ + wd ‖w‖ + eps); biases, gammas and betas go plain.
+
+    momentum_correction:  scale the momentum when the learning rate changes, by as much.
+    Source: You et al. 2017, arXiv:1708.03888.
+    """
+
+    master_first = False
+
+    elementwise = False
+
+    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, eta: float = 0.001, eps: float = 0,
+                 momentum_correction: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lazy_update = lazy_update
+        self.eta = eta
+        self.eps = eps
+        self.momentum_correction = momentum_correction
+        self.last_lr: float | None = None
+        self.cur_lr: float | None = None
+        self._seen = -1
+
+    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
+        return like(weight) if self.momentum else None
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+        settings = self._common(index)
+        if self.num_update != self._seen:  # once for all parameters of an update
+            self._seen = self.num_update
+            lr = self.learning_rate
+            self.last_lr, self.cur_lr = lr if self.cur_lr is None else self.cur_lr, lr
+        momentum = self.momentum
+        if self.momentum_correction and self.last_lr:
+            assert self.cur_lr is not None
+            momentum *= self.cur_lr / self.last_lr
+        plain = str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias"))
+        if plain and state is None:
+            return Step("sgd_update", weight, grad, **settings)
+        if plain:
+            return Step("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
+        if state is None:  # a state that is thrown away: momentum 0 reads nothing of it
+            state, momentum = like(weight), 0.0
+        return Step("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
+                    **settings)
+
+
+@register
+class LBSGD(Optimizer):
+    """SGD with momentum that adds up `batch_scale` gradients before a step, whose rate rises over a warm-up.
+
+    warmup_strategy:  "linear", "power2", "sqrt": from lr to batch_scale · lr over warmup_epochs of updates_per_epoch;
+                      "lars": by the norms of weights and gradient.
+    """
+
+    elementwise = False
+
+    def __init__(self, momentum: float = 0.0, multi_precision: bool = False, warmup_strategy: str = "linear",
+                 warmup_epochs: int = 5, batch_scale: int = 1, updates_per_epoch: int = 32, begin_epoch: int = 0,
+                 num_epochs: int = 60, **kwargs: Any):
+        super().__init__(multi_precision=multi_precision, **kwargs)
+        if warmup_strategy not in ("linear", "power2", "sqrt", "lars"):
+            raise ParameterError(f"LBSGD: warmup_strategy={warmup_strategy!r} is not one of linear, power2, sqrt, lars.")
+        self.momentum = momentum
+        self.warmup_strategy = warmup_strategy
+        self.warmup_epochs = warmup_epochs
+        self.batch_scale = batch_scale
+        self.updates_per_epoch = updates_per_epoch
+        self.init_updates = begin_epoch * updates_per_epoch
+        self.num_epochs = num_epochs
+        self._sums: dict[Any, NDArray] = {}
+        self._counts: dict[Any, int] = {}
+
+    master_first = False
+
+    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
+        return like(weight) if self.momentum else None
+
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+        settings = self._common(index)
+        count = self._counts[index] = self._counts.get(index, self.init_updates) + 1
+        if self.batch_scale > 1:
+            total = self._sums.get(index)
+            if total is None:
+                self._sums[index] = total = grad.copy()
+            else:
+                total += grad
+            if count % self.batch_scale:
+                return None
+            grad = self._sums.pop(index) / self.batch_scale
+        if self.warmup_strategy == "lars":
+            kept = like(weight) if state is None else state
+            return Step("_lbsgd_update", weight, grad, (kept,), flat=True, momentum=self.momentum, **settings)
+        settings["lr"] *= self._rise(count)
+        if state is None:
+            return Step("sgd_update", weight, grad, **settings)
+        return Step("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **settings)
+
+    def _rise(self, count: int) -> float:
+        whole = self.warmup_epochs * self.updates_per_epoch
+        if count >= whole or whole <= 1:
+            return float(self.batch_scale) if count >= whole else 1.0
+        t = count / whole
+        t = {"linear": t, "power2": t * t, "sqrt": math.sqrt(t)}[self.warmup_strategy]
+        return 1.0 + (self.batch_scale - 1) * t

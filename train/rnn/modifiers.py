@@ -1,0 +1,303 @@
+"""Cells made of cells: several on top of each other, both directions, dropout, zoneout, residual; and the fused cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ... import ndarray as nd
+from ...errors import MXNetError, ParameterError
+from ...graph.symbol import namespace as symbol
+from ...graph.symbol.symbol import Symbol
+from ..fused_rnn_layout import GATES, Fused
+from ..initializer import FusedRNN
+from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, joined_inputs, merged, split_inputs
+
+
+class SequentialRNNCell(BaseRNNCell):
+    """Cells on top of each other; `add` them from the bottom."""
+
+    def __init__(self, params: RNNParams | None = None):
+        self._cells: list[BaseRNNCell] = []
+        super().__init__("", params)
+        self._override = params is not None
+
+    def add(self, cell: BaseRNNCell) -> None:
+        """Put a cell on top."""
+        self._cells.append(cell)
+        if self._override:
+            cell.params._params.update(self.params._params)
+        self.params._params.update(cell.params._params)
+
+    @property
+    def state_info(self) -> list[dict[str, Any]]:
+        return [info for c in self._cells for info in c.state_info]
+
+    def begin_state(self, func: Any = None, **kwargs: Any) -> States:
+        if self._modified:
+            raise MXNetError("SequentialRNNCell.begin_state: the cell is part of a modifier cell. Call that one's.")
+        return [s for c in self._cells for s in c.begin_state(func, **kwargs)]
+
+    def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        for c in self._cells:
+            args = c.unpack_weights(args)
+        return dict(args)
+
+    def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        for c in self._cells:
+            args = c.pack_weights(args)
+        return dict(args)
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        self._counter += 1
+        after: States = []
+        at = 0
+        for c in self._cells:
+            if isinstance(c, BidirectionalCell):
+                raise MXNetError("SequentialRNNCell: a BidirectionalCell has no single step. Use unroll.")
+            n = len(c.state_info)
+            inputs, new = c(inputs, states[at:at + n])
+            at += n
+            after += new
+        return inputs, after
+
+    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
+               merge_outputs: bool | None = None) -> tuple[Any, States]:
+        self.reset()
+        states = self.begin_state() if begin_state is None else begin_state
+        after: States = []
+        at = 0
+        for i, c in enumerate(self._cells):
+            n = len(c.state_info)
+            last = i == len(self._cells) - 1
+            inputs, new = c.unroll(length, inputs, states[at:at + n], layout, merge_outputs if last else None)
+            at += n
+            after += new
+        return inputs, after
+
+
+class BidirectionalCell(BaseRNNCell):
+    """Two cells over the same inputs, one from the front and one from the back, their outputs joined."""
+
+    def __init__(self, l_cell: BaseRNNCell, r_cell: BaseRNNCell, params: RNNParams | None = None, output_prefix: str = "bi_"):
+        self._cells = [l_cell, r_cell]
+        super().__init__("", params)
+        self._output_prefix = output_prefix
+        for c in self._cells:
+            if params is not None:
+                c.params._params.update(self.params._params)
+            self.params._params.update(c.params._params)
+
+    state_info = SequentialRNNCell.state_info
+    begin_state = SequentialRNNCell.begin_state
+    unpack_weights = SequentialRNNCell.unpack_weights
+    pack_weights = SequentialRNNCell.pack_weights
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        raise MXNetError("BidirectionalCell: it has no single step, since one direction starts at the end. Use unroll.")
+
+    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
+               merge_outputs: bool | None = None) -> tuple[Any, States]:
+        self.reset()
+        steps = split_inputs(length, inputs, layout)
+        states = self.begin_state() if begin_state is None else begin_state
+        left, right = self._cells
+        n = len(left.state_info)
+        forth, l_states = left.unroll(length, steps, states[:n], layout, False)
+        back, r_states = right.unroll(length, steps[::-1], states[n:], layout, False)
+        after = [l_states, r_states]  # in pairs, as MXNet gives them
+        if merge_outputs:
+            both = (merged(steps, layout) for steps in (forth, back[::-1]))
+            return symbol.Concat(*both, dim=2, name=f"{self._output_prefix}out"), after
+        return [symbol.Concat(f, b, dim=1, name=f"{self._output_prefix}t{i}")
+                for i, (f, b) in enumerate(zip(forth, reversed(back)))], after
+
+
+class DropoutCell(BaseRNNCell):
+    """Dropout of what passes through; it has no state."""
+
+    def __init__(self, dropout: float, prefix: str = "dropout_", params: RNNParams | None = None):
+        super().__init__(prefix, params)
+        self.dropout = dropout
+
+    @property
+    def state_info(self) -> list[dict[str, Any]]:
+        return []
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        return symbol.Dropout(inputs, p=self.dropout) if self.dropout > 0 else inputs, states
+
+    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
+               merge_outputs: bool | None = None) -> tuple[Any, States]:
+        self.reset()
+        if merge_outputs or (merge_outputs is None and isinstance(inputs, Symbol) and len(inputs.list_outputs()) == 1):
+            return self(joined_inputs(length, inputs, layout), [])
+        return super().unroll(length, inputs, begin_state, layout, merge_outputs)
+
+
+class ModifierCell(BaseRNNCell):
+    """Base of cells that change what another cell does, and have its parameters."""
+
+    def __init__(self, base_cell: BaseRNNCell):
+        base_cell._modified = True
+        self._cells = [base_cell]
+        super().__init__("", base_cell.params)
+        self.base_cell = base_cell
+
+    @property
+    def params(self) -> RNNParams:
+        return self.base_cell.params if hasattr(self, "base_cell") else self._params
+
+    @property
+    def state_info(self) -> list[dict[str, Any]]:
+        return self.base_cell.state_info
+
+    def begin_state(self, func: Any = None, **kwargs: Any) -> States:
+        self.base_cell._modified = False
+        try:
+            return self.base_cell.begin_state(func, **kwargs)
+        finally:
+            self.base_cell._modified = True
+
+    def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return self.base_cell.unpack_weights(args)
+
+    def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return self.base_cell.pack_weights(args)
+
+
+class ZoneoutCell(ModifierCell):
+    """Keeps parts of the last output and of the last states, at random. Source: Krueger et al. 2016, arXiv:1606.01305."""
+
+    def __init__(self, base_cell: BaseRNNCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0):
+        if isinstance(base_cell, (FusedRNNCell, BidirectionalCell)):
+            raise ParameterError(f"ZoneoutCell: a {type(base_cell).__name__} has no single step. Put it around the cells inside.")
+        super().__init__(base_cell)
+        self.zoneout_outputs, self.zoneout_states = zoneout_outputs, zoneout_states
+
+    def reset(self) -> None:
+        super().reset()
+        self._before: Any = None
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        output, after = self.base_cell(inputs, states)
+
+        def mixed(p: float, new: Symbol, old: Symbol) -> Symbol:
+            return symbol.where(symbol.Dropout(symbol.ones_like(new), p=p), new, old)
+
+        before = symbol.zeros_like(output) if self._before is None else self._before
+        kept = mixed(self.zoneout_outputs, output, before) if self.zoneout_outputs else output
+        after = [mixed(self.zoneout_states, n, o) for n, o in zip(after, states)] if self.zoneout_states else after
+        self._before = kept
+        return kept, after
+
+
+class ResidualCell(ModifierCell):
+    """Adds the input to the output. Source: Wu et al. 2016, arXiv:1609.08144."""
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        output, after = self.base_cell(inputs, states)
+        return symbol.elemwise_add(output, inputs, name=f"{output.name}_plus_residual"), after
+
+    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
+               merge_outputs: bool | None = None) -> tuple[Any, States]:
+        self.reset()
+        self.base_cell._modified = False
+        try:
+            outputs, states = self.base_cell.unroll(length, inputs, begin_state, layout, merge_outputs)
+        finally:
+            self.base_cell._modified = True
+        if isinstance(outputs, Symbol):
+            inputs = joined_inputs(length, inputs, layout)
+            return symbol.elemwise_add(outputs, inputs, name=f"{outputs.name}_plus_residual"), states
+        steps = split_inputs(length, inputs, layout)
+        return [symbol.elemwise_add(o, i, name=f"{o.name}_plus_residual") for o, i in zip(outputs, steps)], states
+
+
+class FusedRNNCell(BaseRNNCell):
+    """Layers of cells whose parameters are one vector, `PREFIXparameters`, for the operator that runs them all at once.
+
+    mode:           "rnn_relu", "rnn_tanh", "lstm" or "gru".
+    get_next_state: also return the states after the last step.
+    `unfuse` gives the same network of single cells; `unpack_weights` cuts the vector into their parameters.
+    """
+
+    def __init__(self, num_hidden: int, num_layers: int = 1, mode: str = "lstm", bidirectional: bool = False,
+                 dropout: float = 0.0, get_next_state: bool = False, forget_bias: float = 1.0, prefix: str | None = None,
+                 params: RNNParams | None = None):
+        if mode not in GATES:
+            raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(GATES)}.")
+        super().__init__(f"{mode}_" if prefix is None else prefix, params)
+        self._num_hidden, self._num_layers = num_hidden, num_layers
+        self._mode: Any = mode  # one of the operator's words
+        self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
+        self._forget_bias, self._fused = forget_bias, Fused(num_hidden, num_layers, mode, bidirectional)
+        init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
+        self._parameter = self.params.get("parameters", init=init)
+        self._vector = f"{self.params._prefix}parameters"
+
+    @property
+    def state_info(self) -> list[dict[str, Any]]:
+        n = len(self._fused.directions) * self._num_layers
+        count = 2 if self._mode == "lstm" else 1
+        return [{"shape": (n, 0, self._num_hidden), "__layout__": "LNC"} for _ in range(count)]
+
+    @property
+    def _gate_names(self) -> tuple[str, ...]:
+        return self._fused.gates
+
+    def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        args = dict(args)
+        vector = args.pop(self._vector)
+        for name, at, shape in self._fused.places(vector.size, self._prefix):
+            size = shape[0] * (shape[1] if len(shape) > 1 else 1)
+            args[name] = vector[at:at + size].reshape(shape).copy()
+        return args
+
+    def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        args = dict(args)
+        size = self._fused.size(args[f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"].shape[1])
+        parts = [args.pop(name).reshape((-1,)) for name, _, _ in self._fused.places(size, self._prefix)]
+        args[self._vector] = nd.concat(*parts, dim=0)
+        return args
+
+    def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
+        raise MXNetError("FusedRNNCell: it has no single step. Use unroll, or unfuse() for single cells.")
+
+    def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
+               merge_outputs: bool | None = None) -> tuple[Any, States]:
+        self.reset()
+        axis = layout.find("T")
+        inputs = joined_inputs(length, inputs, layout)
+        if axis == 1:
+            inputs = symbol.swapaxes(inputs, dim1=0, dim2=1)
+        states = self.begin_state() if begin_state is None else begin_state
+        named = {"state": states[0], **({"state_cell": states[1]} if self._mode == "lstm" else {})}
+        rnn = symbol.RNN(data=inputs, parameters=self._parameter, state_size=self._num_hidden, num_layers=self._num_layers,
+                         bidirectional=self._bidirectional, p=self._dropout, state_outputs=self._get_next_state,
+                         mode=self._mode, name=f"{self._prefix}rnn", **named)
+        outputs, after = rnn, []
+        if self._get_next_state:
+            outputs, after = rnn[0], [rnn[i] for i in range(1, 3 if self._mode == "lstm" else 2)]
+        if axis == 1:
+            outputs = symbol.swapaxes(outputs, dim1=0, dim2=1)
+        return (split_inputs(length, outputs, layout) if merge_outputs is False else outputs), after
+
+    def unfuse(self) -> SequentialRNNCell:
+        """The same network of single cells. Their parameters are those of unpack_weights, packed cell by cell."""
+        make = {
+            "rnn_relu": lambda p: RNNCell(self._num_hidden, activation="relu", prefix=p),
+            "rnn_tanh": lambda p: RNNCell(self._num_hidden, activation="tanh", prefix=p),
+            "lstm": lambda p: LSTMCell(self._num_hidden, prefix=p, forget_bias=self._forget_bias),
+            "gru": lambda p: GRUCell(self._num_hidden, prefix=p),
+        }[self._mode]
+        stack = SequentialRNNCell()
+        for i in range(self._num_layers):
+            if self._bidirectional:
+                stack.add(BidirectionalCell(make(f"{self._prefix}l{i}_"), make(f"{self._prefix}r{i}_"),
+                                            output_prefix=f"{self._prefix}bi_l{i}_"))
+            else:
+                stack.add(make(f"{self._prefix}l{i}_"))
+            if self._dropout > 0 and i != self._num_layers - 1:
+                stack.add(DropoutCell(self._dropout, prefix=f"{self._prefix}_dropout{i}_"))
+        return stack

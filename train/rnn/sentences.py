@@ -1,0 +1,130 @@
+"""Sentences as batches: words to numbers, and an iterator that puts sentences of like length together."""
+
+from __future__ import annotations
+
+import bisect
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import ParameterError
+from ...io import DataBatch, DataDesc, DataIter
+from ...ndarray import array
+
+
+def encode_sentences(sentences: Sequence[Sequence[Any]], vocab: dict[Any, int] | None = None, invalid_label: int = -1,
+                     invalid_key: Any = "\n", start_label: int = 0, unknown_token: Any = None
+                     ) -> tuple[list[list[int]], dict[Any, int]]:
+    """(sentences as numbers, {word: number}).
+
+    vocab:          known words; None makes one as words come, from start_label on, past invalid_label.
+    unknown_token:  what stands for a word that vocab lacks; without it such a word is a ParameterError.
+    """
+    new = vocab is None
+    vocab = {invalid_key: invalid_label} if vocab is None else vocab
+    following = start_label
+    encoded = []
+    for sentence in sentences:
+        coded = []
+        for word in sentence:
+            if word not in vocab:
+                if not new and unknown_token is None:
+                    raise ParameterError(f"encode_sentences: {word!r} is not in the vocabulary. Give an unknown_token.")
+                if unknown_token is not None:
+                    word = unknown_token
+                if word not in vocab:
+                    following += following == invalid_label
+                    vocab[word] = following
+                    following += 1
+            coded.append(vocab[word])
+        encoded.append(coded)
+    return encoded, vocab
+
+
+class BucketSentenceIter(DataIter):
+    """Batches of sentences of one bucket's length; the label of a word is the word after it.
+
+    sentences:      lists of numbers (see encode_sentences).
+    buckets:        lengths; a sentence goes to the shortest that holds it, padded with invalid_label; longer ones are left
+                    out. None: every length that fills a batch.
+    layout:         "NT" or "TN".
+    Each batch's bucket_key is its length. At every reset the sentences of a bucket are shuffled by
+    NumPy's random numbers and the batches by Python's, as in MXNet: the same seeds give the same order.
+    """
+
+    def __init__(self, sentences: Sequence[Sequence[int]], batch_size: int, buckets: Sequence[int] | None = None,
+                 invalid_label: int = -1, data_name: str = "data", label_name: str = "softmax_label", dtype: Any = "float32",
+                 layout: str = "NT"):
+        super().__init__(batch_size)
+        if layout not in ("NT", "TN"):
+            raise ParameterError(f"BucketSentenceIter: layout={layout!r} is not one of 'NT', 'TN'.")
+        if not buckets:
+            counts = np.bincount([len(s) for s in sentences]) if len(sentences) else np.zeros(0, int)
+            buckets = [length for length, n in enumerate(counts) if n >= batch_size and length]
+        if not buckets:
+            raise ParameterError(f"BucketSentenceIter: no length has {batch_size} sentences. Give buckets.")
+        self.buckets = sorted(buckets)
+        rows: list[list[np.ndarray]] = [[] for _ in self.buckets]
+        self.left_out = 0
+        for sentence in sentences:
+            k = bisect.bisect_left(self.buckets, len(sentence))
+            if k == len(self.buckets):
+                self.left_out += 1
+                continue
+            row = np.full(self.buckets[k], invalid_label, dtype)
+            row[:len(sentence)] = sentence
+            rows[k].append(row)
+        self.data = [np.asarray(r, dtype).reshape(-1, n) for r, n in zip(rows, self.buckets)]
+        self.data_name, self.label_name, self.dtype = data_name, label_name, dtype
+        self.invalid_label, self.layout = invalid_label, layout
+        self.default_bucket_key = max(self.buckets)
+        self.provide_data = [self._description(data_name, self.default_bucket_key)]
+        self.provide_label = [self._description(label_name, self.default_bucket_key)]
+        self.idx = [(k, at) for k, rows_ in enumerate(self.data)
+                    for at in range(0, len(rows_) - batch_size + 1, batch_size)]
+        self.curr_idx = 0
+        self.reset()
+
+    def _description(self, name: str, length: int) -> DataDesc:
+        shape = (self.batch_size, length) if self.layout == "NT" else (length, self.batch_size)
+        return DataDesc(name, shape, self.dtype, self.layout)
+
+    def reset(self) -> None:
+        """Shuffle the sentences within buckets, and the batches, and begin anew."""
+        self.curr_idx = 0
+        random.shuffle(self.idx)
+        self.label = []
+        for rows in self.data:
+            np.random.shuffle(rows)
+            label = np.full_like(rows, self.invalid_label)
+            label[:, :-1] = rows[:, 1:]
+            self.label.append(label)
+
+    def next(self) -> DataBatch:
+        """The next batch. Raises StopIteration at the end."""
+        if self.curr_idx == len(self.idx):
+            raise StopIteration
+        k, at = self.idx[self.curr_idx]
+        self.curr_idx += 1
+        part = slice(at, at + self.batch_size)
+        data, label = self.data[k][part], self.label[k][part]
+        if self.layout == "TN":
+            data, label = data.T, label.T
+        length = self.buckets[k]
+        return DataBatch([array(data, dtype=self.dtype)], [array(label, dtype=self.dtype)], pad=0, bucket_key=length,
+                         provide_data=[self._description(self.data_name, length)],
+                         provide_label=[self._description(self.label_name, length)])
+
+
+def _cells(cells: Any) -> list[Any]:
+    return list(cells) if isinstance(cells, (list, tuple)) else [cells]
+
+
+def packed(cells: Any, args: Mapping[str, Any], how: str) -> dict[str, Any]:
+    """args after pack_weights or unpack_weights (`how`) of every cell."""
+    found = dict(args)
+    for cell in _cells(cells):
+        found = getattr(cell, how)(found)
+    return found

@@ -1,0 +1,79 @@
+"""A GPU task's configurations as compiler jobs, and what the compiler's result says of them. No GPU and no triton here:
+launches are recorded, and compiling is done by processes of triton_compile's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import OperatorError
+from ..kernels.configs import active as active_configs
+from ..kernels.configs.key import Config
+from ..kernels.gpu.compile import CompiledKernel, Job, build
+from ..kernels.gpu.launch import FakeArray, FakeRun, record
+from .tasks import Task
+
+_OPTIONS = ("num_warps", "num_stages")
+MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides the memory's latency
+
+
+def jobs_of(task: Task, config: Config, target: int) -> list[Job]:
+    """What must be compiled to run task with config on a compute capability (times ten)."""
+    return [_with(job, config) for job in recorded(task, config, target)]
+
+
+def recorded(task: Task, config: Config, target: int) -> list[Job]:
+    """The jobs of task's own kernels, as the operator launches them when it is told config."""
+    with active_configs.forced(task.key.template, config), record(target) as recorder:
+        kernel = task.op.kernel(task.params, task.ins, task.outs, task.reqs, "gpu", task.train)
+        more: dict[str, Any] = {"random": (1, 2)} if task.op.draws(task.params, task.outs) else {}
+        if task.params.scalars:
+            more["scalars"] = task.params.scalars
+        kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs],
+               **more)
+    jobs, blocks = recorder.jobs, {n for n in config if n.isupper()}
+    return [j for j in jobs if blocks <= set(j.constexprs)] or jobs
+
+
+def follows(task: Task, config: Config, target: int) -> bool:
+    """Whether the template launches what config says. Where not, its results can be looked at but not used yet."""
+    jobs = recorded(task, config, target)
+    return any(all(j.constexprs.get(n, v) == v for n, v in config.items() if n not in _OPTIONS)
+               and all(getattr(j, n) == config[n] for n in _OPTIONS if n in config) for j in jobs)
+
+
+def _with(job: Job, config: Config) -> Job:
+    constexprs = {**job.constexprs, **{n: v for n, v in config.items() if n in job.constexprs}}
+    return replace(job, constexprs=constexprs, **{n: config[n] for n in _OPTIONS if n in config})
+
+
+def compile_jobs(jobs: Sequence[Job], *, timeout: float, workers: int | None = None, until: float = math.inf
+                 ) -> Iterator[tuple[int, CompiledKernel | str]]:
+    """(position, kernel or the compiler's words) of every job as it is done. timeout: seconds for each.
+
+    Leaving the loop early ends the compilers, and so does time.monotonic() reaching `until`.
+    """
+    for i, outcome in build(jobs, timeout=timeout, workers=workers, until=until):
+        yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
+
+
+def judge(task: Task, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
+          ) -> tuple[str, dict[str, Any]]:
+    """(what is wrong with a configuration's kernels, or "", and the worst of their figures).
+
+    like: the default's kernels: what they lack themselves is not held against others.
+    """
+    kernels = list(kernels)
+    facts: dict[str, Any] = {"registers": max(k.registers for k in kernels), "shared": max(k.shared for k in kernels),
+                             "spills": sum(k.spills for k in kernels),
+                             "occupancy": round(min(k.occupancy for k in kernels), 3)}
+    wrong = ""
+    if facts["spills"]:
+        wrong = f"{facts['spills']} instructions spill registers"
+    elif facts["occupancy"] < MIN_OCCUPANCY:
+        wrong = f"occupancy {facts['occupancy']}"
+    elif any(k.tensor_ops for k in like) and not any(k.tensor_ops for k in kernels):
+        wrong = "no tensor core instruction, which the default has"
+    return wrong, facts
