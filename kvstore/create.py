@@ -41,7 +41,7 @@ def create(name: str = "local") -> KVStore:
     try:
         from .worker.dist import DistKVStore
     except ModuleNotFoundError as e:
-        if e.name != "zmq":
+        if (e.name or "").partition(".")[0] != "zmq":
             raise
         raise MXNetError(f'kv.create: {name!r} shares values between processes, and pyzmq is not installed. '
                          f'pip install "tritium[dist]".') from e

@@ -8,11 +8,14 @@ from typing import Any, Literal
 
 from .. import kernels as kernels
 from . import autograd as autograd
-from .custom import custom_op as custom
-from .functions import random as random
-from .dispatch.arguments import call_op as call_op
 from .core.chunk import Chunk as Chunk
 from .core.chunk import Layout as Layout
+from .core.ndarray import NDArray as NDArray
+from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
+from .custom import custom_op as custom_op
+from .dispatch.arguments import call_op as call_op
+from .dispatch.invoke import invoke as invoke
+from .functions import random as random
 from .functions.creation import arange as arange
 from .functions.creation import array as array
 from .functions.creation import concatenate as concatenate
@@ -28,9 +31,6 @@ from .functions.creation import to_dlpack_for_read as to_dlpack_for_read
 from .functions.creation import to_dlpack_for_write as to_dlpack_for_write
 from .functions.creation import waitall as waitall
 from .functions.creation import zeros as zeros
-from .dispatch.invoke import invoke as invoke
-from .core.ndarray import NDArray as NDArray
-from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
 from .interop.params_file import load as load
 from .interop.params_file import load_frombuffer as load_frombuffer
 from .interop.params_file import load_metadata as load_metadata

@@ -65,9 +65,9 @@ TABLE = {
     "sort": [([(3, 40, 2)], {"axis": 1}, ""), ([(4, 5)], {"axis": None, "is_ascend": False}, "")],
     "topk": [([(4, 50)], {"k": 3, "ret_typ": t}, "" if t == "value" else "none") for t in ("value", "indices", "mask")]
             + [([(5, 4)], {"k": 2, "ret_typ": "both", "axis": 0, "is_ascend": True}, "")],
-    "batch_take": [], "shape_array": [([(4, 5)], {}, "none")], "size_array": [([(4, 5)], {}, "none")],  # int32: test_along.py
+    "batch_take": [], "shape_array": [([(4, 5)], {}, "none")], "size_array": [([(4, 5)], {}, "none")],  # int32: test_pick.py
     "gather_nd": [([(3, 4, 2), (INTS, (2, 5), 3)], {}, "only:0")],
-    "scatter_nd": [([(2, 3), (INTS, (1, 2), 3)], {"shape": (3, 3)}, "none")],  # the last of equals stays: test_nd_index.py
+    "scatter_nd": [([(2, 3), (INTS, (1, 2), 3)], {"shape": (3, 3)}, "none")],  # the last of equals stays: test_gather_nd.py
     "_backward_gather_nd": [([(5, 2), (INTS, (2, 5), 3)], {"shape": (3, 4, 2)}, "only:0")],
     "_ravel_multi_index": [([(INTS, (2, 5), 4)], {"shape": (4, 6)}, "none")],
     "_unravel_index": [([(INTS, (5,), 24)], {"shape": (4, 6)}, "none")],
@@ -95,7 +95,7 @@ TABLE = {
     "_linalg_trmm": [([(2, 3, 3), (2, 3, 4)], {"transpose": True}, ""),
                      ([(3, 3), (4, 3)], {"rightside": True, "lower": False, "alpha": 2.0}, "")],
     "_linalg_sumlogdiag": [], "_linalg_potrf": [], "_linalg_potri": [], "_linalg_trsm": [], "_linalg_gelqf": [],
-    "_linalg_syevd": [], "_linalg_inverse": [], "_linalg_det": [], "_linalg_slogdet": [],  # matrices of a kind: test_linalg.py
+    "_linalg_syevd": [], "_linalg_inverse": [], "_linalg_det": [], "_linalg_slogdet": [],  # matrices of a kind: test_products.py
     "_linalg_extractdiag": [([(2, 4, 4)], {"offset": 1}, "")], "_linalg_makediag": [([(2, 3)], {"offset": -1}, "")],
     "_linalg_extracttrian": [([(2, 4, 4)], {"lower": False}, "")], "_linalg_maketrian": [([(2, 6)], {"offset": -1}, "")],
     "_points": [([(2, 3, 4, 5), (3, 6), (3, 6), (INTS, (3,), 2)], {}, "only:0,1,2")],
@@ -154,7 +154,7 @@ TABLE = {
     **{f"preloaded_multi_{n}": [] for n in ("sgd_update", "sgd_mom_update", "mp_sgd_update", "mp_sgd_mom_update")},
     "_foreach": [], "_while_loop": [], "_cond": [],  # they hold graphs: tests/graph/control_flow/test_ops.py
     "_multi_adamw_update": [], "_multi_mp_adamw_update": [], "reset_arrays": [],  # tests/kernels/ops/optimizer/test_preloaded.py
-    "_multi_lamb_update": [], "_multi_mp_lamb_update": [], "_contrib_group_adagrad_update": [],  # kernels/test_lamb_multi.py
+    "_multi_lamb_update": [], "_multi_mp_lamb_update": [], "_contrib_group_adagrad_update": [],  # test_multi_lamb.py
     "_contrib_fft": [([(2, 3, 5)], {}, "")], "_contrib_ifft": [([(3, 8)], {}, "")],
     "_contrib_PSROIPooling": [([(2, 8, 6, 5), (INTS, (4, 5), 5)], {"spatial_scale": 0.8, "output_dim": 2, "pooled_size": 2},
                                "only:0")],

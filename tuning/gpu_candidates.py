@@ -1,5 +1,5 @@
 """A GPU task's configurations as compiler jobs, and what the compiler's result says of them. No GPU and no triton here:
-launches are recorded, and compiling is done by processes of triton_compile's own."""
+launches are recorded, and compiling is done by processes of gpu/compile.py's own."""
 
 from __future__ import annotations
 

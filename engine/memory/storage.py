@@ -41,7 +41,7 @@ class Stats(NamedTuple):
 
 #: Called with (ctx, bytes in use, bytes pooled) after every change, the pool's lock held: the profiler's.
 observers: list[Callable[[Context, int, int], None]] = []
-#: CheckedEngine's, while there is one: told of vars and views, see guard.py.
+#: CheckedEngine's, while there is one: told of vars and views, see access_check.py.
 guardian: Any = None
 
 

@@ -23,7 +23,7 @@ class Recorder:
     ran:     task, thread, start, end, task, thread ... of functions; start -1: on_complete was called, at end.
     waits:   (thread, start, end, var) of waits that blocked; var None: for everything.
     memory:  (time, ctx, bytes in use, bytes pooled).
-    marks:   (phase, category, name, thread, time, arguments) of what the user marks; trace.py knows the phases.
+    marks:   (phase, category, name, thread, time, arguments) of what the user marks; chrome_trace.py knows the phases.
     """
 
     scoping = False  # whether `scope` was ever used: then every push asks for it

@@ -1,6 +1,6 @@
 """Normalise: pixels into a row of a batch: size, mirror, mean, deviation, scale, and planes instead of interleaved colours.
 
-One C function does all that for float32 and uint8 where it can be had (`image_in_c.py`). Elsewhere a pixel has 256 values, so
+One C function does all that for float32 and uint8 where it can be had (`to_batch_c.py`). Elsewhere a pixel has 256 values, so
 each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a look-up.
 """
 

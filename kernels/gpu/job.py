@@ -26,7 +26,7 @@ _FORMAT = 1  # of what the store keeps, and of the facts read from machine code
 class Job:
     """One kernel to compile.
 
-    source, name:  as for triton_load.load.
+    source, name:  as for gpu/load.py: load.
     signature:     {parameter: "*fp32" | "*bf16" | "i32" | "i64" | "fp32" ...}; what is missing is a constexpr.
     constexprs:    {parameter: value}.
     target:        compute capability times ten: 80, 90, 100.

@@ -112,7 +112,7 @@ def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_sta
            space: Any = None, **constexprs: Any) -> None:
     """Run fn once per point of grid.
 
-    fn:      a Kernel (triton_kernel.py), or a function of Triton's own.
+    fn:      a Kernel (source.py), or a function of Triton's own.
     args:    tensors, ints, floats, in the order of fn's parameters, tensors first. An int must fit int32 unless its
              parameter is annotated tl.int64.
     stream:  what the engine runs on; None is the default stream.

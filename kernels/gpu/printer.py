@@ -1,7 +1,7 @@
 """Prints an expression graph as Triton: the GPU kernel of every declared operator.
 
 Which kernel depends on how the operands lie: elementwise over one merged axis or with broadcast operands
-(`triton_flat.py`), folded over axes (`triton_fold.py`), or whole rows (`triton_row.py`).
+(`elementwise.py`), folded over axes (`reduction.py`), or whole rows (`row.py`).
 """
 
 from __future__ import annotations

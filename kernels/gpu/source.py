@@ -60,7 +60,7 @@ class Kernel:
         self.name, self._text = name, text
         self.arg_names = list(parameters)
         self.arrays = -1  # how many parameters, from the first, take arrays; known when it was launched
-        self.ready: dict[tuple, Any] = {}  # what launches each specialisation (triton_launch.py)
+        self.ready: dict[tuple, Any] = {}  # what launches each specialisation (launch.py)
         self.annotations = {p: a.strip("'\" ").removeprefix("tl.") for p, a in parameters.items()}
 
     @cached_property
@@ -73,7 +73,7 @@ class Kernel:
         return load(self.source, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self.name}: a kernel is launched (triton_launch.launch), not called.")
+        raise TypeError(f"{self.name}: a kernel is launched (kernels.gpu.launch.launch), not called.")
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"

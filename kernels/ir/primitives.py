@@ -1,4 +1,4 @@
-"""The primitives: one row each. A printer prints them, `derive.py` differentiates them, `lang.py` offers them to bodies.
+"""The primitives: one row each. A printer prints them, `differentiate.py` differentiates them, `lang.py` offers them to bodies.
 
 Columns:
   arity       number of arguments

@@ -1,4 +1,4 @@
-"""The process of one shard, started by host.py or ray_job.py: its sockets and its loop. What it does with a frame: serve.py."""
+"""The process of one shard, started by host.py or ray_job.py: its sockets and its loop. What it does with a frame: server.py."""
 
 from __future__ import annotations
 

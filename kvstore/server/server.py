@@ -60,7 +60,7 @@ class Shard:
     job:        its id, which names the workers' shared memory.
     folder:     for snapshots; None keeps none. every: rounds of a key between two of them.
     staleness:  async: a pull waits while its worker is more contributions than that ahead of the slowest; None: it never waits.
-    offer:      a new lane (lane.py) for a rank that has connected, if it wants one.
+    offer:      a new lane (encrypted_channel.py) for a rank that has connected, if it wants one.
     """
 
     def __init__(self, job: str, policy: str, kind: str, folder: Path | None = None, every: int = 0,

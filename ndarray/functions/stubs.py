@@ -66,7 +66,7 @@ def _module(title: str, source: str, result: str, needed: str) -> str:
 def _methods() -> str:
     known = registered()
     parts = [_HEAD.format("Operators as methods of arrays, for editors."),
-             "from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom .core import ArrayCore\n"
+             "from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom .array_core import ArrayCore\n"
              "from .ndarray import NDArray\n\nNAMES: list[str]\n\nclass Fluent(ArrayCore):\n"]
     for name in methods.NAMES:
         if name in known and name not in ("reshape",):

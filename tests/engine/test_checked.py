@@ -1,4 +1,4 @@
-"""CheckedEngine: what a function did not declare is caught, reads and writes, by function and array. See guard.py."""
+"""CheckedEngine: what a function did not declare is caught, reads and writes, by function and array. See access_check.py."""
 
 import os
 import subprocess

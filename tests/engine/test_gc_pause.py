@@ -1,4 +1,4 @@
-"""backlog: a long queue is kept out of the collector's rounds, and given back; a program's own freezing is left alone."""
+"""gc_pause: a long queue is kept out of the collector's rounds, and given back; a program's own freezing is left alone."""
 
 import gc
 import threading

@@ -16,7 +16,7 @@ def test_names(name, kind):
 def test_without_pyzmq_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "zmq", None)
     for name in [m for m in sys.modules if m.startswith("tritium.kvstore.")]:
-        if name.rpartition(".")[2] in ("dist", "client", "link", "sockets"):
+        if name.rpartition(".")[2] in ("dist", "client", "server_connection", "sockets"):
             monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MXNetError, match=r"kv.create: 'dist_sync' .* pyzmq is not installed. pip install \"tritium\[dist\]\""):
         mx.kv.create("dist_sync")

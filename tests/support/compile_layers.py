@@ -78,8 +78,8 @@ def main(one_in, *dtypes):
             for dtype in dtypes if shapes else ["float32"]:
                 visit(name, shapes, params, dtype)
     assert len(props._gpu_modules) == 12, sorted(props._gpu_modules)
-    modules = {k.source: module.__name__.rsplit(".", 1)[-1] for module in list(sys.modules.values())
-               if module.__name__.startswith("tritium.kernels.ops.triton_")
+    modules = {k.source: ".".join(module.__name__.split(".")[3:]) for module in list(sys.modules.values())
+               if module.__name__.startswith("tritium.kernels.ops.") and ".triton_" in module.__name__
                for k in vars(module).values() if isinstance(k, Kernel) and k.fn.__module__ == module.__name__}
     jobs = recorder.jobs
     compiled = dict(build([job for job in jobs if zlib.crc32(job.name.encode()) % int(one_in) == 0]))

@@ -1,4 +1,4 @@
-"""Recurrent cells whose products are convolutions, for sequences of planes. Their recurrences are those of rnn_cell.py."""
+"""Recurrent cells whose products are convolutions, for sequences of planes. Their recurrences are those of cells.py."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_every_operation_push_and_wait_is_in_the_file(engine):
     want = [f"op{i}" for i in range(20)] + ["handed on", "prepared"]
     assert sorted(ran) == sorted(want)
     assert sorted(e["name"] for e in slices if e["name"].startswith("push ")) == sorted(f"push {n}" for n in want)
-    assert all("test_profiler.py" in e["args"]["pushed at"] for e in slices if e["cat"] == "operation")
+    assert all("test_api.py" in e["args"]["pushed at"] for e in slices if e["cat"] == "operation")
     if isinstance(engine, ThreadedEngine):
         assert any(e["name"] == "wait_for_all" for e in slices)
     assert api.state() == "stop" and not api._profiler.recorder.ran  # finished
@@ -71,14 +71,14 @@ def test_arrows_show_what_held_an_operation_and_explain_says_it():
     why = api.explain("reader")
     assert [h[:2] for h in why.holders] == [("slow", 0)] and why.index == 1
     assert why.held == why.holders[0][2] > 0 and abs(why.waited - why.held - why.queued) < 0.01
-    assert "held by slow (operation 0), which used a var it needs" in str(why) and "test_profiler.py" in why.pushed_at
+    assert "held by slow (operation 0), which used a var it needs" in str(why) and "test_api.py" in why.pushed_at
     assert api.explain("free").holders == () and api.explain(-1).name == "free"
     with pytest.raises(EngineError, match=r"profiler\.explain: no operation 'redaer' was recorded\. Did you mean 'reader'"):
         api.explain("redaer")
     with pytest.raises(EngineError, match=r"there is no operation 7: 3 were recorded"):
         api.explain(7)
-    made = api.history.operations(api._profiler.recorder)
-    events = check(json.dumps(api.trace.document(api._profiler.recorder, made, api._profiler.began, True)))
+    made = api.timeline.operations(api._profiler.recorder)
+    events = check(json.dumps(api.chrome_trace.document(api._profiler.recorder, made, api._profiler.began, True)))
     arrows = [e for e in events if e["ph"] in "sf"]
     assert len(arrows) == 2
     api.set_state("stop")

@@ -181,11 +181,11 @@ def test_a_gpu_takes_what_was_compiled_for_its_capability_only_where_estimates_a
 
 def test_every_source_is_there_and_every_template_has_sources():
     """Templates are those that kernels ask with: the first argument of each call of key(...), read from the source."""
-    top = Path(config_store.__file__).parent
+    top = Path(config_store.__file__).parents[1]
     for names in config_store.SOURCES.values():
         assert names and all((top / name).is_file() for name in names), names
     asked = set()
-    for path in top.rglob("*.py"):
+    for path in (*top.rglob("*.py"), *(top.parent / "tuning").glob("*.py")):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "key" and call.args:
                 name = ast.unparse(call.args[0]).lstrip("f").strip("'\"")
@@ -197,7 +197,7 @@ def test_every_source_is_there_and_every_template_has_sources():
 
 
 def test_a_missing_source_is_an_error(monkeypatch):
-    monkeypatch.setitem(config_store.SOURCES, "moved", ("numpy_printer.py", "gone/away.py"))
+    monkeypatch.setitem(config_store.SOURCES, "moved", ("cpu/numpy_printer.py", "gone/away.py"))
     with pytest.raises(FileError, match=r"gone/away\.py: a source of 'moved' cannot be read: No such file or directory\. "
                                         r"Tuned results are told apart by its text"):
         source_hash("moved")

@@ -1,4 +1,4 @@
-"""triton_flat: how many elements a program of an elementwise kernel takes. Oracle: what a thread can hold, by hand."""
+"""gpu/elementwise: how many elements a program of an elementwise kernel takes. Oracle: what a thread can hold, by hand."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""triton_launch: from text to function to launch; what it refuses; and that no generated kernel touches a byte outside
+"""gpu/launch: from text to function to launch; what it refuses; and that no generated kernel touches a byte outside
 its arrays (guard pages: the memory after an array is unreadable, and a child process makes the attempt)."""
 
 import contextlib

@@ -29,7 +29,8 @@ def test_signatures_say_what_the_registry_says():
     assert "Every output channel is a sum over windows" in (ast.get_docstring(f) or "")
     assert ast.unparse(nd["Activation"].args.args[1].annotation).startswith("Literal['relu'")
     assert ast.unparse(nd["exp"].returns) == "NDArray" and "Custom" in nd
-    sym = {n.name: n for n in ast.parse(TEXTS[stubs.ROOT / "graph" / "namespace.pyi"]).body if isinstance(n, ast.FunctionDef)}
+    text = TEXTS[stubs.ROOT / "graph" / "symbol" / "namespace.pyi"]
+    sym = {n.name: n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)}
     assert ast.unparse(sym["FullyConnected"].returns) == "Symbol" and "Group" not in sym
 
 
