@@ -1,4 +1,4 @@
-"""whole_file: what stands at a name before, during and after. Oracle: what plain open() leaves there."""
+"""atomic_file: what stands at a name before, during and after. Oracle: what plain open() leaves there."""
 
 import errno
 import os
@@ -146,7 +146,7 @@ SAVING = """
 import sys, types
 sys.modules["t"] = package = types.ModuleType("t")
 package.__path__ = [sys.argv[1]]
-from t.whole_file import whole_file
+from t.atomic_file import whole_file
 with whole_file(sys.argv[2]) as new:
     open(new, "w").write(sys.argv[3])
     print("in the middle", flush=True)
