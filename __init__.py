@@ -98,5 +98,9 @@ for _name, _target in _ALIASES.items():
     _above, _, _last = f"{__name__}.{_name}".rpartition(".")
     if _above == __name__ or not hasattr(sys.modules[_above], _last):
         setattr(sys.modules[_above], _last, _module)
+for _name, _target in _ALIASES.items():  # modules of an aliased package: without these, an import would load a second copy
+    _prefix = f"{__name__}.{_target}."
+    for _loaded in [m for m in sys.modules if m.startswith(_prefix)]:
+        sys.modules.setdefault(f"{__name__}.{_name}.{_loaded.removeprefix(_prefix)}", sys.modules[_loaded])
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):
     setattr(context, _name, _value)  # what MXNet's mx.context also has, and lives on higher floors here

@@ -176,7 +176,7 @@ def test_errors():
         op.infer_shape(p, [(2,), (3,), None])
     with pytest.raises(ShapeError, match=r"takes 3 inputs \(a, b, calls\), 2 were given"):
         op.infer_shape(p, [(2,), (2,)])
-    with pytest.raises(OperatorError, match=r"_test_scaled_sum: is declared in .*test_operator_property\. Give yours another name"):
+    with pytest.raises(OperatorError, match=r"_test_scaled_sum: is declared in .*test_operator_property\. Give yours another"):
         register_operator("_test_scaled_sum")(type("Other", (ScaledSumProperty,), {"__module__": "another_module"}))
 
     class Odd(OperatorProperty):

@@ -1,9 +1,12 @@
 """`import mxnet` inside a process: each case in an interpreter of its own, so that nothing leaks into the other tests."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 
 import pytest
+import tritium as mx
 
 SCRIPT = """
 import sys
@@ -45,3 +48,13 @@ def test_mxnet_itself_is_not_replaced():
             "try:\n    tritium.install_as_mxnet()\nexcept tritium.MXNetError as e:\n    print(e)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
     assert "mxnet is imported already. Call this before anything imports it." in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("alias", ["optimizer", "rnn", "metric", "mod", "image", "nd", "kv"])
+def test_a_module_of_an_aliased_package_is_loaded_once(alias):
+    package = importlib.import_module(f"tritium.{alias}")
+    found = [m.name for m in pkgutil.iter_modules(package.__path__) if f"{package.__name__}.{m.name}" in sys.modules]
+    assert found
+    for name in found:
+        if f"{alias}.{name}" not in mx._ALIASES:  # MXNet's own names of files have rows of their own
+            assert importlib.import_module(f"tritium.{alias}.{name}") is sys.modules[f"{package.__name__}.{name}"]
