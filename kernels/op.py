@@ -1,8 +1,8 @@
 """Op: what every floor above knows of an operator, and the registry they are found in.
 
 Three kinds of declaration become an Op: a traced body (`declare/simple_op.py`), an `OperatorProperty`
-(`declare/operator_property.py`), and
-the derivative of either. The graph, the tape and the executors treat all of them alike, through this class.
+(`declare/operator_property.py`), and the derivative of either. The graph, the tape and the executors treat all of them alike,
+through this class.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""CUDA devices and streams, through torch; the only place that imports it."""
+"""CUDA devices and streams, through torch."""

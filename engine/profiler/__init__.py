@@ -1,1 +1,1 @@
-"""What ran, when and for how long: MXNet's profiler, its objects and its files."""
+"""MXNet's profiler: its functions, its objects, its recordings and its files."""

@@ -1,1 +1,1 @@
-"""Tuned configurations of kernels: their keys, the store of results, what is active."""
+"""Tuned configurations of kernels: their keys, the store of results, the active ones."""

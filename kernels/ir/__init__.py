@@ -1,1 +1,1 @@
-"""Expressions: what a formula is once it has been traced, its primitives and its derivative."""
+"""Expressions: traced formulas, the primitives they are made of, their derivatives."""

@@ -1,1 +1,1 @@
-"""What tests share: oracles, generators of random cases, stand-ins."""
+"""Shared by tests: oracles, generators of random cases, stand-ins."""

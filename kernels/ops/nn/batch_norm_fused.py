@@ -1,4 +1,4 @@
-"""What a GPU runs in the place of BatchNorm: graph/passes/fuse_batch_norm.py puts it there.
+"""BatchNorm's steps on a GPU, where graph/passes/fuse_batch_norm.py replaces the operator by them.
 
 In training with a rectifier behind it, and perhaps the sum with another array between them, in one pass over the data; at
 inference as a formula over single elements.
