@@ -136,7 +136,7 @@ class Convolution(OperatorProperty):
                                                     outputs[0], req)
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the layer's inputs."""
+        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:
             return lambda run, inputs, output: None

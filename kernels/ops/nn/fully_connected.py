@@ -106,7 +106,7 @@ class FullyConnected(OperatorProperty):
         return tieable(tie)
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the layer's inputs."""
+        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         return lambda run, inputs, output: gemm.gemm(
