@@ -1,8 +1,8 @@
 """What a shard needs of the training floor, handed in by it: optimizers as data, and their states cut and joined.
 
-    describe(optimizer) -> dict of JSON values     make(dict) -> optimizer
-    join([(key, shape, [(start, stop, bytes)])]) -> bytes of one state file
-    cut(bytes, source, [(key, shape, [(start, stop, shape of the part)])]) -> {(key, start): bytes}
+    to_spec(optimizer) -> dict of JSON values     from_spec(dict) -> optimizer
+    join_states([(key, shape, [(start, stop, bytes)])]) -> bytes of one state file
+    split_states(bytes, source, [(key, shape, [(start, stop, shape of the part)])]) -> {(key, start): bytes}
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _hooks: dict[str, Callable[..., Any]] = {}
 
 
 def install(**hooks: Callable[..., Any]) -> None:
-    """Hand in describe, make, join and cut."""
+    """Hand in to_spec, from_spec, join_states and split_states."""
     _hooks.update(hooks)
 
 

@@ -151,7 +151,7 @@ class Values:
         """Update by the optimizer that spec describes, one for each part, so that its counts are the key's own."""
         if spec is None:
             return
-        make = optimizer_codec.hook("make")
+        make = optimizer_codec.hook("from_spec")
         make(spec)  # what is wrong with it is said now
         self._make_updater = lambda: make(spec).create_updater()
         for value in self._values.values():

@@ -450,7 +450,7 @@ class DistKVStore(LocalKVStore):
     def set_optimizer(self, optimizer: Any) -> None:
         """Have the servers update by rank 0's optimizer. It travels as its registered name and its numbers."""
         self._optimizers += 1
-        self._client.request("optimizer", spec=optimizer_codec.hook("describe")(optimizer), n=self._optimizers)
+        self._client.request("optimizer", spec=optimizer_codec.hook("to_spec")(optimizer), n=self._optimizers)
 
     def set_gradient_compression(self, compression_params: Any) -> None:
         """Send float32 gradients in 2 bits each: {"type": "2bit", "threshold": 0.5}. What they leave out is sent later."""
@@ -469,7 +469,7 @@ class DistKVStore(LocalKVStore):
                     blobs[r.key, r.part] = blobs.get((r.key, r.part), b"") + payload
         whole = [(k, tuple(self._values[k].shape), [(p[1], p[2], blobs[key.id, i]) for i, p in enumerate(key.parts)])
                  for k, key in self._keys.items() if (key.id, 0) in blobs]
-        write_whole(fname, optimizer_codec.hook("join")(whole))
+        write_whole(fname, optimizer_codec.hook("join_states")(whole))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
         """Give the servers the states in fname, however many servers they were saved from."""
@@ -478,7 +478,7 @@ class DistKVStore(LocalKVStore):
             data = read_whole(fname)
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
-        cut = optimizer_codec.hook("cut")(data, os.fspath(fname), [
+        cut = optimizer_codec.hook("split_states")(data, os.fspath(fname), [
             (k, shape, [(*p[1:], part_shape(shape, key.parts, i)) for i, p in enumerate(key.parts)])
             for k, key in self._keys.items() for shape in [tuple(self._values[k].shape)]])
         self._wait_for_rounds()

@@ -187,7 +187,7 @@ class Job:
                                   (serve, {"RUN": RUN, "CHUNK": CHUNK})):
                 stack.enter_context(mock.patch.multiple(module, **names))
             stack.enter_context(mock.patch.object(Coordinator, "_away", self._noting_deaths(Coordinator._away)))
-            stack.enter_context(mock.patch.dict(optimizer_codec._hooks, make=lambda spec: Halves(self.kind == "sync")))
+            stack.enter_context(mock.patch.dict(optimizer_codec._hooks, from_spec=lambda spec: Halves(self.kind == "sync")))
             try:
                 yield
             finally:

@@ -23,7 +23,7 @@ from ..checkpoint import BatchEndParam, split_params
 from ..initializer import Uniform
 
 SGD_DEFAULTS = (("learning_rate", 0.01),)
-AHEAD = 2  # batches that fit may have given to the engine and not yet gone forward: their arrays are alive
+MAX_BATCHES_IN_FLIGHT = 2  # batches that fit may have given to the engine and not yet gone forward: their arrays are alive
 
 
 class BaseModule:
@@ -216,8 +216,8 @@ class BaseModule:
                 if monitor is not None:
                     monitor.tic()
                 self.forward_backward(data_batch)
-                ahead.append(self._mark())
-                if len(ahead) > AHEAD:
+                ahead.append(self._fence())
+                if len(ahead) > MAX_BATCHES_IN_FLIGHT:
                     engine.current().wait_for_var(ahead.popleft())
                 self.update()
                 self.update_metric(eval_metric, as_batch(data_batch).label)
@@ -240,7 +240,7 @@ class BaseModule:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
             train_data.reset()
 
-    def _mark(self) -> engine.Var:
+    def _fence(self) -> engine.Var:
         """A variable that is written once this batch has gone forward; its errors travel there too."""
         outputs = self.get_outputs(merge_multi_context=False)
         flat = [a for group in outputs for a in (group if isinstance(group, (list, tuple)) else (group,))]

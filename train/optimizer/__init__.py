@@ -13,7 +13,7 @@ from ...ndarray.functions.random import normal
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .base import Index, Optimizer, Updater, create, get_updater, like, register
 from .layerwise import LAMB, LARS, LBSGD
-from .update import Step
+from .update import ParamUpdate
 
 __all__ = [
     "DCASGD", "FTML", "LAMB", "LARS", "LBSGD", "NAG", "SGD", "SGLD", "AdaDelta", "AdaGrad", "Adam", "Adamax", "Ftrl",
@@ -39,10 +39,10 @@ class SGD(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
         return like(weight) if self.momentum else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
-            return Step("sgd_update", weight, grad, **self._common(index))
-        return Step("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
+            return ParamUpdate("sgd_update", weight, grad, **self._common(index))
+        return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
 
 
 @register
@@ -66,10 +66,10 @@ class NAG(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
         return like(weight) if self.momentum else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
-            return Step("sgd_update", weight, grad, **self._common(index))
-        return Step("nag_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
+            return ParamUpdate("sgd_update", weight, grad, **self._common(index))
+        return ParamUpdate("nag_mom_update", weight, grad, (state,), momentum=self.momentum, **self._common(index))
 
 
 @register
@@ -87,10 +87,10 @@ class Signum(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
         return like(weight) if self.momentum else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
-            return Step("signsgd_update", weight, grad, **self._common(index))
-        return Step("signum_update", weight, grad, (state,), momentum=self.momentum, wd_lh=self.wd_lh,
+            return ParamUpdate("signsgd_update", weight, grad, **self._common(index))
+        return ParamUpdate("signum_update", weight, grad, (state,), momentum=self.momentum, wd_lh=self.wd_lh,
                     **self._common(index))
 
 
@@ -101,9 +101,9 @@ class SGLD(Optimizer):
     Source: Welling and Teh 2011, "Bayesian Learning via Stochastic Gradient Langevin Dynamics".
     """
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         noise = normal(0.0, 1.0, shape=weight.shape, ctx=weight.context, dtype=weight.dtype)
-        return Step("_sgld_update", weight, grad, inputs=(noise,), **self._common(index))
+        return ParamUpdate("_sgld_update", weight, grad, inputs=(noise,), **self._common(index))
 
 
 @register
@@ -121,11 +121,11 @@ class DCASGD(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray | None, NDArray]:
         return (like(weight) if self.momentum else None), weight.copy()
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         mom, previous = state
         if mom is None:
-            return Step("_dcasgd_update", weight, grad, (previous,), lamda=self.lamda, **self._common(index))
-        return Step("_dcasgd_mom_update", weight, grad, (mom, previous), momentum=self.momentum, lamda=self.lamda,
+            return ParamUpdate("_dcasgd_update", weight, grad, (previous,), lamda=self.lamda, **self._common(index))
+        return ParamUpdate("_dcasgd_mom_update", weight, grad, (mom, previous), momentum=self.momentum, lamda=self.lamda,
                     **self._common(index))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ndarray import NDArray
 from .base import Index, Optimizer, like, register
-from .update import Step
+from .update import ParamUpdate
 
 
 @register
@@ -28,11 +28,11 @@ class Adam(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
         t = self._index_update_count[index]
         common["lr"] *= math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t)
-        return Step("adam_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **common)
+        return ParamUpdate("adam_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **common)
 
 
 @register
@@ -51,8 +51,8 @@ class AdaGrad(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray:
         return like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
-        return Step("_adagrad_update", weight, grad, (state,), epsilon=self.float_stable_eps, **self._common(index))
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
+        return ParamUpdate("_adagrad_update", weight, grad, (state,), epsilon=self.float_stable_eps, **self._common(index))
 
 
 @register
@@ -70,8 +70,8 @@ class AdaDelta(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
-        return Step("_adadelta_update", weight, grad, state, rho=self.rho, epsilon=self.epsilon, **self._common(index))
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
+        return ParamUpdate("_adadelta_update", weight, grad, state, rho=self.rho, epsilon=self.epsilon, **self._common(index))
 
 
 @register
@@ -95,13 +95,13 @@ class RMSProp(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, ...]:
         return tuple(like(weight) for _ in range(3 if self.centered else 1))
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
         settings |= {"gamma1": self.gamma1, "epsilon": self.epsilon}
         settings["clip_weights"] = -1.0 if self.clip_weights is None else self.clip_weights
         if not self.centered:
-            return Step("rmsprop_update", weight, grad, state, **settings)
-        return Step("rmspropalex_update", weight, grad, state, gamma2=self.gamma2, **settings)
+            return ParamUpdate("rmsprop_update", weight, grad, state, **settings)
+        return ParamUpdate("rmspropalex_update", weight, grad, state, gamma2=self.gamma2, **settings)
 
 
 @register
@@ -119,10 +119,10 @@ class Adamax(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
         common["lr"] /= 1 - self.beta1 ** self._index_update_count[index]
-        return Step("_adamax_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, **common)
+        return ParamUpdate("_adamax_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, **common)
 
 
 @register
@@ -144,12 +144,12 @@ class Nadam(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
         t = self._index_update_count[index]
         now, then = (self.beta1 * (1 - 0.5 * 0.96 ** (k * self.schedule_decay)) for k in (t, t + 1))
         self.m_schedule *= now
-        return Step("_nadam_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon,
+        return ParamUpdate("_nadam_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon,
                     by_grad=(1 - now) / (1 - self.m_schedule), by_mean=then / (1 - self.m_schedule * then),
                     by_var=1 / (1 - self.beta2**t), **common)
 
@@ -172,8 +172,8 @@ class Ftrl(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
-        return Step("ftrl_update", weight, grad, state, lamda1=self.lamda1, beta=self.beta, **self._common(index))
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
+        return ParamUpdate("ftrl_update", weight, grad, state, lamda1=self.lamda1, beta=self.beta, **self._common(index))
 
 
 @register
@@ -192,8 +192,8 @@ class FTML(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray, NDArray]:
         return like(weight), like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
         settings["clip_grad"] = settings.pop("clip_gradient")
-        return Step("ftml_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon,
+        return ParamUpdate("ftml_update", weight, grad, state, beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon,
                     t=self._index_update_count[index], **settings)

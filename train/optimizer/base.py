@@ -17,7 +17,7 @@ from ..registry import Registry
 from . import states as states_file
 from .lr_scheduler import LRScheduler
 from .mxnet_states import is_pickle, read_mxnet_states
-from .update import Step, apply
+from .update import ParamUpdate, apply
 
 registry = Registry("optimizer")
 Index = int | str  # a parameter's number, or its name where the kvstore goes by names
@@ -91,7 +91,7 @@ class Optimizer:
         """What is kept between updates of one parameter: None, an array, or a tuple of these."""
         return None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         """What is to be done to weight and state, as one declared operator; None for nothing, this time.
 
         An optimizer writes this, or `update` if no single operator does it. Steps of many parameters run in one go.
@@ -111,13 +111,13 @@ class Optimizer:
         return (cls.step is not Optimizer.step and cls.update is Optimizer.update
                 and cls.update_multi_precision is Optimizer.update_multi_precision)
 
-    def step_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+    def step_multi_precision(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         """step, through the float32 copy if there is one."""
         if not self.keeps_master(weight):
             return self.step(index, weight, grad, state)
         master, inner = state if self.master_first else reversed(state)
         step = self.step(index, master, grad, inner)
-        return None if step is None else step.through(weight)
+        return None if step is None else step.with_master_weight(weight)
 
     # ---- 16-bit weights --------------------------------------------------------------------------------------------
     def keeps_master(self, weight: NDArray) -> bool:

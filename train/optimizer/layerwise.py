@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import ParameterError
 from ...ndarray import NDArray
 from .base import Index, Optimizer, like, register
-from .update import Step
+from .update import ParamUpdate
 
 
 @register
@@ -35,12 +35,12 @@ class LAMB(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
         return like(weight), like(weight)
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
         if self.bias_correction:
             t = self._index_update_count[index]
             settings |= {"by_mean": 1 / (1 - self.beta1**t), "by_var": 1 / (1 - self.beta2**t)}
-        return Step("_lamb_update", weight, grad, state, flat=True, beta1=self.beta1, beta2=self.beta2,
+        return ParamUpdate("_lamb_update", weight, grad, state, flat=True, beta1=self.beta1, beta2=self.beta2,
                     epsilon=self.epsilon, lower_bound=self.lower_bound or -1.0, upper_bound=self.upper_bound or -1.0,
                     **settings)
 
@@ -72,7 +72,7 @@ class LARS(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
         return like(weight) if self.momentum else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
         if self.num_update != self._seen:  # once for all parameters of an update
             self._seen = self.num_update
@@ -84,12 +84,12 @@ class LARS(Optimizer):
             momentum *= self.cur_lr / self.last_lr
         plain = str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias"))
         if plain and state is None:
-            return Step("sgd_update", weight, grad, **settings)
+            return ParamUpdate("sgd_update", weight, grad, **settings)
         if plain:
-            return Step("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
+            return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
         if state is None:  # a state that is thrown away: momentum 0 reads nothing of it
             state, momentum = like(weight), 0.0
-        return Step("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
+        return ParamUpdate("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
                     **settings)
 
 
@@ -124,7 +124,7 @@ class LBSGD(Optimizer):
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
         return like(weight) if self.momentum else None
 
-    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Step | None:
+    def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         settings = self._common(index)
         count = self._counts[index] = self._counts.get(index, self.init_updates) + 1
         if self.batch_scale > 1:
@@ -138,11 +138,11 @@ class LBSGD(Optimizer):
             grad = self._sums.pop(index) / self.batch_scale
         if self.warmup_strategy == "lars":
             kept = like(weight) if state is None else state
-            return Step("_lbsgd_update", weight, grad, (kept,), flat=True, momentum=self.momentum, **settings)
+            return ParamUpdate("_lbsgd_update", weight, grad, (kept,), flat=True, momentum=self.momentum, **settings)
         settings["lr"] *= self._rise(count)
         if state is None:
-            return Step("sgd_update", weight, grad, **settings)
-        return Step("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **settings)
+            return ParamUpdate("sgd_update", weight, grad, **settings)
+        return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **settings)
 
     def _rise(self, count: int) -> float:
         whole = self.warmup_epochs * self.updates_per_epoch

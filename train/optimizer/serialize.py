@@ -1,8 +1,7 @@
-"""Optimizers as data: a registered name and numbers, for servers that update weights far from who made the optimizer.
+"""Optimizers as data: a registered name and numbers, so that servers can update weights without running foreign code.
 
-`describe` and `make` are each other's inverse; neither runs code that came from elsewhere. `join` and `cut` put the states of the
-parts of split weights together into one state file, and take it apart again. A KVStore is handed all four
-(kvstore/server/optimizer_codec.py).
+`from_spec` is the inverse of `to_spec`. `join_states` merges the states of the slices of weights into one state file, and
+`split_states` is its inverse. KVStore gets all four through kvstore/server/optimizer_codec.py.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ import numpy as np
 from ...errors import MXNetError, ShapeError
 from ...kvstore.server import optimizer_codec
 from . import lr_scheduler, states
-from .base import Optimizer, registry
+from .base import Index, Optimizer, registry
+
+Shape = tuple[int, ...]
 
 _NUMBERS = (int, float, bool, str)
 _MAPS = ("lr_mult", "wd_mult", "idx2name")
@@ -25,7 +26,7 @@ _SCHEDULERS = {c.__name__: c for c in vars(lr_scheduler).values()
                if isinstance(c, type) and issubclass(c, lr_scheduler.LRScheduler)}
 
 
-def describe(optimizer: Any) -> dict[str, Any]:
+def to_spec(optimizer: Any) -> dict[str, Any]:
     """An optimizer as JSON values. Raises MXNetError for one that is not registered, or holds more than numbers."""
     name = type(optimizer).__name__.lower()
     if not isinstance(optimizer, Optimizer) or registry._classes.get(name) is not type(optimizer):
@@ -59,8 +60,8 @@ def _describe_scheduler(scheduler: Any) -> dict[str, Any]:
     return {"name": name, "fields": dict(fields)}
 
 
-def make(described: Mapping[str, Any]) -> Optimizer:
-    """The optimizer that `describe` was given. Raises MXNetError, ParameterError for what cannot be one."""
+def from_spec(described: Mapping[str, Any]) -> Optimizer:
+    """The optimizer that `to_spec` was given. Raises MXNetError, ParameterError for what cannot be one."""
     optimizer = registry.find(str(described["name"]))()
     own = vars(optimizer)
     for key, value in dict(described["settings"]).items():
@@ -80,7 +81,7 @@ def make(described: Mapping[str, Any]) -> Optimizer:
     return optimizer
 
 
-def join(keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[int, int, bytes]]]]) -> bytes:
+def join_states(keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[int, int, bytes]]]]) -> bytes:
     """One state file, as `Updater.get_states` writes it, of the states of parts: keys [(key, shape, [(start, stop, states)])]."""
     trees: dict[int | str, Any] = {}
     extra: dict[str, Any] = {}
@@ -104,11 +105,10 @@ def _glue(trees: Sequence[Any], shape: tuple[int, ...]) -> Any:
     return np.concatenate([t.reshape(-1) for t in trees]).reshape(shape)
 
 
-def cut(data: bytes, source: str, keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[int, int, tuple[int, ...]]]]]
-        ) -> dict[tuple[int | str, int], bytes]:
-    """{(key, start): states} of each part (start, stop, its shape) of keys, from a state file.
+def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, Shape]]]]) -> dict[tuple[Index, int], bytes]:
+    """Cut a state file into slices: {(key, start): states}. keys: [(key, shape, [(start, stop, shape of the slice)])].
 
-    Raises FileError for a damaged one.
+    Raises FileError for a damaged file.
     """
     trees, extra = states.load(data, source)
     counts = dict(extra.get("counts", ()))
@@ -134,4 +134,4 @@ def _cut(tree: Any, shape: tuple[int, ...], start: int, stop: int, part: tuple[i
     return tree.reshape(-1)[start:stop].reshape(part)
 
 
-optimizer_codec.install(describe=describe, make=make, join=join, cut=cut)
+optimizer_codec.install(to_spec=to_spec, from_spec=from_spec, join_states=join_states, split_states=split_states)

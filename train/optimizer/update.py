@@ -1,6 +1,6 @@
 """Updates in one go: what an optimizer wants done to each parameter, and one engine push that does it to all of them.
 
-An optimizer says `Step("sgd_mom_update", weight, grad, (mom,), lr=..., wd=...)`: a declared operator, the arrays it
+An optimizer says `ParamUpdate("sgd_mom_update", weight, grad, (mom,), lr=..., wd=...)`: a declared operator, the arrays it
 reads and changes, its settings. `apply` groups steps by context and queues one engine function for each group. On a GPU that
 function launches one kernel for all steps of one rule and dtype. What a group needs is found once and kept as a plan; on the
 CPU, one that comes again has its kernels tied to its arrays, in C where that pays. C gives NumPy's bits: an update's result
@@ -32,7 +32,7 @@ from .multi_tensor import made_together, rule_of
 _INLINE = 1 << 17  # bytes: CPU updates that touch fewer take less time than waking another thread and its turns at Python's lock
 
 
-class Step:
+class ParamUpdate:
     """One parameter's update: `op` on (weight, grad, *states), which writes weight and the states.
 
     settings:  the operator's parameters. Those that are run-time scalars may change from step to step at no cost.
@@ -47,7 +47,7 @@ class Step:
         self.op, self.weight, self.grad, self.arrays, self.flat = op, weight, (grad, *inputs), tuple(states), flat
         self.settings, self.master = settings, None
 
-    def through(self, weight: NDArray) -> Step:
+    def with_master_weight(self, weight: NDArray) -> ParamUpdate:
         """This step on a float32 copy, which `self.weight` is, with the result also rounded into weight."""
         self.master, self.weight = self.weight, weight
         return self
@@ -61,7 +61,7 @@ class _Rule:
 
     __slots__ = ("_in_c", "kernel", "many", "nbytes")
 
-    def __init__(self, step: Step):
+    def __init__(self, step: ParamUpdate):
         op: Op = ops.builtin(step.op)
         if step.master is not None:
             op = mixed(op)
@@ -104,29 +104,29 @@ def _names(name: str) -> tuple:
     return found
 
 
-def _inputs(step: Step) -> tuple[NDArray, ...]:
+def _inputs(step: ParamUpdate) -> tuple[NDArray, ...]:
     if step.master is None:
         return (step.weight, *step.grad, *step.arrays)
     return (*step.grad, *step.arrays, step.master)
 
 
-def _touched(step: Step) -> tuple[NDArray, ...]:
+def _touched(step: ParamUpdate) -> tuple[NDArray, ...]:
     """Every array of a step."""
     return _inputs(step) if step.master is None else (*_inputs(step), step.weight)
 
 
-def _fixed(step: Step) -> tuple[Any, ...]:
+def _fixed(step: ParamUpdate) -> tuple[Any, ...]:
     """What a step does, but for its arrays and run-time scalars."""
     return (step.op, step.flat, step.master is None, *[step.settings.get(n, d) for n, d in _names(step.op)[1]])
 
 
-def _scalars(step: Step) -> tuple[float, ...]:
+def _scalars(step: ParamUpdate) -> tuple[float, ...]:
     names, _, defaults = _names(step.op)
     settings = step.settings
     return tuple([float(settings.get(n, d)) for n, d in zip(names, defaults)])
 
 
-def _rule(step: Step) -> _Rule:
+def _rule(step: ParamUpdate) -> _Rule:
     key = (*_fixed(step), *[a._layout for a in _touched(step)])
     rule = _rules.get(key)
     if rule is None:
@@ -145,7 +145,7 @@ class _Plan:
 
     __slots__ = ("_arrays", "_fixed", "_last", "apart", "calls", "const", "mutable", "name", "prop", "rules")
 
-    def __init__(self, ctx: Any, steps: Sequence[Step]):
+    def __init__(self, ctx: Any, steps: Sequence[ParamUpdate]):
         mutable: dict[Any, None] = {}
         const: dict[Any, None] = {}
         n_changed = 0
@@ -164,7 +164,7 @@ class _Plan:
         self.prop = "inline" if sum(r.nbytes for r in self.rules) <= _INLINE and not ctx.is_gpu else None
         self.calls: list[Call] | None = None
 
-    def numbers(self, steps: Sequence[Step]) -> list[tuple[float, ...]] | None:
+    def numbers(self, steps: Sequence[ParamUpdate]) -> list[tuple[float, ...]] | None:
         """The run-time scalars of steps; None if they do anything else, or to other arrays, than what this is the plan for."""
         arrays = [a for s in steps for a in _touched(s)]
         if len(arrays) != len(self._arrays) or not all(map(is_, arrays, [a() for a in self._arrays])):
@@ -178,7 +178,7 @@ class _Plan:
         self._last = settings, numbers
         return numbers
 
-    def tie(self, steps: Sequence[Step]) -> None:
+    def tie(self, steps: Sequence[ParamUpdate]) -> None:
         """Tie the kernels to their arrays, in C if together that saves enough."""
         functions = [r.in_c for r in self.rules]
         in_c, calls = pay([f for f in functions if f is not None]), []
@@ -193,16 +193,16 @@ class _Plan:
 _plans: weakref.WeakKeyDictionary[Chunk, _Plan] = weakref.WeakKeyDictionary()
 
 
-def apply(steps: Sequence[Step], priority: int = 0) -> None:
+def apply(steps: Sequence[ParamUpdate], priority: int = 0) -> None:
     """Queue the steps, in order: one engine function for all that are on one context."""
-    groups: dict[Any, list[Step]] = {}
+    groups: dict[Any, list[ParamUpdate]] = {}
     for step in steps:
         groups.setdefault(step.weight._layout.ctx, []).append(step)
     for ctx, group in groups.items():
         _push(ctx, group, priority)
 
 
-def _push(ctx: Any, steps: Sequence[Step], priority: int) -> None:
+def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
     first = steps[0].grad[0]._chunk
     plan = _plans.get(first)
     numbers = plan.numbers(steps) if plan is not None else None
@@ -213,7 +213,7 @@ def _push(ctx: Any, steps: Sequence[Step], priority: int) -> None:
         plan.tie(steps)
     calls = plan.calls
 
-    def run(rc: Any, steps: Sequence[Step] = steps) -> None:  # they keep the arrays alive
+    def run(rc: Any, steps: Sequence[ParamUpdate] = steps) -> None:  # they keep the arrays alive
         if calls is not None:
             for call, scalars in zip(calls, numbers):
                 call(rc, scalars)

@@ -18,7 +18,7 @@ from tritium.kvstore.server.values import Values
 def shard(folder):
     v = Values(folder)
     v.make((1, 0), "s:w", (4, 2), "float32")
-    v.set_optimizer(hook("describe")(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)))
+    v.set_optimizer(hook("to_spec")(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)))
     return v
 
 

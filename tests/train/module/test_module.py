@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import FileError, MXNetError, ParameterError, ShapeError
-from tritium.train.module.base_module import AHEAD
+from tritium.train.module.base_module import MAX_BATCHES_IN_FLIGHT
 
 X = np.random.default_rng(0).normal(size=(25, 5)).astype("f4")
 Y = X[:, :3].argmax(axis=1).astype("f4")
@@ -461,7 +461,7 @@ def test_given_parameters_are_not_dropped_silently(tmp_path):
 
 
 def test_fit_waits_for_batches_that_lie_back(monkeypatch):
-    """The first batch's data are held back; fit may give AHEAD more to the engine, and then has to wait."""
+    """The first batch's data are held back; fit may give MAX_BATCHES_IN_FLIGHT more to the engine, and then has to wait."""
     released, given = threading.Event(), []
 
     class Batches(mx.io.NDArrayIter):
@@ -477,4 +477,4 @@ def test_fit_waits_for_batches_that_lie_back(monkeypatch):
     data = Batches(np.zeros((12, 3), np.float32), np.zeros(12, np.float32), batch_size=2)
     module = mx.mod.Module(mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax"))
     module.fit(data, num_epoch=1)
-    assert given[: AHEAD + 1] == [False] * (AHEAD + 1) and all(given[AHEAD + 1 :])
+    assert given[: MAX_BATCHES_IN_FLIGHT + 1] == [False] * (MAX_BATCHES_IN_FLIGHT + 1) and all(given[MAX_BATCHES_IN_FLIGHT + 1 :])

@@ -7,7 +7,7 @@ from tritium.engine.gpu import cuda
 from tritium.kernels.gpu import body as gpu_body
 from tritium.kernels.ops.optimizer import triton_multi
 from tritium.train.optimizer import multi_tensor
-from tritium.train.optimizer.update import Step, apply
+from tritium.train.optimizer.update import ParamUpdate, apply
 
 pytestmark = pytest.mark.skipif(not mx.num_gpus(), reason="no GPU, not even an interpreted one")
 SIZES = [(3, 4), (5,), (1,), (70, 33), (0,)]
@@ -22,8 +22,8 @@ def arrays(rng, n, dtype="float32", sizes=SIZES):
 def steps_of(rule, made, masters=()):
     n, settings = STATES[rule]
     for i, (weight, grad, *states) in enumerate(zip(*made)):
-        one = Step(rule, weight, grad, states[:n], wd=0.01 * i, **settings)
-        yield one if not masters else Step(rule, masters[i], grad, states[:n], wd=0.01 * i, **settings).through(weight)
+        update = ParamUpdate(rule, masters[i] if masters else weight, grad, states[:n], wd=0.01 * i, **settings)
+        yield update.with_master_weight(weight) if masters else update
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_module_updates_its_parameters_in_one_launch_a_step(kvstore, launched)
 
 def test_a_rule_with_the_norm_of_its_array_stays_one_by_one(launched):
     made = arrays(np.random.default_rng(0), 3, sizes=[(8,), (9,)])
-    apply([Step("_lars_update", w, g, (m,), flat=True, lr=0.1, momentum=0.9, eta=0.1, epsilon=1e-8)
+    apply([ParamUpdate("_lars_update", w, g, (m,), flat=True, lr=0.1, momentum=0.9, eta=0.1, epsilon=1e-8)
            for w, g, m in zip(*made)])
     mx.nd.waitall()
     assert launched and not any(name.endswith("_many") for name in launched)
@@ -99,7 +99,7 @@ def test_a_rule_with_the_norm_of_its_array_stays_one_by_one(launched):
 def test_arrays_that_share_memory_are_updated_in_order(launched):
     """A weight that is updated twice sees both."""
     weight, grads = mx.nd.ones((8,), mx.gpu(0)), [mx.nd.full((8,), v, mx.gpu(0)) for v in (1.0, 2.0)]
-    apply([Step("sgd_update", weight, g, lr=0.25) for g in grads])
+    apply([ParamUpdate("sgd_update", weight, g, lr=0.25) for g in grads])
     assert weight.asnumpy().tolist() == [0.25] * 8
     assert launched == ["k_sgd_update"] * 2
 
@@ -107,7 +107,7 @@ def test_arrays_that_share_memory_are_updated_in_order(launched):
 def test_arrays_that_do_not_start_at_16_bytes_are_updated_by_themselves(launched):
     whole = [mx.nd.arange(0, 64, ctx=mx.gpu(0)) for _ in range(6)]
     pairs = [(whole[0], whole[1]), (whole[2], whole[3]), (whole[4][1:9], whole[5][1:9])]
-    apply([Step("sgd_update", w, g, lr=1.0) for w, g in pairs])
+    apply([ParamUpdate("sgd_update", w, g, lr=1.0) for w, g in pairs])
     assert all((w.asnumpy() == 0).all() for w, _ in pairs)
     assert sorted(launched) == ["k_sgd_update", "k_sgd_update_many"]
 
@@ -118,7 +118,7 @@ def test_tables_are_made_once_and_new_rates_are_copied_to_them(monkeypatch):
     real = cuda.from_host
     monkeypatch.setattr(cuda, "from_host", lambda t, v: (copies.append(v.dtype.name), real(t, v))[1])
     for lr in (0.1, 0.1, 0.2):
-        apply([Step("sgd_update", w, g, lr=lr) for w, g in zip(*made)])
+        apply([ParamUpdate("sgd_update", w, g, lr=lr) for w, g in zip(*made)])
         mx.nd.waitall()
     assert len(multi_tensor._kept) == 1
     assert copies == ["int64", "int64", "int64", "float64", "float64"]
@@ -129,7 +129,7 @@ def test_a_captured_launch_takes_the_numbers_set_last():
     before = [w.asnumpy() for w in made[0]]
     steps = list(steps_of("sgd_update", made))
     multi_tensor._kept.clear()
-    apply([Step("sgd_update", w, g, lr=0.0) for w, g in zip(*made)])
+    apply([ParamUpdate("sgd_update", w, g, lr=0.0) for w, g in zip(*made)])
     mx.nd.waitall()
     (tables,) = multi_tensor._kept.values()
     graph = cuda.Graph(0, "update")

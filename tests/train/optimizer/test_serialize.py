@@ -9,7 +9,7 @@ import pytest
 import tritium as mx
 from tritium.errors import MXNetError, ParameterError
 from tritium.train.optimizer.base import registry
-from tritium.train.optimizer.serialize import describe, make
+from tritium.train.optimizer.serialize import from_spec, to_spec
 
 SCHEDULES = [mx.lr_scheduler.FactorScheduler(2, 0.5), mx.lr_scheduler.MultiFactorScheduler([2, 3], 0.1),
              mx.lr_scheduler.PolyScheduler(9), mx.lr_scheduler.CosineScheduler(9, warmup_steps=2)]
@@ -29,7 +29,7 @@ def test_every_optimizer_travels(name):
         pytest.skip("another test's")
     optimizer = mx.optimizer.create(name, learning_rate=0.03, wd=0.01, rescale_grad=0.5, param_idx2name={0: "w_weight"})
     optimizer.set_lr_mult({"w_weight": 0.7})
-    again = make(json.loads(json.dumps(describe(optimizer))))
+    again = from_spec(json.loads(json.dumps(to_spec(optimizer))))
     assert type(again) is type(optimizer)
     np.testing.assert_array_equal(updated(again), updated(optimizer))
 
@@ -37,7 +37,7 @@ def test_every_optimizer_travels(name):
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda s: type(s).__name__)
 def test_schedules_travel(schedule):
     optimizer = mx.optimizer.SGD(learning_rate=0.5, lr_scheduler=schedule)
-    again = make(json.loads(json.dumps(describe(optimizer))))
+    again = from_spec(json.loads(json.dumps(to_spec(optimizer))))
     np.testing.assert_array_equal(updated(again), updated(optimizer))
 
 
@@ -46,15 +46,15 @@ def test_what_cannot_travel_is_named():
         pass
 
     with pytest.raises(MXNetError, match=r"Unregistered is no registered optimizer.*TRITIUM_KV_OPTIMIZERS"):
-        describe(Unregistered())
+        to_spec(Unregistered())
     with pytest.raises(MXNetError, match=r"SGD\.momentum is a list; only numbers and text travel"):
-        describe(mx.optimizer.SGD(momentum=[1]))
+        to_spec(mx.optimizer.SGD(momentum=[1]))
 
     class MySchedule(mx.lr_scheduler.LRScheduler):
         pass
 
     with pytest.raises(MXNetError, match="the schedule MySchedule is not one of CosineScheduler"):
-        describe(mx.optimizer.SGD(lr_scheduler=MySchedule()))
+        to_spec(mx.optimizer.SGD(lr_scheduler=MySchedule()))
 
 
 @pytest.mark.parametrize("change, error, text", [
@@ -65,4 +65,4 @@ def test_what_cannot_travel_is_named():
 ])
 def test_a_forged_description_makes_nothing(change, error, text):
     with pytest.raises(error, match=text):
-        make({**describe(mx.optimizer.SGD()), **change})
+        from_spec({**to_spec(mx.optimizer.SGD()), **change})

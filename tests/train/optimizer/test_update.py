@@ -12,7 +12,7 @@ from tritium.engine import ThreadedEngine, current, set_current
 from tritium.kernels.cpu import c_compile, c_kernel
 from tritium.train import optimizer
 from tritium.train.optimizer import lr_scheduler, update
-from tritium.train.optimizer.update import Step, apply
+from tritium.train.optimizer.update import ParamUpdate, apply
 
 needs_compiler = pytest.mark.skipif(c_compile.compiler() is None, reason="no C compiler here")
 RUNS = json.loads((Path(__file__).parents[2] / "golden/optimizers/index.json").read_text())["runs"]
@@ -112,7 +112,7 @@ def test_a_plan_is_made_once_and_tied_when_it_comes_again(monkeypatch):
 
     def step(ws=weights, gs=grads, op="sgd_update", **more):
         before = [w.asnumpy() for w in ws]
-        apply([Step(op, w, g, **more) for w, g in zip(ws, gs)])
+        apply([ParamUpdate(op, w, g, **more) for w, g in zip(ws, gs)])
         lr = np.float32(more["lr"])
         for w, b, g in zip(ws, before, gs):
             slope = np.sign(g.asnumpy()) if op == "signsgd_update" else np.clip(g.asnumpy(), -c, c) \
@@ -137,12 +137,12 @@ def test_executors_that_share_weights_have_plans_of_their_own(functions):
     weights = arrays(0)
     for _ in range(3):
         for grads in (first := arrays(1), second := arrays(2)):
-            apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
+            apply([ParamUpdate("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
     del first, second
     grads = [arrays(1), arrays(2)]
     functions.clear()
     for k in (0, 1, 0, 1, 0, 1):
-        apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads[k])])
+        apply([ParamUpdate("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads[k])])
     assert len(functions) == 2
 
 
@@ -152,7 +152,7 @@ def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
     before = len(update._plans)
     weights, grads = arrays(0), arrays(1)
     for _ in range(3):
-        apply([Step("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
+        apply([ParamUpdate("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
     mx.nd.waitall()
     assert len(update._plans) == before + 1
     seen = weakref.ref(weights[0]._chunk)
@@ -167,7 +167,7 @@ def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
 def test_a_weight_that_is_updated_twice_sees_both():
     weight, slopes = mx.nd.ones((8,)), [mx.nd.full((8,), v) for v in (1.0, 2.0)]
     for _ in range(4):
-        apply([Step("sgd_update", weight, g, lr=0.25) for g in slopes])
+        apply([ParamUpdate("sgd_update", weight, g, lr=0.25) for g in slopes])
     assert weight.asnumpy().tolist() == [1 - 4 * 0.75] * 8
 
 
@@ -179,7 +179,7 @@ def test_a_spoiled_gradient_spoils_its_weight():
 
     current().push_sync(fail, mx.cpu(), (), (slope._chunk.var,), name="slope")
     for _ in range(2):
-        apply([Step("sgd_update", weight, slope, lr=0.25)])
+        apply([ParamUpdate("sgd_update", weight, slope, lr=0.25)])
     for array in (weight, slope):
         with pytest.raises(ValueError, match="slope: no gradient"):
             array.asnumpy()
