@@ -81,11 +81,11 @@ def from_spec(described: Mapping[str, Any]) -> Optimizer:
     return optimizer
 
 
-def join_states(keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[int, int, bytes]]]]) -> bytes:
+def join_states(keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, bytes]]]]) -> bytes:
     """One state file, as `Updater.get_states` writes it, of the states of parts: keys [(key, shape, [(start, stop, states)])]."""
-    trees: dict[int | str, Any] = {}
+    trees: dict[Index, Any] = {}
     extra: dict[str, Any] = {}
-    counts: dict[int | str, int] = {}
+    counts: dict[Index, int] = {}
     for key, shape, parts in keys:
         found = [states.load(blob) for _, _, blob in parts]
         for _, e in found:
@@ -96,7 +96,7 @@ def join_states(keys: Sequence[tuple[int | str, tuple[int, ...], Sequence[tuple[
     return states.dump(trees, {**extra, "counts": list(counts.items())})
 
 
-def _glue(trees: Sequence[Any], shape: tuple[int, ...]) -> Any:
+def _glue(trees: Sequence[Any], shape: Shape) -> Any:
     first = trees[0]
     if first is None:
         return None
@@ -105,7 +105,8 @@ def _glue(trees: Sequence[Any], shape: tuple[int, ...]) -> Any:
     return np.concatenate([t.reshape(-1) for t in trees]).reshape(shape)
 
 
-def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, Shape]]]]) -> dict[tuple[Index, int], bytes]:
+def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, Shape]]]]
+                 ) -> dict[tuple[Index, int], bytes]:
     """Cut a state file into slices: {(key, start): states}. keys: [(key, shape, [(start, stop, shape of the slice)])].
 
     Raises FileError for a damaged file.
@@ -124,7 +125,7 @@ def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Se
     return made
 
 
-def _cut(tree: Any, shape: tuple[int, ...], start: int, stop: int, part: tuple[int, ...]) -> Any:
+def _cut(tree: Any, shape: Shape, start: int, stop: int, part: Shape) -> Any:
     if tree is None:
         return None
     if isinstance(tree, tuple):
