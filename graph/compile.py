@@ -7,23 +7,25 @@ from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..kernels.op import Spec
-from .memory.plan import Plan, apply_inplace, peak_bytes, plan_memory
+from .memory.plan import MemoryPlan, apply_inplace, peak_bytes, plan_memory
 from .options import Options
-from .passes.channels_last import turn_channels
-from .passes.device_placement import place
-from .passes.eliminate_identities import leave_out_idle
-from .passes.eliminate_reshapes import read_through
+from .passes.channels_last import put_channels_last
+from .passes.device_placement import insert_device_copies
+from .passes.eliminate_identities import eliminate_identities
+from .passes.eliminate_reshapes import eliminate_reshapes
 from .passes.fuse import fuse
-from .passes.fuse_batch_norm import join_norms
+from .passes.fuse_batch_norm import fuse_batch_norm
 from .passes.fuse_epilogue import add_epilogues
 from .passes.gradient import add_gradients
-from .passes.rematerialize import fit, mirrored, moved_bytes, nearly_free, recompute
-from .program import Program, lower, naive_bytes, without_collection
+from .passes.rematerialize import mirror_candidates, moved_bytes, remat_cheap, remat_to_budget, rematerialize
+from .program import Program, gc_paused, lower, naive_bytes
 from .symbol.node import Entry, topological
+
+CostOf = Callable[[Program], tuple[int, int]]  # (peak bytes, moved bytes) of a program once it is fused and planned
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """What is to be compiled.
 
     specs:     of every output of every node, in topological order.
@@ -33,8 +35,8 @@ class Request:
     targets:   "cpu" or "gpu", by context.
     budget:    bytes the plan may take; None: no limit.
     backward:  True to go back outside training too: the derivative of what inference computes.
-    room:      bytes that the memory of each output has; None where it is still to be made.
-    seen:      True to keep every node's outputs apart, for a monitor.
+    capacity:      bytes that the memory of each output has; None where it is still to be made.
+    monitored:      True to keep every node's outputs apart, for a monitor.
     """
 
     heads: Sequence[Entry]
@@ -44,63 +46,63 @@ class Request:
     targets: tuple[str, ...] = ("cpu",)
     places: Mapping[str, int] | None = None
     budget: int | None = None
-    seen: bool = False
-    room: Sequence[int] | None = None
+    monitored: bool = False
+    capacity: Sequence[int] | None = None
     backward: bool = False
 
 
-def compile_program(request: Request, how: Options) -> tuple[Program, Plan]:
+def compile_program(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
     """The program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
-    with without_collection():
-        return _compile(request, how)
+    with gc_paused():
+        return _compile(request, options)
 
 
-def _compile(request: Request, how: Options) -> tuple[Program, Plan]:
+def _compile(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
     goes_back = request.train or request.backward
     program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=goes_back)[0]
-    if how.layout and not request.seen:
-        program = turn_channels(program)
-    if not request.train and not request.seen:
-        program = leave_out_idle(program)
+    if options.layout and not request.monitored:
+        program = put_channels_last(program)
+    if not request.train and not request.monitored:
+        program = eliminate_identities(program)
     if goes_back:
         program = add_gradients(program, request.grad_req)
-    program = place(program)
+    program = insert_device_copies(program)
     naive = naive_bytes(program)
-    fused = how.fuse and not request.seen
+    fused = options.fuse and not request.monitored
 
     def merge(candidate: Program) -> Program:
-        candidate = fuse(join_norms(candidate) if fused else candidate, fused)
+        candidate = fuse(fuse_batch_norm(candidate) if fused else candidate, fused)
         if fused:
             candidate = add_epilogues(candidate)
-        return candidate if request.seen else read_through(candidate)
+        return candidate if request.monitored else eliminate_reshapes(candidate)
 
-    def weigh(candidate: Program) -> tuple[int, int]:
+    def cost_of(candidate: Program) -> tuple[int, int]:
         final = merge(candidate)
         return peak_bytes(final), moved_bytes(final)
 
-    if goes_back and not request.seen:
-        program = _recomputed(program, request, how, weigh)
+    if goes_back and not request.monitored:
+        program = _recomputed(program, request, options, cost_of)
     program = merge(program)
-    plan = plan_memory(program, share=how.plan and not request.seen, naive=naive, room=request.room)
+    plan = plan_memory(program, share=options.plan and not request.monitored, naive=naive, capacity=request.capacity)
     apply_inplace(program, plan)
     if request.budget is not None and plan.planned_bytes > request.budget:
         raise GraphError(_too_large(program, plan, request.budget))
     return program, plan
 
 
-def _recomputed(program: Program, request: Request, how: Options, weigh: Callable[[Program], tuple[int, int]]) -> Program:
+def _recomputed(program: Program, request: CompileRequest, options: Options, cost_of: CostOf) -> Program:
     attrs = {n.name: n.attrs for n in topological(n for n, _ in request.heads) if n.op is not None}
-    asked = mirrored(program, attrs, how.mirror)
+    asked = mirror_candidates(program, attrs, options.mirror)
     if asked:
-        return recompute(program, asked)
-    if how.recompute and how.plan:
-        program_now = nearly_free(program, weigh)
-        if request.budget is None or weigh(program_now)[0] <= request.budget:
+        return rematerialize(program, asked)
+    if options.recompute and options.plan:
+        program_now = remat_cheap(program, cost_of)
+        if request.budget is None or cost_of(program_now)[0] <= request.budget:
             return program_now
-    return program if request.budget is None else fit(program, request.budget, weigh)[0]
+    return program if request.budget is None else remat_to_budget(program, request.budget, cost_of)[0]
 
 
-def _too_large(program: Program, plan: Plan, budget: int) -> str:
+def _too_large(program: Program, plan: MemoryPlan, budget: int) -> str:
     at = max(range(len(program.steps)), key=lambda i: sum(
         plan.sizes[v] for v, span in enumerate(plan.live) if span is not None and span[0] <= i <= span[1]))
     alive = sorted((v for v, span in enumerate(plan.live) if span is not None and span[0] <= at <= span[1]),

@@ -44,10 +44,10 @@ class Step:
     inputs, outputs:  value numbers; -1 for an output nobody wants (its request is NULL).
     auxiliaries:      how many of the last inputs the kernel changes.
     merged:           how many operators of the graph it stands for.
-    absent:           specs of the outputs nobody wants, by position.
-    seen:             specs under which inputs are read, by position, where they are not the values' own.
+    unused_outputs:           specs of the outputs nobody wants, by position.
+    input_views:             specs under which inputs are read, by position, where they are not the values' own.
     ctx:              which of the program's contexts it runs on.
-    parts:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
+    members:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
     """
 
     op: Op
@@ -58,10 +58,10 @@ class Step:
     reqs: tuple[Req, ...]
     auxiliaries: int = 0
     merged: int = 1
-    absent: dict[int, Spec] = field(default_factory=dict)
-    parts: tuple[str, ...] = ()
+    unused_outputs: dict[int, Spec] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
     ctx: int = 0
-    seen: dict[int, Spec] = field(default_factory=dict)
+    input_views: dict[int, Spec] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Program:
 
 
 @contextlib.contextmanager
-def without_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause Python's search for cycles: passes make millions of small objects and no garbage."""
     was = gc.isenabled()
     gc.disable()
@@ -122,7 +122,7 @@ def without_collection() -> Iterator[None]:
             gc.enable()
 
 
-@without_collection()
+@gc_paused()
 def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping[str, np.dtype]) -> list[list[Spec]]:
     """The spec of every output of every node. Raises ShapeError for the first node that stays unknown."""
     found = infer_shapes(order, shapes)
@@ -167,7 +167,8 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
         program.steps.append(Step(
             node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs),
             (*outs[:shown], *[-1] * (len(outs) - shown)), (*[Req.WRITE] * shown, *[Req.NULL] * (len(outs) - shown)),
-            len(node.auxiliary_inputs()), absent={k: known[k] for k in range(shown, len(outs))}, ctx=places.get(node.name, 0),
+            len(node.auxiliary_inputs()), unused_outputs={k: known[k] for k in range(shown, len(outs))},
+            ctx=places.get(node.name, 0),
         ))  # fmt: skip
     program.n_forward = len(program.steps)
     program.heads = [values[id(n)][i] for n, i in heads]

@@ -17,8 +17,7 @@ import numpy as np
 from ..dtype import as_dtype
 from ..errors import GraphError, ParameterError, nearest
 from ..graph import load as load_symbol
-from ..graph.compile import Request as Whole
-from ..graph.compile import compile_program
+from ..graph.compile import CompileRequest, compile_program
 from ..graph.options import current
 from ..graph.passes.eliminate_reshapes import input_specs
 from ..graph.passes.fuse import fuse
@@ -131,12 +130,12 @@ def _model_calls(request: Request) -> list[_Call]:
     fed = {*request.shapes, *(n for n in arguments if n.endswith("label"))}
     wanted = {n: "null" if n in fed else "write" for n in arguments}
     if request.target == "gpu":
-        program = compile_program(Whole(symbol._outputs, specs, request.train, wanted, ("gpu",)), current())[0]
+        program = compile_program(CompileRequest(symbol._outputs, specs, request.train, wanted, ("gpu",)), current())[0]
     else:
         program = lower(symbol._outputs, specs, request.train)[0]
         program = fuse(add_gradients(program, wanted) if request.train else program)
     return [(s.name, s.op, s.params, tuple(input_specs(program, s)),
-             tuple(program.values[v].spec if v >= 0 else s.absent[k] for k, v in enumerate(s.outputs)), s.reqs)
+             tuple(program.values[v].spec if v >= 0 else s.unused_outputs[k] for k, v in enumerate(s.outputs)), s.reqs)
             for s in program.steps]
 
 

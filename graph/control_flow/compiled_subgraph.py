@@ -1,4 +1,4 @@
-"""Routine: a subgraph compiled for given shapes, to be called within the kernel of the node that contains it."""
+"""CompiledSubgraph: a subgraph compiled for given shapes, to be called within the kernel of the node that contains it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ...engine.memory import storage
 from ...kernels.op import Shape, Spec, compiled
-from ..compile import Request, compile_program
+from ..compile import CompileRequest, compile_program
 from ..options import current
 from ..passes.eliminate_reshapes import input_specs
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, specs_of
@@ -17,7 +17,7 @@ from .subgraph import Subgraph
 Call = tuple[Any, tuple[int, ...], tuple[int, ...], int, list[tuple[int, Shape]]]
 
 
-class Routine:
+class CompiledSubgraph:
     """The kernels of a subgraph in order, forward and, where gradients are asked for, backward.
 
     ins:       specs of the subgraph's inputs.
@@ -30,7 +30,7 @@ class Routine:
     def __init__(self, sub: Subgraph, ins: Sequence[Spec], target: str, train: bool, requests: Mapping[int, str] | None = None):
         specs = specs_of(sub.order, {str(i): s.shape for i, s in enumerate(ins)}, {str(i): s.dtype for i, s in enumerate(ins)})
         asked = {str(i): r for i, r in (requests or {}).items()}
-        request = Request(sub.body, specs, train, asked, (target,), backward=requests is not None)
+        request = CompileRequest(sub.body, specs, train, asked, (target,), backward=requests is not None)
         self.program, self.plan = compile_program(request, current())
         program, values = self.program, self.program.values
         self.heads = [values[v].spec for v in program.heads]
@@ -40,30 +40,30 @@ class Routine:
         calls: list[Call] = []
         for step in program.steps:
             sources = tuple(input_specs(program, step))
-            results = tuple(values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
+            results = tuple(values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs))
             kernel = compiled(step.op, step.params, sources, results, step.reqs, target, train)
-            seen = [(k, spec.shape) for k, spec in sorted(step.seen.items())]
+            seen = [(k, spec.shape) for k, spec in sorted(step.input_views.items())]
             calls.append((kernel, step.inputs, step.outputs, step.op.draws(step.params, results), seen))
         self.forward_calls, self.backward_calls = calls[:program.n_forward], calls[program.n_forward:]
         self.draws = sum(c[3] for c in calls)
 
-    def open(self, run: Any) -> Frame:
+    def open(self, run: Any) -> BoundSubgraph:
         """Memory for one call of the kernel: the routine may then run in it any number of times."""
-        return Frame(self, run)
+        return BoundSubgraph(self, run)
 
 
-class Frame:
+class BoundSubgraph:
     """A routine with memory for its inner values."""
 
-    def __init__(self, routine: Routine, run: Any):
+    def __init__(self, routine: CompiledSubgraph, run: Any):
         program, plan = routine.program, routine.plan
         self.routine, self.run = routine, run
         self.arrays: list[Any] = [None] * len(program.values)
         block = storage.alloc(max(plan.arenas[0], 1), run.ctx)
         for v, value in enumerate(program.values):
-            if value.kind == INNER and v not in plan.hosted and plan.offsets[v] >= 0:
+            if value.kind == INNER and v not in plan.in_output and plan.offsets[v] >= 0:
                 self.arrays[v] = storage.view(block, plan.offsets[v], value.spec.shape, value.spec.dtype)
-            elif v in plan.hosted or value.kind == ZERO:
+            elif v in plan.in_output or value.kind == ZERO:
                 self.arrays[v] = storage.array(value.spec.shape, value.spec.dtype, run.ctx)
                 if value.kind == ZERO:
                     self.arrays[v][...] = 0

@@ -15,7 +15,7 @@ from ...errors import GraphError
 from ...kernels.op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
-from .compiled_subgraph import Frame, Routine
+from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
 from .subgraph import Subgraph
 
 RESERVED = 1 << 32  # random numbers set aside for one run of a node that draws some: how many it takes, it finds out
@@ -181,7 +181,7 @@ class Back:
             self.requests[i] = "write" if w in carried or (w in rows and req != Req.ADD) else "add"
             self.home[i] = w
         self.rows, self.specs, self.reqs = rows, specs, reqs
-        self.routine = Routine(sub, specs, target, train, self.requests)
+        self.routine = CompiledSubgraph(sub, specs, target, train, self.requests)
 
     def open(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BackFrame:
         """inputs: the node's. grads: the node's derivatives, by input; None where they are not wanted."""
@@ -191,7 +191,7 @@ class Back:
 class _BackFrame:
     def __init__(self, back: Back, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]):
         self.back, self.run, self.grads = back, run, grads
-        self.frame: Frame = back.routine.open(run)
+        self.frame: BoundSubgraph = back.routine.open(run)
         routine = back.routine
         self.heads = [run.space(s.shape, s.dtype) for s in routine.heads]
         self.inputs = [inputs[w] for w in back.wires]

@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import GraphError
 from ...kernels.op import Kernel, Req, Shape, Spec, merge_shapes, register
 from ...kernels.params import Param, Params
-from .compiled_subgraph import Routine
+from .compiled_subgraph import CompiledSubgraph
 from .mxnet_nodes import COMMON, Back, ControlFlow, begin, check, first_write, given, recall, row, shifted, store
 
 Shapes = list[Shape | None]
@@ -75,7 +75,7 @@ class Foreach(ControlFlow):
                train: bool = False) -> Kernel:
         sub, wires = p.subgraphs[0], self.wiring(p)[0]
         specs = self._one_row(p, ins)
-        routine = Routine(sub, specs, target, train)
+        routine = CompiledSubgraph(sub, specs, target, train)
         n, rounds, carried = p.num_out_data, ins[0].shape[0], self.carried(p)
         rows = [(at, w) for at, w in enumerate(wires) if w < len(p.in_data_locs)]
         places = [wires.index(c) for c in carried]
@@ -181,8 +181,8 @@ class WhileLoop(ControlFlow):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        test = Routine(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
-        body = Routine(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
+        test = CompiledSubgraph(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
+        body = CompiledSubgraph(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
         n, carried, names = p.num_out_data, self.carried(p), self.kept(p)
         in_test = [(at, carried.index(w)) for at, w in enumerate(p.cond_input_locs) if w in carried]
         per_round = test.draws + body.draws
@@ -223,7 +223,7 @@ class WhileLoop(ControlFlow):
                         train: bool) -> Kernel:
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
-        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
+        test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         specs = [x[w] for w in p.func_input_locs]
         back = Back(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
         heads, names, per_round = back.routine.heads, self.kept(p), test.draws + back.routine.draws
@@ -278,7 +278,7 @@ class Cond(ControlFlow):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
-        test, then, other = (Routine(sub, [ins[w] for w in wires], target, train)
+        test, then, other = (CompiledSubgraph(sub, [ins[w] for w in wires], target, train)
                              for sub, wires in zip(p.subgraphs, self.wiring(p)))
         names = self.kept(p)
 
@@ -299,7 +299,7 @@ class Cond(ControlFlow):
                         train: bool) -> Kernel:
         shown, total = p.num_outputs, self.n_inputs(p)
         x = ins[shown:shown + total]
-        test = Routine(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
+        test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         then, other = (Back(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target, train)
                        for sub, wires in zip(p.subgraphs[1:], self.wiring(p)[1:]))
         names = self.kept(p)

@@ -67,7 +67,7 @@ def simple_bind(symbol: Symbol, ctx: Any, grad_req: Any, type_dict: Mapping[str,
         found = old_aux.get(n.name)
         fits = found is not None and _fits(found, spec[n.name]) and found.context == where[n.name]
         auxes[n.name] = found if fits else zeros(spec[n.name].shape, where[n.name], spec[n.name].dtype)
-    made = Executor(symbol._outputs, specs, ctx, args, grads, reqs, auxes, symbol, shared_exec.pool if shared_exec else None,
+    made = Executor(symbol._outputs, specs, ctx, args, grads, reqs, auxes, symbol, shared_exec.arena if shared_exec else None,
                     memory_budget=memory_budget, where=where)
     if memory_budget is not None:
         made.memory_plan()  # raises here and not in the first step
@@ -99,7 +99,7 @@ def bind(symbol: Symbol, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux
     for name, array in grads.items():
         _check("bind: args_grad", name, array, spec[name])
     wanted = {n: a for n, a in grads.items() if reqs[n] != "null"}
-    return Executor(symbol._outputs, specs, ctx, given, wanted, reqs, auxes, symbol, shared_exec.pool if shared_exec else None,
+    return Executor(symbol._outputs, specs, ctx, given, wanted, reqs, auxes, symbol, shared_exec.arena if shared_exec else None,
                     where=where)
 
 
@@ -130,7 +130,7 @@ def rebind(symbol: Symbol, old: Executor, partial: bool, grow: bool, shapes: Map
     args = {n: fit(n, a, n in shapes) for n, a in old.arg_dict.items()}
     grads = {n: fit(n, a, n in shapes) for n, a in old.grad_dict.items()}
     auxes = {n: fit(n, a, n in shapes) for n, a in old.aux_dict.items()}
-    return Executor(symbol._outputs, specs, old._ctx, args, grads, old._grad_req, auxes, symbol, old.pool, old._options,
+    return Executor(symbol._outputs, specs, old._ctx, args, grads, old._grad_req, auxes, symbol, old.arena, old._options,
                     old._budget, old._where)
 
 

@@ -15,20 +15,20 @@ from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk
 from ...ndarray.dispatch.hidden_outputs import QuietVar
-from ..compile import Request, compile_program
-from ..memory.plan import Plan
+from ..compile import CompileRequest, compile_program
+from ..memory.plan import MemoryPlan
 from ..options import Options, current
-from ..passes.device_placement import cross_copy
+from ..passes.device_placement import cross_device_copy
 from ..passes.fuse import fused_operators
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
 from ..show.explain import Explanation, explain
 from ..symbol.node import Entry
 from .compile_ahead import compile_ahead
 from .cuda_graph import CapturedSegment, capturable
-from .segment import Compiled, Crossing, Part, Pool, Segment
+from .segment import Arena, CompiledProgram, CrossDeviceCopy, Part, Segment
 
 #: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
-on_plan: list[Callable[[Program, Plan], None]] = []
+on_plan: list[Callable[[Program, MemoryPlan], None]] = []
 
 
 class Executor:
@@ -40,7 +40,7 @@ class Executor:
 
     def __init__(self, heads: Sequence[Entry], specs: list[list[Spec]], ctx: Context, args: dict[str, NDArray],
                  grads: dict[str, NDArray], grad_req: dict[str, str], auxes: dict[str, NDArray], symbol: Any,
-                 pool: Pool | None = None, options: Options | None = None, memory_budget: int | None = None,
+                 arena: Arena | None = None, options: Options | None = None, memory_budget: int | None = None,
                  where: Mapping[str, Context] | None = None):
         self._heads, self._specs, self._ctx, self._symbol = tuple(heads), specs, ctx, symbol
         self.arg_dict, self.grad_dict, self.aux_dict = args, grads, auxes
@@ -50,18 +50,18 @@ class Executor:
         self._where = dict(where or {})  # node -> context, where it is not ctx for all
         self._contexts = list(dict.fromkeys([ctx, *self._where.values()]))
         self._places = {n: self._contexts.index(c) for n, c in self._where.items() if c != ctx}
-        self.pool = pool if pool is not None and pool.ctx == ctx else Pool(ctx)
-        self._programs: dict[tuple[bool, bool, bool], Compiled] = {}
+        self.arena = arena if arena is not None and arena.ctx == ctx else Arena(ctx)
+        self._programs: dict[tuple[bool, bool, bool], CompiledProgram] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
         self._monitor_all = False
-        self._last: Compiled | None = None  # the training program whose forward pass ran last
-        self._inferred: Compiled | None = None  # or that of inference
+        self._last: CompiledProgram | None = None  # the training program whose forward pass ran last
+        self._inferred: CompiledProgram | None = None  # or that of inference
         self._head_arrays: dict[int, NDArray] = {}
         plain = lower(self._heads, specs, False, self._places)[0]
         self._head_values = [plain.values[v] for v in plain.heads]
         self._heads_at = plain.heads
         self._outputs: list[NDArray] | None = None
-        self._room: list[int] | None = None  # bytes of each output, once they are made
+        self._capacity: list[int] | None = None  # bytes of each output, once they are made
 
     # ---- arrays ---------------------------------------------------------------------------------------------------
     @property
@@ -84,11 +84,11 @@ class Executor:
         """The arrays that forward writes."""
         return self._outputs if self._outputs is not None else self._make_outputs([v.spec.nbytes for v in self._head_values])
 
-    def _make_outputs(self, room: Sequence[int]) -> list[NDArray]:
-        """Allocate the outputs, once. room: bytes of each."""
+    def _make_outputs(self, capacity: Sequence[int]) -> list[NDArray]:
+        """Allocate the outputs, once. capacity: bytes of each."""
         made: dict[int, NDArray] = {}
-        self._room = list(room)
-        for v, value, nbytes in zip(self._heads_at, self._head_values, room):
+        self._capacity = list(capacity)
+        for v, value, nbytes in zip(self._heads_at, self._head_values, capacity):
             if v not in made:
                 given = self.arg_dict if value.kind == ARG else self.aux_dict
                 made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, self._contexts[value.ctx], nbytes)
@@ -127,7 +127,7 @@ class Executor:
         program = self._compile(bool(is_train))
         program.push(program.forward, self._show if self._monitor is not None else None)
         self._last, self._inferred = (program, None) if is_train else (None, program)
-        self.pool.holds = self._last
+        self.arena.holds = self._last
         return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
@@ -138,7 +138,7 @@ class Executor:
         Inference keeps nothing: after it forward runs once more, as it ran, in memory of its own.
         """
         ran = self._inferred or self._last
-        if ran is None or (ran is self._last and self.pool.holds is not ran):
+        if ran is None or (ran is self._last and self.arena.holds is not ran):
             raise GraphError("backward: forward(is_train=True) must run first, each time, and no other pass in between.")
         failed = next((s for s in ran.forward if s.failed), None)
         if failed is not None:
@@ -161,7 +161,7 @@ class Executor:
                 own[:] = state
             program.push(program.forward, again=ran.drawn())
         program.push(program.backward)
-        self._last = self.pool.holds = None
+        self._last = self.arena.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
         """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more.
@@ -176,7 +176,7 @@ class Executor:
                 self._monitor(name, array)
 
     # ---- seeing what was compiled -----------------------------------------------------------------------------------
-    def memory_plan(self) -> Plan:
+    def memory_plan(self) -> MemoryPlan:
         """The plan of the training program if there are gradients, else of inference; str(plan) is a table."""
         return self._main().plan
 
@@ -203,10 +203,10 @@ class Executor:
         return self._symbol._rebind(self, partial_shaping, allow_up_sizing, kwargs)
 
     # ---- compiling ----------------------------------------------------------------------------------------------------
-    def _main(self) -> Compiled:
+    def _main(self) -> CompiledProgram:
         return self._compile(bool(self._grad_req), monitored=False)
 
-    def _compile(self, train: bool, monitored: bool | None = None, aside: bool = False) -> Compiled:
+    def _compile(self, train: bool, monitored: bool | None = None, aside: bool = False) -> CompiledProgram:
         """The program for a mode, made when it is first asked for.
 
         aside: inference and its derivative, with outputs and states of its own, so that the caller's stay as they are.
@@ -217,37 +217,37 @@ class Executor:
             found = self._programs[train, monitored, aside] = self._build(train, monitored, aside)
         return found
 
-    def _build(self, train: bool, monitored: bool, aside: bool) -> Compiled:
+    def _build(self, train: bool, monitored: bool, aside: bool) -> CompiledProgram:
         how = self._options
         targets = tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts)
-        request = Request(self._heads, self._specs, train, self._grad_req, targets, self._places,
+        request = CompileRequest(self._heads, self._specs, train, self._grad_req, targets, self._places,
                           self._budget if train or aside else None, monitored,
-                          [v.spec.nbytes for v in self._head_values] if aside else self._room, aside)
+                          [v.spec.nbytes for v in self._head_values] if aside else self._capacity, aside)
         program, plan = compile_program(request, how)
         if self._outputs is None:
-            self._make_outputs([plan.room.get(v, program.values[v].spec.nbytes) for v in program.heads])
+            self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
         for check in on_plan:
             check(program, plan)
-        chunks = [self.pool.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
+        chunks = [self.arena.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
         arrays = self._arrays(program, plan, chunks, aside)
         bulk = 1 if monitored else how.bulk_train if train or aside else how.bulk_infer
         name = str(self._symbol.name or "graph")
 
         def kind(step: Step) -> tuple[int, type]:
             """Steps of one kind may be in one segment: on one context, and all captured or none."""
-            if step.op is cross_copy()[0]:
-                return step.ctx, Crossing
+            if step.op is cross_device_copy()[0]:
+                return step.ctx, CrossDeviceCopy
             captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op, step.params)
             return step.ctx, CapturedSegment if captured else Segment
 
-        def cut(first: int, last: int, what: str) -> list[Segment | Crossing]:
-            made: list[Segment | Crossing] = []
+        def cut(first: int, last: int, what: str) -> list[Segment | CrossDeviceCopy]:
+            made: list[Segment | CrossDeviceCopy] = []
             kinds = [kind(s) for s in program.steps[first:last]]
             a = first
             while a < last:
                 step, (_, part), z = program.steps[a], kinds[a - first], a + 1
-                if part is Crossing:
-                    made.append(Crossing(arrays[step.inputs[0]], arrays[step.outputs[0]]))
+                if part is CrossDeviceCopy:
+                    made.append(CrossDeviceCopy(arrays[step.inputs[0]], arrays[step.outputs[0]]))
                     a = z
                     continue
                 while z < last and kinds[z - first] == kinds[a - first] and (part is CapturedSegment or not bulk or z - a < bulk):
@@ -269,11 +269,11 @@ class Executor:
                 after.const.append(token)
         compile_ahead((*forward, *backward))
         states = [(arrays[v], self.aux_dict[n]) for n, v in program.auxes.items()] if aside else ()
-        made = Compiled(program, plan, forward, backward, chunks, states)
+        made = CompiledProgram(program, plan, forward, backward, chunks, states)
         weakref.finalize(self, made.release).atexit = False
         return made
 
-    def _arrays(self, program: Program, plan: Plan, chunks: Sequence[Chunk], aside: bool) -> dict[int, NDArray]:
+    def _arrays(self, program: Program, plan: MemoryPlan, chunks: Sequence[Chunk], aside: bool) -> dict[int, NDArray]:
         arrays: dict[int, NDArray] = {}
         for number, v in enumerate(program.heads):
             if v not in arrays:
@@ -292,8 +292,8 @@ class Executor:
                 arrays[v] = self.grad_dict[value.name]
             elif value.kind == ZERO:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
-            elif v in plan.hosted:
-                host = arrays[plan.hosted[v]]
+            elif v in plan.in_output:
+                host = arrays[plan.in_output[v]]
                 arrays[v] = NDArray._from_chunk(host._chunk, plan.offsets[v], value.spec.shape, value.spec.dtype)
             elif value.kind == INNER and plan.offsets[v] >= 0:
                 arrays[v] = NDArray._from_chunk(chunks[value.ctx], plan.offsets[v], value.spec.shape, value.spec.dtype)

@@ -17,7 +17,7 @@ from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk
 from ...ndarray.dispatch.copy import host, store_host
 from ...ndarray.dispatch.hidden_outputs import QuietVar
-from ..memory.plan import Plan
+from ..memory.plan import MemoryPlan
 from ..passes.eliminate_reshapes import input_specs
 from ..program import Program, Step
 
@@ -29,13 +29,13 @@ SHORT = 300_000
 Draws = Mapping[str, Iterator[tuple[int, int]]]
 
 
-class Pool:
+class Arena:
     """The memory executors that share it run in, one at a time: one arena, replaced by a larger one when needed."""
 
     def __init__(self, ctx: Context):
         self.ctx = ctx
         self.chunk: Chunk | None = None
-        self.others: dict[Context, Pool] = {}
+        self.others: dict[Context, Arena] = {}
         self.holds: object = None  # the forward pass whose values lie in the arena
 
     def take(self, nbytes: int) -> Chunk:
@@ -47,12 +47,12 @@ class Pool:
             self.chunk = Chunk(block, var, self.ctx)
         return self.chunk
 
-    def on(self, ctx: Context) -> Pool:
+    def on(self, ctx: Context) -> Arena:
         """The pool for another context that belongs to this one; itself for its own."""
-        return self if ctx == self.ctx else self.others.setdefault(ctx, Pool(ctx))
+        return self if ctx == self.ctx else self.others.setdefault(ctx, Arena(ctx))
 
 
-class Crossing:
+class CrossDeviceCopy:
     """A copy from one context to another, an engine operation of its own."""
 
     __slots__ = ("const", "ctx", "drawn", "failed", "mutable", "name", "produced", "read", "source", "target")
@@ -98,9 +98,9 @@ class Segment:
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
             ins = tuple(input_specs(program, step))
-            outs = tuple(program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs))
+            outs = tuple(program.values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs))
             kernel = compiled(step.op, step.params, ins, outs, step.reqs, "gpu" if ctx.is_gpu else "cpu", program.train)
-            sources = [_shaped(arrays[v], step.seen.get(k)) for k, v in enumerate(step.inputs)]
+            sources = [_shaped(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
             draws = step.op.draws(step.params, outs)
@@ -179,16 +179,16 @@ def _drawing(kernel: Any, ins: list[Any], outs: list[Any], draws: Mapping[int, t
     return lambda run: kernel(run, ins, outs, random=draws[at])
 
 
-Part = Segment | Crossing
+Part = Segment | CrossDeviceCopy
 
 
-class Compiled:
+class CompiledProgram:
     """One program, planned, cut into segments, and prepared for the engine of the moment.
 
     states:  (own array, the caller's) of each auxiliary state, for a program that must leave the caller's as they are.
     """
 
-    def __init__(self, program: Program, plan: Plan, forward: list[Part], backward: list[Part], chunks: list[Chunk],
+    def __init__(self, program: Program, plan: MemoryPlan, forward: list[Part], backward: list[Part], chunks: list[Chunk],
                  states: Sequence[tuple[NDArray, NDArray]] = ()):
         self.states = states
         self.program, self.plan, self.forward, self.backward, self.chunks = program, plan, forward, backward, chunks

@@ -14,10 +14,10 @@ _WORK = 2_000_000  # pieces looked at, over all rounds, up to which another roun
 
 
 @dataclass(slots=True)
-class Hosts:
-    """at: {piece of memory: (output, offset in it)}; room: {output: bytes of its memory}."""
+class OutputReuse:
+    """at: {piece of memory: (output, offset in it)}; capacity: {output: bytes of its memory}."""
 
-    room: dict[int, int]
+    capacity: dict[int, int]
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def take_in(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
@@ -28,13 +28,13 @@ class Hosts:
             if span is not None:
                 members.setdefault(group[v], []).append(v)
         for i, step in enumerate(program.steps):
-            if not any(o in self.room for o in step.outputs) or hands_through(program, step):
+            if not any(o in self.capacity for o in step.outputs) or hands_through(program, step):
                 continue
             for at_in, at_out in step.op.inplace(step.params):
                 if at_in >= len(step.inputs) or at_out >= len(step.outputs):
                     continue
                 v, o = step.inputs[at_in], step.outputs[at_out]
-                if o not in self.room or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
+                if o not in self.capacity or live[v] is None or o in inplace or step.reqs[at_out] != Req.WRITE:
                     continue
                 g = group[v]
                 ends = all((live[m] or (0, 0))[1] <= i for m in members[g])
@@ -45,7 +45,7 @@ class Hosts:
 
     def use_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
         """Host what lowers the peak and lives only while an output is not yet written."""
-        first = first_writes(program, self.room)
+        first = first_writes(program, self.capacity)
         if not first or len(spans) > MANY:
             return
         taken: dict[int, list[Piece]] = {}
@@ -57,10 +57,10 @@ class Hosts:
             for size, a, z, g in sorted((t for t in rest if t[1] <= step <= t[2]), reverse=True):
                 fits = []
                 for o, written in first.items():
-                    if z < written and size <= self.room[o] and program.values[o].ctx == program.values[g].ctx:
+                    if z < written and size <= self.capacity[o] and program.values[o].ctx == program.values[g].ctx:
                         offset = _gap(taken.get(o, ()), size, a, z, alignment)
-                        if offset + size <= self.room[o]:
-                            fits.append((self.room[o], o, offset))
+                        if offset + size <= self.capacity[o]:
+                            fits.append((self.capacity[o], o, offset))
                 if fits:
                     _, o, offset = min(fits)
                     self.at[g] = o, offset
@@ -85,7 +85,7 @@ def outputs_of(program: Program, sizes: Sequence[int]) -> dict[int, int]:
     return {v: sizes[v] for v, value in enumerate(program.values) if value.kind == OUTPUT}
 
 
-def larger_rooms(program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int],
+def larger_capacities(program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int],
                  outputs: Mapping[int, int]) -> list[dict[int, int]]:
     """Sizes to try for the largest output, so that what is slightly larger, or all that ends before it, may lie in there."""
     o = max(outputs, key=lambda o: outputs[o], default=-1)

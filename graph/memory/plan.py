@@ -14,14 +14,14 @@ from ...atomic_file import write_whole
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
-from .output_reuse import MANY, Hosts, hands_through, larger_rooms, outputs_of
+from .output_reuse import MANY, OutputReuse, hands_through, larger_capacities, outputs_of
 from .packing import Piece, one_after_the_other, pack_best, peak
 
 ALIGNMENT = 256  # bytes
 
 
 @dataclass(slots=True)
-class Plan:
+class MemoryPlan:
     """Where every inner value lies.
 
     offsets:            [values] bytes into the arena of the value's context, or into its host; -1 for values in neither.
@@ -33,8 +33,8 @@ class Plan:
     naive_bytes:        with memory of its own for every value.
     live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
     inplace:            {output value: input value whose bytes it takes}.
-    hosted:             {value: executor's output in whose memory it lies, at its offset there, until that is written}.
-    room:               {executor's output: bytes of its memory}; more than it needs where others lie in it first.
+    in_output:             {value: executor's output in whose memory it lies, at its offset there, until that is written}.
+    capacity:               {executor's output: bytes of its memory}; more than it needs where others lie in it first.
     """
 
     offsets: list[int]
@@ -47,8 +47,8 @@ class Plan:
     names: list[str] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     arenas: list[int] = field(default_factory=list)
-    hosted: dict[int, int] = field(default_factory=dict)
-    room: dict[int, int] = field(default_factory=dict)
+    in_output: dict[int, int] = field(default_factory=dict)
+    capacity: dict[int, int] = field(default_factory=dict)
 
     @property
     def planned_bytes(self) -> int:
@@ -78,35 +78,35 @@ class Plan:
 
 
 def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None,
-                room: Sequence[int] | None = None) -> Plan:
+                capacity: Sequence[int] | None = None) -> MemoryPlan:
     """Give every inner value of program its place. Steps whose output takes an input's place get the request INPLACE.
 
     share:  False gives every value bytes of its own.
     naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
-    room:   bytes that the memory of each head has. None: what it needs; at inference more, where that takes less in all.
+    capacity:   bytes that the memory of each head has. None: what it needs; at inference more, where that takes less in all.
     """
     values = program.values
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in values]
     outputs = outputs_of(program, sizes)
-    outputs |= {v: n for v, n in zip(program.heads, room or ()) if v in outputs}
+    outputs |= {v: n for v, n in zip(program.heads, capacity or ()) if v in outputs}
     inplace = _take_places(program, live, sizes) if share else {}
     tried = [_Places(program, live, sizes, inplace, outputs, share, alignment)]
     if share and len(live) <= MANY:
         apart = _set_apart(program, live, sizes, inplace, alignment)
         rooms = [outputs]
-        if room is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
-            rooms += larger_rooms(program, tried[0].spans, sizes, outputs)
+        if capacity is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
+            rooms += larger_capacities(program, tried[0].spans, sizes, outputs)
         tried += [_Places(program, live, sizes, pairs, sized, share, alignment)
                   for sized in rooms for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
     best = _pack_one(tried, share)
     inside = {v: best.hosts.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.hosts.at}
-    hosted = {v: o for v, (o, _) in inside.items()}
-    live = [None if v in hosted else span for v, span in enumerate(live)]
+    in_output = {v: o for v, (o, _) in inside.items()}
+    live = [None if v in in_output else span for v, span in enumerate(live)]
     offsets = [best.at[g] if live[v] is not None else inside[v][1] if v in inside else -1 for v, g in enumerate(best.group)]
     kept = best.room_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
-    return Plan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
-                live, best.inplace, [v.name for v in values], sizes, best.arenas, hosted, best.hosts.room)
+    return MemoryPlan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
+                live, best.inplace, [v.name for v in values], sizes, best.arenas, in_output, best.hosts.capacity)
 
 
 class _Places:
@@ -119,7 +119,7 @@ class _Places:
 
     def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
                  outputs: dict[int, int], share: bool, alignment: int):
-        self.inplace, self.hosts = dict(taken), Hosts(dict(outputs))
+        self.inplace, self.hosts = dict(taken), OutputReuse(dict(outputs))
         self.group, self.spans = _groups(live, self.inplace), _spans_of(live, self.inplace)
         if share:
             self.hosts.take_in(program, live, sizes, self.group, self.inplace)
@@ -135,7 +135,7 @@ class _Places:
     @property
     def room_bytes(self) -> int:
         """What the outputs take."""
-        return sum(self.hosts.room.values())
+        return sum(self.hosts.capacity.values())
 
     @property
     def bound(self) -> int:
@@ -205,7 +205,7 @@ def _groups(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> 
     return group
 
 
-def apply_inplace(program: Program, plan: Plan) -> None:
+def apply_inplace(program: Program, plan: MemoryPlan) -> None:
     """Mark the outputs that take an input's place with the request INPLACE."""
     for step in program.steps:
         if any(o in plan.inplace for o in step.outputs):

@@ -21,14 +21,14 @@ _CHANNELS_FIRST = (None, "NCHW")
 _AXES = ("axis", "axes", "dim", "shape")  # parameters that say where something is: such an operator does not go along
 
 
-def turn_channels(program: Program) -> Program:
+def put_channels_last(program: Program) -> Program:
     """The forward program with channels last where that pays. The given program is not changed."""
     if "gpu" not in program.targets or not any(_convolves(s) for s in program.steps):
         return program
-    return _Turning(program).run()
+    return _ChannelsLast(program).run()
 
 
-class _Turning:
+class _ChannelsLast:
     """last:  {value: the same with channels last}; pending: values that exist only so, until someone wants the other."""
 
     def __init__(self, program: Program):

@@ -18,7 +18,7 @@ from ..symbol.node import Node
 from .gradient import copy_op
 
 
-class CrossCopy(Op):
+class CrossDeviceCopyOp(Op):
     """Copies its input to another context. It has no kernel: the executor copies the array."""
 
     name = "_cross_device_copy"
@@ -27,9 +27,9 @@ class CrossCopy(Op):
 
 
 @cache
-def cross_copy() -> tuple[CrossCopy, Params]:
-    """The one CrossCopy, and its parameters."""
-    return CrossCopy(), Params({})
+def cross_device_copy() -> tuple[CrossDeviceCopyOp, Params]:
+    """The one CrossDeviceCopyOp, and its parameters."""
+    return CrossDeviceCopyOp(), Params({})
 
 
 def contexts_of(order: Sequence[Node], default: Context, group2ctx: Mapping[str, Context] | None) -> dict[str, Context]:
@@ -53,14 +53,14 @@ def contexts_of(order: Sequence[Node], default: Context, group2ctx: Mapping[str,
     return found
 
 
-def place(program: Program) -> Program:
+def insert_device_copies(program: Program) -> Program:
     """The program with copies between contexts. The given program is not changed."""
     if len(program.targets) < 2:
         return program
     new = program.without_steps()
     new.values = list(program.values)
     copies: dict[tuple[int, int], int] = {}  # (value, context) -> its copy there
-    op, params = cross_copy()
+    op, params = cross_device_copy()
 
     def cross(source: int, target: int) -> None:
         name = f"{new.values[source].name}_to_{new.values[target].ctx}"

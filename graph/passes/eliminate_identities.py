@@ -9,7 +9,7 @@ from ..program import ARG, INNER, OUTPUT, Program, Step
 from .gradient import copy_op
 
 
-def leave_out_idle(program: Program) -> Program:
+def eliminate_identities(program: Program) -> Program:
     """The program without steps that change nothing outside training; one whose result is an output becomes a copy.
 
     Not for training programs; before backward steps are added. The given program is not changed.

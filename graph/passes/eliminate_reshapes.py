@@ -8,18 +8,18 @@ from dataclasses import replace
 
 from ...kernels.op import Req, Spec
 from ..program import ARG, HEAD, INNER, OUTPUT, ZERO, Program, Step
-from .device_placement import cross_copy
+from .device_placement import cross_device_copy
 
 _READABLE = (ARG, HEAD, INNER, OUTPUT, ZERO)  # a state may change between the view and its reader
 
 
-def read_through(program: Program) -> Program:
+def eliminate_reshapes(program: Program) -> Program:
     """The program without steps that move no bytes. The given program is not changed."""
     if not any(s.op.same_bytes for s in program.steps):
         return program
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
     last_write = {v: i for i, s in enumerate(program.steps) for v in s.outputs if v >= 0}
-    crossing = {v for s in program.steps if s.op is cross_copy()[0] for v in s.inputs}
+    crossing = {v for s in program.steps if s.op is cross_device_copy()[0] for v in s.inputs}
     source: dict[int, int] = {}  # view -> the value whose bytes it is
     new = program.without_steps()
     for i, step in enumerate(program.steps):
@@ -47,9 +47,9 @@ def _reading(program: Program, step: Step, source: dict[int, int]) -> Step:
     if not any(v in source for v in step.inputs):
         return step
     seen = {k: program.values[v].spec for k, v in enumerate(step.inputs) if v in source}
-    return replace(step, inputs=tuple([source.get(v, v) for v in step.inputs]), seen=step.seen | seen)
+    return replace(step, inputs=tuple([source.get(v, v) for v in step.inputs]), input_views=step.input_views | seen)
 
 
 def input_specs(program: Program, step: Step) -> Sequence[Spec]:
     """The shapes under which a step of a final program reads its inputs."""
-    return [step.seen.get(k) or program.values[v].spec for k, v in enumerate(step.inputs)]
+    return [step.input_views.get(k) or program.values[v].spec for k, v in enumerate(step.inputs)]

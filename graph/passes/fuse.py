@@ -28,7 +28,7 @@ _NONE = Params({})
 
 
 @dataclass(slots=True)
-class _Run:
+class _Group:
     """Steps that will be one, by number in the program."""
 
     shape: Shape
@@ -84,7 +84,7 @@ def bodies_of(program: Program) -> list[Body | str]:
             found.append(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}")
             continue
         ins = tuple([values[v].spec for v in step.inputs])
-        outs = tuple([values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs)])
+        outs = tuple([values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs)])
         key = (step.op, step.params, ins, outs)
         body = known.get(key)
         if body is None:
@@ -110,7 +110,7 @@ def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
             continue
         x, gamma, beta = step.inputs[:3]
         new.steps.append(replace(step, outputs=(-1, *step.outputs[1:]), reqs=(Req.NULL, *step.reqs[1:]),
-                                 absent={**step.absent, 0: program.values[y].spec}))
+                                 unused_outputs={**step.unused_outputs, 0: program.values[y].spec}))
         whole[len(new.steps)] = step
         new.steps.append(Step(normalise(), step.params, step.name, (x, gamma, beta, *step.outputs[1:3]), (y,), (Req.WRITE,),
                               ctx=step.ctx))
@@ -119,11 +119,11 @@ def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
     return new
 
 
-def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
-    run_of: dict[int, _Run] = {}  # value -> the run that writes it
+def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Group]:
+    run_of: dict[int, _Group] = {}  # value -> the run that writes it
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
-    runs: list[_Run] = []
-    alive: list[_Run] = []
+    runs: list[_Group] = []
+    alive: list[_Group] = []
     for i, step in enumerate(program.steps):
         if i == program.n_forward:
             for run in alive:
@@ -156,7 +156,7 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
                 other.steps = []
                 other.is_open = False
         else:
-            home = _Run(body.shape)
+            home = _Group(body.shape)
             runs.append(home)
             alive.append(home)
         home.steps.append(i)
@@ -175,9 +175,9 @@ def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Run]:
     return [r for r in runs if len(r.steps) > 1]
 
 
-def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], writers: Counter) -> list[_Run]:
+def _joinable(program: Program, step: Step, body: Body, touched: list[_Group], writers: Counter) -> list[_Group]:
     """The open runs, among those whose values the step touches, that it may become part of."""
-    chosen: list[_Run] = []
+    chosen: list[_Group] = []
     target = program.targets[step.ctx]
     combine, rows = body.combine, body.rows
     last = by_row(body.shape) if body.shape else ()
@@ -210,7 +210,7 @@ def _joinable(program: Program, step: Step, body: Body, touched: list[_Run], wri
     return chosen
 
 
-def _starts_inside(program: Program, run: _Run, v: int) -> bool:
+def _starts_inside(program: Program, run: _Group, v: int) -> bool:
     """Whether the step that first writes v, and does not add to it, is in the run."""
     for i in run.steps:
         for o, r in zip(program.steps[i].outputs, program.steps[i].reqs):
@@ -219,7 +219,7 @@ def _starts_inside(program: Program, run: _Run, v: int) -> bool:
     return False
 
 
-def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Counter) -> Step:
+def _merge(program: Program, run: _Group, bodies: Sequence[Body | str], reads: Counter) -> Step:
     """One step for the run."""
     inner: dict[int, Expr] = {}  # value -> what the run has written to it so far, as it would be read back
     requests: dict[int, Req] = {}
@@ -267,7 +267,7 @@ def _merge(program: Program, run: _Run, bodies: Sequence[Body | str], reads: Cou
                    f"fused({name[:60]})", tuple(finishes.get(v) for v in kept))
     return Step(op, _NONE, f"{steps[0].name}...{steps[-1].name}", tuple(v for v, _ in inputs), tuple(kept),
                 tuple(requests[v] for v in kept), 0, sum(s.merged for s in steps),
-                parts=tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",)), ctx=steps[0].ctx)
+                members=tuple(part for s in steps for part in s.members or (f"{s.name} ({s.op.name})",)), ctx=steps[0].ctx)
 
 
 def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]], along: Sequence[bool] = (),

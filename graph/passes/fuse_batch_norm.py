@@ -17,7 +17,7 @@ from ..program import INNER, Program, Step
 _SUM, _NORM = "elemwise_add", "BatchNorm"
 
 
-def join_norms(program: Program) -> Program:
+def fuse_batch_norm(program: Program) -> Program:
     """The program with BatchNorm, sum and rectifier in one step where nobody else reads what lies between. Not changed itself."""
     if "gpu" not in program.targets or not any(s.op.role == _NORM for s in program.steps):
         return program
@@ -137,8 +137,8 @@ def _formula(program: Program, step: Step, links: _Links) -> Step:
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
     if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
         return step
-    return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, absent={},
-                   parts=(f"{step.name} ({step.op.name})",))
+    return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, unused_outputs={},
+                   members=(f"{step.name} ({step.op.name})",))
 
 
 def _forward(program: Program, group: Sequence[int]) -> Step:
@@ -146,23 +146,23 @@ def _forward(program: Program, group: Sequence[int]) -> Step:
     x, gamma, beta, *states = norm.inputs
     others = [v for s in between for v in s.inputs if v != norm.outputs[0]]
     return _whole([norm, *between, relu], norm, norm_tail(bool(between), False), (x, gamma, beta, *others, *states),
-                  (relu.outputs[0], *norm.outputs[1:]), (Req.WRITE, *norm.reqs[1:]), dict(norm.absent))
+                  (relu.outputs[0], *norm.outputs[1:]), (Req.WRITE, *norm.reqs[1:]), dict(norm.unused_outputs))
 
 
 def _backward(program: Program, group: Sequence[int]) -> Step:
     relu, *between, norm = (program.steps[i] for i in group)
     dy, y = relu.inputs
-    others, reqs, absent = [], [], dict(norm.absent)
+    others, reqs, absent = [], [], dict(norm.unused_outputs)
     for step in between:
         (k,) = (k for k, v in enumerate(step.outputs) if v != norm.inputs[0])
         others, reqs = [step.outputs[k]], [step.reqs[k]]
-        if k in step.absent:
-            absent[3] = step.absent[k]
+        if k in step.unused_outputs:
+            absent[3] = step.unused_outputs[k]
     return _whole([relu, *between, norm], norm, norm_tail(bool(between), True), (dy, *norm.inputs[1:], y),
                   (*norm.outputs, *others), (*norm.reqs, *reqs), absent)
 
 
 def _whole(steps: Sequence[Step], norm: Step, op, inputs, outputs, reqs, absent) -> Step:
-    parts = tuple(part for s in steps for part in s.parts or (f"{s.name} ({s.op.name})",))
+    parts = tuple(part for s in steps for part in s.members or (f"{s.name} ({s.op.name})",))
     return replace(norm, op=op, name=f"{steps[0].name}...{steps[-1].name}", inputs=inputs, outputs=outputs, reqs=reqs,
-                   merged=sum(s.merged for s in steps), absent=absent, parts=parts)
+                   merged=sum(s.merged for s in steps), unused_outputs=absent, members=parts)

@@ -113,11 +113,11 @@ def _join(program: Program, head: Step, tail: Step, body: Body, reads: Counter) 
     op = _made.get(key)
     if op is None:
         op = _made[key] = EpilogueOp(head.op, head.params, body, wiring, target)
-    absent = dict(head.absent)
+    absent = dict(head.unused_outputs)
     if not keep:
         absent[0] = program.values[v].spec
-    absent |= {len(head.outputs) + k: s for k, s in tail.absent.items()}
-    mine = tuple(part for s in (head, tail) for part in s.parts or (f"{s.name} ({s.op.name})",))
+    absent |= {len(head.outputs) + k: s for k, s in tail.unused_outputs.items()}
+    mine = tuple(part for s in (head, tail) for part in s.members or (f"{s.name} ({s.op.name})",))
     return Step(op, _NONE, f"{head.name}...{tail.name}", tuple(order),
                 (v if keep else -1, *head.outputs[1:], *tail.outputs),
                 (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *tail.reqs), 0, head.merged + tail.merged, absent, mine,

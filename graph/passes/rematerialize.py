@@ -28,7 +28,7 @@ def moved_bytes(program: Program) -> int:
     return sum(sizes[v] for s in program.steps for v in (*s.inputs, *s.outputs) if v >= 0)
 
 
-def recompute(program: Program, chosen: Iterable[int]) -> Program:
+def rematerialize(program: Program, chosen: Iterable[int]) -> Program:
     """The program in which backward steps compute the values of the chosen forward steps again. The given program is not
     changed. Steps that cannot be repeated (see `repeatable`) are passed over.
 
@@ -51,7 +51,7 @@ def recompute(program: Program, chosen: Iterable[int]) -> Program:
             if v in second:
                 stack.pop()
                 continue
-            step = _again(program.steps[maker[v]])
+            step = _clone_step(program.steps[maker[v]])
             missing = [u for u in step.inputs if u in maker and u not in second]
             if missing:
                 stack += missing
@@ -90,7 +90,7 @@ def _repeated(step: Step, output: int) -> bool:
     return output == 0 or step.op.role != "BatchNorm"
 
 
-def _again(step: Step) -> Step:
+def _clone_step(step: Step) -> Step:
     """What is run in backward in place of step: of BatchNorm only its last step, from the statistics it left."""
     if step.op.role != "BatchNorm":
         return step
@@ -143,7 +143,7 @@ def candidates(program: Program) -> list[_Candidate]:
             continue
         steps, leaves, stack = {maker[v]}, set(), [maker[v]]
         while stack and len(steps) < 16:
-            for u in _again(program.steps[stack.pop()]).inputs:
+            for u in _clone_step(program.steps[stack.pop()]).inputs:
                 if values[u].kind in (ARG, OUTPUT) or u in needed:
                     leaves.add(u)
                 elif u in maker and cheap[maker[u]] and _repeated_value(program, maker[u], u):
@@ -201,33 +201,33 @@ def _peak_step(program: Program) -> int:
     return at
 
 
-def nearly_free(program: Program, weigh: Callable[[Program], tuple[int, int]]) -> Program:
+def remat_cheap(program: Program, cost_of: Callable[[Program], tuple[int, int]]) -> Program:
     """The program with the values recomputed that lower its peak for at most MORE_BYTES more traffic; or as it was.
 
-    weigh: (peak bytes, moved bytes) of a program once it is fused and planned.
+    cost_of: (peak bytes, moved bytes) of a program once it is fused and planned.
     """
     if program.n_forward == len(program.steps) or not candidates(program):
         return program
-    peak, moved = weigh(program)
+    peak, moved = cost_of(program)
     share = MORE_BYTES
     for _ in range(3):
         steps = choose(program, share * moved)
         if not steps:
             return program
-        tried = recompute(program, steps)
-        new_peak, new_moved = weigh(tried)
+        tried = rematerialize(program, steps)
+        new_peak, new_moved = cost_of(tried)
         if new_peak < peak and new_moved <= (1 + MORE_BYTES) * moved:
             return tried
         share /= 2
     return program
 
 
-def fit(program: Program, budget: int, weigh: Callable[[Program], tuple[int, int]]) -> tuple[Program, int]:
+def remat_to_budget(program: Program, budget: int, cost_of: Callable[[Program], tuple[int, int]]) -> tuple[Program, int]:
     """(the program that moves the fewest bytes among those that fit the budget, its peak); else the smallest there is.
 
     budget: bytes.
     """
-    best, smallest = program, weigh(program)[0]
+    best, smallest = program, cost_of(program)[0]
     if smallest <= budget:
         return best, smallest
     everything = float("inf")
@@ -237,8 +237,8 @@ def fit(program: Program, budget: int, weigh: Callable[[Program], tuple[int, int
         tries.append(lambda share=share: set(heavy) - checkpoints(program, heavy, share))
     found: tuple[int, Program, int] | None = None
     for n, steps in enumerate(tries):
-        tried = recompute(program, steps())
-        peak, moved = weigh(tried)
+        tried = rematerialize(program, steps())
+        peak, moved = cost_of(tried)
         if peak < smallest:
             best, smallest = tried, peak
         if peak <= budget and (found is None or moved < found[0]):
@@ -281,7 +281,7 @@ def checkpoints(program: Program, heavy: Sequence[int], parts: int) -> set[int]:
     return kept & set(heavy)
 
 
-def mirrored(program: Program, attrs: dict[str, dict[str, str]], everywhere: bool) -> set[int]:
+def mirror_candidates(program: Program, attrs: dict[str, dict[str, str]], everywhere: bool) -> set[int]:
     """The steps that attributes, or the switch, ask to run again.
 
     attrs:       attributes by node name: `__force_mirroring__` says True or False.

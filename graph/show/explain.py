@@ -17,7 +17,7 @@ from ..program import Program, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelReport:
     """One kernel call of a pass.
 
     operators:  `name (operator)` of what runs in it.
@@ -50,12 +50,12 @@ class Kernel:
 class Explanation:
     """Every kernel of an executor, in order; str() is a report. Iterate for the kernels."""
 
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[KernelReport, ...]
 
-    def __iter__(self) -> Iterator[Kernel]:
+    def __iter__(self) -> Iterator[KernelReport]:
         return iter(self.kernels)
 
-    def __getitem__(self, number: int) -> Kernel:
+    def __getitem__(self, number: int) -> KernelReport:
         return self.kernels[number]
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ def explain(program: Program, fusing: bool = True) -> Explanation:
         elif follow:
             apart = _why(program, i, min(follow), bodies, writers)
         moved = sum(sizes[v] for v in (*step.inputs, *step.outputs) if v >= 0)
-        kernels.append(Kernel(i, i >= program.n_forward, step.name, step.parts or (_spoken(step),), moved, apart,
+        kernels.append(KernelReport(i, i >= program.n_forward, step.name, step.members or (_spoken(step),), moved, apart,
                               *_code(program, step)))
     return Explanation(tuple(kernels))
 
@@ -100,7 +100,7 @@ def _code(program: Program, step: Step) -> tuple[str, str]:
         return "Triton", ""
     if not isinstance(step.op, (FusedOp, EpilogueOp)):
         return "NumPy", ""
-    outs = [program.values[v].spec if v >= 0 else step.absent[k] for k, v in enumerate(step.outputs)]
+    outs = [program.values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs)]
     found = step.op.c_code(step.params, input_specs(program, step), outs, step.reqs)
     return ("C", c_program([found])) if isinstance(found, CFunction) else ("NumPy", found)
 
@@ -138,6 +138,6 @@ def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Co
     if any(writers[v] > 1 for v in first.outputs if v in second.inputs):
         return f"{apart}what it reads is the sum of several"
     target = program.targets[first.ctx]
-    if len({*first.inputs, *second.inputs}) > MAX_INPUTS[target] or len(first.parts) + len(second.parts) > MAX_STEPS[target]:
+    if len({*first.inputs, *second.inputs}) > MAX_INPUTS[target] or len(first.members) + len(second.members) > MAX_STEPS[target]:
         return f"{apart}together they would be too large a kernel"
     return f"{apart}another operator in between needs its result"

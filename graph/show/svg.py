@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..symbol.node import Node
 
 if TYPE_CHECKING:
-    from ..memory.plan import Plan
+    from ..memory.plan import MemoryPlan
 
 MOST_NODES = 2000  # of a drawn graph; a larger one is cut, and says so
 
@@ -92,7 +92,7 @@ def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge:
     return "\n".join([*parts, "</svg>"])
 
 
-def draw_plan(plan: Plan, width: int = 900, height: int = 420) -> str:
+def draw_plan(plan: MemoryPlan, width: int = 900, height: int = 420) -> str:
     """Bytes against time as SVG: one rectangle per value in the arena, from its first step to its last."""
     rows = plan.table()
     steps = 1 + max((int(r["last"]) for r in rows), default=0)

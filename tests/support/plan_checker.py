@@ -31,15 +31,15 @@ def check_hosted(program, plan, spans, v, o):
     and it shares bytes there with no other value alive but where one takes the other's place."""
     written = min(i for i, s in enumerate(program.steps) if o in s.outputs)
     low, high = plan.offsets[v], plan.offsets[v] + program.values[v].spec.nbytes
-    assert program.values[o].kind == "output" and low >= 0 and low % 256 == 0 and high <= plan.room[o]
-    assert plan.room[o] >= program.values[o].spec.nbytes
+    assert program.values[o].kind == "output" and low >= 0 and low % 256 == 0 and high <= plan.capacity[o]
+    assert plan.capacity[o] >= program.values[o].spec.nbytes
     assert program.values[v].ctx == program.values[o].ctx
     last = spans[v][1]
     ends = last < written or (last == written and low == 0 and may_take_place(program, v, o, written))
     assert ends, f"{v} is alive when {o} is written"
-    for w in plan.hosted:
+    for w in plan.in_output:
         apart = plan.offsets[w] >= high or plan.offsets[w] + program.values[w].spec.nbytes <= low
-        if w != v and plan.hosted[w] == o and spans[v][0] <= spans[w][0] and not apart:
+        if w != v and plan.in_output[w] == o and spans[v][0] <= spans[w][0] and not apart:
             meet = spans[w][0]
             assert spans[v][1] < meet or (spans[v][1] == meet and may_take_place(program, v, w, meet)), f"{v} and {w} in {o}"
 
@@ -56,9 +56,9 @@ def check_plan(program, plan):
                 assert v in written or req != Req.ADD, f"step {i} ({step.name}) adds to {program.values[v].name}, never written"
                 assert v not in written or req == Req.ADD, f"step {i} ({step.name}) overwrites {program.values[v].name}"
                 written.add(v)
-    for v, o in plan.hosted.items():
+    for v, o in plan.in_output.items():
         check_hosted(program, plan, spans, v, o)
-    values = sorted(set(spans) - set(plan.hosted))
+    values = sorted(set(spans) - set(plan.in_output))
     first = np.array([spans[v][0] for v in values], int)
     last = np.array([spans[v][1] for v in values], int)
     low = np.array([plan.offsets[v] for v in values], int)

@@ -181,7 +181,7 @@ def test_reshape_shares_weights_and_says_what_would_change():
     ex.arg_dict["fc_bias"][:] = 1
     less = ex.reshape(data=(2, 5))
     assert less.arg_dict["fc_weight"] is ex.arg_dict["fc_weight"] and less.forward()[0].asnumpy().tolist() == [[1] * 3] * 2
-    assert less.pool is ex.pool
+    assert less.arena is ex.arena
     with pytest.raises(ShapeError, match=r"reshape: data would grow from \(4, 5\) to \(9, 5\).*allow_up_sizing=True"):
         ex.reshape(data=(9, 5))
     assert ex.reshape(data=(9, 5), allow_up_sizing=True).forward()[0].shape == (9, 3)
@@ -192,7 +192,7 @@ def test_reshape_shares_weights_and_says_what_would_change():
 def test_shared_executor_uses_one_arena():
     first = small().simple_bind(mx.cpu(), data=(8, 4))
     second = small().simple_bind(mx.cpu(), data=(2, 4), shared_exec=first, shared_arg_names=["fc_weight"])
-    assert second.pool is first.pool and second.arg_dict["fc_weight"] is first.arg_dict["fc_weight"]
+    assert second.arena is first.arena and second.arg_dict["fc_weight"] is first.arg_dict["fc_weight"]
     first.forward(is_train=True)
     second.forward(is_train=True)
     with pytest.raises(GraphError, match=r"no other pass in between"):

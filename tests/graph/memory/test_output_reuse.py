@@ -34,22 +34,22 @@ def planned(p, **how):
 def test_two_values_lie_side_by_side_in_an_output():
     p = program(("", "a"), ("a", "b"), ("ab", "c"), ("c", "y"), a=1, b=1, c=1, y=2)
     plan = planned(p)
-    assert plan.planned_bytes == 3 * 256 and sorted(plan.offsets[v] for v in plan.hosted) == [0, 256]
+    assert plan.planned_bytes == 3 * 256 and sorted(plan.offsets[v] for v in plan.in_output) == [0, 256]
 
 
 def test_memory_of_an_output_grows_at_inference_for_what_is_slightly_larger():
     steps = [("", "a"), ("a", "b"), ("b", "c"), ("c", "y")]
     sizes = {"a": 1, "b": 5, "c": 1, "y": 4}
     plan = planned(program(*steps, **sizes))
-    assert plan.planned_bytes == 6 * 256 and list(plan.room.values()) == [5 * 256] and plan.output_bytes == 5 * 256
+    assert plan.planned_bytes == 6 * 256 and list(plan.capacity.values()) == [5 * 256] and plan.output_bytes == 5 * 256
     assert planned(program(*steps, train=True, **sizes)).planned_bytes == 10 * 256
-    assert planned(program(*steps, **sizes), room=[4 * 256]).planned_bytes == 10 * 256
-    assert planned(program(*steps, **sizes), room=[5 * 256]).planned_bytes == 6 * 256
+    assert planned(program(*steps, **sizes), capacity=[4 * 256]).planned_bytes == 10 * 256
+    assert planned(program(*steps, **sizes), capacity=[5 * 256]).planned_bytes == 6 * 256
 
 
 def test_nothing_is_hosted_without_sharing():
     plan = planned(program(("", "a"), ("a", "y"), a=1, y=2), share=False)
-    assert not plan.hosted and plan.planned_bytes == plan.naive_bytes
+    assert not plan.in_output and plan.planned_bytes == plan.naive_bytes
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -67,7 +67,7 @@ def test_grown_outputs_stay_the_executors_outputs(first):
     held = ex.outputs[0] if first else None
     out = ex.forward(is_train=False)[0]
     assert held is None or held is out
-    room = ex._compile(train=False).plan.room
+    room = ex._compile(train=False).plan.capacity
     assert list(room.values()) == [64 * 72 * 4 if first else 64 * 80 * 4]
     np.testing.assert_allclose(out.asnumpy(), want, rtol=1e-4, atol=1e-3)
     assert ex.forward(is_train=True)[0] is out

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.graph import options
-from tritium.graph.passes.channels_last import turn_channels
+from tritium.graph.passes.channels_last import put_channels_last
 from tritium.graph.program import Program
 
 gpu = pytest.mark.skipif(not mx.num_gpus(), reason="no GPU, not even an interpreted one")
@@ -112,4 +112,4 @@ def test_only_the_gpus_part_turns():
 
 def test_a_program_without_a_gpu_is_left_alone():
     program = Program(targets=("cpu",))
-    assert turn_channels(program) is program
+    assert put_channels_last(program) is program

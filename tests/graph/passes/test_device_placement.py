@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.random_graphs import networks, run, states, values
 from tritium.errors import ContextError
 from tritium.graph import AttrScope
-from tritium.graph.passes.device_placement import cross_copy
+from tritium.graph.passes.device_placement import cross_device_copy
 from tritium.graph.symbol import namespace as sym
 
 PLACES = {"a": mx.cpu(0), "b": mx.cpu(1), "c": mx.gpu(0)}
@@ -30,7 +30,7 @@ def test_arrays_lie_where_their_group_is():
     assert {n: a.context.device_id for n, a in ex.arg_dict.items()} == {
         "data": 0, "f1_weight": 0, "f1_bias": 0, "f2_weight": 1, "f2_bias": 1, "s_label": 1}
     assert ex.grad_dict["f2_weight"].context == mx.cpu(1) and ex.outputs[0].context == mx.cpu(1)
-    copies = [s.name for s in ex._main().program.steps if s.op is cross_copy()[0]]
+    copies = [s.name for s in ex._main().program.steps if s.op is cross_device_copy()[0]]
     assert copies == ["r1_output_to_1", "r1_output_backward_from_1_to_0"]
     assert len(ex.memory_plan().arenas) == 2 and sum(ex.memory_plan().arenas) == ex.memory_plan().arena_bytes
 

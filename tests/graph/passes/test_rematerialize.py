@@ -16,8 +16,8 @@ from tritium.graph.passes.rematerialize import (
     checkpoints,
     choose,
     moved_bytes,
-    nearly_free,
-    recompute,
+    remat_cheap,
+    rematerialize,
     repeatable,
 )
 from tritium.graph.symbol import namespace as sym
@@ -41,7 +41,7 @@ def training(symbol, **known):
     return program(symbol, {n: "write" for n in shapes if n != "data"}, **shapes)
 
 
-def weigh(p):
+def cost_of(p):
     f = fuse(p)
     return peak_bytes(f), moved_bytes(f)
 
@@ -57,8 +57,8 @@ def test_activations_after_batch_norm_are_candidates_and_products_are_not():
 
 def test_default_lowers_the_peak_and_moves_little_more():
     p = training(blocks(12), data=(4, 8, 32, 32))
-    q = nearly_free(p, weigh)
-    (peak, moved), (less, more) = weigh(p), weigh(q)
+    q = remat_cheap(p, cost_of)
+    (peak, moved), (less, more) = cost_of(p), cost_of(q)
     assert less < peak and moved < more <= (1 + MORE_BYTES) * moved
     assert p.n_forward == q.n_forward and [s.name for s in q.steps if s.name.endswith("_again")][-2:] == ["b0_again", "r0_again"]
 
@@ -67,14 +67,14 @@ def test_nothing_happens_where_nothing_is_gained():
     x = sym.Activation(sym.FullyConnected(sym.Variable("data"), num_hidden=64), act_type="relu")
     x = sym.FullyConnected(x, num_hidden=64)
     p = training(x, data=(512, 64))
-    assert nearly_free(p, weigh) is p
+    assert remat_cheap(p, cost_of) is p
     forward = program(blocks(2), {}, **shapes_of(blocks(2), data=(2, 3, 8, 8)))
-    assert nearly_free(forward, weigh) is forward
+    assert remat_cheap(forward, cost_of) is forward
 
 
 def test_the_copy_stands_right_before_its_first_reader():
     p = training(blocks(3), data=(4, 8, 16, 16))
-    q = recompute(p, {i for i, s in enumerate(p.steps) if s.name in ("b1", "r1")})
+    q = rematerialize(p, {i for i, s in enumerate(p.steps) if s.name in ("b1", "r1")})
     names = [s.name for s in q.steps]
     at = names.index("r1_again")
     assert names[at - 1] == "b1_again" and names[at + 1] == "c2_backward"
@@ -151,7 +151,7 @@ def test_a_budget_that_cannot_be_met_says_by_how_much():
 def test_checkpoints_are_the_square_root():
     p = training(deep(100), data=(8, 64))
     heavy = [i for i in range(p.n_forward) if repeatable(p, i)]
-    least = min(plan_memory(recompute(p, set(heavy) - checkpoints(p, heavy, k))).planned_bytes for k in (5, 10, 20))
+    least = min(plan_memory(rematerialize(p, set(heavy) - checkpoints(p, heavy, k))).planned_bytes for k in (5, 10, 20))
     assert least < 0.4 * plan_memory(p).planned_bytes
 
 

@@ -62,7 +62,7 @@ def test_buckets_share_arrays_and_memory(rng):
     for other in others:
         assert other.arg_dict["fc_weight"] is first.arg_dict["fc_weight"]
         assert other.grad_dict["fc_weight"] is first.grad_dict["fc_weight"]
-        assert other.pool is first.pool
+        assert other.arena is first.arena
 
 
 def test_prepare_stays_in_the_bucket(rng):
