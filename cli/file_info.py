@@ -18,7 +18,7 @@ from ..errors import FileError, MXNetError
 from ..graph.symbol import json as symbol_json
 from ..graph.symbol.node import split_variables, topological
 from ..io.image.codec import check_libraries, decode
-from ..io.records.framing import MAGIC_BYTES, tell_damage
+from ..io.records.framing import MAGIC_BYTES, describe_damage
 from ..io.records.record_file import RecordFile
 from ..io.records.recordio import MXIndexedRecordIO, unpack
 from ..kernels import op as ops
@@ -141,7 +141,7 @@ def _records(found: Inspection, progress: Callable[[int, int], None], decoding: 
     for name, count in formats.most_common(_SHOWN):
         (h0, w0), (h1, w1) = shapes.get(name, [(0, 0), (0, 0)])
         found.rows.append((name, count, _span(h0, h1) if h1 else "", _span(w0, w1) if w1 else ""))
-    _tell(found, [f"{tell_damage(file.path, file.offsets, [lost])}." for lost in file.damage], "damaged places")
+    _tell(found, [f"{describe_damage(file.path, file.offsets, [lost])}." for lost in file.damage], "damaged places")
     _tell(found, damaged, "images that cannot be decoded")
     _check_index(found, file)
 

@@ -10,7 +10,7 @@ import click
 from tqdm import tqdm
 
 from ..errors import MXNetError
-from ..io.image.im2rec import EXTENSIONS, Encoding, find_images, pack_list, write_lists
+from ..io.image.im2rec import EXTENSIONS, PackOptions, find_images, pack_list, write_lists
 
 
 @click.command(name="im2rec", context_settings={"show_default": True})
@@ -50,7 +50,7 @@ def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks
         lists = sorted(p for p in where.parent.glob("*.lst") if p.name.startswith(where.name) and p.is_file())
         if not lists:
             raise click.ClickException(f"{prefix}: there is no list {prefix}*.lst. Make one first, with --list.")
-        how = Encoding(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
+        how = PackOptions(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
         bad = 0
         for path in lists:
             bad += _pack(path, root, how, num_thread or os.cpu_count() or 1)
@@ -60,7 +60,7 @@ def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks
         sys.exit(1)
 
 
-def _pack(path: Path, root: Path, how: Encoding, threads: int) -> int:
+def _pack(path: Path, root: Path, how: PackOptions, threads: int) -> int:
     """Pack one list, with a bar in a terminal; how many images were bad."""
     total = sum(1 for line in path.read_bytes().splitlines() if line.strip())
     with tqdm(total=total, desc=path.stem, unit=" images", leave=False, disable=not sys.stderr.isatty()) as bar:

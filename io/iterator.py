@@ -11,7 +11,7 @@ import numpy as np
 from ..engine.profiler.api import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
-from .iterator_state import check_keys, state_of, whole
+from .iterator_state import check_keys, integers, state_of
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -131,7 +131,7 @@ class DataIter:
         return None
 
 
-class WholeBatchIter(DataIter):
+class CurrentBatchIter(DataIter):
     """An iterator that takes its batches whole from others: a subclass's iter_next puts them into `current_batch`."""
 
     current_batch: DataBatch | None = None
@@ -155,7 +155,7 @@ class WholeBatchIter(DataIter):
         return as_batch(self.current_batch).pad if self.current_batch is not None else None
 
 
-class ResizeIter(WholeBatchIter):
+class ResizeIter(CurrentBatchIter):
     """Another iterator, cut or repeated to `size` batches an epoch.
 
     reset_internal:  whether `reset()` also sends the inner iterator back to its beginning.
@@ -193,7 +193,7 @@ class ResizeIter(WholeBatchIter):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where state_dict() was taken. Refuses a state of another size; the inner iterator, one that is not its own."""
         check_keys("ResizeIter", state, ("size", "cur", "inner"))
-        cur, = whole("ResizeIter", state, "cur")
+        cur, = integers("ResizeIter", state, "cur")
         if state["size"] != self.size or not 0 <= cur <= self.size:
             raise ParameterError(f"ResizeIter.load_state_dict: the state is of size {state['size']!r}, cur {cur}; this iterator "
                                  f"has size {self.size!r}.")

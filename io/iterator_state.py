@@ -24,7 +24,7 @@ def check_keys(name: str, state: Any, keys: Iterable[str]) -> None:
         raise ParameterError(f"{name}.load_state_dict: this is not a state of {name}: it must hold {', '.join(keys)}.")
 
 
-def whole(name: str, state: dict[str, Any], *keys: str) -> list[int]:
+def integers(name: str, state: dict[str, Any], *keys: str) -> list[int]:
     """The values of keys. Raises ParameterError where one is no whole number."""
     for key in keys:
         if type(state[key]) is not int:
@@ -32,7 +32,7 @@ def whole(name: str, state: dict[str, Any], *keys: str) -> list[int]:
     return [state[key] for key in keys]
 
 
-def pairs(name: str, state: dict[str, Any], key: str) -> list[tuple[Any, int]]:
+def integer_pairs(name: str, state: dict[str, Any], key: str) -> list[tuple[Any, int]]:
     """The value of key, [[number or text, whole number], ...]. Raises ParameterError where it is none."""
     found = []
     for pair in state[key] if isinstance(state[key], list) else [None]:

@@ -1,4 +1,4 @@
-"""Plan: which rows of a source make which batch of which epoch, for one part of several. A pure function."""
+"""BatchPlan: which rows of a source make which batch of which epoch, for one part of several. A pure function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 
 
-class Plan:
+class BatchPlan:
     """The rows of every batch, as a function of (epoch, begin, batch) alone.
 
     Part i of n holds rows [i * rows // n, (i + 1) * rows // n); every part gives equally many batches, so that workers

@@ -1,4 +1,4 @@
-"""from_text: constructors that also take their values as text, as MXNet's do, where every value becomes text."""
+"""accepts_text: constructors that also take their values as text, as MXNet's do, where every value becomes text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = {"data_shape": "shape", "label_shape": "shape", "batch_size": "int", "p
 P = ParamSpec("P")
 
 
-def from_text(init: Callable[P, None]) -> Callable[P, None]:
+def accepts_text(init: Callable[P, None]) -> Callable[P, None]:
     """An `__init__` whose arguments may be text: "(3, 32, 32)", "4", "True", "0". Only text is changed.
 
     What a parameter is, its default says; text for one of **more becomes the number, truth value or tuple that it spells.

@@ -24,7 +24,7 @@ _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.5
 _FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 
 
-class Described:
+class Dumpable:
     """What tells its name and its parameters, which are this constructor's keyword arguments."""
 
     def __init__(self, **kwargs: Any):
@@ -34,11 +34,11 @@ class Described:
         """Its name and parameters as JSON; of one that holds others, the pair of its name and what they tell."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
-    def renew(self) -> None:
+    def restore_order(self) -> None:
         """Forget what earlier images left behind, so that the next one's change depends on the random numbers alone."""
 
 
-class Augmenter(Described):
+class Augmenter(Dumpable):
     """Changes an image: `augmenter(src)` gives another NDArray."""
 
     def __call__(self, src: NDArray) -> NDArray:
@@ -61,10 +61,10 @@ class SequentialAug(Augmenter):
     def dumps(self) -> Any:
         return [type(self).__name__.lower(), [t.dumps() for t in self.ts]]
 
-    def renew(self) -> None:
+    def restore_order(self) -> None:
         self.ts = list(self._given)
         for t in self.ts:
-            t.renew()
+            t.restore_order()
 
     def __call__(self, src: NDArray) -> NDArray:
         for t in self.ts:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, MissingLibraryError, ParameterError
-from .jpeg_header import JpegHead, read_jpeg_head
+from .jpeg_header import JpegHeader, read_jpeg_header
 
 MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
 _PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
@@ -92,12 +92,12 @@ def _jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
         raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
 
 
-def _head(data: bytes) -> JpegHead:
+def _head(data: bytes) -> JpegHeader:
     """The head of a JPEG. Raises ValueError where it has none."""
-    head = read_jpeg_head(data)  # the library gives up Python's lock to read it, and to take that again costs more than to read
+    head = read_jpeg_header(data)  # the library gives up Python's lock to read it, and to take that again costs more than to read
     if head is None:
         height, width, space, _ = simplejpeg("imdecode").decode_jpeg_header(data)  # odd: the library finds it, or says why not
-        head = JpegHead(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
+        head = JpegHeader(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
     return head
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from ...errors import ParameterError
 from ...ndarray import NDArray
 from . import ops
-from .augmenters import Augmenter, CreateAugmenter, Described, ForceResizeAug, ResizeAug
+from .augmenters import Augmenter, CreateAugmenter, Dumpable, ForceResizeAug, ResizeAug
 from .det_record_augmenter import relative
 
 Detected = tuple[NDArray, np.ndarray]  # an image, and its objects
 Place = tuple[int, int, int, int]  # left, top, width, height, in pixels of the image
 
 
-class DetAugmenter(Described):
+class DetAugmenter(Dumpable):
     """Changes an image and its objects: `augmenter(src, label)` gives both anew.
 
     src:    [height, width, 3].
@@ -45,8 +45,8 @@ class DetBorrowAug(DetAugmenter):
     def dumps(self) -> Any:
         return [type(self).__name__.lower(), self.augmenter.dumps()]
 
-    def renew(self) -> None:
-        self.augmenter.renew()
+    def restore_order(self) -> None:
+        self.augmenter.restore_order()
 
     def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
         return self.augmenter(src), label
@@ -68,10 +68,10 @@ class DetRandomSelectAug(DetAugmenter):
     def dumps(self) -> Any:
         return [type(self).__name__.lower(), [a.dumps() for a in self.aug_list]]
 
-    def renew(self) -> None:
+    def restore_order(self) -> None:
         self.aug_list = list(self._given)
         for augmenter in self.aug_list:
-            augmenter.renew()
+            augmenter.restore_order()
 
     def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
         if random.random() < self.skip_prob:

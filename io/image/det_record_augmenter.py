@@ -1,4 +1,4 @@
-"""DetAugment: ImageDetRecordIter's augmentation of one image and the boxes in it, MXNet's parameters."""
+"""DetRecordAugmenter: ImageDetRecordIter's augmentation of one image and the boxes in it, MXNet's parameters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LIMITS = ("crop_scales", "crop_aspect_ratios", "crop_overlaps", "crop_sample_co
 
 
 @dataclasses.dataclass(frozen=True)
-class DetAugment:
+class DetRecordAugmenter:
     """Changes an image and its objects, float32[n, 5 or more]: class, left, top, right, bottom as shares of the image, more.
 
     A random crop takes one of num_crop_sampler samplers, and tries until at least one object meets its limits on overlap

@@ -16,12 +16,12 @@ from ...atomic_file import read_whole, whole_file, write_whole
 from ...errors import FileError, ParameterError
 from ..records.recordio import IRHeader, MXIndexedRecordIO, pack
 from .codec import check_libraries, decode, encode, opencv, stored_channels
-from .image_list import Listed, read_lines
+from .image_list import ListLine, read_lines
 
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 
 
-class Encoding(NamedTuple):
+class PackOptions(NamedTuple):
     """What is done to each image before it is packed.
 
     pass_through:  the file's bytes as they are, checked all the same.
@@ -41,7 +41,7 @@ class Encoding(NamedTuple):
     pack_label: bool = False
 
 
-class Packed(NamedTuple):
+class PackResult(NamedTuple):
     """What packing gave: the record file, how many records, and (path, what is wrong) of the images left out."""
 
     path: Path
@@ -107,8 +107,8 @@ def _holds(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encoding = Encoding(), threads: int = 1,
-              progress: Callable[[int], object] = lambda done: None) -> Packed:
+def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: PackOptions = PackOptions(), threads: int = 1,
+              progress: Callable[[int], object] = lambda done: None) -> PackResult:
     """The images of a list as a record file and its index beside the list, in the list's order.
 
     Every image is decoded and so checked; those that are damaged are left out and told. The two files appear whole or
@@ -136,13 +136,13 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: Encodi
             why = "; ".join(f"{name}: {what}" for name, what in bad[:3]) + "; ..." * (len(bad) > 3)
             what = f"none of its {len(lines):,} images can be packed: {why}" if lines else "lists no image"
             raise FileError(f"{os.fspath(list_path)}: {what}. {path} and its index stay as they were.")
-    return Packed(path, count, bad)
+    return PackResult(path, count, bad)
 
 
-def _ahead(pool: ThreadPoolExecutor, lines: list[Listed], root: Path, how: Encoding,
-           depth: int) -> Iterator[tuple[Listed, Future[bytes]]]:
+def _ahead(pool: ThreadPoolExecutor, lines: list[ListLine], root: Path, how: PackOptions,
+           depth: int) -> Iterator[tuple[ListLine, Future[bytes]]]:
     """Each line with its record under way, at most `depth` of them at once."""
-    waiting: deque[tuple[Listed, Future[bytes]]] = deque()
+    waiting: deque[tuple[ListLine, Future[bytes]]] = deque()
     for line in lines:
         if len(waiting) == depth:
             yield waiting.popleft()
@@ -150,7 +150,7 @@ def _ahead(pool: ThreadPoolExecutor, lines: list[Listed], root: Path, how: Encod
     yield from waiting
 
 
-def _record(line: Listed, root: Path, how: Encoding) -> bytes:
+def _record(line: ListLine, root: Path, how: PackOptions) -> bytes:
     try:
         data = read_whole(root / line.path)
     except FileError:
@@ -167,7 +167,7 @@ def _record(line: Listed, root: Path, how: Encoding) -> bytes:
     return pack(header, data if how.pass_through else _encode(pixels, how))
 
 
-def _encode(pixels: np.ndarray, how: Encoding) -> bytes:
+def _encode(pixels: np.ndarray, how: PackOptions) -> bytes:
     height, width = pixels.shape[:2]
     if how.center_crop and height != width:
         edge = min(height, width)

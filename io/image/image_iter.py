@@ -17,13 +17,13 @@ from ...dtype import as_dtype
 from ...errors import FileError, MXNetError, ParameterError, UnreachableError
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import MOST_EPOCHS, check_keys, pairs, whole
-from ..loading.processes import Processes
-from ..plan import Plan
+from ..iterator_state import MOST_EPOCHS, check_keys, integer_pairs, integers
+from ..loading.processes import ProcessPool
+from ..plan import BatchPlan
 from ..records.files import ByteSource
 from ..records.record_file import RecordFile
 from ..records.recordio import unpack
-from .augmenters import CreateAugmenter, Described
+from .augmenters import CreateAugmenter, Dumpable
 from .image_list import read_lines
 from .ops import imdecode
 
@@ -85,7 +85,7 @@ class ImageIter(DataIter):
         if self.imgrec is None and self.imglist is None:
             raise ParameterError(f"{name}: there is nothing to read. Give path_imgrec, path_imglist or imglist.")
         self._keys = list(range(len(self.imgrec))) if self.imgrec is not None else list(self.imglist or ())
-        self._plan = Plan(len(self._keys), self.batch_size, num_parts=num_parts, part_index=part_index, round_batch=False,
+        self._plan = BatchPlan(len(self._keys), self.batch_size, num_parts=num_parts, part_index=part_index, round_batch=False,
                           shuffle=shuffle, seed=seed or 0, name=name, source=str(path_imgrec or path_imglist or "imglist"))
         self.seq = self._keys[self._plan.first:self._plan.first + self._plan.size]
         self.num_image = len(self.seq)
@@ -96,7 +96,7 @@ class ImageIter(DataIter):
         self.skipped: list[str] = []
         self._rest: list[_Row] = []  # rows that were read for a batch that was not given yet
         self._checksum: int | None = None  # of the list, once somebody asked
-        self._pool: Processes | None = None
+        self._pool: ProcessPool | None = None
         self._asked: deque[int] = deque()  # the places in seq that the pool works on
         self._epoch = -1
         self.reset()
@@ -205,8 +205,8 @@ class ImageIter(DataIter):
     def _changed(self, key: Any, epoch: int, label: Any, data: bytes) -> tuple[Any, np.ndarray]:
         """Label and pixels of a sample after everything that is done to them."""
         for augmenter in self.auglist if self.seed is not None else ():
-            if isinstance(augmenter, Described):
-                augmenter.renew()
+            if isinstance(augmenter, Dumpable):
+                augmenter.restore_order()
         with seeded(None if self.seed is None else (self.seed, epoch, int(key))):
             label, image = self._made(label, data)
         if image.shape != self.data_shape:
@@ -248,7 +248,7 @@ class ImageIter(DataIter):
             raise StopIteration
         if self._pool is None or self._pool.closed or self._pool.owner != os.getpid():
             self._forget()
-            self._pool = Processes(_Work(self), self.workers, type(self).__name__)
+            self._pool = ProcessPool(_Work(self), self.workers, type(self).__name__)
         if not self._asked or self._asked[0] != self.cur:
             self._forget()
         following = self._asked[-1] + 1 if self._asked else self.cur
@@ -303,8 +303,8 @@ class ImageIter(DataIter):
             if state[what] != mine[what]:
                 raise ParameterError(f"{name}.load_state_dict: the state is of another {what}: {state[what]}, this iterator "
                                      f"has {mine[what]}.")
-        epoch, cur, given = whole(name, state, "epoch", "cur", "given")
-        rest = pairs(name, state, "rest")
+        epoch, cur, given = integers(name, state, "epoch", "cur", "given")
+        rest = integer_pairs(name, state, "rest")
         known = set(self._keys)
         counted = 0 <= epoch < MOST_EPOCHS and 0 <= given < MOST_EPOCHS and 0 <= cur <= len(self.seq)
         if not counted or not all(key in known for key, _ in rest):

@@ -12,7 +12,7 @@ from ...errors import FileError
 from ..records.files import ByteSource
 
 
-class Listed(NamedTuple):
+class ListLine(NamedTuple):
     """One line: the image's id, its labels float32[n], and its path below the root."""
 
     id: int
@@ -20,7 +20,7 @@ class Listed(NamedTuple):
     path: str
 
 
-def read_lines(path: str | os.PathLike) -> Iterator[Listed]:
+def read_lines(path: str | os.PathLike) -> Iterator[ListLine]:
     """The lines of a list, in order. Raises FileError that names the line that is none."""
     with ByteSource(path) as source:
         text = source.read(0, source.size)
@@ -30,7 +30,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[Listed]:
         try:
             first, *labels, last = line.decode("utf-8").split("\t")
             image_id = int(first) if first.isdigit() else int(float(first))  # exact also above 2^53
-            yield Listed(image_id, np.array([float(x) for x in labels], np.float32), last.strip())
+            yield ListLine(image_id, np.array([float(x) for x in labels], np.float32), last.strip())
         except (ValueError, OverflowError):
             raise FileError(f"{os.fspath(path)}: line {number} is not `id<TAB>label<TAB>path`: {line[:60]!r}.") from None
 

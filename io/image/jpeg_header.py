@@ -12,7 +12,7 @@ _ORDERS = {b"II*\0\x08\0\0\0": "<", b"MM\0*\0\0\0\x08": ">"}  # of bytes, by a T
 _ORIENTATION = 0x112
 
 
-class JpegHead(NamedTuple):
+class JpegHeader(NamedTuple):
     """height, width in pixels; colours: 1 grey, 3, or 4 for CMYK; orientation: 1 upright, to 8 as Exif counts."""
 
     height: int
@@ -21,7 +21,7 @@ class JpegHead(NamedTuple):
     orientation: int
 
 
-def read_jpeg_head(data: bytes) -> JpegHead | None:
+def read_jpeg_header(data: bytes) -> JpegHeader | None:
     """The head of a JPEG, or None where its frame header is not where ITU-T T.81 (B.1, B.2) puts it.
 
     The orientation is that of the first APP1 segment, if it is Exif's (CIPA DC-008), as OpenCV 3 and so MXNet read it.
@@ -31,7 +31,7 @@ def read_jpeg_head(data: bytes) -> JpegHead | None:
         kind, stop = data[at + 1], at + 2 + int.from_bytes(data[at + 2:at + 4], "big")
         if kind in _FRAMES:
             height, width, colours = struct.unpack_from(">HHB", data, at + 5)
-            return JpegHead(height, width, colours, orientation or 1) if colours in (1, 3, 4) else None
+            return JpegHeader(height, width, colours, orientation or 1) if colours in (1, 3, 4) else None
         if kind == _APP1 and not orientation:
             orientation = _orientation(data[at + 4:stop])
         at = at + 1 if kind == _FILL else stop

@@ -1,4 +1,4 @@
-"""RecordAugment: ImageRecordIter's augmentation of one image, MXNet's parameters, OpenCV's arithmetic.
+"""RecordAugmenter: ImageRecordIter's augmentation of one image, MXNet's parameters, OpenCV's arithmetic.
 
 The steps and their order are MXNet's default augmenter's, so that without randomness the pixels are MXNet's, bit for
 bit. Random choices come from the numbers that are handed in, in a fixed order.
@@ -26,7 +26,7 @@ _EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140]
 
 
 @dataclasses.dataclass(frozen=True)
-class RecordAugment:
+class RecordAugmenter:
     """Turns a decoded image into one of data_shape = (channels, height, width). The parameters are MXNet's."""
 
     data_shape: tuple[int, int, int]

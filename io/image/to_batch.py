@@ -1,4 +1,4 @@
-"""Normalise: pixels into a row of a batch: size, mirror, mean, deviation, scale, and planes instead of interleaved colours.
+"""BatchRowWriter: pixels into a row of a batch: size, mirror, mean, deviation, scale, and planes instead of interleaved colours.
 
 One C function does all that for float32 and uint8 where it can be had (`to_batch_c.py`). Elsewhere a pixel has 256 values, so
 each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a look-up.
@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import ParameterError
 from .codec import opencv
 from .record_augmenter import Draw, between
-from .to_batch_c import RowWriter, row_writer
+from .to_batch_c import CRowWriter, row_writer
 
 _LEVELS = np.arange(256, dtype=np.float32)
 _BY_OPENCV = ("float32", "float64", "int32", "int8")
@@ -21,7 +21,7 @@ _Light = tuple[np.float32, np.float32]  # contrast, illumination
 _PLAIN = np.float32(1), np.float32(0)
 
 
-class Normalise:
+class BatchRowWriter:
     """Writes uint8[any, any, channels] as dtype[channels, height, width]; what has another size is resized, bilinearly.
 
     Floating dtypes:  (pixel - mean) * scale * contrast / std + illumination * scale / std, computed in float32.
@@ -45,7 +45,7 @@ class Normalise:
         self._image = mean_image
         self._tables = self._make_tables(_PLAIN)
         in_c = dtype.name in ("float32", "uint8") and shape[0] == 3 and mean_image is None and not divide
-        self._in_c: RowWriter | None = row_writer() if in_c else None
+        self._in_c: CRowWriter | None = row_writer() if in_c else None
         self._flat = self._flat_factors(_PLAIN)
 
     @property

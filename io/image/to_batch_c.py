@@ -20,7 +20,7 @@ from .codec import opencv
 
 #: write(pixels uint8[y, x, 3], row float32 or uint8 [3, height, width], mirrored, factors float32[9]: what is subtracted
 #: from a channel's pixel, what it is then multiplied by, what is added; of uint8 the pixel is kept). False: it cannot be done.
-RowWriter = Callable[[np.ndarray, np.ndarray, bool, np.ndarray], bool]
+CRowWriter = Callable[[np.ndarray, np.ndarray, bool, np.ndarray], bool]
 
 # OpenCV's bilinear resize of bytes: weights of 11 bits; along x a sum of two products, of which 4 bits are dropped; along y
 # two products, each cut to its upper 16 bits; then rounded by 2 bits. A row that was resized along x serves two rows below it.
@@ -113,13 +113,13 @@ _FUNCTION = CFunction("image_row", _TEXT, frozenset(), merge([(1,)]), targets=(0
 _SCRATCH = 28  # bytes that it needs for each pixel of a row
 
 
-def row_writer() -> RowWriter | None:
+def row_writer() -> CRowWriter | None:
     """The function, or None: where there is no compiler, TRITIUM_CPU_CODE is numpy, or OpenCV's pixels are others here."""
     return _checked_writer() if c_compile.mode() != "numpy" and c_compile.compiler() is not None else None
 
 
 @functools.cache
-def _checked_writer() -> RowWriter | None:
+def _checked_writer() -> CRowWriter | None:
     loaded = c_compile.function(_FUNCTION)
     if loaded is None:
         return None
@@ -141,7 +141,7 @@ def _checked_writer() -> RowWriter | None:
     return write if _is_opencvs(write) else None
 
 
-def _is_opencvs(write: RowWriter) -> bool:
+def _is_opencvs(write: CRowWriter) -> bool:
     """Whether OpenCV resizes some noise to the same pixels: on other processors it may round otherwise."""
     cv2 = opencv("ImageRecordIter")
     noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)

@@ -12,8 +12,8 @@ import numpy as np
 from ...dtype import as_dtype
 from ...errors import FileError
 from ..iterator import DataDesc
-from ..plan import Plan
-from ..text_arguments import from_text
+from ..plan import BatchPlan
+from ..text_arguments import accepts_text
 from .row_iter import RowIter
 from .text_numbers import numbers
 from .text_rows import TextRows
@@ -34,7 +34,7 @@ class CSVIter(RowIter):
     Errors name file and line. Lines are found at once, and read when their batch is asked for.
     """
 
-    @from_text
+    @accepts_text
     def __init__(self, data_csv: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  label_csv: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
                  num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",
@@ -49,7 +49,7 @@ class CSVIter(RowIter):
                             f"{self._labels.rows:,}. Every row needs its label.")
         kind = self._dtype.type
         source = os.fspath(data_csv)
-        super().__init__(source, Plan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
+        super().__init__(source, BatchPlan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
                                       round_batch=round_batch, name="CSVIter", source=source),
                          DataDesc(data_name, (batch_size, *self._shape), kind),
                          DataDesc(label_name, (batch_size, *self._label_shape), kind))

@@ -11,20 +11,20 @@ import numpy as np
 from ...dtype import as_dtype
 from ...errors import FileError, ParameterError
 from ..image.codec import decode
-from ..image.det_record_augmenter import DetAugment, split_label
+from ..image.det_record_augmenter import DetRecordAugmenter, split_label
 from ..image.image_list import read_lines
 from ..image.mean_image import mean_image
-from ..image.to_batch import Normalise
+from ..image.to_batch import BatchRowWriter
 from ..iterator import DataDesc
-from ..loading.counter_random import drawer
-from ..plan import Plan
+from ..loading.counter_random import draw_from
+from ..plan import BatchPlan
 from ..records.record_file import RecordFile
 from ..records.recordio import unpack
-from ..text_arguments import from_text
+from ..text_arguments import accepts_text
 from .image_record_iter import IGNORED, image_shape, unknown_parameters
 from .record_iter import RecordIter
 
-_AUGMENT = {name for name in DetAugment.__dataclass_fields__ if name != "data_shape"}
+_AUGMENT = {name for name in DetRecordAugmenter.__dataclass_fields__ if name != "data_shape"}
 _FRONT = 4  # numbers before an image's labels: channels, height, width, how many labels
 
 
@@ -39,10 +39,10 @@ class ImageDetRecordIter(RecordIter):
 
     label_pad_width:  width; 0 or -1: as many as the largest record has.
     label_width:      labels that every record must have; -1: as many as it has.
-    Other parameters: DetAugment's, and ImageRecordIter's.
+    Other parameters: DetRecordAugmenter's, and ImageRecordIter's.
     """
 
-    @from_text
+    @accepts_text
     def __init__(self, path_imgrec: str | os.PathLike, data_shape: Sequence[int], batch_size: int,
                  path_imgidx: str | os.PathLike | None = None, path_imglist: str | os.PathLike | None = None,
                  label_width: int = -1, label_pad_width: int = 0, label_pad_value: float = -1.0, shuffle: bool = False,
@@ -54,10 +54,10 @@ class ImageDetRecordIter(RecordIter):
         kind, shape = as_dtype(dtype or "float32"), image_shape(name, data_shape)
         colours = {f"{what}_{c}" for what in ("mean", "std") for c in "rgba"}
         unknown_parameters(name, more, _AUGMENT | IGNORED | colours)
-        augment = DetAugment(shape, **{k: v for k, v in more.items() if k in _AUGMENT})
+        augment = DetRecordAugmenter(shape, **{k: v for k, v in more.items() if k in _AUGMENT})
         mean = [float(more.get(f"mean_{c}", 0)) for c in "rgba"[:shape[0]]]
         std = [float(more.get(f"std_{c}", 0)) or 1.0 for c in "rgba"[:shape[0]]]
-        normalise = Normalise(kind, shape, mean, std, scale, False, False, 0, 0,
+        normalise = BatchRowWriter(kind, shape, mean, std, scale, False, False, 0, 0,
                               mean_image(mean_img, shape) if os.fspath(mean_img) else None, divide=True)
         file = RecordFile(path_imgrec, path_imgidx or None, tolerant=on_error != "raise")
         labels = {line.id: line.label for line in read_lines(path_imglist)} if path_imglist else None
@@ -65,26 +65,26 @@ class ImageDetRecordIter(RecordIter):
         if 0 < label_pad_width < most:
             raise ParameterError(f"{name}: label_pad_width={label_pad_width} is less than the {most} labels of a record.")
         width = label_pad_width if label_pad_width > 0 else most
-        plan = Plan(len(file), batch_size, num_parts=num_parts, part_index=part_index, round_batch=round_batch, shuffle=shuffle,
-                    seed=seed, name=name, source=file.path)
+        plan = BatchPlan(len(file), batch_size, num_parts=num_parts, part_index=part_index, round_batch=round_batch,
+                         shuffle=shuffle, seed=seed, name=name, source=file.path)
         super().__init__(
-            file, plan, DetReader(file, shape[0], augment, normalise, label_width, label_pad_value, labels),
+            file, plan, DetRecordLoader(file, shape[0], augment, normalise, label_width, label_pad_value, labels),
             DataDesc(data_name, (batch_size, *shape), kind.type),
             DataDesc(label_name, (batch_size, _FRONT + width), np.float32),
             draws=augment.draws, seed=int(seed if seed_aug is None else seed_aug), threads=preprocess_threads,
             prefetch=int(prefetch_buffer), on_error=on_error)
 
 
-class DetReader:
-    """As ImageReader, for a record with objects."""
+class DetRecordLoader:
+    """As ImageRecordLoader, for a record with objects."""
 
-    def __init__(self, file: RecordFile, channels: int, augment: DetAugment, normalise: Normalise, label_width: int,
+    def __init__(self, file: RecordFile, channels: int, augment: DetRecordAugmenter, normalise: BatchRowWriter, label_width: int,
                  fill: float, labels: Mapping[int, np.ndarray] | None):
         self.file, self.channels, self.augment, self.normalise = file, channels, augment, normalise
         self.label_width, self.fill, self.labels = label_width, fill, labels
 
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
-        draw = drawer(numbers)
+        draw = draw_from(numbers)
         where = self.file.where(record)
         header, data = unpack(self.file.read(record, fetched), where)
         given = header.label if self.labels is None else self.labels.get(int(header.id))

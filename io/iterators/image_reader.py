@@ -1,4 +1,4 @@
-"""ImageReader: one record of images, from its bytes in the file to its rows in a batch."""
+"""ImageRecordLoader: one record of images, from its bytes in the file to its rows in a batch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from ...errors import FileError
 from ..image.codec import decode
-from ..image.record_augmenter import RecordAugment
-from ..image.to_batch import Normalise
-from ..loading.counter_random import drawer
+from ..image.record_augmenter import RecordAugmenter
+from ..image.to_batch import BatchRowWriter
+from ..loading.counter_random import draw_from
 from ..records.record_file import RecordFile
 from ..records.recordio import unpack
 
 
-class ImageReader:
+class ImageRecordLoader:
     """Called with a record's number, it decodes, augments and normalises into the rows of a batch. Any thread may call.
 
     channels:     of the decoded image.
@@ -23,14 +23,14 @@ class ImageReader:
     labels:       by id; replace those in the records.
     """
 
-    def __init__(self, file: RecordFile, channels: int, augment: RecordAugment, normalise: Normalise, label_width: int,
+    def __init__(self, file: RecordFile, channels: int, augment: RecordAugmenter, normalise: BatchRowWriter, label_width: int,
                  labels: Mapping[int, np.ndarray] | None):
         self.file, self.channels, self.augment, self.normalise = file, channels, augment, normalise
         self.label_width, self.labels = label_width, labels
 
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
         """rows: data [1, channels, height, width] and label [1] or [1, label_width]. Raises FileError that says where."""
-        draw = drawer(numbers)
+        draw = draw_from(numbers)
         where = self.file.where(record)
         header, data = unpack(self.file.read(record, fetched), where)
         label = header.label if self.labels is None else self.labels.get(int(header.id))

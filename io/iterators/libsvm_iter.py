@@ -13,8 +13,8 @@ from ...dtype import as_dtype
 from ...errors import FileError, ParameterError
 from ...ndarray import NDArray, array
 from ..iterator import DataDesc
-from ..plan import Plan
-from ..text_arguments import from_text
+from ..plan import BatchPlan
+from ..text_arguments import accepts_text
 from .row_iter import RowIter
 from .text_numbers import numbers
 from .text_rows import TextRows
@@ -75,7 +75,7 @@ class LibSVMIter(RowIter):
     MXNet's other parameters as in CSVIter. Errors name file and line. See RowIter for the last batch.
     """
 
-    @from_text
+    @accepts_text
     def __init__(self, data_libsvm: str | os.PathLike, data_shape: Sequence[int] | int, batch_size: int,
                  label_libsvm: str | os.PathLike | None = None, label_shape: Sequence[int] = (1,), round_batch: bool = True,
                  num_parts: int = 1, part_index: int = 0, dtype: Any = None, data_name: str = "data",
@@ -95,7 +95,7 @@ class LibSVMIter(RowIter):
                             f"{self._labels.rows:,}. Every row needs its label.")
         label = tuple(label_shape) if separate or tuple(label_shape) != (1,) else ()
         source = os.fspath(data_libsvm)
-        super().__init__(source, Plan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
+        super().__init__(source, BatchPlan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
                                       round_batch=round_batch, name="LibSVMIter", source=source),
                          DataDesc(data_name, (batch_size, *shape), self._dtype.type),
                          DataDesc(label_name, (batch_size, *label), self._dtype.type))

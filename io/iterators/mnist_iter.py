@@ -13,9 +13,9 @@ import numpy as np
 
 from ...errors import FileError, ParameterError
 from ..iterator import DataDesc
-from ..plan import Plan
+from ..plan import BatchPlan
 from ..records.files import ByteSource
-from ..text_arguments import from_text
+from ..text_arguments import accepts_text
 from .row_iter import RowIter
 
 
@@ -63,7 +63,7 @@ class MNISTIter(RowIter):
     silent, prefetch_buffer, ctx:  MXNet's; accepted, and without effect.
     """
 
-    @from_text
+    @accepts_text
     def __init__(self, image: str | os.PathLike = "./train-images-idx3-ubyte",
                  label: str | os.PathLike = "./train-labels-idx1-ubyte", batch_size: int = 128, shuffle: bool = True,
                  flat: bool = False, seed: int = 0, silent: bool = False, num_parts: int = 1, part_index: int = 0,
@@ -78,7 +78,7 @@ class MNISTIter(RowIter):
         n, height, width = images.shape
         shape = (height * width,) if flat else (1, height, width)
         self._images, self._labels = images.reshape(n, *shape), labels
-        plan = Plan(n, batch_size, num_parts=num_parts, part_index=part_index, round_batch=False, shuffle=shuffle, seed=seed,
+        plan = BatchPlan(n, batch_size, num_parts=num_parts, part_index=part_index, round_batch=False, shuffle=shuffle, seed=seed,
                     name="MNISTIter", source=os.fspath(image))
         super().__init__(os.fspath(image), plan, DataDesc(data_name, (batch_size, *shape)), DataDesc(label_name, (batch_size,)))
 

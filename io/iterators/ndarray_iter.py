@@ -13,7 +13,7 @@ from ...ndarray import NDArray, array
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout as layout_of
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import check_keys, whole
+from ..iterator_state import check_keys, integers
 
 _MOST_SHUFFLES = 1 << 20  # of a state: they are done again
 _LAST = ("pad", "discard", "roll_over")
@@ -190,7 +190,7 @@ class NDArrayIter(DataIter):
             if state[key] != mine:
                 raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state[key]!r}, this iterator has "
                                      f"{mine!r}.")
-        shuffles, cursor = whole("NDArrayIter", state, "shuffles", "cursor")
+        shuffles, cursor = integers("NDArrayIter", state, "shuffles", "cursor")
         rest, limit = state["rest"], self.num_data + self.batch_size
         counted = 0 <= shuffles <= _MOST_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)
         if not counted or len(rest) > self.batch_size or not all(type(row) is int and 0 <= row < self.num_data for row in rest):

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from ...errors import ParameterError
-from ..iterator import DataBatch, DataDesc, DataIter, WholeBatchIter, as_batch
+from ..iterator import CurrentBatchIter, DataBatch, DataDesc, DataIter, as_batch
 from ..iterator_state import check_keys, state_of
-from ..loading.threads import Workers
+from ..loading.threads import ThreadPool
 
 
-class PrefetchingIter(WholeBatchIter):
+class PrefetchingIter(CurrentBatchIter):
     """The batches of `iters` side by side: their data and labels in one list each, fetched one batch ahead.
 
     iters:  one iterator or several of the same number of batches.
@@ -33,7 +33,7 @@ class PrefetchingIter(WholeBatchIter):
                 raise ParameterError(f"PrefetchingIter: {what} has {len(names)} entries for {len(self.iters)} iterators.")
         self.rename_data, self.rename_label = rename_data, rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self._workers = Workers(len(self.iters), "PrefetchingIter")
+        self._workers = ThreadPool(len(self.iters), "PrefetchingIter")
         self._ahead: list[Future] = []
         _all.add(self)
         self._ask()

@@ -15,10 +15,10 @@ from ...errors import ParameterError
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout
 from ..iterator import DataDesc, DataIter
-from ..iterator_state import MOST_EPOCHS, check_keys, whole
-from ..loading.loader import Load, Loader, Request
-from ..loading.prefetch_queue import Ring, Slot
-from ..plan import Plan
+from ..iterator_state import MOST_EPOCHS, check_keys, integers
+from ..loading.loader import BatchRequest, Loader, LoadRecord
+from ..loading.prefetch_queue import PrefetchQueue, PrefetchSlot
+from ..plan import BatchPlan
 from ..records.record_file import RecordFile
 
 _log = logging.getLogger("tritium.io")
@@ -34,8 +34,8 @@ class RecordIter(DataIter):
     on_error:      see Loader.
     """
 
-    def __init__(self, file: RecordFile, plan: Plan, load: Load, data: DataDesc, label: DataDesc, *, draws: int, seed: int,
-                 threads: int | None, prefetch: int, on_error: str):
+    def __init__(self, file: RecordFile, plan: BatchPlan, load: LoadRecord, data: DataDesc, label: DataDesc, *, draws: int,
+                 seed: int, threads: int | None, prefetch: int, on_error: str):
         super().__init__(plan.batch_size)
         name = type(self).__name__
         if prefetch < 0:
@@ -44,10 +44,10 @@ class RecordIter(DataIter):
         self._file, self._draws, self._seed = file, draws, seed
         self._loader = Loader(load, _cores() if threads is None else threads, on_error, name,
                               file.fetch if file.source.is_remote else None)
-        self._ring = Ring([layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)], prefetch + 2, name)
+        self._queue = PrefetchQueue([layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)], prefetch + 2, name)
         self._epoch, self._begin, self._batch = 0, 0, -1
         self.skipped: dict[int, str] = {}
-        self._slot: Slot | None = None
+        self._slot: PrefetchSlot | None = None
 
     @property
     def preprocess_threads(self) -> int:
@@ -67,7 +67,7 @@ class RecordIter(DataIter):
             self._batch, self._slot = self.num_batches, None
             return False
         self._fill_up()
-        slot = self._ring.take()
+        slot = self._queue.take()
         self._batch += 1  # after an error, too: the next call goes on behind the bad batch
         self._fill_up()
         if slot.tag.error is not None:
@@ -116,22 +116,22 @@ class RecordIter(DataIter):
         self.close()
 
     def __del__(self):
-        if hasattr(self, "_ring"):
+        if hasattr(self, "_queue"):
             self._drop()
 
-    def _current(self) -> Slot:
+    def _current(self) -> PrefetchSlot:
         if self._slot is None:
             raise ParameterError(f"{type(self).__name__}: there is no batch. Call next() first, or reset().")
         return self._slot
 
     def _fill_up(self) -> None:
         """Begin as many batches as the ring holds."""
-        while len(self._ring) < self._ring.depth and (batch := self._batch + 1 + len(self._ring)) < self.num_batches:
-            request = Request(self.plan, self._epoch, self._begin, batch, self._seed, self._draws)
-            self._ring.begin(partial(self._loader.fill, request), request)
+        while len(self._queue) < self._queue.depth and (batch := self._batch + 1 + len(self._queue)) < self.num_batches:
+            request = BatchRequest(self.plan, self._epoch, self._begin, batch, self._seed, self._draws)
+            self._queue.begin(partial(self._loader.fill, request), request)
 
     def _drop(self) -> None:
-        for request in self._ring.drop():
+        for request in self._queue.drop():
             request.cancelled = True
         self._slot = None
 
@@ -157,7 +157,7 @@ class RecordIter(DataIter):
             if state[what] != mine[what]:
                 raise ParameterError(f"{name}.load_state_dict: the state is of another {meaning}: {state[what]}, this iterator "
                                      f"has {mine[what]}.")
-        epoch, begin, batch = whole(name, state, "epoch", "begin", "batch")
+        epoch, begin, batch = integers(name, state, "epoch", "begin", "batch")
         if not 0 <= epoch < MOST_EPOCHS or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
             raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, begin {begin}, batch {batch} cannot be.")
         self._drop()

@@ -13,17 +13,17 @@ from ...ndarray import NDArray
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout
 from ..iterator import DataDesc, DataIter
-from ..iterator_state import MOST_EPOCHS, check_keys, whole
-from ..plan import Plan
+from ..iterator_state import MOST_EPOCHS, check_keys, integers
+from ..plan import BatchPlan
 
 
 class RowIter(DataIter):
     """Batches of the rows of a plan. A subclass gives `read(numbers)`: the data and the label array of these rows.
 
-    Which rows make which batch, of parts and at the end of an epoch, is Plan's matter.
+    Which rows make which batch, of parts and at the end of an epoch, is BatchPlan's matter.
     """
 
-    def __init__(self, source: str, plan: Plan, data: DataDesc, label: DataDesc):
+    def __init__(self, source: str, plan: BatchPlan, data: DataDesc, label: DataDesc):
         super().__init__(plan.batch_size)
         self.plan = plan
         self.provide_data, self.provide_label = [data], [label]
@@ -88,7 +88,7 @@ class RowIter(DataIter):
             if state[key] != mine:
                 raise ParameterError(f"{name}.load_state_dict: the state is of {key} {state[key]!r}, "
                                      f"this iterator has {mine!r}.")
-        epoch, begin, batch = whole(name, state, "epoch", "begin", "batch")
+        epoch, begin, batch = integers(name, state, "epoch", "begin", "batch")
         if not 0 <= epoch < MOST_EPOCHS or not 0 <= begin <= self.batch_size or not -1 <= batch <= self.plan.batches(0):
             raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, begin {begin} and batch {batch} "
                                  f"cannot be.")

@@ -22,7 +22,7 @@ def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarr
     return words[:, :count] * 2.0**-32
 
 
-def drawer(numbers: Sequence[float]) -> Callable[[], float]:
+def draw_from(numbers: Sequence[float]) -> Callable[[], float]:
     """A function that gives one of numbers after the other."""
     left = iter(numbers)
 

@@ -10,16 +10,16 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import FileError, ParameterError, UnreachableError
-from ..plan import Plan
+from ..plan import BatchPlan
 from .counter_random import uniforms
-from .threads import Workers
+from .threads import ThreadPool
 
 ON_ERROR = ("raise", "skip", "substitute")
 _FETCHERS = 4  # threads that wait for bytes from afar, a batch each
 _TOGETHER = 4  # records that one job reads: fewer cost more switches, more leave threads idle at a batch's end
 
 
-class Load(Protocol):
+class LoadRecord(Protocol):
     """Reads a record into its row of every array of the batch, [1, ...] each. Raises FileError that says where it is.
 
     fetched:  the record's bytes, if they were fetched before.
@@ -28,7 +28,7 @@ class Load(Protocol):
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None: ...
 
 
-class Request:
+class BatchRequest:
     """One batch to fill: number `batch` of an epoch of the plan that begins at begin.
 
     seed, draws:  of each record's random numbers, and how many there are.
@@ -38,7 +38,7 @@ class Request:
     error:        afterwards: why there is no batch, or None.
     """
 
-    def __init__(self, plan: Plan, epoch: int, begin: int, batch: int, seed: int, draws: int):
+    def __init__(self, plan: BatchPlan, epoch: int, begin: int, batch: int, seed: int, draws: int):
         self.records, self.pad = plan.numbers(epoch, begin, batch), plan.pad(begin, batch)
         self.bad: dict[int, str] = {}
         self.error: BaseException | None = None
@@ -60,20 +60,20 @@ class Loader:
                batch when its bytes are there, and do not wait for them. Where they cannot be had, the batch is an error.
     """
 
-    def __init__(self, load: Load, threads: int, on_error: str, name: str,
+    def __init__(self, load: LoadRecord, threads: int, on_error: str, name: str,
                  fetch: Callable[[list[int]], list[bytes]] | None = None):
         if on_error not in ON_ERROR:
             raise ParameterError(f"{name}: on_error={on_error!r} is not one of {', '.join(map(repr, ON_ERROR))}.")
         if threads < 1:
             raise ParameterError(f"{name}: preprocess_threads={threads} is less than 1.")
         self.load, self.on_error, self.name = load, on_error, name
-        self.workers, self.fetch = Workers(threads, name), fetch
-        self.fetchers = Workers(_FETCHERS, f"{name}-fetch")
-        self.known_bad: dict[int, str] = {}  # what was found out about records, so that no epoch reads them again
+        self.workers, self.fetch = ThreadPool(threads, name), fetch
+        self.fetchers = ThreadPool(_FETCHERS, f"{name}-fetch")
+        self.bad_records: dict[int, str] = {}  # what was found out about records, so that no epoch reads them again
 
-    def fill(self, request: Request, arrays: list[np.ndarray], on_complete: Callable[..., None]) -> None:
+    def fill(self, request: BatchRequest, arrays: list[np.ndarray], on_complete: Callable[..., None]) -> None:
         """Fill arrays, [batch, ...] each, as request says; the last thread calls on_complete()."""
-        filling = _Filling(self, request, arrays, on_complete)
+        filling = _BatchFill(self, request, arrays, on_complete)
         if self.fetch is None:
             filling.begin()
         else:
@@ -85,10 +85,10 @@ class Loader:
         self.workers.close()
 
 
-class _Filling:
+class _BatchFill:
     """A batch under way."""
 
-    def __init__(self, loader: Loader, request: Request, arrays: list[np.ndarray], on_complete: Callable[..., None]):
+    def __init__(self, loader: Loader, request: BatchRequest, arrays: list[np.ndarray], on_complete: Callable[..., None]):
         self.loader, self.request, self.arrays, self.on_complete = loader, request, arrays, on_complete
         self.lock = threading.Lock()
         self.missing = len(request.records)
@@ -133,7 +133,7 @@ class _Filling:
             self.on_complete()  # the error belongs to whoever takes the batch, and not to a `waitall` before that
 
     def _read(self, record: int, numbers: np.ndarray, row: int) -> None:
-        known = self.loader.known_bad.get(record)
+        known = self.loader.bad_records.get(record)
         if known is not None:
             raise FileError(known)
         if self.unreachable is not None:
@@ -144,7 +144,7 @@ class _Filling:
             raise
         except FileError as e:
             if self.loader.on_error != "raise":
-                self.loader.known_bad[record] = str(e)
+                self.loader.bad_records[record] = str(e)
             raise
 
     def _settle(self) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Ring: batches that are being filled ahead of their consumer, each in memory of its own, ordered by an engine variable."""
+"""PrefetchQueue: batches that are filled ahead of their consumer, each in its own memory and ordered by an engine variable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...ndarray.core.chunk import Chunk, Layout
 _ALIGNMENT = 64  # bytes
 
 
-class Slot:
+class PrefetchSlot:
     """The arrays of one batch, side by side in one chunk, and what its producer tells of it."""
 
     def __init__(self, layouts: Sequence[Layout], tag: Any):
@@ -32,7 +32,7 @@ class Slot:
         self.tag = tag
 
 
-class Ring:
+class PrefetchQueue:
     """Slots in the order in which they were begun.
 
     Filling one is an engine function that mutates the slot's variable, so whatever reads the arrays comes after it. A
@@ -42,14 +42,14 @@ class Ring:
 
     def __init__(self, layouts: Sequence[Layout], depth: int, name: str):
         self.layouts, self.depth, self.name = list(layouts), depth, name
-        self._slots: deque[Slot] = deque()
+        self._slots: deque[PrefetchSlot] = deque()
 
     def __len__(self) -> int:
         return len(self._slots)
 
     def begin(self, fill: Callable[[list[np.ndarray], Callable[..., None]], None], tag: Any) -> None:
         """Let fill(host arrays, on_complete) fill a new slot; on_complete() ends it, from any thread."""
-        slot = Slot(self.layouts, tag)
+        slot = PrefetchSlot(self.layouts, tag)
         arrays = slot.arrays
 
         def start(run: Any, on_complete: Callable[..., None]) -> None:
@@ -58,7 +58,7 @@ class Ring:
         engine.current().push_async(start, cpu(), (), (slot.var,), prop="io", name=self.name)
         self._slots.append(slot)
 
-    def take(self) -> Slot:
+    def take(self) -> PrefetchSlot:
         """The oldest slot, filled. After a KeyboardInterrupt in the wait, the next call gives the same."""
         engine.current().wait_for_var(self._slots[0].var)
         return self._slots.popleft()

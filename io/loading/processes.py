@@ -1,4 +1,4 @@
-"""Processes: spawned workers for what holds Python's lock, as transforms written in Python do."""
+"""ProcessPool: spawned workers for what holds Python's lock, as transforms written in Python do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...errors import MXNetError, ParameterError
 _PATIENCE = 2.0  # seconds that a process is given to end by itself
 
 
-class Processes:
+class ProcessPool:
     """`count` spawned processes, each with a copy of `work`: what is asked is answered in order, whoever is done first.
 
     work:  a function or an object that can be called; it, what it is given and what it gives must be picklable.

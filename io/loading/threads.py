@@ -1,4 +1,4 @@
-"""Workers: threads that run jobs; they start with the first one and end when their pool is closed or dropped."""
+"""ThreadPool: threads that run jobs; they start with the first one and end when their pool is closed or dropped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 
 
-class Workers:
+class ThreadPool:
     """`count` threads that run what `put` hands them, first come first served.
 
     A forked child starts threads of its own with its first job; jobs that were queued in the parent are the parent's.
@@ -71,7 +71,7 @@ def _work(jobs: queue.SimpleQueue) -> None:
         del job  # a thread that waits for the next job must not keep the last one's batch
 
 
-_all: weakref.WeakSet[Workers] = weakref.WeakSet()
+_all: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

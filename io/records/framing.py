@@ -54,7 +54,7 @@ def frame(payload: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def find_heads(source: ByteSource) -> tuple[np.ndarray, list[Damage]]:
+def find_offsets(source: ByteSource) -> tuple[np.ndarray, list[Damage]]:
     """The byte offset of every whole record, int64[N], and the places that hold none, both in order.
 
     Where bytes are missing or too many, the heads behind are no longer at multiples of 4: a damaged place is searched
@@ -64,7 +64,7 @@ def find_heads(source: ByteSource) -> tuple[np.ndarray, list[Damage]]:
     return np.sort(records), sorted(damage)
 
 
-def tell_damage(path: str, offsets: np.ndarray, damage: list[Damage]) -> str:
+def describe_damage(path: str, offsets: np.ndarray, damage: list[Damage]) -> str:
     """What a message says of the first damaged place: file, record number, byte."""
     first = damage[0]
     return (f"{path}: record {int(np.searchsorted(offsets, first.start))} at byte {first.start:,} {first.why} "

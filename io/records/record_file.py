@@ -14,12 +14,25 @@ import numpy as np
 
 from ...errors import FileError, UnreachableError
 from .files import ByteSource, is_url
-from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, Damage, find_heads, tell_damage
-from .record_index import meant_by, read_lines
+from .framing import (
+    FIRST,
+    HEAD,
+    LAST,
+    LENGTH_BITS,
+    MAGIC,
+    MAGIC_BYTES,
+    MAX_PART,
+    MIDDLE,
+    WHOLE,
+    Damage,
+    describe_damage,
+    find_offsets,
+)
+from .record_index import read_index, reconcile
 
 _CHECKED = 64  # places an index points at that are looked at when it is opened
 _log = logging.getLogger("tritium.io")
-_mending = threading.Lock()  # one for all files: a file that has one goes to no other process
+_repair_lock = threading.Lock()  # one for all files: a file that has one goes to no other process
 _WINDOW = 1 << 20  # bytes read at once; an index may leave records out, so the next one can be far away
 
 
@@ -40,7 +53,7 @@ class RecordFile:
         self.path, self.tolerant = self.source.path, tolerant
         self.damage: list[Damage] = []
         self._index: str | None = None  # whose lines were not all looked at
-        self._mended = False
+        self._repaired = False
         offsets = self._from_index(os.fspath(idx_path)) if idx_path else None
         self.offsets = self._heads() if offsets is None else offsets
         self._checksum: int | None = None  # of the offsets, once somebody asked
@@ -48,9 +61,9 @@ class RecordFile:
 
     def _heads(self) -> np.ndarray:
         """Where the file's records begin; what lies between them becomes `damage`."""
-        heads, self.damage = find_heads(self.source)
+        heads, self.damage = find_offsets(self.source)
         if self.damage and not self.tolerant:
-            raise FileError(f"{tell_damage(self.path, heads, self.damage)}. Give on_error='skip' to go on at the next "
+            raise FileError(f"{describe_damage(self.path, heads, self.damage)}. Give on_error='skip' to go on at the next "
                             f"record, or write the file anew.")
         return heads
 
@@ -82,8 +95,8 @@ class RecordFile:
                 raise
             error, wrong = e, self._wrong_place(number)
         # what looks like a head may stand inside a record, where bytes are missing or too many: then the line before is wrong too
-        if self.tolerant and (wrong is not None or self._mended or (number and self._wrong_place(number - 1) is not None)):
-            self._mend(self._index)
+        if self.tolerant and (wrong is not None or self._repaired or (number and self._wrong_place(number - 1) is not None)):
+            self._repair_index(self._index)
             try:
                 return self._read(number)
             except FileError as e:
@@ -150,7 +163,7 @@ class RecordFile:
         """The offsets of the records it means, ascending; None, after a warning, if it does not fit."""
         if not is_url(idx_path) and not os.path.exists(idx_path):
             return self._rebuild(idx_path, "is not there")
-        lines = read_lines(idx_path)
+        lines = read_index(idx_path)
         if lines is None:
             return self._rebuild(idx_path, "is not lines of `key<TAB>offset`")
         keys, listed = lines
@@ -159,7 +172,7 @@ class RecordFile:
         if why is None and not (twice and self.tolerant):
             self._index = idx_path
         else:
-            meant = meant_by(listed, self._heads())
+            meant = reconcile(listed, self._heads())
             wrong, offsets = meant != listed, np.unique(meant[meant >= 0])
             if why is not None and 2 * np.count_nonzero(wrong) > len(listed):
                 return self._rebuild(idx_path, why)
@@ -194,16 +207,16 @@ class RecordFile:
                 return place
         return None
 
-    def _mend(self, idx_path: str) -> None:
+    def _repair_index(self, idx_path: str) -> None:
         """Once: find the records that wrong lines mean. Their numbers stay, so nothing changes for the others."""
-        with _mending:
-            if self._mended:
+        with _repair_lock:
+            if self._repaired:
                 return
             self.identity()  # as the index has it, before and after
-            lines = read_lines(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
+            lines = read_index(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
             if lines is not None and np.array_equal(np.unique(lines[1]), self.offsets):
-                listed, (heads, self.damage) = lines[1], find_heads(self.source)
-                meant = meant_by(listed, np.union1d(heads, self._hurt(np.setdiff1d(listed, heads))))
+                listed, (heads, self.damage) = lines[1], find_offsets(self.source)
+                meant = reconcile(listed, np.union1d(heads, self._damaged(np.setdiff1d(listed, heads))))
                 known = meant >= 0
                 offsets = self.offsets.copy()
                 offsets[np.searchsorted(self.offsets, listed[known])] = meant[known]
@@ -211,9 +224,9 @@ class RecordFile:
                 _log.warning("%s: %d of its %d lines point where no record begins; the records that %d of them mean were found "
                              "in %s.", idx_path, np.count_nonzero(meant != listed), len(listed),
                              np.count_nonzero(known & (meant != listed)), self.path)
-            self._mended = True
+            self._repaired = True
 
-    def _hurt(self, places: np.ndarray) -> list[int]:
+    def _damaged(self, places: np.ndarray) -> list[int]:
         """Those of places where a damaged record begins. A line that points there is right, and keeps its number: whoever read
         that was told of the damage, and will not ask again for another record under it."""
         spans = np.array([(d.start, d.stop) for d in self.damage], np.int64).reshape(-1, 2)
@@ -223,7 +236,7 @@ class RecordFile:
 
     def _key(self, idx_path: str, offset: int) -> str:
         """How a message names the line that points at offset."""
-        lines = read_lines(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
+        lines = read_index(idx_path) if is_url(idx_path) or os.path.exists(idx_path) else None
         line = [] if lines is None else np.flatnonzero(lines[1] == offset)[:1].tolist()
         return f"key {_text(lines[0][line[0]])}" if lines and line else "a line that was there"
 

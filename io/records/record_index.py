@@ -9,7 +9,7 @@ import numpy as np
 from .files import ByteSource
 
 
-def read_lines(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None:
+def read_index(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None:
     """Keys, and byte offsets as int64[N], in the order of the lines; None if these are not lines of `key<TAB>offset`."""
     with ByteSource(path) as index:
         fields = index.read(0, index.size).split()
@@ -20,7 +20,7 @@ def read_lines(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None
     return (fields[0::2], offsets) if len(offsets) and len(fields) % 2 == 0 else None
 
 
-def meant_by(listed: np.ndarray, heads: np.ndarray) -> np.ndarray:
+def reconcile(listed: np.ndarray, heads: np.ndarray) -> np.ndarray:
     """Which record each line of an index means, int64[N]: a byte offset, or -1 where that cannot be told.
 
     A line is right if a record begins where it points, and no line before points there. Where lines are wrong, and as many

@@ -18,7 +18,7 @@ from ...errors import FileError
 from ..image.codec import decode, decode_as_stored, opencv, stored_channels
 from .appender import Appender, opened
 from .files import ByteSource
-from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, find_heads, tell_damage
+from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, describe_damage, find_offsets
 from .framing import frame as frame
 
 _AHEAD = 1 << 18  # bytes that are read ahead, where records are small; more do not stay in a core's own cache
@@ -35,9 +35,9 @@ def find_records(path: str | os.PathLike) -> np.ndarray:
     Every part is checked to end where the next begins, so a damaged file is a FileError and not a shorter list.
     """
     with ByteSource(path) as source:
-        offsets, damage = find_heads(source)
+        offsets, damage = find_offsets(source)
     if damage:
-        raise FileError(f"{tell_damage(source.path, offsets, damage)}.")
+        raise FileError(f"{describe_damage(source.path, offsets, damage)}.")
     return offsets
 
 

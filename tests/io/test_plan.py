@@ -1,11 +1,11 @@
-"""Plan: which rows make which batch, over parts and epochs."""
+"""BatchPlan: which rows make which batch, over parts and epochs."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritium.errors import ParameterError, ShapeError
-from tritium.io.plan import Plan
+from tritium.io.plan import BatchPlan
 
 
 def epochs(plan, count):
@@ -23,7 +23,7 @@ def epochs(plan, count):
 
 @given(st.integers(1, 120), st.integers(1, 9), st.sampled_from([1, 2, 3, 7, 100, 101]), st.booleans(), st.booleans())
 def test_parts_are_a_disjoint_union_in_equally_many_batches(rows, batch_size, parts, shuffle, round_batch):
-    plans = [Plan(rows, batch_size, num_parts=parts, part_index=i, shuffle=shuffle, round_batch=round_batch)
+    plans = [BatchPlan(rows, batch_size, num_parts=parts, part_index=i, shuffle=shuffle, round_batch=round_batch)
              for i in range(parts)]
     for of_epoch in zip(*(epochs(plan, 1 if round_batch and parts == 1 else 3) for plan in plans)):
         assert len({len(batches) for batches in of_epoch}) == 1
@@ -34,7 +34,7 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(rows, batch_size, pa
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.booleans())
 def test_with_round_batch_epochs_follow_each_other_without_a_gap(rows, batch_size, seed, shuffle):
     """All batches of four epochs in a row are the epochs' orders in a row."""
-    plan = Plan(rows, batch_size, shuffle=shuffle, seed=seed)
+    plan = BatchPlan(rows, batch_size, shuffle=shuffle, seed=seed)
     given_rows = [row for batches in epochs(plan, 4) for _, full in batches for row in full]
     orders = [int(plan._at(epoch, np.array([at]))[0]) for epoch in range(40) for at in range(rows)]
     if not shuffle or batch_size <= rows:  # a batch larger than an epoch takes rows of more epochs than it is in
@@ -43,9 +43,9 @@ def test_with_round_batch_epochs_follow_each_other_without_a_gap(rows, batch_siz
 
 def test_shuffling_depends_on_seed_epoch_and_part_alone():
     def order(**kw):
-        return Plan(50, 50, shuffle=True, **kw).numbers(kw.pop("epoch", 0), 0, 0).tolist()
+        return BatchPlan(50, 50, shuffle=True, **kw).numbers(kw.pop("epoch", 0), 0, 0).tolist()
 
-    plan = Plan(50, 50, shuffle=True, seed=1)
+    plan = BatchPlan(50, 50, shuffle=True, seed=1)
     first = [plan.numbers(e, 0, 0).tolist() for e in range(3)]
     assert [plan.numbers(e, 0, 0).tolist() for e in (2, 0, 1)] == [first[2], first[0], first[1]]
     assert len({tuple(f) for f in first}) == 3 and order(seed=1) == first[0] != order(seed=2)
@@ -53,7 +53,7 @@ def test_shuffling_depends_on_seed_epoch_and_part_alone():
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(0, 3), st.booleans())
 def test_after_gives_every_other_row_of_the_part_once(rows, batch_size, batch, shuffle):
-    plan = Plan(rows, batch_size, num_parts=2, part_index=1, shuffle=shuffle)
+    plan = BatchPlan(rows, batch_size, num_parts=2, part_index=1, shuffle=shuffle)
     batch %= plan.batches()
     row = int(plan.numbers(1, 0, batch)[0])
     if plan.size:
@@ -62,8 +62,8 @@ def test_after_gives_every_other_row_of_the_part_once(rows, batch_size, batch, s
 
 def test_what_cannot_be_is_named():
     with pytest.raises(ParameterError, match=r"^It: batch_size=0 is less than 1\.$"):
-        Plan(3, 0, name="It")
+        BatchPlan(3, 0, name="It")
     with pytest.raises(ParameterError, match=r"^It: part_index=2 is not one of num_parts=2 parts, which are numbered from 0\.$"):
-        Plan(3, 1, num_parts=2, part_index=2, name="It")
+        BatchPlan(3, 1, num_parts=2, part_index=2, name="It")
     with pytest.raises(ShapeError, match=r"^It: x.rec has no rows\.$"):
-        Plan(0, 1, name="It", source="x.rec")
+        BatchPlan(0, 1, name="It", source="x.rec")

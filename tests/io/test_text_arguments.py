@@ -1,15 +1,15 @@
-"""from_text: arguments given as text are what their defaults are; others stay as they are."""
+"""accepts_text: arguments given as text are what their defaults are; others stay as they are."""
 
 import inspect
 from typing import Any
 
 import pytest
 from tritium.errors import ParameterError
-from tritium.io.text_arguments import from_text
+from tritium.io.text_arguments import accepts_text
 
 
 class Taker:
-    @from_text
+    @accepts_text
     def __init__(self, path, data_shape, batch_size=1, shuffle=False, scale=1.0, name="data", **more):
         self.got = {**locals(), **more}
 

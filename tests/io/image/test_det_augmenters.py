@@ -98,10 +98,10 @@ def test_what_cannot_be_done_leaves_all_as_it_was():
 def test_renewed_it_depends_on_the_seed_alone():
     choose = mx.image.DetRandomSelectAug([mx.image.DetBorrowAug(mx.image.CastAug(d)) for d in ("float32", "float16", "int32")])
 
-    def draw(renew):
+    def draw(restore_order):
         random.seed(3)
-        if renew:
-            choose.renew()
+        if restore_order:
+            choose.restore_order()
         return choose(mx.nd.zeros((2, 2, 3)), LABEL)[0].dtype
 
     first = draw(True)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 from support.image_files import picture
 from tritium.io.image.codec import decode
-from tritium.io.image.jpeg_header import read_jpeg_head
+from tritium.io.image.jpeg_header import read_jpeg_header
 
 PICTURE = Image.fromarray(picture(3, 33, 47))
 
@@ -34,7 +34,7 @@ def with_segment(payload, marker=0xE1, data=None):
 @pytest.mark.parametrize("mode, colours", [("L", 1), ("RGB", 3), ("CMYK", 4)])
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"comment": b"x" * 999}, {"icc_profile": b"x" * 70_000}])
 def test_size_and_colours(mode, colours, options):
-    assert read_jpeg_head(by_pillow(PICTURE.convert(mode), **options)) == (33, 47, colours, 1)
+    assert read_jpeg_header(by_pillow(PICTURE.convert(mode), **options)) == (33, 47, colours, 1)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -42,7 +42,7 @@ def test_size_and_colours(mode, colours, options):
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_turned_upright_as_pillow_turns_it(orientation, order, mode):
     data = by_pillow(PICTURE.convert(mode), exif=exif(orientation, order=order))
-    head = read_jpeg_head(data)
+    head = read_jpeg_header(data)
     assert head is not None and head.orientation == orientation
     seen = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert(mode)).astype(int)
     got = decode(data, 1 if mode == "L" else 3, upright=True)
@@ -56,18 +56,18 @@ def test_turned_upright_as_pillow_turns_it(orientation, order, mode):
 ])
 def test_marks_that_say_nothing_are_read_as_mxnet_reads_them(payload, orientation):
     """The second mark would say 3: the first segment of its kind counts."""
-    head = read_jpeg_head(with_segment(payload, data=with_segment(exif(3))))
+    head = read_jpeg_header(with_segment(payload, data=with_segment(exif(3))))
     assert head == (33, 47, 3, orientation)
 
 
 def test_other_segments_are_passed_over():
-    assert read_jpeg_head(with_segment(exif(6), 0xE2)) == (33, 47, 3, 1)
-    assert read_jpeg_head(with_segment(exif(6), data=with_segment(b"x", 0xFE))) == (33, 47, 3, 6)
+    assert read_jpeg_header(with_segment(exif(6), 0xE2)) == (33, 47, 3, 1)
+    assert read_jpeg_header(with_segment(exif(6), data=with_segment(b"x", 0xFE))) == (33, 47, 3, 6)
     filled = by_pillow(PICTURE)
-    assert read_jpeg_head(filled[:2] + b"\xff" * 5 + filled[2:]) == (33, 47, 3, 1)
+    assert read_jpeg_header(filled[:2] + b"\xff" * 5 + filled[2:]) == (33, 47, 3, 1)
 
 
 @pytest.mark.parametrize("cut", [0, 2, 3, 11, 20, 150])
 def test_a_head_that_is_not_whole_is_none(cut):
-    assert read_jpeg_head(by_pillow(PICTURE)[:cut]) is None
-    assert read_jpeg_head(b"\xff\xd8" + bytes(cut)) is None
+    assert read_jpeg_header(by_pillow(PICTURE)[:cut]) is None
+    assert read_jpeg_header(b"\xff\xd8" + bytes(cut)) is None

@@ -10,7 +10,7 @@ import tritium as mx
 from support.image_files import write_records
 from tritium.errors import FileError, ParameterError
 from tritium.io.image.codec import encode
-from tritium.io.image.det_record_augmenter import DetAugment
+from tritium.io.image.det_record_augmenter import DetRecordAugmenter
 
 HERE = Path(__file__).parents[1] / "image"
 JPEGS = [np.load(HERE / "mxnet_images.npz")[f"jpeg{i}"].tobytes() for i in range(10)]
@@ -59,8 +59,8 @@ def test_the_same_with_any_number_of_threads(records):
 @pytest.mark.parametrize("mode", ["center", "overlap"])
 def test_boxes_stay_on_what_they_mark(rng, mode):
     """The object is the only bright thing: after any crop, pad and mirror its box still holds the bright pixels."""
-    augment = DetAugment((1, 100, 100), rand_crop_prob=1, min_crop_scales=0.4, max_crop_scales=1, min_crop_aspect_ratios=0.5,
-                         max_crop_aspect_ratios=2, min_crop_object_coverages=0.7, rand_pad_prob=0.5, max_pad_scale=2,
+    augment = DetRecordAugmenter((1, 100, 100), rand_crop_prob=1, min_crop_scales=0.4, max_crop_scales=1,
+                                 min_crop_aspect_ratios=0.5, max_crop_aspect_ratios=2, min_crop_object_coverages=0.7, rand_pad_prob=0.5, max_pad_scale=2,
                          rand_mirror_prob=0.5, fill_value=0, crop_emit_mode=mode)
     changed = 0
     for _ in range(60):

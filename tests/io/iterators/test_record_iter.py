@@ -10,7 +10,7 @@ import pytest
 from tritium.errors import FileError
 from tritium.io.iterator import DataDesc
 from tritium.io.iterators.record_iter import RecordIter
-from tritium.io.plan import Plan
+from tritium.io.plan import BatchPlan
 from tritium.io.records.framing import MAGIC_BYTES, frame
 from tritium.io.records.record_file import RecordFile
 
@@ -70,7 +70,7 @@ def _check(seed, folder, on_error):
     size, parts = rng.choice((1, 2, 3, 7, 50)), rng.choice((1, 1, 2, 3))
     given, skipped, refused = [], {}, False
     for part in range(parts):
-        plan = Plan(len(file), size, num_parts=parts, part_index=part, shuffle=rng.random() < 0.5, seed=seed)
+        plan = BatchPlan(len(file), size, num_parts=parts, part_index=part, shuffle=rng.random() < 0.5, seed=seed)
         it = RecordIter(file, plan, load, DataDesc("data", (size, 1), np.float32), DataDesc("label", (size,), np.float32),
                         draws=1, seed=1, threads=rng.choice((1, 2, 3)), prefetch=rng.choice((0, 1, 3)), on_error=on_error)
         for number in range(it.num_batches):

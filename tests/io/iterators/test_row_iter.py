@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from tritium.errors import ParameterError, ShapeError
 from tritium.io import DataDesc
 from tritium.io.iterators.row_iter import RowIter
-from tritium.io.plan import Plan
+from tritium.io.plan import BatchPlan
 
 
 class Numbers(RowIter):
     """Row i is the number i, its label -i."""
 
     def __init__(self, rows, batch_size, **kw):
-        plan = Plan(rows, batch_size, name="Numbers", source="numbers", **kw)
+        plan = BatchPlan(rows, batch_size, name="Numbers", source="numbers", **kw)
         super().__init__("numbers", plan, DataDesc("data", (batch_size,)), DataDesc("label", (batch_size,)))
 
     def read(self, numbers):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tritium.io.loading.counter_random import drawer, uniforms
+from tritium.io.loading.counter_random import draw_from, uniforms
 
 
 def test_a_record_s_numbers_do_not_depend_on_its_company():
@@ -28,7 +28,7 @@ def test_they_are_uniform():
 
 
 def test_a_drawer_gives_one_after_the_other_and_never_ends_a_loop():
-    draw = drawer([0.25, 0.5])
+    draw = draw_from([0.25, 0.5])
     assert (draw(), draw()) == (0.25, 0.5)
     with pytest.raises(AssertionError, match="takes more than 2 random numbers"):
         draw()

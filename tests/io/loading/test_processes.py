@@ -1,4 +1,4 @@
-"""Processes: order, errors, a worker that dies, an owner that is killed, a fork; nothing is left behind."""
+"""ProcessPool: order, errors, a worker that dies, an owner that is killed, a fork; nothing is left behind."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tritium.errors import FileError, MXNetError, ParameterError
 from tritium.io.loading import processes
-from tritium.io.loading.processes import Processes
+from tritium.io.loading.processes import ProcessPool
 
 
 def work(task):
@@ -33,7 +33,7 @@ def work(task):
 
 @pytest.fixture(params=[1])
 def pool(request):
-    made = Processes(work, request.param, "Pool")
+    made = ProcessPool(work, request.param, "Pool")
     yield made
     made.close()
 
@@ -98,16 +98,16 @@ def running_in(thread):
 
 def test_what_cannot_be_pickled_is_named():
     with pytest.raises(ParameterError, match=r"^Pool: cannot be handed to a worker process: .*at the top of a module\.$"):
-        Processes(lambda task: task, 1, "Pool")
+        ProcessPool(lambda task: task, 1, "Pool")
 
 
 KILLED = """
 import os, signal, sys
 sys.path[:0] = [sys.argv[1]]
 from test_processes import work
-from tritium.io.loading.processes import Processes
+from tritium.io.loading.processes import ProcessPool
 if __name__ == "__main__":
-    pool = Processes(work, 2, "Pool")
+    pool = ProcessPool(work, 2, "Pool")
     pool.ask(("square", 2))
     assert pool.answer() == 4
     for _ in range(6):

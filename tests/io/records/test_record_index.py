@@ -14,7 +14,7 @@ from tritium.errors import FileError
 from tritium.io.records import record_file
 from tritium.io.records.framing import MAGIC_BYTES, frame
 from tritium.io.records.record_file import RecordFile
-from tritium.io.records.record_index import meant_by, read_lines
+from tritium.io.records.record_index import read_index, reconcile
 
 
 @pytest.mark.parametrize("listed, meant", [
@@ -34,7 +34,7 @@ from tritium.io.records.record_index import meant_by, read_lines
 ])
 def test_what_lines_mean(listed, meant):
     heads = np.array([0, 12, 24, 36] if len(listed) != 5 or listed[0] == 4 else [0, 12, 24, 36, 48, 60])
-    assert meant_by(np.array(listed), heads).tolist() == meant
+    assert reconcile(np.array(listed), heads).tolist() == meant
 
 
 @given(st.integers(1, 12), st.randoms())
@@ -45,7 +45,7 @@ def test_a_full_index_gives_every_record_once_whatever_is_wrong(n, rng):
         listed[rng.randrange(n)] = rng.choice([rng.randrange(0, 500, 4), -4, 10**12, *heads.tolist()])
     if rng.random() < 0.3:
         rng.shuffle(listed)
-    meant = meant_by(listed, heads)
+    meant = reconcile(listed, heads)
     assert sorted(meant.tolist()) == heads.tolist()
     first = {o: i for i, o in reversed(list(enumerate(listed.tolist())))}
     assert all(meant[i] == o for o, i in first.items() if o in heads.tolist()), "lines that are right stay"
@@ -135,7 +135,7 @@ def test_wrong_offsets_lose_no_record_and_are_counted(tmp_path_factory, n, rng):
         fresh = RecordFile(folder / "a.rec", folder / "a.idx", tolerant=True)
         assert file.identity() == fresh.identity(), "a state that is taken now fits a file that was opened anew"
         fresh.close()
-    listed = read_lines(folder / "a.idx")[1].tolist()
+    listed = read_index(folder / "a.idx")[1].tolist()
     if set(listed) != set(heads) or len(listed) > len(set(listed)):
         assert told or logged, "it is told"
     file.close()
@@ -182,7 +182,7 @@ def test_with_damage_in_both_all_is_given_that_is_found_without_an_index(tmp_pat
         if len(hurt) < 8:
             return
     (folder / "a.rec").write_bytes(hurt)
-    alike = [at for at in read_lines(folder / "a.idx")[1].tolist() if 0 <= at <= len(hurt) - 8 and came_from[at] not in heads
+    alike = [at for at in read_index(folder / "a.idx")[1].tolist() if 0 <= at <= len(hurt) - 8 and came_from[at] not in heads
              and hurt[at:at + 4] == MAGIC_BYTES and hurt[at + 7] >> 5 in (0, 1)]
     with warnings.catch_warnings(), _Told():
         warnings.simplefilter("ignore")

@@ -348,7 +348,7 @@ def slow_records(data):
     return records, False
 
 
-def _hurt(rng, data, heads):
+def damage_at_random(rng, data, heads):
     """data, changed up to three times."""
     data = bytearray(data)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
@@ -382,7 +382,8 @@ def test_damaged_files_are_read_up_to_the_damage_and_no_further(tmp_path, monkey
         rng = random.Random(seed)
         frames = [framing.frame(b"".join(rng.choices(some, k=rng.randrange(4)))) for _ in range(rng.randrange(1, 30))]
         heads = [sum(map(len, frames[:i])) for i in range(len(frames))]
-        data = _hurt(rng, b"".join(frames), heads) if seed % 40 else rng.choice((b"", b"text\n" * 9, MAGIC, MAGIC * 2, bytes(99)))
+        foreign = b"", b"text\n" * 9, MAGIC, MAGIC * 2, bytes(99)
+        data = damage_at_random(rng, b"".join(frames), heads) if seed % 40 else rng.choice(foreign)
         path.write_bytes(data)
         monkeypatch.setattr(recordio, "_AHEAD", rng.choice((1, 50, 4096, 8192)))
         monkeypatch.setattr(recordio, "_SMALL", rng.choice((0, 60, 1 << 15)))

@@ -96,7 +96,7 @@ def test_where_a_record_s_rest_cannot_be_had_the_record_is_not_bad(remote, monke
         monkeypatch.setattr(it._file, "read", read)
         with pytest.raises(UnreachableError, match=r"^a\.rec: cannot be read$"):
             next(it)
-        assert it._loader.known_bad == {} and it.skipped == {}
+        assert it._loader.bad_records == {} and it.skipped == {}
 
 
 def test_a_bad_record_is_named_by_its_url(server, tmp_path):
