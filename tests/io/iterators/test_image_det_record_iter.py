@@ -60,8 +60,8 @@ def test_the_same_with_any_number_of_threads(records):
 def test_boxes_stay_on_what_they_mark(rng, mode):
     """The object is the only bright thing: after any crop, pad and mirror its box still holds the bright pixels."""
     augment = DetRecordAugmenter((1, 100, 100), rand_crop_prob=1, min_crop_scales=0.4, max_crop_scales=1,
-                                 min_crop_aspect_ratios=0.5, max_crop_aspect_ratios=2, min_crop_object_coverages=0.7, rand_pad_prob=0.5, max_pad_scale=2,
-                         rand_mirror_prob=0.5, fill_value=0, crop_emit_mode=mode)
+                                 min_crop_aspect_ratios=0.5, max_crop_aspect_ratios=2, min_crop_object_coverages=0.7,
+                                 rand_pad_prob=0.5, max_pad_scale=2, rand_mirror_prob=0.5, fill_value=0, crop_emit_mode=mode)
     changed = 0
     for _ in range(60):
         x0, y0 = rng.integers(0, 120), rng.integers(0, 100)
