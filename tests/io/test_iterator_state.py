@@ -2,7 +2,7 @@
 
 import pytest
 from tritium.errors import ParameterError
-from tritium.io.iterator_state import check_keys, pairs, state_of, whole
+from tritium.io.iterator_state import check_keys, integer_pairs, integers, state_of
 
 
 @pytest.mark.parametrize("state", [None, 3, [], "epoch", {}, {"epoch": 1}, {"epoch": 1, "batch": 2, "more": 3}])
@@ -14,15 +14,15 @@ def test_other_keys_are_refused(state):
 @pytest.mark.parametrize("value", [None, "3", 1.0, float("nan"), True, [1]])
 def test_what_is_no_whole_number_is_refused(value):
     with pytest.raises(ParameterError, match=r"It\.load_state_dict: batch .* is no whole number"):
-        whole("It", {"epoch": 1, "batch": value}, "epoch", "batch")
-    assert whole("It", {"epoch": 1, "batch": -2}, "epoch", "batch") == [1, -2]
+        integers("It", {"epoch": 1, "batch": value}, "epoch", "batch")
+    assert integers("It", {"epoch": 1, "batch": -2}, "epoch", "batch") == [1, -2]
 
 
 @pytest.mark.parametrize("value", [None, 3, {}, [1], [[1]], [[1, 2, 3]], [[1, "2"]], [[[1], 2]], [[None, 2]], [[1, True]]])
 def test_what_are_no_pairs_is_refused(value):
     with pytest.raises(ParameterError, match=r"It\.load_state_dict: rest .* is no list of pairs"):
-        pairs("It", {"rest": value}, "rest")
-    assert pairs("It", {"rest": [["a", 1], (2, 3)]}, "rest") == [("a", 1), (2, 3)]
+        integer_pairs("It", {"rest": value}, "rest")
+    assert integer_pairs("It", {"rest": [["a", 1], (2, 3)]}, "rest") == [("a", 1), (2, 3)]
 
 
 def test_an_iterator_without_a_state_is_named():
