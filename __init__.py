@@ -5,9 +5,6 @@ This file is the face: it brings the names together, and holds one table of the 
 
 from __future__ import annotations
 
-import importlib
-import sys
-
 from . import context as context
 from . import engine as engine
 from . import graph as graph
@@ -33,6 +30,7 @@ from .kernels import Scalar as Scalar
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
 from .ndarray import NDArray as NDArray
+from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
 from .version import __version__ as __version__
 
@@ -93,14 +91,6 @@ _ALIASES = {
     "optimizer.optimizer": "train.optimizer",
     "symbol.symbol": "graph.symbol.symbol",
 }
-for _name, _target in _ALIASES.items():
-    _module = sys.modules[f"{__name__}.{_name}"] = importlib.import_module(f".{_target}", __name__)
-    _above, _, _last = f"{__name__}.{_name}".rpartition(".")
-    if _above == __name__ or not hasattr(sys.modules[_above], _last):
-        setattr(sys.modules[_above], _last, _module)
-for _name, _target in _ALIASES.items():  # modules of an aliased package: without these, an import would load a second copy
-    _prefix = f"{__name__}.{_target}."
-    for _loaded in [m for m in sys.modules if m.startswith(_prefix)]:
-        sys.modules.setdefault(f"{__name__}.{_name}.{_loaded.removeprefix(_prefix)}", sys.modules[_loaded])
+_add_aliases(_ALIASES)
 for _name, _value in (("num_gpus", num_gpus), ("gpu_memory_info", globals()["util"].gpu_memory_info)):
     setattr(context, _name, _value)  # what MXNet's mx.context also has, and lives on higher floors here

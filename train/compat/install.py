@@ -6,7 +6,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,13 +16,18 @@ _PACKAGE = __name__.split(".", 1)[0]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `mxnet` and `mxnet.x.y` as this package and what it calls x.y."""
+    """Import hook: gives modules that exist under one name a second name, without loading their file again.
+
+    renamed: returns the real name of a second name, or None for all other names.
+    """
+
+    def __init__(self, renamed: Callable[[str], str | None]) -> None:
+        self._renamed = renamed
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
                   ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] != "mxnet":
-            return None
-        module = _find(fullname.replace("mxnet", _PACKAGE, 1))
+        real = self._renamed(fullname)
+        module = None if real is None else _find(real)
         if module is None:
             return None
         spec = importlib.machinery.ModuleSpec(fullname, self, is_package=True)
@@ -50,6 +55,31 @@ def _find(name: str) -> ModuleType | None:
         return found if isinstance(found, ModuleType) else None
 
 
+def _renamed_mxnet(name: str) -> str | None:
+    return name.replace("mxnet", _PACKAGE, 1) if name.partition(".")[0] == "mxnet" else None
+
+
+def add_aliases(aliases: Mapping[str, str]) -> None:
+    """Give modules their second names: `{"kv": "kvstore"}` makes `tritium.kv.create` the module `tritium.kvstore.create`."""
+    for alias, target in aliases.items():
+        above, _, last = f"{_PACKAGE}.{alias}".rpartition(".")
+        module = sys.modules[f"{_PACKAGE}.{alias}"] = importlib.import_module(f"{_PACKAGE}.{target}")
+        if above == _PACKAGE or not hasattr(sys.modules[above], last):
+            setattr(sys.modules[above], last, module)
+
+    def renamed(name: str) -> str | None:
+        if name.startswith(f"{_PACKAGE}."):
+            above, _, last = name.removeprefix(f"{_PACKAGE}.").rpartition(".")
+            while above:
+                if above in aliases:
+                    return f"{_PACKAGE}.{aliases[above]}.{last}"
+                above, _, middle = above.rpartition(".")
+                last = f"{middle}.{last}"
+        return None
+
+    sys.meta_path.insert(0, _Finder(renamed))
+
+
 def install_as_mxnet() -> None:
     """From now on `import mxnet`, and `from mxnet.gluon import nn` and the like, give Tritium in this process.
 
@@ -58,6 +88,6 @@ def install_as_mxnet() -> None:
     there = sys.modules.get("mxnet")
     if there is not None and there is not sys.modules[_PACKAGE]:
         raise MXNetError("install_as_mxnet: mxnet is imported already. Call this before anything imports it.")
-    if not any(isinstance(f, _Finder) for f in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(f, _Finder) and f._renamed is _renamed_mxnet for f in sys.meta_path):
+        sys.meta_path.insert(0, _Finder(_renamed_mxnet))
     importlib.import_module("mxnet")
