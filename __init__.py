@@ -70,7 +70,7 @@ _ALIASES = {
     "misc": "train.compat.misc",
     "log": "train.compat.log",
     "storage": "engine.memory.storage",
-    "profiler": "engine.profiler.api",
+    "profiler": "engine.profiler",
     "lang": "kernels.ir.lang",
     "operator": "ndarray.custom",
     # files of MXNet's own packages that scripts import from

@@ -27,7 +27,7 @@ _READING = os.O_CLOEXEC | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK",
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool = True) -> Iterator[str]:
+def replace_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool = True) -> Iterator[str]:
     """The name of a new, empty file to be filled; it takes path's place where the block ends, and vanishes where it fails.
 
     A link is followed, and the permissions of a file that is replaced stay: as plain open() has it. Of a device or a
@@ -64,15 +64,15 @@ def whole_file(path: str | os.PathLike, *, mode: int | None = None, sync: bool =
         os.close(lock)
 
 
-def write_whole(path: str | os.PathLike, data: str | bytes | Iterable[bytes | memoryview], *, mode: int | None = None,
+def write_atomic(path: str | os.PathLike, data: str | bytes | Iterable[bytes | memoryview], *, mode: int | None = None,
                 sync: bool = True) -> None:
-    """Write data to path, whole or not at all, as whole_file does.
+    """Write data to path, whole or not at all, as replace_file does.
 
     data:  text (written in UTF-8), bytes, or pieces of them in order.
     """
     if isinstance(data, str):
         data = data.encode()
-    with whole_file(path, mode=mode, sync=sync) as new, _told(os.fsdecode(path)), open(new, "wb") as file:
+    with replace_file(path, mode=mode, sync=sync) as new, _told(os.fsdecode(path)), open(new, "wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
 
 
@@ -88,7 +88,7 @@ def open_regular(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
-def read_whole(path: str | os.PathLike) -> bytes:
+def read_file(path: str | os.PathLike) -> bytes:
     """The bytes that a file has when it is opened. Raises as open_regular does."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read(os.fstat(file.fileno()).st_size)

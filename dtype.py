@@ -62,7 +62,7 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or dtype == bfloat16
 
 
-def whole(value: float, dtype: np.dtype) -> int:
+def to_integer(value: float, dtype: np.dtype) -> int:
     """value as an element of a whole-number dtype has it: a float as `cast_into` converts it, an int wraps around: 300 is 44
     in int8, and -1 is 255 in uint8."""
     bits = 8 * dtype.itemsize
@@ -96,7 +96,7 @@ def cast_into(out: np.ndarray, values: Any) -> None:
         np.copyto(out, _cut(values, out.dtype), casting="unsafe")
 
 
-def converted(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def cast_copy(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A copy of values in dtype, as `cast_into` converts."""
     out = np.empty(values.shape, dtype)
     with np.errstate(all="ignore"):

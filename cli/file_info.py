@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..atomic_file import open_regular, read_whole
+from ..atomic_file import open_regular, read_file
 from ..errors import FileError, MXNetError
 from ..graph.symbol import json as symbol_json
 from ..graph.symbol.node import split_variables, topological
@@ -203,14 +203,14 @@ def image_format(data: bytes) -> tuple[str, tuple[int, int] | None]:
 
 
 def _arrays(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    names, arrays = read_arrays(read_whole(found.file), found.file)
+    names, arrays = read_arrays(read_file(found.file), found.file)
     _table(found, [(names[i] if names else f"[{i}]", a) for i, a in enumerate(arrays)])
     if names and all(n.startswith(("arg:", "aux:")) for n in names):
         found.kind += ", a checkpoint's"
 
 
 def _tensors(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    arrays, metadata = read_tensors(read_whole(found.file), found.file)
+    arrays, metadata = read_tensors(read_file(found.file), found.file)
     _table(found, list(arrays.items()))
     found.facts |= {f"metadata {k}": v for k, v in metadata.items()}
 
@@ -223,7 +223,7 @@ def _table(found: Inspection, arrays: list[tuple[str, Any]]) -> None:
 
 
 def _states(found: Inspection, progress: Callable[[int, int], None]) -> None:
-    data = read_whole(found.file)
+    data = read_file(found.file)
     if is_pickle(data):
         found.kind += ", MXNet's pickle (read by a parser that runs nothing)"
         trees = read_mxnet_states(data, found.file)
@@ -235,7 +235,7 @@ def _states(found: Inspection, progress: Callable[[int, int], None]) -> None:
 
 def _symbol(found: Inspection, progress: Callable[[int, int], None]) -> None:
     try:
-        text = read_whole(found.file).decode()
+        text = read_file(found.file).decode()
     except UnicodeDecodeError as e:
         raise symbol_json.not_a_symbol(found.file, f"it is not UTF-8 ({e.reason} at byte {e.start:,})") from None
     nodes, version = _plain(text)

@@ -4,6 +4,7 @@
 """
 
 from . import fork_and_exit as fork_and_exit
+from . import profiler as profiler
 from .base import Engine as Engine
 from .base import Opr as Opr
 from .checked import CheckedEngine as CheckedEngine
@@ -17,6 +18,5 @@ from .gpu.cuda import num_gpus as num_gpus
 from .memory import resource as resource
 from .memory import storage as storage
 from .naive import NaiveEngine as NaiveEngine
-from .profiler import api as profiler  # noqa: F401  a public name
 from .run_context import RunContext as RunContext
 from .threaded import ThreadedEngine as ThreadedEngine

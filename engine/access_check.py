@@ -1,6 +1,6 @@
 """Which var stands for which bytes, and whether the running function declared it. Used by CheckedEngine alone.
 
-Two nets. A numpy view of guarded bytes is a `Guarded`: it asks before every use that goes through Python or through
+Two nets. A numpy view of guarded bytes is a `CheckedArray`: it asks before every use that goes through Python or through
 NumPy's protocols, so reads and writes are caught where they happen, also through a view taken long before. What gets
 around that (`np.asarray` of such a view, a raw pointer) is caught when it writes: the checksum of bytes that the
 function did not say it mutates changes.
@@ -21,7 +21,7 @@ from .gpu import cuda
 from .memory import storage
 
 
-class Guard:
+class AccessCheck:
     """The var of a block, what an array on it was last seen to be, and which task made it (its scratch)."""
 
     __slots__ = ("maker", "seen", "var")
@@ -31,13 +31,13 @@ class Guard:
         self.maker = None if maker is None else maker.seq
 
 
-_guards: weakref.WeakKeyDictionary[storage.Block, Guard] = weakref.WeakKeyDictionary()
+_checks: weakref.WeakKeyDictionary[storage.Block, AccessCheck] = weakref.WeakKeyDictionary()
 _now = threading.local()
 
 
 def install() -> None:
     """Have storage tell of blocks and views from now on."""
-    storage.guardian = Guardian()
+    storage.access_checker = AccessChecker()
 
 
 class running:
@@ -56,16 +56,16 @@ class running:
         _now.task = self._before
 
 
-class Guardian:
+class AccessChecker:
     """What storage calls."""
 
-    def guard(self, block: storage.Block, var: Var) -> None:
+    def register(self, block: storage.Block, var: Var) -> None:
         """var stands for the bytes of block."""
-        _guards[block] = Guard(var, block, getattr(_now, "task", None))
+        _checks[block] = AccessCheck(var, block, getattr(_now, "task", None))
 
     def view(self, block: storage.Block, array: Any) -> Any:
         """array, a view of block, guarded. Raises EngineError if the running function did not declare block's var."""
-        guard = _guards.get(block)
+        guard = _checks.get(block)
         if guard is None:
             return array
         dtype = str(array.dtype).removeprefix("torch.")
@@ -75,12 +75,12 @@ class Guardian:
             return array
         if (task := getattr(_now, "task", None)) is not None and guard.var in task.const_vars:
             array.flags.writeable = False
-        made = array.view(Guarded)
-        made._guard = guard
+        made = array.view(CheckedArray)
+        made._check = guard
         return made
 
 
-def check(guard: Guard, writes: bool) -> None:
+def check(guard: AccessCheck, writes: bool) -> None:
     """Raise EngineError unless the running function, if any, declared this access."""
     task: Task | None = getattr(_now, "task", None)
     if task is None or guard.var in task.mutable_vars or (guard.var in task.const_vars and not writes):
@@ -89,7 +89,7 @@ def check(guard: Guard, writes: bool) -> None:
         raise undeclared(task, guard, writes)
 
 
-def undeclared(task: Task, guard: Guard, writes: bool) -> EngineError:
+def undeclared(task: Task, guard: AccessCheck, writes: bool) -> EngineError:
     """The error for an access that was not declared."""
     name = task.name or "a function without a name"
     if guard.var in task.const_vars:
@@ -102,7 +102,7 @@ def undeclared(task: Task, guard: Guard, writes: bool) -> EngineError:
 def sums(task: Task) -> dict[storage.Block, int]:
     """Checksums of the blocks that task does not say it mutates. Bytes on a real GPU are not looked at."""
     found = {}
-    for block, guard in list(_guards.items()):
+    for block, guard in list(_checks.items()):
         memory: Any = block.taken()  # what no function has written yet has none
         hidden = memory is None or (block.ctx.is_gpu and cuda.is_real())
         if not hidden and guard.var not in task.mutable_vars and guard.maker != task.seq:
@@ -115,7 +115,7 @@ def changed(task: Task, before: dict[storage.Block, int]) -> EngineError | None:
     """The error for the first block whose bytes are no longer what they were."""
     for block, total in sums(task).items():
         if before.get(block, total) != total:
-            return undeclared(task, _guards[block], True)
+            return undeclared(task, _checks[block], True)
     return None
 
 
@@ -124,28 +124,28 @@ _WRITERS = {"copyto", "put", "place", "putmask", "put_along_axis", "fill_diagona
             "resize", "setfield", "byteswap", "__setitem__"}
 #: Attributes that say what an array is, or give another view of the same bytes: no access yet.
 _HARMLESS = {"shape", "dtype", "ndim", "size", "itemsize", "nbytes", "strides", "flags", "base", "view", "reshape", "T",
-             "transpose", "swapaxes", "ravel", "squeeze", "real", "imag", "diagonal", "setflags", "_guard"}
+             "transpose", "swapaxes", "ravel", "squeeze", "real", "imag", "diagonal", "setflags", "_check"}
 
 
-class Guarded(np.ndarray):
+class CheckedArray(np.ndarray):
     """A view of guarded bytes: as an ndarray, but it asks first."""
 
-    _guard: Guard | None = None
+    _check: AccessCheck | None = None
 
     def __array_finalize__(self, obj: Any) -> None:
-        if isinstance(obj, Guarded):  # a view of it, or a copy: then the bytes are its own
-            self._guard = obj._guard if self.base is not None else None
+        if isinstance(obj, CheckedArray):  # a view of it, or a copy: then the bytes are its own
+            self._check = obj._check if self.base is not None else None
 
     def __getattribute__(self, name: str) -> Any:
         if name not in _HARMLESS and not (name.startswith("__") and name not in ("__array_interface__",)):
-            guard = object.__getattribute__(self, "_guard")
+            guard = object.__getattribute__(self, "_check")
             if guard is not None:
                 check(guard, name in _WRITERS)
         return super().__getattribute__(name)
 
     def __getitem__(self, key: Any) -> Any:
         part = super().__getitem__(_plain(key))
-        if not isinstance(part, Guarded) or part._guard is None:  # not just another view of the same bytes
+        if not isinstance(part, CheckedArray) or part._check is None:  # not just another view of the same bytes
             _ask(self, False)
         return part
 
@@ -178,9 +178,9 @@ class Guarded(np.ndarray):
 
 
 def _ask(a: Any, writes: bool) -> None:
-    if isinstance(a, Guarded):
-        if a._guard is not None:
-            check(a._guard, writes)
+    if isinstance(a, CheckedArray):
+        if a._check is not None:
+            check(a._check, writes)
     elif isinstance(a, (list, tuple)):
         for part in a:
             _ask(part, writes)
@@ -188,7 +188,7 @@ def _ask(a: Any, writes: bool) -> None:
 
 def _plain(a: Any) -> Any:
     """a with plain arrays for guarded ones; tuples and lists too."""
-    if isinstance(a, Guarded):
+    if isinstance(a, CheckedArray):
         return a.view(np.ndarray)
     if isinstance(a, (list, tuple)) and type(a) in (list, tuple):
         return type(a)(map(_plain, a))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..context import Context, cpu
 from ..errors import EngineError
@@ -21,10 +21,12 @@ from .deps import Task, Var
 from .failure import Failure, first, here, in_words
 from .gate import Gate
 from .handle import Handle
-from .interrupts import is_shielded, shielded
-from .profiler.recorder import Recorder
+from .interrupts import is_ki_protected, ki_protected
 from .run_context import RunContext
 from .worker_pool import current_task, running_here
+
+if TYPE_CHECKING:
+    from .profiler.recorder import Recorder
 
 #: Hints for `prop`. None is an ordinary function; "inline": so short that it may run in the thread that pushes or frees it;
 #: "copy": moves data to or from a device; "io": waits for files or the network; "priority": must not queue behind work.
@@ -204,7 +206,7 @@ class Engine(Handle):
         """The calling thread collects in bulk from now on."""
         self._bulks.append(bulk)
 
-    @shielded
+    @ki_protected
     def end_bulk(self, bulk: Bulk) -> None:
         """Queue what bulk has collected; it collects nothing more."""
         with self._collecting:
@@ -214,7 +216,7 @@ class Engine(Handle):
             self._nested -= 1
         self._proceed_all()
 
-    @shielded
+    @ki_protected
     def flush(self) -> None:
         """Queue what bulks have collected."""
         with self._collecting:
@@ -237,7 +239,7 @@ class Engine(Handle):
         else:
             self._submit(task)
 
-    @shielded
+    @ki_protected
     def _collect(self, task: Task) -> None:
         """Give task to this thread's innermost bulk. What is in others goes first: it was pushed before, or told of."""
         gate = self._gate
@@ -257,7 +259,7 @@ class Engine(Handle):
         if self._entered:
             self._proceed_all()
 
-    @shielded
+    @ki_protected
     def _give(self, task: Task, me: int) -> None:
         """Lock held: see `_collect`."""
         self._nested += 1
@@ -286,7 +288,7 @@ class Engine(Handle):
                     self._let_out(mine)
         self._nested -= 1
 
-    @shielded
+    @ki_protected
     def _let_out(self, bulk: Bulk) -> None:
         """Lock held: queue what bulk has collected, as one operation. A finalizer may push while that is made."""
         while bulk.tasks:
@@ -297,7 +299,7 @@ class Engine(Handle):
                 bulk.tasks = fresh
                 self._arrive(operation)
 
-    @shielded
+    @ki_protected
     def _arrive(self, task: Task) -> None:
         """Lock held: give task its place behind all that was pushed before; `_proceed_all` has it run."""
         gate = self._gate
@@ -311,7 +313,7 @@ class Engine(Handle):
             self._append(task)
         self._entered.append(task)
 
-    @shielded
+    @ki_protected
     def _proceed_all(self) -> None:
         """Have run what arrived, with the lock free: it may be run here, push, and wait for other threads."""
         while self._entered and not self._nested:
@@ -340,7 +342,7 @@ class Engine(Handle):
             gate.wait()
         self._proceed_all()
 
-    @shielded
+    @ki_protected
     def open_gate(self, moved_to: Engine | None = None, then: Callable[[], Any] | None = None) -> None:
         """Queue what was kept aside: here, or on the engine that takes the place of this one.
 
@@ -385,7 +387,7 @@ class Engine(Handle):
 
     def _refuse_inside(self, name: str) -> None:
         """Raise EngineError if the calling function was called in the middle of the engine's own work."""
-        if is_shielded(sys._getframe(2)):
+        if is_ki_protected(sys._getframe(2)):
             raise EngineError(f"{name}: called by a finalizer or a signal handler in the middle of the engine's own work, which "
                               f"goes on only when that returns. Push there, and wait elsewhere.")
 
@@ -447,7 +449,7 @@ class Engine(Handle):
             self._spoiled.update(t.mutable_vars)
 
     # ---- failures -----------------------------------------------------------------------------------------------
-    @shielded
+    @ki_protected
     def _fail(self, task: Task, error: BaseException) -> Failure:
         """Record that task raised error."""
         failure = Failure(error, task.name, task.origin, task.seq)
@@ -469,7 +471,7 @@ class Engine(Handle):
         if worst is not None:
             worst.throw()
 
-    def unheard(self) -> BaseException | None:
+    def take_unreported_error(self) -> BaseException | None:
         """Of the errors that no wait has raised yet, the one that was pushed first; nobody will hear of them any more."""
         with self._failure_lock:
             unseen, self._unseen = [f for f in self._unseen if not f.seen], []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import EngineError
 from . import access_check
 from .deps import Task
-from .interrupts import opens
+from .interrupts import ki_unprotected
 from .naive import NaiveEngine
 
 
@@ -26,7 +26,7 @@ class CheckedEngine(NaiveEngine):
         """Nothing is merged: each function answers for itself."""
         self._enter(task)
 
-    @opens
+    @ki_unprotected
     def _call(self, task: Task) -> None:
         before = access_check.sums(task)
         try:

@@ -8,7 +8,7 @@ from ..errors import EngineError
 from .deps import Task
 from .failure import in_words
 from .handle import Handle
-from .interrupts import shielded
+from .interrupts import ki_protected
 
 
 class Completion(Handle):
@@ -23,7 +23,7 @@ class Completion(Handle):
         self._task, self._then = task, then
         self._open = [True]
 
-    @shielded
+    @ki_protected
     def __call__(self, error: BaseException | None = None) -> None:
         if not self.close():
             raise EngineError(f"{self._task.name or 'push_async'}: on_complete was called after the operator had ended. "
@@ -32,7 +32,7 @@ class Completion(Handle):
             error = EngineError(f"{self._task.name or 'push_async'}: failed: {in_words(error)}")
         self._then(self._task, error)
 
-    @shielded
+    @ki_protected
     def close(self) -> bool:
         """Whether it was open; it is not any more. Atomic."""
         try:
@@ -41,7 +41,7 @@ class Completion(Handle):
             return False
         return True
 
-    @shielded
+    @ki_protected
     def __del__(self) -> None:
         if self._open and self.close():
             self._then(self._task, EngineError(f"{self._task.name or 'push_async'}: on_complete was dropped without "

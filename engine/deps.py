@@ -13,7 +13,7 @@ from typing import Any
 
 from .failure import Failure
 from .handle import Handle
-from .interrupts import shielded
+from .interrupts import ki_protected
 
 
 class Var(Handle):
@@ -22,18 +22,18 @@ class Var(Handle):
     held:     readers holding it now; -1 is one writer.
     queue:    task, is_write, task, is_write ... not yet granted, in order; None when nobody waits.
     failure:  what spoiled the resource, until it is raised or written anew.
-    marks:    work on it that was enqueued on a GPU stream, see streams.py; None: nothing.
+    pending_events: work on it that was enqueued on a GPU stream, see streams.py; None: nothing.
     version:  how many functions that mutate it were pushed. It rises here and nowhere else, so no write goes unseen.
     """
 
-    __slots__ = ("__weakref__", "deleted", "failure", "held", "marks", "queue", "version")
+    __slots__ = ("__weakref__", "deleted", "failure", "held", "pending_events", "queue", "version")
 
     def __init__(self) -> None:
         self.held = 0
         self.queue: deque[Any] | None = None
         self.failure: Failure | None = None
         self.deleted = False
-        self.marks: Any = None
+        self.pending_events: Any = None
         self.version = 0
 
 
@@ -88,7 +88,7 @@ class Task:
         return self.failure
 
 
-@shielded
+@ki_protected
 def add(task: Task) -> bool:
     """Put task behind everything added before that it must not overtake; whether it may run now."""
     waits = 0
@@ -116,7 +116,7 @@ def add(task: Task) -> bool:
     return not waits
 
 
-@shielded
+@ki_protected
 def done(task: Task) -> Sequence[Task]:
     """Let go of task's vars, leaving its mark on those it mutates; the tasks that this set free, in order."""
     freed: list[Task] = []
@@ -189,7 +189,7 @@ def abandon(tasks: Sequence[Task], own: Task | None) -> None:
             v.held = -1
 
 
-@shielded
+@ki_protected
 def grant(v: Var, queue: deque[Any], freed: list[Task]) -> None:
     """Hand an unheld var to the writer at the head of its queue, or to all readers up to the next writer."""
     while queue:

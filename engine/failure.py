@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType, TracebackType
 
-from .interrupts import shielded
+from .interrupts import ki_protected
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _FLOORS = ("engine", "kernels", "ndarray", "graph", "kvstore", "io", "train", "tuning", "cli", "gluon")
@@ -64,7 +64,7 @@ class Failure:
         self.seen = True
         raise self.explained().with_traceback(self._traceback)
 
-    @shielded
+    @ki_protected
     def explained(self) -> BaseException:
         """The error, saying which operator it was and where that was pushed: in its message, else in a note.
 

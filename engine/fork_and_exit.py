@@ -14,7 +14,7 @@ import sys
 from ..errors import EngineError
 from .base import live_engines, number_from
 from .failure import in_words
-from .interrupts import is_shielded
+from .interrupts import is_ki_protected
 from .worker_pool import current_task
 
 _TIMEOUT = "TRITIUM_EXIT_TIMEOUT"
@@ -22,7 +22,7 @@ _TIMEOUT = "TRITIUM_EXIT_TIMEOUT"
 
 def _before_fork() -> None:
     """Threads do not live on in the child: let nothing be under way. A function that forks itself is not waited for."""
-    if is_shielded(sys._getframe(1)):  # a finalizer in the middle of an engine's work, which waits for nobody
+    if is_ki_protected(sys._getframe(1)):  # a finalizer in the middle of an engine's work, which waits for nobody
         return
     limit = number_from((_TIMEOUT,), 10)
     for engine in live_engines():
@@ -54,7 +54,7 @@ def _at_exit() -> None:
             print(f"tritium: exit: {e}", file=sys.stderr)
         except BaseException as e:
             print(f"tritium: exit: {type(e).__name__}: {in_words(e)}", file=sys.stderr)
-        e = engine.unheard()
+        e = engine.take_unreported_error()
         if e is not None:
             print(f"tritium: exit: an error nobody waited for: {type(e).__name__}: {in_words(e)}", file=sys.stderr)
 

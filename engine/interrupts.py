@@ -1,7 +1,7 @@
 """Ctrl-C may land between any two instructions of the main thread; in the middle of the engine's bookkeeping it waits.
 
 Python runs the SIGINT handler with the frame it interrupted. Ours looks whether that frame is inside a function marked
-`@shielded`; then a thread knocks again a moment later, else KeyboardInterrupt is raised at once, as always. Marking
+`@ki_protected`; then a thread knocks again a moment later, else KeyboardInterrupt is raised at once, as always. Marking
 costs nothing when the function is called. A handler that somebody else has set is left alone.
 """
 
@@ -25,13 +25,13 @@ _AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
 _SLICE = 0.1  # seconds that the main thread sleeps without looking for signals
 
 
-def shielded(fn: _F) -> _F:
-    """Mark fn: nothing below it is interrupted, except below a function that `opens`."""
+def ki_protected(fn: _F) -> _F:
+    """Mark fn: nothing below it is interrupted, except below a function that `ki_unprotected`."""
     _mark(fn.__code__, _SHIELDED)
     return fn
 
 
-def opens(fn: _F) -> _F:
+def ki_unprotected(fn: _F) -> _F:
     """Mark fn: it calls user functions or waits, and what it calls may be interrupted again."""
     _mark(fn.__code__, _OPENS)
     return fn
@@ -49,7 +49,7 @@ def install() -> None:
         signal.signal(signal.SIGINT, _handle)
 
 
-def is_shielded(frame: FrameType | None) -> bool:
+def is_ki_protected(frame: FrameType | None) -> bool:
     """Whether an interrupt at frame has to wait."""
     innermost, marks = True, _marks
     while frame is not None:
@@ -62,13 +62,13 @@ def is_shielded(frame: FrameType | None) -> bool:
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:
-    if is_shielded(frame):
-        _thread.start_new_thread(_knock, ())
+    if is_ki_protected(frame):
+        _thread.start_new_thread(_deliver_later, ())
     else:
         signal.default_int_handler(signum, frame)
 
 
-def _knock() -> None:
+def _deliver_later() -> None:
     time.sleep(_AGAIN)
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:

@@ -16,7 +16,7 @@ from .deps import Task, Var, add, done
 from .failure import Failure
 from .gate import Gate
 from .gpu import cuda
-from .interrupts import install, opens, shielded
+from .interrupts import install, ki_protected, ki_unprotected
 from .run_context import RunContext
 
 
@@ -128,16 +128,16 @@ class NaiveEngine(Engine):
             lane = self._lane_of[key] = _Lane(self, ctx, kind)
         return lane
 
-    @shielded
+    @ki_protected
     def _submit(self, task: Task) -> None:
         self._queue.append(task)
         self._proceed(task)
 
-    @shielded
+    @ki_protected
     def _append(self, task: Task) -> None:
         self._queue.append(task)
 
-    @shielded
+    @ki_protected
     def _proceed(self, task: Task) -> None:
         while self._queue and self._turn.acquire(False):
             try:
@@ -147,7 +147,7 @@ class NaiveEngine(Engine):
             finally:
                 self._turn.release()
 
-    @shielded
+    @ki_protected
     def _run_queue(self) -> None:
         if not self._depth:
             self._runner = threading.get_ident()
@@ -161,7 +161,7 @@ class NaiveEngine(Engine):
         finally:
             self._depth -= 1
 
-    @shielded
+    @ki_protected
     def _execute(self, task: Task) -> None:
         ready = add(task)
         assert ready, f"{task.name}: not ready in a serial engine"
@@ -188,7 +188,7 @@ class NaiveEngine(Engine):
         else:
             self._finish(task)
 
-    @opens
+    @ki_unprotected
     def _call(self, task: Task) -> None:
         assert task.fn is not None
         if not task.wants_complete:
@@ -213,7 +213,7 @@ class NaiveEngine(Engine):
         del on_complete  # so that a function that lost it is noticed
         ended.acquire()
 
-    @shielded
+    @ki_protected
     def _finish(self, task: Task) -> None:
         task.fn = None
         done(task)

@@ -19,10 +19,10 @@ class RunContext:
     stream:  the GPU stream to enqueue on; None on the CPU.
     """
 
-    __slots__ = ("_helpers", "ctx", "stream")
+    __slots__ = ("_team", "ctx", "stream")
 
-    def __init__(self, ctx: Context, stream: Any = None, helpers: Helpers | None = None):
-        self.ctx, self.stream, self._helpers = ctx, stream, helpers
+    def __init__(self, ctx: Context, stream: Any = None, helpers: ThreadTeam | None = None):
+        self.ctx, self.stream, self._team = ctx, stream, helpers
 
     def parallel(self, fn: Callable[[int], Any], n: int) -> None:
         """Call fn(0) ... fn(n - 1), on idle threads as well; return when all are done.
@@ -31,8 +31,8 @@ class RunContext:
         All n calls are made even if one raises; of several errors that of the smallest i is raised.
         May be called inside fn.
         """
-        if n > 1 and self._helpers is not None:
-            self._helpers.run(fn, n)
+        if n > 1 and self._team is not None:
+            self._team.run(fn, n)
             return
         failed: BaseException | None = None
         for i in range(n):
@@ -43,7 +43,7 @@ class RunContext:
         if failed is not None:
             raise failed
 
-    def space(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Scratch: an uninitialised device array, back in the pool when the function lets go of it.
 
         Raises OutOfMemoryError.
@@ -51,7 +51,7 @@ class RunContext:
         return storage.array(shape, dtype, self.ctx)
 
 
-class Helpers:
+class ThreadTeam:
     """Threads that lend a hand to `RunContext.parallel`. They start at the first call and never hold a job open.
 
     The caller takes part and could finish alone; a helper that comes late finds nothing left. So calls may nest, and

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from .interrupts import shielded
+from .interrupts import ki_protected
 
 _KEPT = 4096
 _costs: dict[tuple[int, int], tuple[int, CodeType, Any]] = {}  # ids of code and made_for, kept alive here -> nanoseconds
@@ -47,7 +47,7 @@ def timed(fn: Callable[..., Any] | None) -> Callable[..., Any] | None:
             _costs.clear()
         _costs[id(code), id(made_for)] = (time.perf_counter_ns() - start, code, made_for)
 
-    @shielded
+    @ki_protected
     def whole(*args: Any) -> None:
         run(*args)
     return run if made_for is None else whole

@@ -24,8 +24,8 @@ from .completion import Completion
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
 from .gpu import cuda, streams
-from .interrupts import block, install, opens, shielded
-from .run_context import Helpers, RunContext
+from .interrupts import block, install, ki_protected, ki_unprotected
+from .run_context import RunContext, ThreadTeam
 from .worker_pool import Pool, current_task, enter, leave, running_here, this_pool
 
 _SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
@@ -60,12 +60,12 @@ class ThreadedEngine(Engine):
         self._few, self._many = 0, gc_pause.MANY
         self._idlers: list[LockType] = []
         self._pools: dict[tuple[str, int, str], Pool] = {}
-        self._helpers = Helpers(workers - 1)
+        self._team = ThreadTeam(workers - 1)
         self._handed_on: dict[Task, None] = {}  # asynchronous tasks whose function returned
-        weakref.finalize(self, _end, self._pools, self._helpers).atexit = False
+        weakref.finalize(self, _end, self._pools, self._team).atexit = False
 
     # ---- bookkeeping ----------------------------------------------------------------------------------------------
-    @shielded
+    @ki_protected
     def _submit(self, task: Task) -> None:
         self._arrived.append(task)
         if not task.inline:
@@ -73,15 +73,15 @@ class ThreadedEngine(Engine):
         else:
             self._run_inline(task)
 
-    @shielded
+    @ki_protected
     def _append(self, task: Task) -> None:
         self._arrived.append(task)
 
-    @shielded
+    @ki_protected
     def _proceed(self, task: Task) -> None:
         self._run_inline(task) if task.inline else self._pump()
 
-    @shielded
+    @ki_protected
     def _run_inline(self, task: Task) -> None:
         """Run task here, if it is ready and nobody else does the bookkeeping."""
         for t in self._turn():
@@ -91,12 +91,12 @@ class ThreadedEngine(Engine):
                 t.lane.put(t)
         self._pump()
 
-    @shielded
+    @ki_protected
     def _finish(self, task: Task) -> None:
         task.fn = None
         self._finished.append(task)
 
-    @shielded
+    @ki_protected
     def _pump(self) -> None:
         """Do the bookkeeping until nothing is left or another thread does it; hand out what became ready."""
         while self._arrived or self._finished:
@@ -109,7 +109,7 @@ class ThreadedEngine(Engine):
             for t in ready:
                 t.lane.put(t)
 
-    @shielded
+    @ki_protected
     def pump_for(self, pool: Pool, keep: bool) -> Task | None:
         """As _pump, for a worker of pool; if keep, one task of those that became ready is returned for it to run."""
         kept: Task | None = None
@@ -127,7 +127,7 @@ class ThreadedEngine(Engine):
                     t.lane.put(t)
         return kept
 
-    @shielded
+    @ki_protected
     def _turn(self) -> Sequence[Task]:
         """One round of bookkeeping, if no other thread does it."""
         if not self._lock.acquire(False):
@@ -137,7 +137,7 @@ class ThreadedEngine(Engine):
         finally:
             self._lock.release()
 
-    @shielded
+    @ki_protected
     def _drain(self) -> list[Task]:
         """Lock held: enter what arrived, let go what finished; the tasks to run."""
         arrived, finished = self._arrived, self._finished
@@ -166,21 +166,21 @@ class ThreadedEngine(Engine):
             self._wake_idlers()
         return ready
 
-    @shielded
+    @ki_protected
     def _wake_idlers(self) -> None:
         """Lock held: nothing is pending."""
         for idler in self._idlers:
             idler.release()
         self._idlers.clear()
 
-    @shielded
+    @ki_protected
     def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
         lock = self._lock
         if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
                 not lock.acquire(False):
             return False
         for v in const_vars:
-            if v.held < 0 or v.queue is not None or v.failure is not None or v.marks is not None:
+            if v.held < 0 or v.queue is not None or v.failure is not None or v.pending_events is not None:
                 lock.release()
                 self._pump()
                 return False
@@ -212,15 +212,15 @@ class ThreadedEngine(Engine):
             if self._arrived or self._finished:
                 self._pump()
 
-    @shielded
+    @ki_protected
     def call_now(self, a: Any, b: Any, call: Callable[..., Any], *args: Any) -> Any:
         if self._bulks or self._stopped or self._profiler is not None or not self._lock.acquire(False):
             return None
         try:
             u, v = a._var, b._var
             if (not self._arrived
-                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.marks is None))
-                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.marks is None))):
+                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.pending_events is None))
+                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.pending_events is None))):
                 return call(*args)
             return None
         except Exception:
@@ -230,7 +230,7 @@ class ThreadedEngine(Engine):
             if self._arrived or self._finished:
                 self._pump()
 
-    @shielded
+    @ki_protected
     def _route(self, freed: Sequence[Task], ready: list[Task]) -> None:
         """Lock held: give signals, pass over what reads a spoiled var, and put the rest among ready."""
         for t in freed:
@@ -244,8 +244,8 @@ class ThreadedEngine(Engine):
                 ready.append(t)
 
     # ---- running --------------------------------------------------------------------------------------------------
-    @opens
-    @shielded
+    @ki_unprotected
+    @ki_protected
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         """Run task here and let go of it. Nothing it raises gets out, but a KeyboardInterrupt of an inline function."""
         profiler = self._profiler
@@ -286,7 +286,7 @@ class ThreadedEngine(Engine):
         finally:
             leave(before)
 
-    @opens
+    @ki_unprotected
     def _begin(self, task: Task, run: RunContext) -> None:
         on_complete = Completion(task, self._complete)
         fn = task.fn
@@ -301,7 +301,7 @@ class ThreadedEngine(Engine):
             with self._failure_lock:
                 self._unseen.append(failed)
 
-    @shielded
+    @ki_protected
     def _complete(self, task: Task, error: BaseException | None) -> None:
         self._handed_on.pop(task, None)
         if error is not None:
@@ -333,14 +333,14 @@ class ThreadedEngine(Engine):
         pool = self._pools.get((ctx.device_type, ctx.device_id, kind))
         return pool if pool is not None else self._new_pool(ctx, kind)
 
-    @shielded
+    @ki_protected
     def _new_pool(self, ctx: Context, kind: str) -> Pool:
         stream = None
         if ctx.is_gpu:
             stream = cuda.stream(ctx.device_id, _STREAMS[kind])  # raises ContextError if there is no such GPU
             self._on_gpu = True
         size = self.workers if kind == "compute" and not ctx.is_gpu else 1
-        pool = Pool(self, ctx, kind, size, stream, self._helpers)
+        pool = Pool(self, ctx, kind, size, stream, self._team)
         return self._pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
 
     # ---- waiting --------------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ class ThreadedEngine(Engine):
             if woken.acquire(False):
                 return True
 
-    @shielded
+    @ki_protected
     def _is_settled(self, var: Var) -> bool:
         """Whether nothing pushed before mutates var; False also if another thread is just finding out."""
         if self._arrived or self._finished:
@@ -414,7 +414,7 @@ class ThreadedEngine(Engine):
         self._wait_idle(None)
         self._raise_first(self._take_marks())
 
-    @shielded
+    @ki_protected
     def _take_marks(self) -> list[Failure]:
         """What marks vars, which it does no more."""
         marked = []
@@ -427,7 +427,7 @@ class ThreadedEngine(Engine):
         self._pump()
         return marked
 
-    @shielded
+    @ki_protected
     def _signal_idle(self, woken: LockType) -> None:
         """Have woken released when nothing is pending."""
         with self._lock:
@@ -482,7 +482,7 @@ class ThreadedEngine(Engine):
                 raise EngineError(f"{task.name or 'wait_for_var'}: a running function waits for a var that "
                                   f"{behind.name or 'another'} mutates, which waits for that function itself.")
 
-    @shielded
+    @ki_protected
     def _behind(self, task: Task, var: Var) -> Task | None:
         """A task that mutates var and cannot begin before task, which is running, has ended."""
         with self._lock:
@@ -490,7 +490,7 @@ class ThreadedEngine(Engine):
         self._pump()
         return found
 
-    @shielded
+    @ki_protected
     def _clear(self, var: Var, failure: Failure) -> None:
         with self._lock:
             if var.failure is failure:
@@ -549,7 +549,7 @@ class ThreadedEngine(Engine):
     def end_threads(self) -> None:
         for pool in list(self._pools.values()):
             pool.stop()
-        self._helpers.stop()
+        self._team.stop()
 
     def hold_still(self, limit: float) -> None:
         if self._lock.acquire(timeout=limit):
@@ -582,7 +582,7 @@ class ThreadedEngine(Engine):
         streams.forget()
         for pool in self._pools.values():
             pool.forget()
-        self._helpers.forget()
+        self._team.forget()
 
 
 def _nothing() -> None:
@@ -600,7 +600,7 @@ def _sleep(woken: LockType) -> None:
             pool.dismiss(lent)
 
 
-def _end(pools: dict[Any, Pool], helpers: Helpers) -> None:
+def _end(pools: dict[Any, Pool], helpers: ThreadTeam) -> None:
     """Nobody holds the engine any more: its threads go too. No waiting for them, in a finalizer."""
     for pool in list(pools.values()):
         pool.dismiss_all()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..context import Context
 from .deps import Task, Var
 from .gpu import cuda
-from .interrupts import shielded
-from .run_context import Helpers, RunContext
+from .interrupts import ki_protected
+from .run_context import RunContext, ThreadTeam
 
 if TYPE_CHECKING:
     from .threaded import ThreadedEngine
@@ -97,7 +97,7 @@ class Pool:
     wait, `_held` holds it: `put` sets that after it appends, and who clears it looks once more.
     """
 
-    def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: Helpers):
+    def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: ThreadTeam):
         self.ctx, self.kind, self.size, self.stream = ctx, kind, size, stream
         self._engine = weakref.ref(engine)
         self.run = RunContext(ctx, stream, helpers)
@@ -117,7 +117,7 @@ class Pool:
         """Whose pool it is; None when nobody holds that any more, and no task of it is left."""
         return self._engine()
 
-    @shielded
+    @ki_protected
     def put(self, task: Task) -> None:
         """Have task run by a worker."""
         if task.priority:
@@ -131,7 +131,7 @@ class Pool:
         elif self._room:
             self._start()
 
-    @shielded
+    @ki_protected
     def reclaim(self, var: Var) -> Task | None:
         """Take back the task that became ready last, if it mutates var and no worker has begun it."""
         plain = self._plain
@@ -148,7 +148,7 @@ class Pool:
         self._wake()
         return None
 
-    @shielded
+    @ki_protected
     def _wake(self) -> None:
         self._waking = True
         try:
@@ -172,7 +172,7 @@ class Pool:
         """What the workers execute, and what waits for them."""
         return [*self.running(), *self._plain, *(t for _, _, t in self._ranked)]
 
-    @shielded
+    @ki_protected
     def lend(self) -> Worker | None:
         """A worker is about to block: start another in its place, if there can be one."""
         try:
@@ -180,7 +180,7 @@ class Pool:
         except RuntimeError:  # the interpreter is ending
             return None
 
-    @shielded
+    @ki_protected
     def dismiss(self, worker: Worker) -> None:
         """Have a worker end, once it is done with its task."""
         worker.leaves = True
@@ -214,7 +214,7 @@ class Pool:
                 _pools.pop(w.thread.ident or 0, None)
         self._reset()
 
-    @shielded
+    @ki_protected
     def _start(self) -> None:
         while True:
             try:
@@ -237,7 +237,7 @@ class Pool:
             engine.execute(task, self.run)
             leave(before)
 
-    @shielded
+    @ki_protected
     def _add_worker(self, lent: bool) -> Worker:
         worker = Worker(lent)
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=f"tritium-{self.ctx}-{self.kind}", daemon=True)

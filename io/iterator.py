@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.profiler.api import Event
+from ..engine.profiler import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
 from .iterator_state import check_keys, integers, state_of

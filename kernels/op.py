@@ -205,7 +205,7 @@ class Op:
         Returns: kernel(run, inputs, outputs[, random=(seed, offset)][, scalars=p.scalars]), where inputs and outputs
             are device arrays (numpy arrays on the CPU, torch tensors on the GPU; shapes as in ins and outs), auxiliary inputs are
             changed in place, and `run` is the engine's RunContext (`run.stream`, `run.parallel(fn, n)`,
-            `run.space(shape, dtype)`). Callers go through `compiled`, which caches.
+            `run.workspace(shape, dtype)`). Callers go through `compiled`, which caches.
         """
         raise NotImplementedError(self.name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atomic_file import read_whole, write_whole
+from ..atomic_file import read_file, write_atomic
 from ..context import Context, cpu
 from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe, nearest
 from ..ndarray import NDArray, RowSparseNDArray, empty
@@ -172,13 +172,13 @@ class LocalKVStore(KVStore):
     def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
         """Write the updater's states to fname; whoever reads it sees the old file or the new one, whole."""
         get = self._hook("save_optimizer_states", "get_states")
-        write_whole(fname, get(dump_optimizer))
+        write_atomic(fname, get(dump_optimizer))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
         """Take over the states in fname. Raises FileError when they cannot be read; then nothing changed."""
         put = self._hook("load_optimizer_states", "set_states")
         try:
-            data = read_whole(fname)
+            data = read_file(fname)
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
         put(data, os.fspath(fname))

@@ -56,7 +56,7 @@ class Machine:
     def __init__(self, torch: Any, device: str, scale: int = 1, *, smoke: bool = False, rounds: int = 5,
                  seconds: float = math.inf, copy: dict[str, float] | None = None, report: Report | None = None):
         self.torch, self.device, self.scale, self.smoke, self.rounds = torch, device, scale, smoke, rounds
-        self.run = SimpleNamespace(stream=None, space=self._space, parallel=None)
+        self.run = SimpleNamespace(stream=None, workspace=self._space, parallel=None)
         self.report = report or Report()
         self.copy = copy or {}
         self.recording = False

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tritium
 from tritium import atomic_file as module
-from tritium.atomic_file import whole_file, write_whole
+from tritium.atomic_file import replace_file, write_atomic
 from tritium.errors import FileError
 
 
@@ -26,14 +26,14 @@ def test_the_bytes_are_those_given(tmp_path, pieces, before):
     file = tmp_path / "x"
     if before is not None:
         file.write_bytes(before)
-    write_whole(file, map(memoryview, pieces))
+    write_atomic(file, map(memoryview, pieces))
     assert file.read_bytes() == b"".join(pieces) and _names(tmp_path) == ["x"]
-    write_whole(str(file), b"".join(pieces) + b"!", sync=False)
+    write_atomic(str(file), b"".join(pieces) + b"!", sync=False)
     assert file.read_bytes() == b"".join(pieces) + b"!"
 
 
 def test_text_is_utf_8(tmp_path):
-    write_whole(tmp_path / "x", "größe\n")
+    write_atomic(tmp_path / "x", "größe\n")
     assert (tmp_path / "x").read_bytes() == "größe\n".encode()
 
 
@@ -41,7 +41,7 @@ def test_text_is_utf_8(tmp_path):
 def test_a_failing_block_leaves_what_was_there_and_its_own_error(tmp_path, failure):
     file = tmp_path / "x"
     file.write_text("old")
-    with pytest.raises(type(failure)) as caught, whole_file(file) as new:
+    with pytest.raises(type(failure)) as caught, replace_file(file) as new:
         with open(new, "w") as f:
             f.write("half")
         assert file.read_text() == "old" and os.path.dirname(new) == str(tmp_path) and len(_names(tmp_path)) == 2
@@ -55,7 +55,7 @@ def test_pieces_that_fail_leave_what_was_there(tmp_path):
         raise FileError("mine")
 
     with pytest.raises(FileError, match=r"^mine$"):
-        write_whole(tmp_path / "x", pieces())
+        write_atomic(tmp_path / "x", pieces())
     assert _names(tmp_path) == []
 
 
@@ -66,7 +66,7 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     (tmp_path / "x").write_text("old")
     with pytest.raises(FileError) as caught:
-        write_whole(tmp_path / "x", b"new")
+        write_atomic(tmp_path / "x", b"new")
     assert str(caught.value) == f"{tmp_path}/x: cannot be written: No space left on device. What stood there is unchanged."
     assert (tmp_path / "x").read_text() == "old" and _names(tmp_path) == ["x"]
 
@@ -76,14 +76,14 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
                                        ("n" * 300, "File name too long")])
 def test_a_name_that_cannot_be_is_told(tmp_path, name, why):
     (tmp_path / "file").write_text("old")
-    with pytest.raises(FileError) as caught, whole_file(f"{tmp_path}/{name}"):
+    with pytest.raises(FileError) as caught, replace_file(f"{tmp_path}/{name}"):
         raise AssertionError("nothing can be written there")
     assert str(caught.value) == f"{tmp_path}/{name}: cannot be written: {why}. What stood there is unchanged."
     assert _names(tmp_path) == ["file"]
 
 
 def test_a_name_as_long_as_can_be(tmp_path):
-    write_whole(tmp_path / ("ö" * 127), b"1")
+    write_atomic(tmp_path / ("ö" * 127), b"1")
     assert _names(tmp_path) == ["ö" * 127]
 
 
@@ -94,10 +94,10 @@ def test_permissions_are_those_of_plain_open(tmp_path, umask):
         for name in ("theirs", "kept"):
             (tmp_path / name).write_text("plain open")
         (tmp_path / "kept").chmod(0o640)
-        write_whole(tmp_path / "ours", b"1")
-        write_whole(tmp_path / "kept", b"1")
-        write_whole(tmp_path / "secret", b"1", mode=0o600)
-        with whole_file(tmp_path / "secret", mode=0o600) as new:
+        write_atomic(tmp_path / "ours", b"1")
+        write_atomic(tmp_path / "kept", b"1")
+        write_atomic(tmp_path / "secret", b"1", mode=0o600)
+        with replace_file(tmp_path / "secret", mode=0o600) as new:
             assert stat.S_IMODE(os.stat(new).st_mode) == 0o600, "also before it has its name"
     finally:
         os.umask(before)
@@ -109,15 +109,15 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path, monkeypatch):
     (tmp_path / "x").write_text("old")
     monkeypatch.setattr(os, "access", lambda path, how: False)  # root may write everything
     with pytest.raises(FileError, match="x: cannot be written: Permission denied"):
-        write_whole(tmp_path / "x", b"new")
+        write_atomic(tmp_path / "x", b"new")
     assert (tmp_path / "x").read_text() == "old"
 
 
 def test_links_are_followed_and_stay(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder/x")
-    write_whole(tmp_path / "link", b"1")  # where nothing is yet
-    write_whole(tmp_path / "link", b"2")
+    write_atomic(tmp_path / "link", b"1")  # where nothing is yet
+    write_atomic(tmp_path / "link", b"2")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "folder" / "x").read_bytes() == b"2"
     assert _names(tmp_path / "folder") == ["x"]
 
@@ -125,7 +125,7 @@ def test_links_are_followed_and_stay(tmp_path):
 def test_a_pipe_is_written_to(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_whole(tmp_path / "pipe", b"through", sync=False)
+    write_atomic(tmp_path / "pipe", b"through", sync=False)
     assert os.read(reader, 99) == b"through" and _names(tmp_path) == ["pipe"], "devices and pipes are never replaced"
     os.close(reader)
 
@@ -135,7 +135,7 @@ def test_many_writers_of_one_file(tmp_path):
     file, texts = tmp_path / "x", [bytes([i]) * 10_000 for i in range(4)]
     file.write_bytes(texts[0])
     with ThreadPoolExecutor(4) as pool:
-        writes = [pool.submit(write_whole, file, t, sync=False) for t in texts * 5]
+        writes = [pool.submit(write_atomic, file, t, sync=False) for t in texts * 5]
         while not all(w.done() for w in writes):
             assert file.read_bytes() in texts
     assert not any(w.exception() for w in writes) and _names(tmp_path) == ["x"]
@@ -146,8 +146,8 @@ SAVING = """
 import sys, types
 sys.modules["t"] = package = types.ModuleType("t")
 package.__path__ = [sys.argv[1]]
-from t.atomic_file import whole_file
-with whole_file(sys.argv[2]) as new:
+from t.atomic_file import replace_file
+with replace_file(sys.argv[2]) as new:
     open(new, "w").write(sys.argv[3])
     print("in the middle", flush=True)
     sys.stdin.read()
@@ -178,9 +178,9 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     living, killed = Saving(tmp_path / "x", "living"), Saving(tmp_path / "epoch-7", "killed")
     killed.end(kill=True)
     assert len(_left(tmp_path)) == 2
-    write_whole(tmp_path / "y", b"1")
+    write_atomic(tmp_path / "y", b"1")
     assert len(_left(tmp_path)) == 1
-    write_whole(tmp_path / "x", b"mine", sync=False)
+    write_atomic(tmp_path / "x", b"mine", sync=False)
     living.end(kill=False)
     assert _names(tmp_path) == ["x", "y"] and (tmp_path / "x").read_text() == "living"
 
@@ -200,13 +200,13 @@ def test_random_saves_and_kills(tmp_path, seed):
             if what == "end":
                 want[saving.path] = saving.text
         elif what == "save":
-            write_whole(path, text)
+            write_atomic(path, text)
             want[path] = text
             assert len(_left(tmp_path)) == len(under_way)
         assert {p: p.read_text() for p in tmp_path.glob("file *")} == want
     for saving in under_way:
         saving.end(kill=True)
-    write_whole(tmp_path / "last", "")
+    write_atomic(tmp_path / "last", "")
     assert not _left(tmp_path)
 
 
@@ -220,7 +220,7 @@ def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_made_anew(tm
         return lock(descriptor, wait)
 
     monkeypatch.setattr(module, "_lock", late)
-    write_whole(tmp_path / "x", b"1")
+    write_atomic(tmp_path / "x", b"1")
     assert times == [True, False, True] and _names(tmp_path) == ["x"] and (tmp_path / "x").read_bytes() == b"1"
 
 
@@ -235,12 +235,12 @@ def test_what_is_no_leftover_stays(tmp_path):
     before = _names(tmp_path)
     (tmp_path / ".x.0123456789abcdef.part").write_text("a leftover")
     (tmp_path / ("." + "ö" * 50 + ".0123456789abcdef.part")).write_text("a leftover")
-    write_whole(tmp_path / "x", b"1")
+    write_atomic(tmp_path / "x", b"1")
     assert _names(tmp_path) == sorted([*before, "x"])
 
 
 def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "fcntl", None)
     (tmp_path / ".x.0123456789abcdef.part").write_text("a leftover, or not")
-    write_whole(tmp_path / "x", b"1")
+    write_atomic(tmp_path / "x", b"1")
     assert _names(tmp_path) == [".x.0123456789abcdef.part", "x"] and (tmp_path / "x").read_bytes() == b"1"

@@ -8,7 +8,7 @@ import pytest
 import tritium as mx
 from support.image_files import write_pictures
 from tritium import atomic_file
-from tritium.atomic_file import read_whole
+from tritium.atomic_file import read_file
 from tritium.cli.file_info import inspect_file
 from tritium.errors import FileError
 from tritium.io.image.im2rec import pack_list
@@ -83,7 +83,7 @@ def packed(path):
 
 
 LOADERS = {
-    "read_whole": read_whole, "nd.load": mx.nd.load, "nd.load_metadata": mx.nd.load_metadata, "sym.load": mx.sym.load,
+    "read_file": read_file, "nd.load": mx.nd.load, "nd.load_metadata": mx.nd.load_metadata, "sym.load": mx.sym.load,
     "load_checkpoint": checkpoint, "Module.load_optimizer_states": module_states, "KVStore.load_optimizer_states": store_states,
     "MXRecordIO": lambda path: mx.recordio.MXRecordIO(path, "r"), "MXIndexedRecordIO's index": index,
     "MXIndexedRecordIO": lambda path: mx.recordio.MXIndexedRecordIO(f"{path}.idx", path, "r"),
@@ -122,4 +122,4 @@ def test_a_file_that_grows_is_read_to_where_it_ended(tmp_path, monkeypatch):
         return told
 
     monkeypatch.setattr(atomic_file.os, "fstat", and_then_it_grows)
-    assert read_whole(path) == b"12345more" and path.stat().st_size == 13, "it grew twice, and once before its size was asked for"
+    assert read_file(path) == b"12345more" and path.stat().st_size == 13, "it grew twice, and once before its size was asked for"

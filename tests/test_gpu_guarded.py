@@ -28,7 +28,7 @@ def tensor(a):
 
 
 def launch(op, p, arrays, outs, req):
-    run = types.SimpleNamespace(stream=None, space=lambda s, d: tensor(np.full(s, 1, d)), parallel=None)
+    run = types.SimpleNamespace(stream=None, workspace=lambda s, d: tensor(np.full(s, 1, d)), parallel=None)
     more = {"random": (1, 2)} if op.draws(p, outs) else {}
     if p.scalars:
         more["scalars"] = p.scalars

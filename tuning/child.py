@@ -94,7 +94,7 @@ class Bench:
 
     def _timed(self, work: Callable[[], None]) -> float:
         if self.run.stream is not None:
-            self.run.space((FLUSH,), np.dtype("uint8")).zero_()
+            self.run.workspace((FLUSH,), np.dtype("uint8")).zero_()
             self._wait()
         start = time.perf_counter()
         work()
@@ -182,7 +182,7 @@ def roofs(run: Any, dtypes: list[str]) -> dict[str, float]:
 
             found[f"flops {name}"] = 2.0 * n**3 / min(best_of(multiply(p)) for p in (1, 2, 4, 8))
         return found
-    a, b = (run.space((1 << 28,), np.dtype("uint8")) for _ in range(2))
+    a, b = (run.workspace((1 << 28,), np.dtype("uint8")) for _ in range(2))
     found["bytes_per_s"] = 2 * (1 << 28) / best_of(lambda: (b.copy_(a), run.stream.synchronize()))
     return found
 

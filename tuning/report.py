@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..atomic_file import write_whole
+from ..atomic_file import write_atomic
 from ..kernels.configs.key import Config
 from ..kernels.configs.store import Device, pick
 from .session import Part, default_and_best, show, time_text
@@ -67,7 +67,7 @@ def roof_s(flops: float, nbytes: int, dtype: str, roofs: Mapping[str, float]) ->
 def write_report(path: Path, parts: Sequence[Part], device: Device, roofs: Mapping[str, float], what: str) -> int:
     """Write the report to path; how many measured tasks are in it. what: the request, in words."""
     found = measured(parts, roofs)
-    write_whole(path, _page(found, len(parts), device, roofs, what))
+    write_atomic(path, _page(found, len(parts), device, roofs, what))
     return len(found)
 
 

@@ -16,7 +16,7 @@ from ..deps import Task, Var
 from . import cuda
 
 
-class Marks:
+class PendingEvents:
     """Work under way on a var: (stream, event) of its last writer, and stream -> event of the readers since."""
 
     __slots__ = ("readers", "writer")
@@ -47,7 +47,7 @@ def before(task: Task, stream: Any) -> None:
                 cuda.stream_waits(stream, event)
     if stream is None:
         for v in task.mutable_vars:  # written on the host from now on: nothing is under way
-            v.marks = None
+            v.pending_events = None
 
 
 def after(task: Task, stream: Any) -> None:
@@ -57,37 +57,37 @@ def after(task: Task, stream: Any) -> None:
     event = cuda.record(stream, task.name)
     with _making:  # readers run side by side
         for v in task.const_vars:
-            if v.marks is None:
-                v.marks = Marks()
-            v.marks.readers[stream] = event
+            if v.pending_events is None:
+                v.pending_events = PendingEvents()
+            v.pending_events.readers[stream] = event
     for v in task.mutable_vars:
-        marks = v.marks = Marks()
-        marks.writer = (stream, event)
+        pending = v.pending_events = PendingEvents()
+        pending.writer = (stream, event)
 
 
-def let_go(memory: Any, marks: Marks | None) -> None:
-    """memory, of the var with these marks, is about to be dropped: it is free once the streams that use it are done.
+def record_streams(memory: Any, pending: PendingEvents | None) -> None:
+    """memory, of the var with these pending, is about to be dropped: it is free once the streams that use it are done.
 
-    Who used it earlier than the marks tell was waited for by those they name.
+    Who used it earlier than the pending tell was waited for by those they name.
     """
-    if marks is not None:
-        for stream in {*list(marks.readers), *((marks.writer[0],) if marks.writer is not None else ())}:
+    if pending is not None:
+        for stream in {*list(pending.readers), *((pending.writer[0],) if pending.writer is not None else ())}:
             cuda.used_by(memory, stream)
 
 
 def settle(var: Var) -> None:
     """Block until what was enqueued to write var has been done. An interrupt gets through."""
-    marks = var.marks
-    if marks is not None and marks.writer is not None:
-        cuda.wait(marks.writer[1])
+    pending = var.pending_events
+    if pending is not None and pending.writer is not None:
+        cuda.wait(pending.writer[1])
 
 
 def _earlier(task: Task) -> Iterator[tuple[Any, Any]]:
     for v in task.const_vars:
-        if v.marks is not None and v.marks.writer is not None:
-            yield v.marks.writer
+        if v.pending_events is not None and v.pending_events.writer is not None:
+            yield v.pending_events.writer
     for v in task.mutable_vars:
-        if v.marks is not None:
-            if v.marks.writer is not None:
-                yield v.marks.writer
-            yield from list(v.marks.readers.items())
+        if v.pending_events is not None:
+            if v.pending_events.writer is not None:
+                yield v.pending_events.writer
+            yield from list(v.pending_events.readers.items())

@@ -33,7 +33,7 @@ class _Stream:
         self.seed, self.offset = seed, 0
 
 
-class Space(NamedTuple):
+class Workspace(NamedTuple):
     """Scratch for one function.
 
     array:  the device array; uninitialised; may be replaced for others when a larger one is asked for.
@@ -47,8 +47,9 @@ class Space(NamedTuple):
 class _Slot:
     __slots__ = ("block", "var")
 
-    def __init__(self, block: storage.Block):
-        self.var, self.block = Var(), block
+    def __init__(self) -> None:
+        self.var = Var()
+        self.block: storage.Block | None = None
 
 
 _lock = threading.RLock()  # re-entered when the garbage collector drops an array inside
@@ -90,26 +91,23 @@ def get_random(count: int, ctx: Context | None = None) -> tuple[int, int]:
         return stream.seed, offset
 
 
-def get_space(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Space:
+def get_workspace(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Workspace:
     """Scratch on ctx for a function about to be pushed; the next of a few slots. Raises OutOfMemoryError."""
     dtype = as_dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     with _lock:
         turn = _turn.setdefault(ctx, itertools.count())
         key = (ctx, next(turn) % SLOTS)
-        slot = _slots.get(key)
-        if slot is None or slot.block.nbytes < nbytes:
-            block = storage.alloc(nbytes, ctx)
+        slot = _slots.get(key) or _slots.setdefault(key, _Slot())
+        if slot.block is None or slot.block.nbytes < nbytes:
+            block = storage.alloc(nbytes, ctx, slot.var)
             if ctx.is_gpu:
                 cuda.share(block.memory)  # the next function with this slot may be on another stream
-            if slot is None:
-                slot = _slots[key] = _Slot(block)
             slot.block = block  # queued functions keep the old bytes alive through their arrays
-        storage.guard(slot.block, slot.var)
-        return Space(storage.view(slot.block, 0, shape, dtype), slot.var)
+        return Workspace(storage.view(slot.block, 0, shape, dtype), slot.var)
 
 
-def release_spaces(ctx: Context) -> None:
+def release_workspaces(ctx: Context) -> None:
     """Let go of ctx's scratch blocks; the next request makes new ones."""
     with _lock:
         for key in [k for k in _slots if k[0] == ctx]:

@@ -1,6 +1,6 @@
 """Memory of a context, pooled: a block that is dropped waits in its size class for the next request.
 
-The memory of results is taken when the function that writes them runs (`later`), and not when it is pushed: a program that
+The memory of results is taken when the function that writes them runs (`alloc_lazily`), and not when it is pushed: a program that
 pushes far ahead of the workers needs no more than one that waits after each call, and nobody has to be held back.
 
 A block is given back when it *and every view of it* are gone, so a queued function that holds an array is safe even if
@@ -23,7 +23,7 @@ from ...context import Context, missing_gpu
 from ...dtype import as_dtype
 from ...errors import EngineError, OutOfMemoryError
 from ..gpu import cuda
-from ..interrupts import shielded
+from ..interrupts import ki_protected
 from .allowance import allowed
 
 CPU_ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
@@ -41,20 +41,25 @@ class Stats(NamedTuple):
 
 #: Called with (ctx, bytes in use, bytes pooled) after every change, the pool's lock held: the profiler's.
 observers: list[Callable[[Context, int, int], None]] = []
-#: CheckedEngine's, while there is one: told of vars and views, see access_check.py.
-guardian: Any = None
+#: Of CheckedEngine, once there is one: it learns of blocks and of views on them, see access_check.py.
+access_checker: Any = None
 
 
 class Block:
     """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted.
 
-    That of a block made by `later` is taken when somebody asks for it the first time.
+    memory:  None to take it when it is first asked for, see `alloc_lazily`.
+    var:     the variable that orders work on the bytes; CheckedEngine catches functions that use them without declaring it.
     """
 
     __slots__ = ("__weakref__", "ctx", "memory", "nbytes", "waiting")
 
-    def __init__(self, memory: Any, nbytes: int, ctx: Context):
-        self.memory, self.nbytes, self.ctx, self.waiting = memory, nbytes, ctx, False
+    def __init__(self, memory: Any, nbytes: int, ctx: Context, var: Any = None):
+        if memory is not None:
+            self.memory = memory
+        self.nbytes, self.ctx, self.waiting = nbytes, ctx, memory is None
+        if access_checker is not None and var is not None:
+            access_checker.register(self, var)
 
     def __getattr__(self, name: str) -> Any:
         if name != "memory":
@@ -69,31 +74,29 @@ class Block:
         return f"Block({self.nbytes:,} bytes@{self.ctx})"
 
 
-def alloc(nbytes: int, ctx: Context) -> Block:
-    """Uninitialised bytes on ctx, aligned to 64 on the CPU and 256 on a GPU.
+def alloc(nbytes: int, ctx: Context, var: Any = None) -> Block:
+    """Uninitialised bytes on ctx, aligned to 64 on the CPU and 256 on a GPU. var: the variable that orders work on them.
 
     Raises OutOfMemoryError, ContextError for a GPU that is not there, EngineError for a negative size.
     """
     if nbytes < 0:
         raise EngineError(f"storage.alloc: nbytes is negative: {nbytes:,}.")
     pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
-    return Block(pool.take(nbytes), nbytes, ctx)
+    return Block(pool.take(nbytes), nbytes, ctx, var)
 
 
-def later(nbytes: int, ctx: Context) -> Block:
+def alloc_lazily(nbytes: int, ctx: Context, var: Any = None) -> Block:
     """As `alloc`, but the memory is taken when `memory` is first asked for, and OutOfMemoryError is raised there.
 
     A request for more than there is at all is refused at once.
     """
     pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
     if nbytes > pool.most:
-        return alloc(nbytes, ctx)
-    block = Block.__new__(Block)
-    block.nbytes, block.ctx, block.waiting = nbytes, ctx, True
-    return block
+        return alloc(nbytes, ctx, var)
+    return Block(None, nbytes, ctx, var)
 
 
-@shielded
+@ki_protected
 def _take_for(block: Block) -> Any:
     ctx = block.ctx
     memory = (_pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)).take(block.nbytes)
@@ -124,13 +127,7 @@ def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
         made = cuda.view(block.memory, offset, shape, dtype)
     else:
         made = np.ndarray(shape, dtype, block.memory, offset)
-    return made if guardian is None else guardian.view(block, made)
-
-
-def guard(block: Block, var: Any) -> None:
-    """Say that var stands for the bytes of block: CheckedEngine then catches functions that use them undeclared."""
-    if guardian is not None:
-        guardian.guard(block, var)
+    return made if access_checker is None else access_checker.view(block, made)
 
 
 def array(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Any:
@@ -169,7 +166,7 @@ class _Owned(np.ndarray):
 
     home: tuple[_HostPool, _Raw, int] | None = None
 
-    @shielded
+    @ki_protected
     def __del__(self) -> None:
         if self.home is not None:
             pool, raw, size = self.home
@@ -201,7 +198,7 @@ class _HostPool:
         self._returned: deque[tuple[_Raw, int]] = deque()
         self._in_use = self._peak = 0
 
-    @shielded
+    @ki_protected
     def take(self, nbytes: int) -> Any:
         size = size_class(nbytes)
         with self.lock:
@@ -240,7 +237,7 @@ class _HostPool:
             self._sort()
             return self._release()
 
-    @shielded
+    @ki_protected
     def _settle(self) -> None:
         while self._returned and self.lock.acquire(False):
             try:
@@ -248,7 +245,7 @@ class _HostPool:
             finally:
                 self.lock.release()
 
-    @shielded
+    @ki_protected
     def _sort(self) -> None:
         """Lock held: put returned memory into its class, or let it go where that would exceed the cap."""
         if not self._returned:

@@ -20,23 +20,17 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import EngineError, nearest
 from .. import current_engine
 from ..base import Engine
 from ..memory import storage
 from . import chrome_trace, timeline
-from .objects import Counter as Counter
-from .objects import Domain as Domain
-from .objects import Event as Event
-from .objects import Frame as Frame
-from .objects import Marker as Marker
 from .objects import Sink
-from .objects import Task as Task
 from .recorder import LIMIT, Recorder
 from .recorder import scope as _scope_of
 from .summary import as_json, as_table
-from .timeline import Explanation as Explanation
+from .timeline import Explanation
 
 _DEFAULTS: dict[str, Any] = {
     "filename": "profile.json", "profile_all": False, "profile_symbolic": False, "profile_imperative": False,
@@ -156,7 +150,7 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
     with p.lock:
         made = timeline.operations(p.recorder)
         document = chrome_trace.document(p.recorder, made, p.began, p.wants("api"))
-        write_whole(p.config["filename"], json.dumps(document))
+        write_atomic(p.config["filename"], json.dumps(document))
         if finished:
             if p.running:
                 set_state("stop")
@@ -208,8 +202,6 @@ def scope(name: str = "<unk>:", append_mode: bool = True) -> Iterator[None]:
     finally:
         _scope_of.reset(token)
 
-
-Scope = scope
 
 #: MXNet's names from before 1.2.
 profiler_set_config, profiler_set_state, dump_profile = set_config, set_state, dump

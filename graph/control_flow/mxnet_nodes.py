@@ -193,10 +193,10 @@ class _BackFrame:
         self.back, self.run, self.grads = back, run, grads
         self.frame: BoundSubgraph = back.routine.open(run)
         routine = back.routine
-        self.heads = [run.space(s.shape, s.dtype) for s in routine.heads]
+        self.heads = [run.workspace(s.shape, s.dtype) for s in routine.heads]
         self.inputs = [inputs[w] for w in back.wires]
         for i in back.states:  # a round that is run again must not change the states again
-            own = run.space(back.specs[i].shape, back.specs[i].dtype)
+            own = run.workspace(back.specs[i].shape, back.specs[i].dtype)
             own[...] = self.inputs[i]
             self.inputs[i] = own
         places = {w: i for i, w in enumerate(back.wires)}
@@ -204,7 +204,7 @@ class _BackFrame:
         self.spare: dict[int, list[Any]] = {}
         for i, w in back.home.items():
             if w in back.carried:
-                self.spare[i] = [run.space(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
+                self.spare[i] = [run.workspace(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
 
     def round(self, t: int, states: Sequence[Any], head_grads: Sequence[Any], random: tuple[int, int] | None) -> list[Any]:
         """Run round t again from states, and go back. head_grads: of the results, then of the states after the round.

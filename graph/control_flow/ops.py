@@ -85,7 +85,7 @@ class Foreach(ControlFlow):
             keep = dict(zip(names, outputs[p.num_outputs:]))
             begin(keep, random)
             frame = routine.open(run)
-            spare = [[run.space(s.shape, s.dtype) for s in routine.heads[n:]] for _ in range(2)]
+            spare = [[run.workspace(s.shape, s.dtype) for s in routine.heads[n:]] for _ in range(2)]
             states, arguments = [inputs[c] for c in carried], [inputs[w] for w in wires]
             for t in range(rounds):
                 for at, w in rows:
@@ -191,8 +191,8 @@ class WhileLoop(ControlFlow):
             keep = dict(zip(names, outputs[p.num_outputs:]))
             begin(keep, random)
             asking, working = test.open(run), body.open(run)
-            answer = [run.space(s.shape, s.dtype) for s in test.heads]
-            spare = [[run.space(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
+            answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
+            spare = [[run.workspace(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
             states = [inputs[c] for c in carried]
             question, arguments = [inputs[w] for w in p.cond_input_locs], [inputs[w] for w in p.func_input_locs]
             t = 0
@@ -285,7 +285,7 @@ class Cond(ControlFlow):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
             begin(keep, random)
-            answer = [run.space(s.shape, s.dtype) for s in test.heads]
+            answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
             test.open(run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
             yes = holds(answer[0])
             routine, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)

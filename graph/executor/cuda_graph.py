@@ -61,7 +61,7 @@ class _Kept:
         for i in range(n):
             fn(i)
 
-    def space(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def workspace(self, shape: tuple[int, ...], dtype: Any) -> Any:
         dtype = np.dtype(dtype)
         nbytes = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
         fits = [b for b in self._free if nbytes <= b.nbytes]

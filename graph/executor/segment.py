@@ -41,10 +41,8 @@ class Arena:
     def take(self, nbytes: int) -> Chunk:
         """A chunk of at least nbytes."""
         if self.chunk is None or self.chunk.block.nbytes < nbytes:
-            block, var = storage.alloc(max(nbytes, 1), self.ctx), QuietVar()
-            if storage.guardian is not None:
-                storage.guardian.guard(block, var)
-            self.chunk = Chunk(block, var, self.ctx)
+            var = QuietVar()
+            self.chunk = Chunk(storage.alloc(max(nbytes, 1), self.ctx, var), var, self.ctx)
         return self.chunk
 
     def on(self, ctx: Context) -> Arena:

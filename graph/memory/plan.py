@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
@@ -68,7 +68,7 @@ class MemoryPlan:
 
     def save(self, fname: str) -> None:
         """Write the picture to an SVG file."""
-        write_whole(fname, draw_plan(self))
+        write_atomic(fname, draw_plan(self))
 
     def __str__(self) -> str:
         head = (f"planned {self.planned_bytes:,} bytes (arena {self.arena_bytes:,}, outputs {self.output_bytes:,}), "

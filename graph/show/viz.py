@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import GraphError
 from ...kernels.op import Shape, is_known
 from ..passes.infer import from_user, infer_shapes, to_user
@@ -26,7 +26,7 @@ class Drawing:
 
     def save(self, fname: str) -> None:
         """Write the SVG text to a file."""
-        write_whole(fname, self.svg)
+        write_atomic(fname, self.svg)
 
     def render(self, filename: str | None = None, **_: Any) -> str:
         """Write `filename` (the title, if none is given) with `.svg` appended; returns the name."""

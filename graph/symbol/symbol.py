@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import read_whole, write_whole
+from ...atomic_file import read_file, write_atomic
 from ...dtype import DTYPE_TO_FLAG, as_dtype
 from ...errors import DTypeError, GraphError, ShapeError, nearest
 from ...kernels import op as ops
@@ -309,7 +309,7 @@ class Symbol:
 
     def save(self, fname: str, remove_amp_cast: bool = True) -> None:
         """Write tojson() to a file, whole or not at all."""
-        write_whole(fname, self.tojson())
+        write_atomic(fname, self.tojson())
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,
@@ -477,7 +477,7 @@ load_json = fromjson
 def load(fname: str) -> Symbol:
     """The symbol in a file `PREFIX-symbol.json`."""
     try:
-        text = read_whole(fname).decode()
+        text = read_file(fname).decode()
     except UnicodeDecodeError:
         raise symbol_json.not_a_symbol(fname, "it is not text") from None
     return Symbol(symbol_json.loads(text, fname))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...atomic_file import read_whole, whole_file, write_whole
+from ...atomic_file import read_file, replace_file, write_atomic
 from ...errors import FileError, ParameterError
 from ..records.recordio import IRHeader, MXIndexedRecordIO, pack
 from .codec import check_libraries, decode, encode, opencv, stored_channels
@@ -98,7 +98,7 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
                                     f"all lists. No list was written. Delete it, or ask for fewer lists.")
                 lists.append((path, "".join(f"{number}\t{label:f}\t{name}\n" for number, name, label in lines)))
     for path, text in lists:
-        write_whole(path, text)
+        write_atomic(path, text)
     return [path for path, _ in lists]
 
 
@@ -121,7 +121,7 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: PackOp
     lines = list(read_lines(list_path))
     path = Path(list_path).with_suffix(".rec")
     index, bad, count = path.with_suffix(".idx"), [], 0
-    with (whole_file(index) as new_index, whole_file(path) as new,
+    with (replace_file(index) as new_index, replace_file(path) as new,
           MXIndexedRecordIO(new_index, new, "w") as records, ThreadPoolExecutor(threads, "im2rec") as pool):
         for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), how, 4 * threads), 1):
             try:
@@ -152,7 +152,7 @@ def _ahead(pool: ThreadPoolExecutor, lines: list[ListLine], root: Path, how: Pac
 
 def _record(line: ListLine, root: Path, how: PackOptions) -> bytes:
     try:
-        data = read_whole(root / line.path)
+        data = read_file(root / line.path)
     except FileError:
         raise
     except (OSError, ValueError) as e:

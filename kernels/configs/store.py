@@ -21,7 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import open_regular, write_whole
+from ...atomic_file import open_regular, write_atomic
 from ...errors import FileError, ParameterError
 from .key import Config, Key, distance, parse_bucket
 
@@ -207,7 +207,7 @@ class Store:
     def export(self, path: Path | str) -> int:
         """Write every row as a line of JSON, sorted; how many."""
         rows = sorted(self.rows(), key=lambda r: tuple(getattr(r, n) for n in KEY))
-        write_whole(path, "".join(json.dumps(asdict(r)) + "\n" for r in rows))
+        write_atomic(path, "".join(json.dumps(asdict(r)) + "\n" for r in rows))
         return len(rows)
 
     def load(self, path: Path | str) -> int:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import FileError, ParameterError
 from ..cache_dir import cache_dir
 from .c_printer import CFunction, program
@@ -231,7 +231,7 @@ def _keep(made: Path, path: Path) -> bool:
     """Put the library where other processes find it, whole or not at all; False where the folder cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, made.read_bytes(), sync=False)
+        write_atomic(path, made.read_bytes(), sync=False)
     except (OSError, FileError):
         return False
     return True

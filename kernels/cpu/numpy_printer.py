@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import cast_into, is_float, is_half, whole
+from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import key
 from ..ir.coalesce import Layout, merge
@@ -34,7 +34,8 @@ TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller
 POOLED = 1 << 14  # elements from which on a register is worth asking the pool for
 SMALL = 1 << 13  # elements up to which there is nothing to choose
 
-_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "whole": whole, "cast_into": cast_into, "total": total,
+_SCOPE: dict[str, Any] = {"np": np, "inf": math.inf, "nan": math.nan, "to_integer": to_integer, "cast_into": cast_into,
+                          "total": total,
                           **{f"p_{n}": p.numpy for n, p in PRIMITIVES.items() if not isinstance(p.numpy, np.ufunc)}}
 _COMBINE: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _REDUCE = {"sum": np.add, "max": np.maximum}
@@ -148,7 +149,7 @@ def _registers(run: Any, wanted: Sequence[tuple[np.dtype, tuple[int, ...]]]) -> 
     """Uninitialised scratch arrays. Large ones come from the engine's pool: fresh pages cost more than what fills them."""
     if run is None or not wanted or math.prod(wanted[0][1]) < POOLED:
         return [np.empty(s, d) for d, s in wanted]
-    return [run.space(s, d) for d, s in wanted]
+    return [run.workspace(s, d) for d, s in wanted]
 
 
 def _empty_kernel(printed: _Printer) -> Kernel:
@@ -398,7 +399,7 @@ class _Printer:
             return f"x{x.value}"
         if x.op == PARAM:
             if x.dtype is not None and x.dtype.kind in "iu":
-                return f"whole(s_{x.value}, np.dtype('{x.dtype.name}'))"
+                return f"to_integer(s_{x.value}, np.dtype('{x.dtype.name}'))"
             return f"s_{x.value}"
         return repr(x.value)
 
@@ -411,7 +412,7 @@ class _Printer:
 
     def _scalar(self, x: Expr, args: list[str]) -> str:
         integer = x.dtype is not None and x.dtype.kind in "iu"
-        made = f"whole({{}}, np.dtype('{typed(x).name}'))" if integer else "bool({})" if x.dtype == BOOL else "float({})"
+        made = f"to_integer({{}}, np.dtype('{typed(x).name}'))" if integer else "bool({})" if x.dtype == BOOL else "float({})"
         if x.op == CAST:
             return made.format(args[0])
         if x.op == "where":

@@ -28,7 +28,7 @@ class HostRun:
         for i in range(n):
             fn(i)
 
-    def space(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    def workspace(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         return np.empty(shape, dtype)
 
 

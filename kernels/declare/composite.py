@@ -188,7 +188,7 @@ def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: 
         for call, step, outs, done in calls:
             for n, spec, req in outs:
                 values[n] = (None if req == Req.NULL else outputs[stored[n][0]] if n in stored
-                             else run.space(spec.shape, spec.dtype))
+                             else run.workspace(spec.shape, spec.dtype))
             if call is not None:
                 call(run, [values[n] for n in step.ins], [values[n] for n in step.outs])
             for n in done:

@@ -94,7 +94,7 @@ class TempSpace:
 
     def get_space(self, shape: Shape, dtype: Any = np.float32) -> Any:
         """An uninitialised device array."""
-        return self._run.space(shape, np.dtype(dtype))
+        return self._run.workspace(shape, np.dtype(dtype))
 
 
 @dataclass(slots=True)

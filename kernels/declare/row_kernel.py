@@ -47,7 +47,7 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         arrays = [a.reshape(v) for a, v in zip(inputs, views)]
         for fold, reads, dtypes in folds:
-            spaces = [run.space(kept, d) for d in dtypes]
+            spaces = [run.workspace(kept, d) for d in dtypes]
             fold(run, [arrays[i] for i in reads], spaces)
             arrays += spaces
         given = [None if a is None else a.reshape(v) for a, v in zip(outputs, results)]

@@ -259,7 +259,7 @@ class ReductionOp(SimpleOp):
         close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish")
 
         def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
-            folded = run.space(kept, wide)
+            folded = run.workspace(kept, wide)
             fold(run, inputs, [folded], scalars=scalars)
             close(run, [folded], [outputs[0].reshape(kept)])
 
@@ -335,7 +335,7 @@ class SpreadOp(TracedOp):
         at = self.needs.index(("x", 0)) if folds else 0
 
         def kernel(run: Any, arrays: Any, outputs: Any, scalars: tuple = ()) -> None:
-            held = [run.space(wide.shape, wide.dtype) for _ in folds]
+            held = [run.workspace(wide.shape, wide.dtype) for _ in folds]
             for fold, space in zip(folds, held):
                 fold(run, [arrays[at]], [space], scalars=scalars)
             inner(run, [*(a.reshape(s.shape) for a, s in zip(arrays, specs)), *held], outputs, scalars=scalars)

@@ -58,7 +58,7 @@ class _Serial:
         for i in range(n):
             fn(i)
 
-    def space(self, shape: Shape, dtype: Any) -> Any:
+    def workspace(self, shape: Shape, dtype: Any) -> Any:
         return np.empty(shape, dtype)
 
 

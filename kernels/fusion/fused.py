@@ -262,7 +262,7 @@ class FusedOp(TracedOp):
                 for o, f in enumerate(self.finishes) if f is not None and o in held}
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
-            scratch = {o: run.space(s.shape, s.dtype) for o, s in held.items()}
+            scratch = {o: run.workspace(s.shape, s.dtype) for o, s in held.items()}
             inner(run, inputs, [scratch.get(o, a) for o, a in enumerate(outputs)], **more)
             for o, end in ends.items():
                 end(run, [scratch[o]], [outputs[o]])

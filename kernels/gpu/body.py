@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import bfloat16, float32, is_float, is_half, whole
+from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, retype
 from ..ir.primitives import PRIMITIVES
 from ..op import Req, Spec
@@ -126,7 +126,7 @@ class Plan:
         """Launch every step. run: the engine's RunContext; None where nothing needs a stream or scratch."""
         arrays: dict[Place, Any] = {("in", i): a for i, a in enumerate(inputs)}
         arrays |= {("out", i): a for i, a in enumerate(outputs)}
-        arrays |= {("space", i): run.space(s.shape, s.dtype) for i, s in enumerate(self.spaces)}
+        arrays |= {("space", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.spaces)}
         stream = run.stream if run is not None else None
         for step in self.steps:
             step.run(stream, arrays, scalars)
@@ -225,7 +225,7 @@ def _handed(value: float, kind: str) -> float | int:
     """A run-time scalar as a kernel takes it."""
     if kind in ("f32", "f64"):
         return float(value)
-    return int(value != 0) if kind == "bool" else whole(whole(value, np.dtype(kind)), np.dtype("int64"))
+    return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))
 
 
 def _typed(x: Expr) -> np.dtype:

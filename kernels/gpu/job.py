@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import FileError
 from ..cache_dir import cache_dir
 from .load import HEADER
@@ -95,7 +95,7 @@ def toolchain() -> tuple[str, str]:
         said = said.strip().splitlines()[-1] if said.strip() else ""
     try:
         seen.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(seen, json.dumps({"triton": version, "ptxas": said, "stamp": stamp}), sync=False)
+        write_atomic(seen, json.dumps({"triton": version, "ptxas": said, "stamp": stamp}), sync=False)
     except (OSError, FileError):
         pass
     return version, said

@@ -109,14 +109,14 @@ def multiprocessors(device: int = 0) -> int:
 
 
 def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_stages: int = 3, stream: Any = None,
-           space: Any = None, **constexprs: Any) -> None:
+           workspace: Any = None, **constexprs: Any) -> None:
     """Run fn once per point of grid.
 
     fn:      a Kernel (source.py), or a function of Triton's own.
     args:    tensors, ints, floats, in the order of fn's parameters, tensors first. An int must fit int32 unless its
              parameter is annotated tl.int64.
     stream:  what the engine runs on; None is the default stream.
-    space:   the RunContext's, for kernels that need scratch memory of their own (tensor descriptors).
+    workspace:  the RunContext's, for kernels that need scratch memory of their own (tensor descriptors).
     A grid with a zero in it runs nothing. Raises ShapeError for too many programs, ParameterError for an int that
     does not fit.
     """
@@ -143,9 +143,9 @@ def launch(fn: Any, grid: Sequence[int], *args: Any, num_warps: int = 4, num_sta
         if not size:
             enqueue(handle, grid, values)
             return
-        if space is None:
-            raise ParameterError(f"{fn.name}: needs {size} bytes of scratch a program. Give launch(space=run.space).")
-        memory = space((math.prod(grid) * size + alignment,), np.dtype("uint8"))
+        if workspace is None:
+            raise ParameterError(f"{fn.name}: needs {size} bytes of scratch a program. Give launch(workspace=run.workspace).")
+        memory = workspace((math.prod(grid) * size + alignment,), np.dtype("uint8"))
         enqueue(handle, grid, values, cdiv(memory.data_ptr(), alignment) * alignment)
         return
     if _recorded(fn, grid, args, constexprs, num_warps, num_stages):
@@ -281,7 +281,7 @@ class FakeRun:
 
     stream = None
 
-    def space(self, shape: Sequence[int], dtype: Any) -> FakeArray:
+    def workspace(self, shape: Sequence[int], dtype: Any) -> FakeArray:
         return FakeArray(shape, dtype)
 
 

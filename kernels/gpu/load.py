@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...context import GPU_MODE
 from ...errors import ContextError, FileError, OperatorError
 from ..cache_dir import cache_dir
@@ -45,7 +45,7 @@ def write_source(source: str, name: str) -> Path | None:
         if path.exists() and path.read_text() == source:
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, source, sync=False)
+        write_atomic(path, source, sync=False)
     except (OSError, FileError):
         return None
     return path

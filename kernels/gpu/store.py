@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import FileError
 from ..cache_dir import cache_dir
 
@@ -110,7 +110,7 @@ def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
     try:
         code.parent.mkdir(parents=True, exist_ok=True)
         for path, data in ((code, cubin), (facts, text.encode())):
-            write_whole(path, data, sync=False)
+            write_atomic(path, data, sync=False)
     except (OSError, FileError):
         return False
     return True

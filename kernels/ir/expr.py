@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import float32, float64, is_float, is_half, whole
+from ...dtype import float32, float64, is_float, is_half, to_integer
 from ...errors import TraceError
 from .primitives import PRIMITIVES
 
@@ -167,7 +167,7 @@ def param(name: str) -> Expr:
 def const(value: Any, dtype: np.dtype | None = None) -> Expr:
     """A number; weak unless dtype is given."""
     if dtype is not None:
-        value = bool(value) if dtype == BOOL else float(value) if is_float(dtype) else whole(value, dtype)
+        value = bool(value) if dtype == BOOL else float(value) if is_float(dtype) else to_integer(value, dtype)
     elif isinstance(value, (np.generic, np.ndarray)):
         value = value.item()
     return node(CONST, (), value, dtype)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import FrameError, KVStoreError
 from ..protocol.coordinator import Coordinator
 from ..server import main as server_main
@@ -191,7 +191,7 @@ def _fork(file: Path, run: _Run) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # at once, wherever it is: what must not be lost is on disk
         try:
             os.close(reading)
-            write_whole(file, str(os.getpid()), sync=False)
+            write_atomic(file, str(os.getpid()), sync=False)
             run(lambda: os.close(writing))
             status = 0
         except BaseException as e:

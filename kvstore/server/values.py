@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...context import cpu
 from ...engine import Var
 from ...engine.memory import storage
@@ -168,7 +168,7 @@ class Values:
         header = json.dumps({"key": value.key, "shape": value.array.shape, "dtype": value.flat.dtype.name, "version": version,
                              "applied": {str(r): n for r, n in applied.items()}, "states": len(states), "crc": crc}).encode()
         pieces = len(header).to_bytes(8, "little") + header, value.raw.data, states
-        write_whole(self._path(name), pieces, sync=False)
+        write_atomic(self._path(name), pieces, sync=False)
         value.durable, value.saved = version, dict(applied)
 
     def load(self, name: Name) -> tuple[int, dict[int, int]] | None:

@@ -15,7 +15,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-from ...atomic_file import write_whole
+from ...atomic_file import write_atomic
 from ...errors import KVStoreError
 
 # A process that dies is noticed at once, by the end of its connections. Pings, of libzmq's own thread, are for a machine or a
@@ -150,7 +150,7 @@ def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
     """Write JSON that only this user can read; whoever sees the file sees all of it."""
-    write_whole(path, json.dumps(content), mode=0o600, sync=False)
+    write_atomic(path, json.dumps(content), mode=0o600, sync=False)
 
 
 def read_secret(path: Path) -> dict[str, Any]:

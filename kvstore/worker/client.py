@@ -24,7 +24,7 @@ from typing import Any
 
 import zmq
 
-from ...engine.interrupts import shielded
+from ...engine.interrupts import ki_protected
 from ...errors import DeadWorkerError, KVStoreError
 from ..wire import sockets
 from ..wire.frame import Op
@@ -184,9 +184,9 @@ class Client:
             return  # who holds it looks at what was handed in afterwards
         if not self._awake:
             self._awake = True
-            self._knock()
+            self._deliver_later()
 
-    def _knock(self) -> None:
+    def _deliver_later(self) -> None:
         with self._wake_lock:
             if not self._ended:
                 os.eventfd_write(self._wake, 1)
@@ -201,7 +201,7 @@ class Client:
         self._zeromq.discard(fd)
         self._poller.unregister(fd)
 
-    @shielded
+    @ki_protected
     def _send_now(self) -> bool:
         """Send what was handed in; whether there is something to receive, of which no file descriptor may tell any more."""
         self._make_calls()
@@ -235,7 +235,7 @@ class Client:
         except KVStoreError:
             pass  # the job is gone already
         self._closed = self._stopping = True
-        self._knock()
+        self._deliver_later()
         self._thread.join(5.0)
         if hasattr(self, "pool"):
             self.pool.close()

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import zmq.utils.garbage  # noqa: F401  its end at exit is registered now, before ours, so that it comes after ours
 
-from ...atomic_file import read_whole, write_whole
+from ...atomic_file import read_file, write_atomic
 from ...context import cpu
 from ...engine import Var, current
 from ...errors import FileError, KVStoreError, ParameterError, RoundMadeError
@@ -469,13 +469,13 @@ class DistKVStore(LocalKVStore):
                     blobs[r.key, r.part] = blobs.get((r.key, r.part), b"") + payload
         whole = [(k, tuple(self._values[k].shape), [(p[1], p[2], blobs[key.id, i]) for i, p in enumerate(key.parts)])
                  for k, key in self._keys.items() if (key.id, 0) in blobs]
-        write_whole(fname, optimizer_codec.hook("join_states")(whole))
+        write_atomic(fname, optimizer_codec.hook("join_states")(whole))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
         """Give the servers the states in fname, however many servers they were saved from."""
         self._need_optimizer("load_optimizer_states")
         try:
-            data = read_whole(fname)
+            data = read_file(fname)
         except OSError as e:
             raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
         cut = optimizer_codec.hook("split_states")(data, os.fspath(fname), [

@@ -11,7 +11,7 @@ from ...context import Context
 from ...dtype import as_dtype
 from ...engine import Var
 from ...engine.gpu import cuda
-from ...engine.interrupts import shielded
+from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
 from ...kernels.op import Spec
@@ -52,7 +52,7 @@ class ArrayCore:
         chunk = self._held
         return chunk if chunk is not None else self._settle()
 
-    @shielded
+    @ki_protected
     def _settle(self) -> Chunk:
         """Give a tiny fresh array its chunk. Of several threads that do, one wins."""
         made = Chunk(storage.Block(self._view, self._layout.nbytes, self._layout.ctx), Var(), self._layout.ctx)
@@ -117,8 +117,8 @@ class ArrayCore:
                 view = storage.view(self._chunk.block, self._offset, what.shape, what.dtype)
             else:
                 view = np.ndarray(what.shape, what.dtype, self._chunk.block.memory, self._offset)
-            if storage.guardian is not None:  # CheckedEngine asks every time
-                return storage.guardian.view(self._chunk.block, view) if what.target == "cpu" else view
+            if storage.access_checker is not None:  # CheckedEngine asks every time
+                return storage.access_checker.view(self._chunk.block, view) if what.target == "cpu" else view
             self._view = view
         return view
 
@@ -167,7 +167,7 @@ def fresh(view: np.ndarray, what: Layout) -> Any:
 
 def allocate(what: Layout) -> Any:
     """A fresh NDArray, uninitialised."""
-    if what.tiny and storage.guardian is None:
+    if what.tiny and storage.access_checker is None:
         return fresh(np.empty(what.shape, what.dtype), what)
     _Made.ahead += what.nbytes  # threads that count at the same time may lose some: then they get a little further
     if _Made.ahead > _Made.most:

@@ -12,7 +12,7 @@ import numpy as np
 from ...context import Context
 from ...engine import Var
 from ...engine.gpu import streams
-from ...engine.interrupts import shielded
+from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...errors import ShapeError
 from ...kernels.op import Spec
@@ -42,15 +42,13 @@ class Chunk:
         return self.var.version
 
     @staticmethod
-    def new(nbytes: int, ctx: Context) -> Chunk:
+    def new(nbytes: int, ctx: Context, var: Var | None = None) -> Chunk:
         """Uninitialised bytes, taken when they are first used. Raises ContextError; OutOfMemoryError for the impossible."""
+        var = Var() if var is None else var
         if nbytes <= _TINY and not ctx.is_gpu:
-            block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx)
+            block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx, var)
         else:
-            block = storage.later(nbytes, ctx)
-        var = Var()
-        if storage.guardian is not None:
-            storage.guardian.guard(block, var)
+            block = storage.alloc_lazily(nbytes, ctx, var)
         return DeviceChunk(block, var, ctx) if ctx.is_gpu else Chunk(block, var, ctx)
 
 
@@ -59,11 +57,11 @@ class DeviceChunk(Chunk):
 
     __slots__ = ()
 
-    @shielded
+    @ki_protected
     def __del__(self) -> None:
-        marks, memory = self.var.marks, self.block.taken()
-        if marks is not None and memory is not None:
-            streams.let_go(memory, marks)
+        pending, memory = self.var.pending_events, self.block.taken()
+        if pending is not None and memory is not None:
+            streams.record_streams(memory, pending)
 
 
 class Layout:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import converted
+from ...dtype import cast_copy
 from ...errors import MXNetError, ShapeError, describe
 from ...kernels.op import builtin
 from ...kernels.ops.tensor.reshape import reshape_codes
@@ -94,7 +94,7 @@ class Indexing(ArrayCore):
                 copy_to(value, moved)
                 value = moved
         else:
-            value = converted(np.array(value), self._layout.dtype)
+            value = cast_copy(np.array(value), self._layout.dtype)
         value_shape: tuple[int, ...] = value.shape
         while len(value_shape) > len(part_shape) and value_shape[0] == 1:
             value_shape = value_shape[1:]
@@ -306,7 +306,7 @@ def _put(a: Any, key: Any, value: Any) -> None:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
     if not isinstance(value, ArrayCore):
-        value = allocate_like_host(converted(np.array(value if not is_number(value) else [value]), a._layout.dtype), a.ctx)
+        value = allocate_like_host(cast_copy(np.array(value if not is_number(value) else [value]), a._layout.dtype), a.ctx)
     elif value._layout.dtype != a._layout.dtype:
         given, value = value, allocate(layout(value.shape, a._layout.dtype, a.ctx))
         copy_to(given, value)

@@ -308,7 +308,7 @@ class _CustomBackward(Op):
             grads = []
             for a, s, r in zip(outputs, outs, reqs):
                 if a is None:  # nobody wants it: somewhere to write to
-                    a = run.space(s.shape, s.dtype)
+                    a = run.workspace(s.shape, s.dtype)
                 if r != Req.ADD:
                     a[...] = 0
                 grads.append(_array(a, s, run.ctx))

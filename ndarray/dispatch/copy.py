@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import engine
-from ...dtype import cast_into, converted, whole
+from ...dtype import cast_copy, cast_into, to_integer
 from ...engine.gpu import cuda
 from ...errors import ShapeError, describe
 from ...kernels.op import Req, Spec, builtin, compiled
@@ -38,7 +38,7 @@ def store_host(dst: ArrayCore, values: np.ndarray) -> None:
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst._device(), values)
         return
-    values = converted(np.broadcast_to(values, dst.shape), dst._layout.dtype)
+    values = cast_copy(np.broadcast_to(values, dst.shape), dst._layout.dtype)
     with cuda.on_device(dst.ctx.device_id):  # also where its memory is taken, if nobody else knows it
         cuda.from_host(dst._device(), values)
 
@@ -77,11 +77,11 @@ def fill(dst: ArrayCore, value: Any) -> None:
 
 
 def as_element(value: Any, what: Layout) -> Any:
-    """A number as an element takes it: as a whole number of an integer type, as `dtype.whole` makes it."""
+    """A number as an element takes it: as a whole number of an integer type, as `dtype.to_integer` makes it."""
     value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
     dtype = what.dtype
     if dtype.kind in "iu":
-        value = whole(value, dtype)
+        value = to_integer(value, dtype)
     if what.target == "gpu":
         return value
     with np.errstate(all="ignore"):  # beyond a float's range is infinite

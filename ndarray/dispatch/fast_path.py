@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import whole
+from ...dtype import to_integer
 from ...engine import current
 from ...kernels.cpu.errstate import prepared
 from ...kernels.ir.expr import LOAD, PARAM
@@ -134,7 +134,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
         left = right = None
     elif is_number and sorted(map(str, given)) == sorted(map(str, [("array", 0), PARAM])):
         try:
-            value = prepared.leaf(np.asarray, whole(p.scalar, dtype) if dtype.kind in "iu" else b, dtype)
+            value = prepared.leaf(np.asarray, to_integer(p.scalar, dtype) if dtype.kind in "iu" else b, dtype)
         except OverflowError:
             return None
         left, right = (value, None) if given[0] == PARAM else (None, value)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import read_whole, write_whole
+from ...atomic_file import read_file, write_atomic
 from ...dtype import DTYPE_TO_FLAG, FLAG_TO_DTYPE
 from ...errors import DTypeError, FileError, describe
 from ..core.ndarray import NDArray
@@ -173,7 +173,7 @@ def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None
             raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype, or "
                              f"save it as .safetensors.")
     values = [a.asnumpy() for a in arrays]
-    write_whole(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
+    write_atomic(path, write_tensors(names, values, metadata) if tensors else write_arrays(names, values))
 
 
 def load(fname: str | os.PathLike) -> Any:
@@ -183,13 +183,13 @@ def load(fname: str | os.PathLike) -> Any:
     Raises: FileError with file, byte and reason; nothing is returned of a damaged file.
     """
     path = os.fspath(fname)
-    return _load(read_whole(path), path)
+    return _load(read_file(path), path)
 
 
 def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
     """The metadata of a safetensors file. Raises FileError."""
     path = os.fspath(fname)
-    return read_tensors(read_whole(path), path)[1]
+    return read_tensors(read_file(path), path)[1]
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:

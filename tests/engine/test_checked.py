@@ -17,7 +17,7 @@ from tritium.errors import EngineError
 def engine():
     e = CheckedEngine()
     yield e
-    storage.guardian = None
+    storage.access_checker = None
     e.stop()
 
 
@@ -25,8 +25,8 @@ class Cell:
     """An array and the var that stands for it."""
 
     def __init__(self, engine, shape=(2, 3), ctx=None, fill=1):
-        self.block, self.var = storage.alloc(4 * int(np.prod(shape)), ctx or cpu()), engine.new_variable()
-        storage.guard(self.block, self.var)
+        self.var = engine.new_variable()
+        self.block = storage.alloc(4 * int(np.prod(shape)), ctx or cpu(), self.var)
         self.early = self.view()  # taken outside any function
         self.shape = shape
         self.early[...] = fill
@@ -121,12 +121,12 @@ def test_a_part_of_a_bulk_answers_for_itself(engine):
 
 
 def test_scratch_is_guarded_by_its_var(engine):
-    space = resource.get_space((4,), "float32", cpu(6))
+    space = resource.get_workspace((4,), "float32", cpu(6))
     a = Cell(engine)
     assert "reads float32[4]@cpu(6)" in told(engine, lambda run: space.array.sum(), [a], [])
     engine.push_sync(lambda run: space.array.fill(1), cpu(), [], [space.var])
     engine.wait_for_all()
-    resource.release_spaces(cpu(6))
+    resource.release_workspaces(cpu(6))
 
 
 @pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted GPU only")

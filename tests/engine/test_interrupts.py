@@ -1,4 +1,4 @@
-"""interrupt: Ctrl-C inside a shielded function comes when it has ended; below one that opens, at once."""
+"""interrupt: Ctrl-C inside a ki_protected function comes when it has ended; below one that opens, at once."""
 
 import os
 import signal
@@ -18,14 +18,14 @@ def handler():
     signal.signal(signal.SIGINT, before)
 
 
-@interrupts.shielded
+@interrupts.ki_protected
 def book(steps, between):
     steps.append("begun")
     between()
     steps.append("ended")
 
 
-@interrupts.opens
+@interrupts.ki_unprotected
 def user(fn):
     fn()
 
@@ -47,7 +47,7 @@ def test_a_shielded_function_ends_first():
     assert steps == ["begun", "ended"]
 
 
-def test_what_a_shielded_function_opens_to_is_interrupted_at_once():
+def test_what_a_ki_unprotected_function_calls_is_interrupted_at_once():
     steps = []
     with pytest.raises(KeyboardInterrupt):
         book(steps, lambda: user(knock))
@@ -67,7 +67,7 @@ def test_a_postponed_interrupt_wakes_a_thread_that_sleeps_by_then():
     lock = threading.Lock()
     lock.acquire()
 
-    @interrupts.shielded
+    @interrupts.ki_protected
     def keep_books():
         knock()
     keep_books()

@@ -213,7 +213,7 @@ class Drops:
             print(e)
 done_once = []
 plain = ThreadedEngine.{where}
-@interrupt.shielded
+@interrupt.ki_protected
 def middle(self, *args):
     if threading.current_thread() is main and not done_once:
         done_once.append(1)
@@ -246,7 +246,7 @@ def handler(number, frame):
     except EngineError as e: said.append(str(e))
 signal.signal(signal.SIGTERM, handler)
 drain = ThreadedEngine._drain
-@interrupt.shielded
+@interrupt.ki_protected
 def middle(self):
     if threading.current_thread() is threading.main_thread() and not said:
         signal.raise_signal(signal.SIGTERM)

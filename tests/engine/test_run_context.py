@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from tritium.context import cpu
 from tritium.engine import NaiveEngine, ThreadedEngine
-from tritium.engine.run_context import Helpers, RunContext
+from tritium.engine.run_context import RunContext, ThreadTeam
 
 
 @pytest.fixture(params=[0, 1, 3])
 def run(request):
-    helpers = Helpers(request.param)
+    helpers = ThreadTeam(request.param)
     yield RunContext(cpu(), None, helpers if request.param else None)
     helpers.stop()
 
@@ -24,7 +24,7 @@ def test_every_index_once(run, n):
 
 
 def test_helpers_take_part():
-    helpers = Helpers(2)
+    helpers = ThreadTeam(2)
     barrier, who = threading.Barrier(3, timeout=250), set()
 
     def fn(i):
@@ -73,7 +73,7 @@ def test_the_same_bits_on_every_engine(rng):
 
 
 def test_helpers_stop_and_start_again():
-    helpers, seen = Helpers(2), []
+    helpers, seen = ThreadTeam(2), []
     for _ in range(3):
         helpers.run(seen.append, 10)
         helpers.stop()

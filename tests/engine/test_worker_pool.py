@@ -8,7 +8,7 @@ import pytest
 from support.engine_programs import alone
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine, interrupts, task_cost
-from tritium.engine.gpu.streams import Marks
+from tritium.engine.gpu.streams import PendingEvents
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_what_is_called_now_keeps_everybody_else_waiting(engine):
 
 def test_what_a_gpu_works_on_is_not_used_now(engine):
     v, w = engine.new_variable(), engine.new_variable()
-    v.marks = Marks()
+    v.pending_events = PendingEvents()
     for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
         assert engine.call_now(*owners, int) is None
     assert not engine.run_now(int, (w, v)) and w.held == v.held == 0

@@ -7,7 +7,7 @@ import pytest
 import tritium as mx
 from hypothesis import given
 from hypothesis import strategies as st
-from tritium.dtype import as_dtype, cast_into, is_float, whole
+from tritium.dtype import as_dtype, cast_into, is_float, to_integer
 
 WHOLE = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -68,7 +68,7 @@ def test_a_float_out_of_range_has_one_meaning_everywhere(source, to, ctx):
     there = mx.sym.Cast(mx.sym.var("x"), dtype=to).bind(ctx, {"x": a}).forward()[0]
     for how, got in {**made, "bound": there}.items():
         assert got.asnumpy().tolist() == (want if how != "one" else want[3:4]), how
-    assert [whole(float(v), np.dtype(to)) for v in x] == want
+    assert [to_integer(float(v), np.dtype(to)) for v in x] == want
 
 
 @pytest.mark.parametrize("ctx", CONTEXTS, ids=str)
@@ -101,7 +101,7 @@ def test_any_float_is_cast_as_the_rule_says(x, to):
     out = np.empty(1, to)
     with np.errstate(all="ignore"):
         cast_into(out, np.array([x]))
-    assert out.tolist() == [cast_of(x, to)] == [whole(x, np.dtype(to))]
+    assert out.tolist() == [cast_of(x, to)] == [to_integer(x, np.dtype(to))]
 
 
 # ---- division --------------------------------------------------------------------------------------------------------

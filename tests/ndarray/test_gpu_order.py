@@ -132,12 +132,12 @@ def program(r, steps):
             out, lane = mx.nd.empty((N,), ctx=a.context), r.choice(LANES)
             reads = list({id(x): x for x in (b, c)}.values())
             if what == "scratch":
-                space = resource.get_space((N + r.choice([0, 0, 64]),), np.float32, a.context)
+                space = resource.get_workspace((N + r.choice([0, 0, 64]),), np.float32, a.context)
                 part = space.array[:N]
                 run_on(a.context, lane, lambda run, b=b, c=c, out=out, part=part: add(run, b, c, out, part), reads, [out],
                        [space.var])
             elif what == "space":
-                run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out, run.space((N,), np.float32)),
+                run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out, run.workspace((N,), np.float32)),
                        reads, [out])
             else:
                 run_on(a.context, lane, lambda run, b=b, c=c, out=out: add(run, b, c, out), reads, [out])
@@ -210,10 +210,10 @@ def test_scratch_on_another_stream_is_not_overwritten(devices, lane):
         gc.collect()
         out = mx.nd.empty((N,), ctx=gpu(0))
         if get == "scratch":
-            space = resource.get_space((N,), np.float32, gpu(0))
+            space = resource.get_workspace((N,), np.float32, gpu(0))
             run_on(gpu(0), lane, lambda run, s=space.array, out=out: add(run, b, b, out, s), [b], [out], [space.var])
         else:
-            run_on(gpu(0), lane, lambda run, out=out: add(run, b, b, out, run.space((N,), np.float32)), [b], [out])
+            run_on(gpu(0), lane, lambda run, out=out: add(run, b, b, out, run.workspace((N,), np.float32)), [b], [out])
         out.wait_to_read()
         cuda.stream(0).record_event().synchronize()
         assert ran and (out.asnumpy() == 2 * np.arange(N)).all(), get

@@ -48,7 +48,7 @@ CASES = [
 class Run:
     stream = None
 
-    def space(self, shape, dtype):
+    def workspace(self, shape, dtype):
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name))
 
 

@@ -25,7 +25,7 @@ class Run:
         for i in range(n)[:: -1 if self.backwards else 1]:
             fn(i)
 
-    def space(self, shape, dtype):
+    def workspace(self, shape, dtype):
         return to_device(np.zeros(shape, dtype), self.target)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import read_whole, write_whole
+from ...atomic_file import read_file, write_atomic
 from ...context import Context, cpu
 from ...errors import FileError, MXNetError, ParameterError, nearest
 from ...io.iterator import as_batch
@@ -119,7 +119,7 @@ class Module(BaseModule):
         if self._update_on_kvstore:
             self._kvstore.save_optimizer_states(fname)
             return
-        write_whole(fname, self._updater.get_states())
+        write_atomic(fname, self._updater.get_states())
 
     def load_optimizer_states(self, fname: str) -> None:
         """Take over what save_optimizer_states wrote. Raises FileError; then nothing changed."""
@@ -128,7 +128,7 @@ class Module(BaseModule):
             self._kvstore.load_optimizer_states(fname)
             return
         try:
-            data = read_whole(fname)
+            data = read_file(fname)
         except OSError as e:
             raise FileError(f"Module.load_optimizer_states: {fname}: cannot be read: {e.strerror}.") from e
         self._updater.set_states(data, str(fname))

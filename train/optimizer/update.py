@@ -209,7 +209,7 @@ def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
     if plan is None or numbers is None:
         plan = _plans[first] = _Plan(ctx, steps)
         numbers = plan._last[1]
-    elif plan.calls is None and not ctx.is_gpu and storage.guardian is None:
+    elif plan.calls is None and not ctx.is_gpu and storage.access_checker is None:
         plan.tie(steps)
     calls = plan.calls
 

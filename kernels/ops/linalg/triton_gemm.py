@@ -144,7 +144,7 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     if blocks.template in (TMA, SPECIALISED) and batch == 1:
         programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
         launch(with_tail(kernels.gemm_tma, tail), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit, ldc // unit,
-               programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, space=run.space, **options)
+               programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, workspace=run.workspace, **options)
         return
     splits = blocks.splits
     per_split = cdiv(cdiv(k, splits), blocks.BK) * blocks.BK if splits > 1 else 0
@@ -153,7 +153,7 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
         launch(with_tail(kernels.gemm_pointer, tail), (tiles * batch,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
                ldc // unit, *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
         return
-    parts = run.space((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
+    parts = run.workspace((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
     launch(kernels.gemm_pointer, (tiles * batch * splits,), a, b, parts, parts, *sizes, lda // unit, ldb // unit,
            n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False}, ADD=False,
            SPLIT=True, **options)

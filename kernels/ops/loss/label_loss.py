@@ -181,7 +181,7 @@ class IdentityAttachKLSparseReg(OperatorProperty):
                          [ins[0], wide], outs, reqs, target, f"{self.name}_backward")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            fresh = run.space(wide.shape, wide.dtype)
+            fresh = run.workspace(wide.shape, wide.dtype)
             update(run, [inputs[1], inputs[2]], [fresh])
             keep(run, [fresh], [inputs[2]])
             add(run, [inputs[0], fresh], outputs)

@@ -80,7 +80,7 @@ def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: 
     """dx = (or +=) scale; with x, divided by how many of its elements are above threshold, at least 1."""
     n, count = dx.numel(), dx
     if x is not None:
-        count = run.space((1,), np.int32)
+        count = run.workspace((1,), np.int32)
         unit = math.gcd(n, 16)
         launch(_count_above, (1,), x, count, n // unit, float(threshold), stream=run.stream, UNIT=unit, BLOCK=block_for(n, 1024))
     block, unit = block_for(n), math.gcd(n, 16)
@@ -97,7 +97,7 @@ def _numbers(y, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):
 
 def numbers(run: Any, n: int) -> Any:
     """0, 1, … n - 1 as int32, in scratch."""
-    y = run.space((n,), np.int32)
+    y = run.workspace((n,), np.int32)
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_numbers, (cdiv(n, block),), y, n // unit, stream=run.stream, UNIT=unit, BLOCK=block)
     return y

@@ -85,7 +85,7 @@ class Pad(Resampled):
             add = gpu_module("tensor.triton_copy").plan(dense, dense, True)
 
             def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                made = run.space(y.shape, y.dtype) if reqs[0] == Req.ADD else outputs[0]
+                made = run.workspace(y.shape, y.dtype) if reqs[0] == Req.ADD else outputs[0]
                 fill(run, made, value)
                 put(run, inputs, [made])
                 if reqs[0] == Req.ADD:

@@ -95,7 +95,7 @@ def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: n
             tables[where] = [module.table(outputs[0], t.place, t.weight) for t, _, _ in steps]
         for i, ((t, lines, shape), table) in enumerate(zip(steps, tables[where])):
             last = i + 1 == len(steps)
-            y = outputs[0] if last else run.space(shape, wide)
+            y = outputs[0] if last else run.workspace(shape, wide)
             module.apply(run, x, table, y, lines, t.place.shape[1], add=last and req == Req.ADD)
             x = y
 

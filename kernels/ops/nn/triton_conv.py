@@ -187,7 +187,7 @@ def _inside(g: Any) -> inside.Sizes | None:
 
 def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
     """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
-    turned = run.space((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
+    turned = run.workspace((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
     if fill:
         turn(run, array, turned, n, c, positions)
     return turned

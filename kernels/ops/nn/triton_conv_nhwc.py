@@ -374,7 +374,7 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
         uc = _unit(c)
         bm, bn = tile(m, 32, 1024), tile(c, 64)
         splits, per = splits_of(m, s.taps * cdiv(c, bn), bm, sms)
-        parts = run.space((splits, c, s.taps), scratch)
+        parts = run.workspace((splits, c, s.taps), scratch)
         launch(depthwise_weight, (s.taps * splits, cdiv(c, bn)), dy, x, parts, *s.x, c // uc, *s.y, m, per, UNIT_C=uc,
                **geometry, WIDE=wide(dy), BM=bm, BN=bn, stream=run.stream)
         _sum(run, parts, dw, splits, c * s.taps, add)
@@ -384,7 +384,7 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
     uc, uf = _unit(s.c), _unit(s.f)
     tiles = s.taps * cdiv(s.c, b.BN) * cdiv(s.f, b.BM)
     splits, per = splits_of(m, tiles * s.groups, b.BK, sms)
-    parts = run.space((splits, s.f * s.groups, s.taps, s.c), scratch)
+    parts = run.workspace((splits, s.f * s.groups, s.taps, s.c), scratch)
     launch(conv_weight, (tiles * splits, s.groups), dy, x, parts, *s.x, s.c // uc, *s.y, s.f // uf, m, s.c * s.groups // uc,
            s.f * s.groups // uf, per, s.groups, UNIT_C=uc, UNIT_F=uf, **geometry, **numbers(dy), BM=b.BM, BN=b.BN, BK=b.BK,
            num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)

@@ -236,7 +236,7 @@ def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: A
         splits = max(1, min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024))
         per = cdiv(cdiv(outer, splits), bm) * bm
         splits = max(1, cdiv(outer, per))
-        first, second = (run.space((splits, n), _scratch(x)) for _ in range(2))
+        first, second = (run.workspace((splits, n), _scratch(x)) for _ in range(2))
         launch(norm_sums_last, (splits, cdiv(n, bn)), *arrays, first, second, outer, n // _unit(n), per, UNIT=_unit(n), **options,
                BM=bm, BN=bn)
         return first, second, splits
@@ -245,7 +245,7 @@ def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: A
     splits = max(1, min(cdiv(4 * sms, n), cdiv(outer, bm)))
     per = cdiv(cdiv(outer, splits), bm) * bm
     splits = max(1, cdiv(outer, max(1, per)))
-    first, second = (run.space((splits, n), _scratch(x)) for _ in range(2))
+    first, second = (run.workspace((splits, n), _scratch(x)) for _ in range(2))
     launch(norm_sums_first, (n * splits,), *arrays, first, second, outer, n, inner // _unit(inner), per, UNIT=_unit(inner),
            **options, BM=bm, BN=bn)
     return first, second, splits
@@ -265,12 +265,12 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
     (outer, n, inner), (x, gamma, beta, moving_mean, moving_var) = rows, inputs
     count = outer * inner
     batch = batch and count > 0
-    mean = outputs[1] if reqs[1] in (Req.WRITE, Req.INPLACE) else run.space((n,), _scratch(x))
-    inverse = outputs[2] if reqs[2] in (Req.WRITE, Req.INPLACE) else run.space((n,), _scratch(x))
+    mean = outputs[1] if reqs[1] in (Req.WRITE, Req.INPLACE) else run.workspace((n,), _scratch(x))
+    inverse = outputs[2] if reqs[2] in (Req.WRITE, Req.INPLACE) else run.workspace((n,), _scratch(x))
     shift, first, second, splits = mean, mean, mean, 0
     blocks = cdiv(n, 128)
     if batch:
-        shift = run.space((n,), _scratch(x))
+        shift = run.workspace((n,), _scratch(x))
         launch(norm_shift, (blocks,), x, shift, n, inner, stream=run.stream, BLOCK=128)
         first, second, splits = _sums(run, rows, x, None, None, shift, shift, back=False, relu=False)
     launch(norm_statistics, (blocks,), moving_mean, moving_var, mean, inverse, shift, first, second, n, splits,
@@ -296,7 +296,7 @@ def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: 
     """
     (outer, n, inner), (dy, x, gamma, mean, inverse) = rows, inputs
     relu = y is not None
-    total, along = run.space((n,), _scratch(x)), run.space((n,), _scratch(x))
+    total, along = run.workspace((n,), _scratch(x)), run.workspace((n,), _scratch(x))
     first, second, splits = _sums(run, rows, x, dy, y, mean, inverse, back=True, relu=relu)
     how = {Req.NULL: 0, Req.ADD: 2}
     launch(norm_channels, (cdiv(n, 128),), first, second, total, along, outputs[2], outputs[1], n, splits,

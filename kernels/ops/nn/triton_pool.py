@@ -260,7 +260,7 @@ def backward(run: Any, g: Any, p: Any, inputs: Sequence[Any], dx: Any, *, add: b
     dy, x, y = (*inputs, dx, dx)[:3]
     index = dy
     if p.pool_type == "max":
-        index = run.space((count * g.c,), np.int32)
+        index = run.workspace((count * g.c,), np.int32)
         forward(run, g, p, x, y, add=False, index=index)
     grid, total, blocks = _tiles(g, n)
     nd, nh, nw = (min(cdiv(k, s), o) for k, s, o in zip(three(g.kernel, 1), three(g.stride, 1), ys))

@@ -236,7 +236,7 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
     y, label = inputs
     count = dx
     if valid:
-        count = run.space((1,), np.int32)
+        count = run.workspace((1,), np.int32)
         labels = math.prod(label.shape)
         unit = math.gcd(labels, 16)
         launch(_count_labels, (1,), label, count, labels // unit, ignored, stream=run.stream, UNIT=unit,

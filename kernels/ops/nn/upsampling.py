@@ -135,7 +135,7 @@ class UpSampling(Variadic):
                     continue
                 piece = inputs[0]
                 if cut is not None:
-                    piece = run.space(part.shape, part.dtype)
+                    piece = run.workspace(part.shape, part.dtype)
                     cut(run, inputs, [piece])
                 total(run, [piece.reshape(full)], [dx.reshape(small)])
 

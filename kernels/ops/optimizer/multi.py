@@ -158,7 +158,7 @@ class MultiSumSq(OfArrays):
         store = row_kernel(lambda total: total, [(n,)], [(n,)], (n,), outs, outs, reqs, target, f"{self.name}_store")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            totals = run.space((n,), float32)
+            totals = run.workspace((n,), float32)
             for i, fold in enumerate(folds):
                 fold(run, [inputs[i].reshape(-1)], [totals[i:i + 1]])
             store(run, [totals], outputs)
@@ -180,7 +180,7 @@ class Finite(OfArrays):
                            [Req.INPLACE if r == Req.WRITE else r for r in reqs], target, f"{self.name}_store")
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            parts, found = run.space((n,), float32), run.space((1,), float32)
+            parts, found = run.workspace((n,), float32), run.workspace((1,), float32)
             for i, fold in enumerate(finite):
                 fold(run, [inputs[i].reshape(-1)], [parts[i:i + 1]])
             whole(run, [parts], [found])

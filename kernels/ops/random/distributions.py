@@ -224,14 +224,14 @@ class SampleOp(Op):
         total = self.draws(p, outs) // size
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            drawn = run.space((total, size), wide)
+            drawn = run.workspace((total, size), wide)
             fill_uniform(run, target, drawn, random)
             parameters = list(inputs) if not numbers else []
             for value in numbers:  # through memory, so that a new value needs no new kernel
-                parameters.append(run.space((1,), wide))
+                parameters.append(run.workspace((1,), wide))
                 fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
             uniform = [drawn[i] for i in range(d.draws)] if attempts is None else attempts(run, parameters, drawn)
-            results = outputs if finish is None else [run.space(full, wide)]
+            results = outputs if finish is None else [run.workspace(full, wide)]
             inner(run, [*parameters, *uniform], results)
             if finish is not None:
                 finish(run, results[0], drawn[d.draws:], outputs)
@@ -248,7 +248,7 @@ def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shap
                          tries, [*given, *[Spec(tries, wide)] * 3], [Spec(tries, wide)], [Req.WRITE], target, f"{name}_attempts")
 
     def draw(run: Any, parameters: Sequence[Any], drawn: Any) -> list[Any]:
-        found = run.space(tries, wide)
+        found = run.workspace(tries, wide)
         attempt(run, [*parameters, *(drawn[1 + i * _GAMMA_TRIES:1 + (i + 1) * _GAMMA_TRIES] for i in range(3))], [found])
         return [drawn[0], *(found[i] for i in range(_GAMMA_TRIES))]
 
@@ -267,7 +267,7 @@ def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Re
                         target, name)
 
     def finish(run: Any, mean: Any, drawn: Any, outputs: Sequence[Any]) -> None:
-        found = run.space(tries, wide)
+        found = run.workspace(tries, wide)
         attempt(run, [mean, drawn[1:_POISSON_TRIES + 1], drawn[_POISSON_TRIES + 1:]], [found])
         choose(run, [mean, drawn[0], *(found[i] for i in range(_POISSON_TRIES))], outputs)
 

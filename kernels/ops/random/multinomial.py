@@ -74,7 +74,7 @@ class SampleMultinomial(OperatorProperty):
         gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
-            drawn = run.space((m, s), float32)
+            drawn = run.workspace((m, s), float32)
             fill_uniform(run, target, drawn, random)
             logs = outputs[1] if self.get_prob else None
             if gpu is not None:

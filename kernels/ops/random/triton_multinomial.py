@@ -80,7 +80,7 @@ def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any,
     block = block_for(n, 512)
     grid, index = (cdiv(n, block),), out
     if logs is not None:
-        index = run.space((n,), np.int32)
+        index = run.workspace((n,), np.int32)
         launch(_multinomial, grid, p, u, index, n, s, k, stream=run.stream, ADD=False, BLOCK=block)
         if reqs[1] != Req.NULL:
             launch(_log_of, grid, p, index, logs, n, s, k, stream=run.stream, ADD=reqs[1] == Req.ADD, BLOCK=block)
@@ -93,7 +93,7 @@ def shuffle(run: Any, sizes: tuple[int, int], seed: int, offset: int, x: Any, y:
     n, inner = sizes
     if not n * inner:
         return
-    word, rank = run.space((n,), np.int64), run.space((n,), np.int32)
+    word, rank = run.workspace((n,), np.int64), run.workspace((n,), np.int32)
     draw(run, word, seed, offset, "integers", 0, 1 << 32, np.dtype(np.int64), add=False)
     block, others = min(64, next_power_of_2(n)), min(256, next_power_of_2(n))
     launch(_ranks, (cdiv(n, block),), word, rank, n, stream=run.stream, BLOCK=block, OTHERS=others)

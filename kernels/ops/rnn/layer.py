@@ -141,7 +141,7 @@ class Layer:
 
         def kernel(run: Any, x: Any, w: Weights, gates: Any, hidden: Any, cells: Any, dy: Any, dh: Any, dc: Any, into: Any,
                    dweights: Weights | None) -> None:
-            dgates = run.space((cell.slots * all_steps,), self.dtype)
+            dgates = run.workspace((cell.slots * all_steps,), self.dtype)
             for at in range(t) if self.reverse else reversed(range(t)):
                 now = [self._at(gates, s, at) for s in range(cell.slots)]
                 dnow = [self._at(dgates, s, at) for s in range(cell.slots)]

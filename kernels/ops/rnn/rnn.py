@@ -212,7 +212,7 @@ class RNN(OperatorProperty):
             kept, below, above = outputs[visible], inputs[0].reshape(-1), None
             for k, (layer, forward) in enumerate(zip(layers, forwards)):
                 level, d = divmod(k, dirs)
-                _gates, hidden, cells = now = parts(kept, k) if keeps else parts(run.space((one,), dtype), 0)
+                _gates, hidden, cells = now = parts(kept, k) if keeps else parts(run.workspace((one,), dtype), 0)
                 for given, states in zip(inputs[2:], (hidden, cells)):
                     copy_state(run, given.reshape(-1)[k * step:(k + 1) * step], layer.edge(states, False))
                 forward(run, below, weights(inputs[1], k), *now)
@@ -224,7 +224,7 @@ class RNN(OperatorProperty):
                 if keeps:
                     above = entering(kept, level + 1)
                 elif d == 0:
-                    above = run.space((x[0] * step * dirs,), dtype) if dirs > 1 else layer.after(hidden)
+                    above = run.workspace((x[0] * step * dirs,), dtype) if dirs > 1 else layer.after(hidden)
                 if joined:
                     inner[d](run, layer.after(hidden), above)
                 if d == dirs - 1:
@@ -254,9 +254,9 @@ class RNN(OperatorProperty):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             heads, data, vector, kept = inputs[:visible], inputs[visible].reshape(-1), inputs[visible + 1], inputs[visible + 2]
             dy = heads[0].reshape(-1)
-            carry = [run.space((step,), dtype) for _ in range(1 + self._lstm)]
+            carry = [run.workspace((step,), dtype) for _ in range(1 + self._lstm)]
             for level in reversed(range(self.num_layers)):
-                dx = run.space((size,), dtype) if level else outputs[0]
+                dx = run.workspace((size,), dtype) if level else outputs[0]
                 below = entering(kept, level) if level else data
                 for d in range(dirs):
                     k = level * dirs + d
@@ -267,7 +267,7 @@ class RNN(OperatorProperty):
                             clear(run, [], [c])
                     mine = dy
                     if dirs > 1:
-                        mine = run.space((size // dirs,), dtype)
+                        mine = run.workspace((size // dirs,), dtype)
                         split[d](run, dy, mine)
                     dw = weights(outputs[1], k) if reqs[1] != Req.NULL else None
                     backwards[k](run, below, weights(vector, k), *parts(kept, k), mine, carry[0], carry[-1], dx, dw)

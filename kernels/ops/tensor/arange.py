@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ....dtype import is_float, whole
+from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
@@ -191,7 +191,7 @@ class OneHot(OperatorProperty):
         if req == Req.NULL or not outs[0].size:
             return _nothing
         if not is_float(self.dtype):
-            on, off = float(whole(on, self.dtype)), float(whole(off, self.dtype))
+            on, off = float(to_integer(on, self.dtype)), float(to_integer(off, self.dtype))
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.one_hot(run, inputs[0], outputs[0], depth, on, off, add=req == Req.ADD)

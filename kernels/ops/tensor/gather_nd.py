@@ -87,7 +87,7 @@ class AtPlaces(OperatorProperty):
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
             def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                at = run.space((k,), INT64)
+                at = run.workspace((k,), INT64)
                 module.flatten(run, inputs[1], at, k, dims, clip=True)
                 take.take(run, (1, n, inner), k, inputs[0], at, outputs[0], wrap=False, add=req == Req.ADD)
 
@@ -109,7 +109,7 @@ class AtPlaces(OperatorProperty):
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
             def kernel_gpu(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-                at = run.space((max(k, 1),), INT64)
+                at = run.workspace((max(k, 1),), INT64)
                 if k:
                     module.flatten(run, inputs[1], at, k, dims, clip=True)
                 if add_up:

@@ -131,7 +131,7 @@ class Ordered(OperatorProperty):
             def choose(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
                 if reqs[0] == Req.NULL:
                     return
-                chosen = outputs[0] if reqs[0] != Req.ADD else run.space(outs[0].shape, outs[0].dtype)
+                chosen = outputs[0] if reqs[0] != Req.ADD else run.workspace(outs[0].shape, outs[0].dtype)
                 order.choose(run, lines, k, inputs[0], chosen, down=down)
                 if reqs[0] == Req.ADD:
                     add(run, chosen, outputs[0])
@@ -141,7 +141,7 @@ class Ordered(OperatorProperty):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             direct = reqs[-1] in (Req.WRITE, Req.INPLACE)
-            found = outputs[-1] if direct else run.space((outer, k, inner), INT64)
+            found = outputs[-1] if direct else run.workspace((outer, k, inner), INT64)
             order.rank(run, lines, k, inputs[0], found, down=down)
             if what != "indices":
                 take(run, [inputs[0], found], outputs[:1])

@@ -125,7 +125,7 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
         if not add:
             fill(run, dx, 0)
         if k and outer * inner:
-            order, numbers = run.space((k,), np.dtype("int32")), run.space((k,), np.dtype("int64"))
+            order, numbers = run.workspace((k,), np.dtype("int32")), run.workspace((k,), np.dtype("int64"))
             block = min(1024 if interpreting() else 32, max(16, next_power_of_2(k)))
             launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
             block = min(1024, max(16, next_power_of_2(inner)))

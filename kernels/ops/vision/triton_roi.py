@@ -87,8 +87,8 @@ def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add
     spec = tuple(out.shape if out is not None else place.shape)
     total = int(np.prod(spec))
     missing = out is None
-    out = run.space(spec, np.dtype(str(data.dtype).removeprefix("torch."))) if missing else out
-    place = run.space(spec, np.dtype("int32")) if place is None else place
+    out = run.workspace(spec, np.dtype(str(data.dtype).removeprefix("torch."))) if missing else out
+    place = run.workspace(spec, np.dtype("int32")) if place is None else place
     block = block_for(total, 256)
     launch(_pool, (cdiv(total, block),), data, rois, out, place, total, *data.shape, spec[2], spec[3], scale, stream=run.stream,
            ADD=add[0] and not missing, BLOCK=block)
@@ -97,7 +97,7 @@ def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add
 def unpool(run: Any, dy: Any, rois: Any, place: Any, dx: Any, finish: Any, *, add: bool) -> None:
     """dx [N, C, H, W] = (or +=) dy at the places. finish: copies (or adds) float32 sums into dx, for halves; else None."""
     n, c, h, w = dx.shape
-    sums = dx if finish is None else run.space(tuple(dx.shape), np.dtype("float32"))
+    sums = dx if finish is None else run.workspace(tuple(dx.shape), np.dtype("float32"))
     if finish is not None or not add:
         fill(run, sums, 0)
     block = min(128, next_power_of_2(c))

@@ -114,13 +114,13 @@ def test_waiting_for_a_var_waits_for_its_event():
     cuda.log.clear()
     engine.wait_for_var(v)
     (_, _, event), = [e for e in cuda.log if e[0] == "host waits"]
-    assert event is v.marks.writer[1]
+    assert event is v.pending_events.writer[1]
     cuda.log.clear()
     engine.wait_for_var(w)  # only read: nothing to wait for
     assert not [e for e in cuda.log if e[0] == "host waits"]
     engine.push_sync(lambda run: None, cpu(), [], [v], name="host writes")
     engine.wait_for_all()
-    assert v.marks is None
+    assert v.pending_events is None
     engine.stop()
 
 

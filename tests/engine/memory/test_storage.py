@@ -182,14 +182,14 @@ def test_a_long_run_with_changing_shapes_does_not_grow():
 
 
 def test_a_later_block_takes_its_memory_when_it_is_used(own):
-    b = storage.later(1000, own)
+    b = storage.alloc_lazily(1000, own)
     assert storage.stats(own) == (0, 0, 0) and b.taken() is None and b.nbytes == 1000
     storage.view(b, 0, (4,), "float32")[:] = 3
     assert storage.stats(own) == (1024, 0, 1024) and b.taken() is b.memory
     assert storage.view(b, 0, (4,), "float32").tolist() == [3, 3, 3, 3]
     del b
     assert storage.stats(own) == (0, 1024, 1024)
-    freed = storage.later(1000, own)
+    freed = storage.alloc_lazily(1000, own)
     storage.free(freed)
     with pytest.raises(EngineError, match="was freed"):
         storage.view(freed, 0, (1,), "uint8")
@@ -199,9 +199,9 @@ def test_a_later_block_takes_its_memory_when_it_is_used(own):
 
 def test_a_later_block_that_can_never_be_had_is_refused_at_once(own):
     with pytest.raises(OutOfMemoryError, match=r"^storage\.alloc: cpu\(\d+\) cannot supply 1,125,899,906,842,624 bytes"):
-        storage.later(1 << 50, own)
+        storage.alloc_lazily(1 << 50, own)
     with pytest.raises(ContextError, match=r"gpu\(3\): no such device: 1 GPU here"):
-        storage.later(1, Context("gpu", 3))
+        storage.alloc_lazily(1, Context("gpu", 3))
 
 
 def test_all_pools_together_keep_at_most_a_gigabyte_or_an_eighth(monkeypatch):

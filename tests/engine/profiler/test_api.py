@@ -6,7 +6,7 @@ import threading
 import pytest
 from support.trace_format import check
 from tritium.context import cpu
-from tritium.engine import NaiveEngine, ThreadedEngine
+from tritium.engine import NaiveEngine, ThreadedEngine, profiler
 from tritium.engine.memory import storage
 from tritium.engine.profiler import api
 from tritium.errors import EngineError
@@ -152,9 +152,9 @@ def test_memory_over_time(engine):
 
 
 def test_what_the_user_marks(engine):
-    domain = api.Domain("training")
+    domain = profiler.Domain("training")
     task, counter = domain.new_task("epoch"), domain.new_counter("loss", 3)
-    with task, api.Event("inner"), domain.new_frame("batch"):
+    with task, profiler.Event("inner"), domain.new_frame("batch"):
         counter += 2
         counter.decrement(1)
         domain.new_marker("now").mark("thread")
@@ -170,7 +170,7 @@ def test_what_the_user_marks(engine):
 
 
 def test_scopes_name_what_is_pushed_inside(engine):
-    with api.scope("net"), api.Scope("layer1:"):
+    with api.scope("net"), profiler.Scope("layer1:"):
         engine.push_sync(nothing, cpu(), [], [], name="dot")
     engine.push_sync(nothing, cpu(), [], [], name="dot")
     engine.wait_for_all()

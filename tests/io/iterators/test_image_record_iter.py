@@ -332,13 +332,13 @@ def test_a_forked_child_reads_on(pictures):
 @pytest.mark.parametrize("kind", [mx.engine.NaiveEngine, mx.engine.CheckedEngine])
 def test_other_engines_give_the_same(pictures, kind):
     want = digest(iterator(pictures, **RANDOM))
-    before = mx.engine.current(), mx.engine.memory.storage.guardian
+    before = mx.engine.current(), mx.engine.memory.storage.access_checker
     mx.engine.set_current(kind())
     try:
         assert digest(iterator(pictures, **RANDOM)) == want
     finally:
         mx.engine.set_current(before[0])
-        mx.engine.memory.storage.guardian = before[1]
+        mx.engine.memory.storage.access_checker = before[1]
 
 
 def test_reset_in_the_middle_begins_the_next_epoch_and_twice_is_once(exact):

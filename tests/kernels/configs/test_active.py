@@ -29,7 +29,7 @@ class Run:
         for i in range(n):
             fn(i)
 
-    def space(self, shape, dtype):
+    def workspace(self, shape, dtype):
         return storage.array(shape, dtype, mx.cpu())
 
 

@@ -107,7 +107,7 @@ def test_a_sum_of_tiles_is_a_tree_whatever_order_they_come_in(rng):
                 fn(i)
 
         @staticmethod
-        def space(shape, dtype):
+        def workspace(shape, dtype):
             return np.empty(shape, dtype)
 
     outs = [np.empty((1, 2), np.float32) for _ in range(2)]

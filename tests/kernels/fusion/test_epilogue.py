@@ -17,7 +17,7 @@ class Run:
         for i in reversed(range(n)):  # in any order
             fn(i)
 
-    def space(self, shape, dtype):
+    def workspace(self, shape, dtype):
         return np.empty(shape, dtype)
 
 

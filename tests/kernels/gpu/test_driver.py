@@ -153,13 +153,13 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
         import numpy as np
         from tritium.kernels.ops.linalg import triton_gemm as G
         given = []
-        def space(shape, dtype):
+        def workspace(shape, dtype):
             given.append((shape, str(dtype)))
             return Array(1 << 20 | 8)
         a = Array(4096, "torch.float16")
         view = lambda n: ((1, n, n), (n * n, n, 1))
         watch(*[8] * 4, *[4] * 3, *[8] * 3, 4, 8, 8)
-        run = N(stream=None, space=space)
+        run = N(stream=None, workspace=workspace)
         G.gemm(run, a, view(2048), a, view(2048), a, view(2048), blocks=G.Blocks(G.TMA, 128, 128, 64, 8, 3))
         print(json.dumps([given, seen.gx, seen.params[11], seen.smem > 48 << 10, seen.attribute_calls, seen.bx]))
     """)

@@ -190,5 +190,5 @@ def test_generated_kernels_stay_inside_their_arrays(case):
         plan = plan_steps(Expression((root,), kind="row" if row else "elementwise"),
                           [Spec(a.shape, a.dtype) for a in arrays], [Spec(out.shape, out.dtype)], [req],
                           flavour=Flavour(True, 1 << 12))
-        run = types.SimpleNamespace(stream=None, space=lambda s, d: guarded(np.zeros(s, d)))
+        run = types.SimpleNamespace(stream=None, workspace=lambda s, d: guarded(np.zeros(s, d)))
         assert dies_of(lambda plan=plan, run=run: plan.run(run, arrays, [out])) == 0

@@ -12,7 +12,7 @@ from tritium.kernels.ops.tensor import triton_take
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
-RUN = types.SimpleNamespace(stream=None, space=lambda s, d: torch.from_numpy(guarded(np.full(s, 7, d))))
+RUN = types.SimpleNamespace(stream=None, workspace=lambda s, d: torch.from_numpy(guarded(np.full(s, 7, d))))
 P = types.SimpleNamespace(fix_gamma=False, eps=1e-3, momentum=0.9)
 
 

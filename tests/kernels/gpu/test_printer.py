@@ -21,7 +21,7 @@ pytest.importorskip("triton")
 
 F32 = np.dtype("float32")
 # scratch comes with rubbish in it, as from a pool
-RUN = types.SimpleNamespace(stream=None, space=lambda shape, dtype: np.full(shape, 99, dtype))
+RUN = types.SimpleNamespace(stream=None, workspace=lambda shape, dtype: np.full(shape, 99, dtype))
 
 
 def run(e, arrays, outs, reqs=None, scalars=(), largest=1 << 16):

@@ -16,7 +16,7 @@ from tritium.kernels.op import Expression, Req, Spec
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
 
-RUN = types.SimpleNamespace(stream=None, space=lambda shape, dtype: np.zeros(shape, dtype))
+RUN = types.SimpleNamespace(stream=None, workspace=lambda shape, dtype: np.zeros(shape, dtype))
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, -3.0, np.inf, -np.inf, np.nan, 1e-6, -1e-6, 20.5, -20.5]
 # relative error in units of the dtype's epsilon; the exponent's own rounding is multiplied by the argument
 LOOSE = {"exp": 90, "exp2": 130, "sinh": 90, "cosh": 90, "pow": 300, "tan": 60, "arctanh": 30, "arccosh": 30,

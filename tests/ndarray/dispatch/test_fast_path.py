@@ -196,14 +196,14 @@ def test_a_bulk_sees_it(threaded, monkeypatch):
 def test_other_engines_run_it_as_an_operator(threaded, kind):
     a, b = nd.ones((2, 2)), nd.ones((2, 2))
     c = a + b
-    before = engine.storage.guardian
+    before = engine.storage.access_checker
     try:
         engine.set_current(kind())
         assert ((a + b) + c).asnumpy().tolist() == [[4, 4], [4, 4]]
         assert ((nd.ones((2, 2)) + b) * 2.0).asnumpy().tolist() == [[4, 4], [4, 4]]
     finally:
         engine.set_current(threaded)
-        engine.storage.guardian = before
+        engine.storage.access_checker = before
 
 
 def test_who_asks_for_the_chunk_second_gets_the_first_ones(threaded, monkeypatch):

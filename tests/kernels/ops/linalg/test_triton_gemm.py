@@ -15,7 +15,7 @@ from tritium.kernels.ops.linalg.triton_gemm import GEMV, POINTER, SPECIALISED, T
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
-RUN = types.SimpleNamespace(stream=None, space=lambda s, d: torch.from_numpy(guarded(np.zeros(s, d))))
+RUN = types.SimpleNamespace(stream=None, workspace=lambda s, d: torch.from_numpy(guarded(np.zeros(s, d))))
 
 TEMPLATES = {
     "pointer": Blocks(POINTER, 32, 32, 16),

@@ -14,7 +14,7 @@ from tritium.kernels.ops.nn.triton_conv_nhwc import phases
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 torch = pytest.importorskip("torch")
-RUN = types.SimpleNamespace(stream=None, space=lambda s, d: torch.from_numpy(guarded(np.full(s, np.nan, d))))
+RUN = types.SimpleNamespace(stream=None, workspace=lambda s, d: torch.from_numpy(guarded(np.full(s, np.nan, d))))
 
 
 def geometry(n, c, f, groups, spatial, kernel, stride, dilate, pad, last=True):

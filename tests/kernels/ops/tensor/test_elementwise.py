@@ -46,7 +46,7 @@ def run_gpu(op, p, inputs, outputs, reqs):
     specs = [tuple(Spec(a.shape, a.dtype) for a in arrays) for arrays in (inputs, outputs)]
 
     class Run(HostRun):
-        def space(self, shape, dtype):
+        def workspace(self, shape, dtype):
             return torch.from_numpy(np.empty(shape, dtype))
 
     compiled(op, p, *specs, tuple(reqs), "gpu")(Run(), tensors, outs)
