@@ -20,6 +20,7 @@ from .context import current_context as current_context
 from .context import gpu as gpu
 from .engine import num_gpus as num_gpus
 from .errors import MXNetError as MXNetError
+from .graph.symbol import from_tape
 from .graph.symbol.naming import AttrScope as AttrScope
 from .graph.symbol.symbol import Symbol as Symbol
 from .kernels import Array as Array
@@ -29,10 +30,27 @@ from .kernels import Ints as Ints
 from .kernels import Scalar as Scalar
 from .kernels import reduction as reduction
 from .kernels import simple_op as simple_op
+from .kernels.declare import check_op
+from .kvstore.server import optimizer_codec
 from .ndarray import NDArray as NDArray
+from .ndarray.core.array_core import ArrayCore
+from .ndarray.dispatch import run_on_gpu
 from .train.compat.install import add_aliases as _add_aliases
 from .train.compat.install import install_as_mxnet as install_as_mxnet
+from .train.optimizer import serialize
 from .version import __version__ as __version__
+
+
+def connect() -> None:
+    """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
+    ArrayCore.array_class = NDArray
+    check_op.use_gpu(run_on_gpu.run)
+    ndarray.autograd.get_symbol = from_tape.get_symbol
+    optimizer_codec.install(to_spec=serialize.to_spec, from_spec=serialize.from_spec, join_states=serialize.join_states,
+                            split_states=serialize.split_states)
+
+
+connect()
 
 #: MXNet's module names, and where what they name lives. `mx.optimizer` and `from tritium.optimizer import SGD` both work.
 _ALIASES = {

@@ -23,7 +23,7 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
 
     def run(_: Any) -> None:
         if same_gpu:
-            dst._device()[...] = src._device()
+            dst.device_array()[...] = src.device_array()
         else:
             _put(src, dst)
 
@@ -32,8 +32,8 @@ def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
 
 def _put(src: NDArray, dst: NDArray) -> None:
     """Inside an engine function: dst = src, of one shape and dtype, by way of the host."""
-    if dst._layout.target == "cpu":
-        np.copyto(dst._device(), host(src))
+    if dst.layout.target == "cpu":
+        np.copyto(dst.device_array(), host(src))
     else:
         store_host(dst, host(src))
 
@@ -113,7 +113,7 @@ def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int 
 
 
 def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
-    out = total._device()
+    out = total.device_array()
     if len(arrays) == 1:
         np.copyto(out, host(arrays[0]))
         return
@@ -152,7 +152,7 @@ def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArra
 
 
 def _at_once(arrays: Sequence[NDArray], writes: Sequence[NDArray], brief: bool) -> bool:
-    return (brief or sum([a._layout.nbytes for a in writes]) <= _INLINE) and all(a._layout.target == "cpu" for a in arrays)
+    return (brief or sum([a.layout.nbytes for a in writes]) <= _INLINE) and all(a.layout.target == "cpu" for a in arrays)
 
 
 def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, *,
@@ -167,5 +167,5 @@ def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[
 
 
 def _vars(reads: Sequence[NDArray], writes: Sequence[NDArray]) -> tuple[list[Any], list[Any]]:
-    mutable = list(dict.fromkeys(a._chunk.var for a in writes))
-    return [v for v in dict.fromkeys(a._chunk.var for a in reads) if v not in mutable], mutable
+    mutable = list(dict.fromkeys(a.chunk.var for a in writes))
+    return [v for v in dict.fromkeys(a.chunk.var for a in reads) if v not in mutable], mutable

@@ -13,7 +13,6 @@ from .core.ndarray import NDArray as NDArray
 from .core.row_sparse import FUNCTIONS as _SPARSE
 from .core.row_sparse import RowSparseNDArray as RowSparseNDArray
 from .custom import custom_op as custom_op
-from .dispatch import run_on_gpu as _on_gpu  # noqa: F401  hands itself to kernels/declare/check_op.py
 from .dispatch.arguments import call_op as call_op
 from .dispatch.invoke import invoke as invoke
 from .functions import random as random

@@ -98,7 +98,7 @@ def _run(mx: Any, name: str, xs: list[np.ndarray], params: dict[str, Any], ctx: 
             out = call(*arrays, **params)
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
         results = [o.asnumpy() for o in outs]
-        if any(o._entry is not None for o in outs):
+        if any(o._grad_edge is not None for o in outs):
             heads = [mx.nd.array(np.linspace(-1, 1, o.size).reshape(o.shape), ctx=ctx, dtype=o.dtype) for o in outs]
             mx.autograd.backward(outs, heads)
             results += [a.grad.asnumpy() for a in learned]

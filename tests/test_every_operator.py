@@ -232,7 +232,7 @@ def run(name, xs, params, ctx, seed=5):
     outs = list(out) if isinstance(out, (list, tuple)) else [out]
     heads = [mx.nd.array(np.linspace(-1, 1, o.size).reshape(o.shape), ctx=ctx, dtype=o.dtype) for o in outs]
     results = [o.asnumpy() for o in outs]
-    if any(o._entry is not None for o in outs):
+    if any(o._grad_edge is not None for o in outs):
         mx.autograd.backward(outs, heads)
     return results + [a.grad.asnumpy() for a in arrays]
 
@@ -277,6 +277,6 @@ def test_one_variable_among_constants(name, inputs, params, note, rng, ctx):
         with mx.autograd.record():
             out = getattr(mx.nd, name)(*arrays, **params)
         outs = list(out) if isinstance(out, (list, tuple)) else [out]
-        if outs[0]._entry is not None:
+        if outs[0]._grad_edge is not None:
             mx.autograd.backward(outs)
             assert np.isfinite(arrays[one].grad.asnumpy()).all()

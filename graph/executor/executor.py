@@ -13,8 +13,8 @@ from ...context import Context
 from ...errors import GraphError, ShapeError, describe, nearest
 from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
-from ...ndarray.core.chunk import Chunk
-from ...ndarray.dispatch.hidden_outputs import QuietVar
+from ...ndarray.core.chunk import Chunk, layout_of
+from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
 from ..compile import CompileRequest, compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
@@ -264,7 +264,7 @@ class Executor:
         for ctx in self._contexts:
             parts = [s for s in (*forward, *backward) if s.ctx == ctx]
             for before, after in pairwise(parts):
-                token = QuietVar()
+                token = ReportOnceVar()
                 before.mutable.append(token)
                 after.const.append(token)
         compile_ahead((*forward, *backward))
@@ -294,16 +294,20 @@ class Executor:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
             elif v in plan.in_output:
                 host = arrays[plan.in_output[v]]
-                arrays[v] = NDArray._from_chunk(host._chunk, plan.offsets[v], value.spec.shape, value.spec.dtype)
+                arrays[v] = _on_chunk(value.spec, host.chunk, plan.offsets[v])
             elif value.kind == INNER and plan.offsets[v] >= 0:
-                arrays[v] = NDArray._from_chunk(chunks[value.ctx], plan.offsets[v], value.spec.shape, value.spec.dtype)
+                arrays[v] = _on_chunk(value.spec, chunks[value.ctx], plan.offsets[v])
             else:
                 assert v in arrays or value.kind in (INNER, HEAD, OUTPUT), value
         return arrays
 
 
 def _array(spec: Spec, ctx: Context, nbytes: int = 0) -> NDArray:
-    return NDArray._from_chunk(Chunk.new(max(spec.nbytes, nbytes, 1), ctx), 0, spec.shape, spec.dtype)
+    return _on_chunk(spec, Chunk.new(max(spec.nbytes, nbytes, 1), ctx))
+
+
+def _on_chunk(spec: Spec, chunk: Chunk, offset: int = 0) -> NDArray:
+    return NDArray(layout_of(spec.shape, spec.dtype, chunk.ctx), chunk=chunk, offset=offset)
 
 
 def _assign(own: NDArray, given: Any, what: str) -> None:

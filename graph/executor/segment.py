@@ -14,9 +14,9 @@ from ...errors import MXNetError
 from ...kernels.kernel import Call, tied
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
-from ...ndarray.core.chunk import Chunk
+from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.copy import host, store_host
-from ...ndarray.dispatch.hidden_outputs import QuietVar
+from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
 from ..memory.plan import MemoryPlan
 from ..passes.eliminate_reshapes import input_specs
 from ..program import Program, Step
@@ -41,7 +41,7 @@ class Arena:
     def take(self, nbytes: int) -> Chunk:
         """A chunk of at least nbytes."""
         if self.chunk is None or self.chunk.block.nbytes < nbytes:
-            var = QuietVar()
+            var = ReportOnceVar()
             self.chunk = Chunk(storage.alloc(max(nbytes, 1), self.ctx, var), var, self.ctx)
         return self.chunk
 
@@ -58,7 +58,7 @@ class CrossDeviceCopy:
     def __init__(self, source: NDArray, target: NDArray):
         self.source, self.target, self.failed, self.ctx = source, target, False, target.context
         self.name = f"copy from {source.context} to {target.context}"
-        self.const, self.mutable = [source._chunk.var], [target._chunk.var]
+        self.const, self.mutable = [source.chunk.var], [target.chunk.var]
         self.produced: list[tuple[str, NDArray]] = []
         self.read: list[tuple[str, NDArray]] = []
         self.drawn: list[tuple[str, tuple[int, int]]] = []
@@ -105,8 +105,8 @@ class Segment:
             if draws:
                 self.random.append((at, draws))
             n = len(sources) - step.auxiliaries
-            const.update(dict.fromkeys(a._chunk.var for a in sources[:n]))
-            mutable.update(dict.fromkeys(a._chunk.var for a in (*targets, *sources[n:]) if a is not None))
+            const.update(dict.fromkeys(a.chunk.var for a in sources[:n]))
+            mutable.update(dict.fromkeys(a.chunk.var for a in (*targets, *sources[n:]) if a is not None))
             names = (*step.op.arguments(step.params), *step.op.auxiliaries(step.params))
             self.read += [(f"{step.name}_{n}", arrays[v]) for n, v in zip(names, step.inputs)]
             self.produced += [(program.values[v].name, arrays[v]) for v in step.outputs if v >= 0]
@@ -137,7 +137,7 @@ class Segment:
         draws, random = self.draws, {at for at, _ in self.random}
         made: list[Call] = []
         for at, (kernel, sources, targets, _) in enumerate(self.calls):
-            ins, outs = [a._device() for a in sources], [None if o is None else o._device() for o in targets]
+            ins, outs = [a.device_array() for a in sources], [None if o is None else o.device_array() for o in targets]
             made.append(_drawing(kernel, ins, outs, draws, at) if at in random else tied(kernel, ins, outs))
         return made
 
@@ -169,7 +169,7 @@ class Segment:
 
 def _shaped(array: NDArray, spec: Spec | None) -> NDArray:
     """array under another shape, if one is given."""
-    return array if spec is None else NDArray._from_chunk(array._chunk, array._offset, spec.shape, spec.dtype)
+    return array if spec is None else NDArray(layout_of(spec.shape, spec.dtype, array.ctx), None, array.chunk, array.offset)
 
 
 def _drawing(kernel: Any, ins: list[Any], outs: list[Any], draws: Mapping[int, tuple[int, int]], at: int) -> Call:

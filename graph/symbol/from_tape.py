@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import GraphError, describe
-from ...ndarray import autograd
 from ...ndarray.autograd.tape import Leaf, OpNode
 from ...ndarray.autograd.tape import Node as Recorded
 from .compose import make_node
@@ -20,7 +19,7 @@ def get_symbol(x: Any) -> Symbol:
     for each use. Nodes are called node_0, node_1, ….
     Raises: GraphError where x was not recorded, or something on the way is no operator: indexing, a Function.
     """
-    if getattr(x, "_entry", None) is None:
+    if getattr(x, "_grad_edge", None) is None:
         raise GraphError(f"get_symbol: {describe(x)} was not computed from variables while recording. Call attach_grad() on an "
                          f"input, and compute inside autograd.record().")
     made: dict[Recorded, Node] = {}
@@ -33,7 +32,7 @@ def get_symbol(x: Any) -> Symbol:
     def entry(of: tuple[Recorded, int] | None) -> Entry:
         return (Node(None, name("var")), 0) if of is None else (made[of[0]], of[1])
 
-    last, output = x._entry
+    last, output = x._grad_edge
     for node in _in_order(last):
         if isinstance(node, Leaf):
             made[node] = Node(None, name("var"))
@@ -60,5 +59,3 @@ def _in_order(last: Recorded) -> list[Recorded]:
             order[stack.pop()] = None
     return list(order)
 
-
-autograd.symbol_of = get_symbol

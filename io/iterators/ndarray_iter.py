@@ -11,7 +11,7 @@ from ...context import Context, cpu
 from ...errors import DTypeError, ParameterError, ShapeError
 from ...ndarray import NDArray, array
 from ...ndarray.core.array_core import allocate
-from ...ndarray.core.chunk import layout as layout_of
+from ...ndarray.core.chunk import layout_of
 from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import check_keys, integers
 
@@ -44,7 +44,7 @@ class _Source:
             return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
         made = allocate(layout_of(self._shape(len(index)), self.values.dtype, self.ctx))
         # nobody else knows it yet: no need to queue. "raise" would copy once more, and no index is out of range
-        self.values.take(index, self.axis, made._device(), "clip")
+        self.values.take(index, self.axis, made.device_array(), "clip")
         return made
 
     def describe(self, batch_size: int, layout: str) -> DataDesc:

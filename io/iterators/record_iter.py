@@ -13,7 +13,7 @@ from ...context import cpu
 from ...dtype import as_dtype
 from ...errors import ParameterError
 from ...ndarray import NDArray
-from ...ndarray.core.chunk import layout
+from ...ndarray.core.chunk import layout_of
 from ..iterator import DataDesc, DataIter
 from ..iterator_state import MOST_EPOCHS, check_keys, integers
 from ..loading.loader import BatchRequest, Loader, LoadRecord
@@ -44,7 +44,7 @@ class RecordIter(DataIter):
         self._file, self._draws, self._seed = file, draws, seed
         self._loader = Loader(load, _cores() if threads is None else threads, on_error, name,
                               file.fetch if file.source.is_remote else None)
-        self._queue = PrefetchQueue([layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)], prefetch + 2, name)
+        self._queue = PrefetchQueue([layout_of(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)], prefetch + 2, name)
         self._epoch, self._begin, self._batch = 0, 0, -1
         self.skipped: dict[int, str] = {}
         self._slot: PrefetchSlot | None = None

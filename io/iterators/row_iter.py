@@ -11,7 +11,7 @@ from ...dtype import as_dtype
 from ...errors import ParameterError
 from ...ndarray import NDArray
 from ...ndarray.core.array_core import allocate
-from ...ndarray.core.chunk import layout
+from ...ndarray.core.chunk import layout_of
 from ..iterator import DataDesc, DataIter
 from ..iterator_state import MOST_EPOCHS, check_keys, integers
 from ..plan import BatchPlan
@@ -27,7 +27,7 @@ class RowIter(DataIter):
         super().__init__(plan.batch_size)
         self.plan = plan
         self.provide_data, self.provide_label = [data], [label]
-        self._layouts = [layout(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)]
+        self._layouts = [layout_of(d.shape, as_dtype(d.dtype), cpu()) for d in (data, label)]
         self._source = source
         self._begin = 0  # rows that the last epoch's last batch took from the front
         self._epoch, self._batch = 0, -1
@@ -70,7 +70,7 @@ class RowIter(DataIter):
     def _array(self, which: int) -> NDArray:
         """The data (0) or the label (1) that was read."""
         made = allocate(self._layouts[which])
-        made._device()[...] = self._values[which]  # nobody else knows it yet: no need to queue
+        made.device_array()[...] = self._values[which]  # nobody else knows it yet: no need to queue
         return made
 
     def getpad(self) -> int:

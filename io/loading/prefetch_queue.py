@@ -12,7 +12,6 @@ from ... import engine
 from ...context import cpu
 from ...engine import Var
 from ...ndarray import NDArray
-from ...ndarray.core.array_core import wrap
 from ...ndarray.core.chunk import Chunk, Layout
 
 _ALIGNMENT = 64  # bytes
@@ -23,12 +22,12 @@ class PrefetchSlot:
 
     def __init__(self, layouts: Sequence[Layout], tag: Any):
         offsets, end = [], 0
-        for what in layouts:
+        for layout in layouts:
             offsets.append(end)
-            end += -(-what.nbytes // _ALIGNMENT) * _ALIGNMENT
+            end += -(-layout.nbytes // _ALIGNMENT) * _ALIGNMENT
         chunk = Chunk.new(end, cpu())
         self.var: Var = chunk.var
-        self.arrays: list[NDArray] = [wrap(chunk, offset, what) for offset, what in zip(offsets, layouts)]
+        self.arrays: list[NDArray] = [NDArray(layout, chunk=chunk, offset=offset) for offset, layout in zip(offsets, layouts)]
         self.tag = tag
 
 
@@ -53,7 +52,7 @@ class PrefetchQueue:
         arrays = slot.arrays
 
         def start(run: Any, on_complete: Callable[..., None]) -> None:
-            fill([a._device() for a in arrays], on_complete)
+            fill([a.device_array() for a in arrays], on_complete)
 
         engine.current().push_async(start, cpu(), (), (slot.var,), prop="io", name=self.name)
         self._slots.append(slot)

@@ -17,8 +17,8 @@ from ...engine import Var
 from ...engine.memory import storage
 from ...errors import FileError, FrameError, KVStoreError
 from ...ndarray import NDArray, RowSparseNDArray
-from ...ndarray.core.array_core import allocate, wrap
-from ...ndarray.core.chunk import Chunk, layout
+from ...ndarray.core.array_core import allocate
+from ...ndarray.core.chunk import Chunk, layout_of
 from ..protocol.placement import untag
 from ..protocol.row_sparse import Rows
 from ..protocol.row_sparse import add as add_rows
@@ -32,7 +32,8 @@ _LARGEST_HEADER = 1 << 20
 def over(values: np.ndarray) -> NDArray:
     """An array that is the memory of values, C-contiguous, on the CPU."""
     flat = values.reshape(-1).view(np.uint8)
-    return wrap(Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu()), 0, layout(values.shape, values.dtype, cpu()))
+    chunk = Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu())
+    return NDArray(layout_of(values.shape, values.dtype, cpu()), chunk=chunk)
 
 
 class Value:
@@ -47,8 +48,8 @@ class Value:
 
     def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
         self.name, self.key, self._made_as = name, key, (key, tuple(shape), dtype)
-        self.array = allocate(layout(shape, dtype, cpu()))
-        self.flat: np.ndarray = self.array._device().reshape(-1)
+        self.array = allocate(layout_of(shape, dtype, cpu()))
+        self.flat: np.ndarray = self.array.device_array().reshape(-1)
         self.flat.fill(0)
         self.raw: np.ndarray = self.flat.view(np.uint8)
         self.code = CODES[dtype]
@@ -77,8 +78,8 @@ class Value:
         else:
             grad = self.sum
             if grad is None:
-                grad = self.sum = allocate(layout(self.array.shape, self.flat.dtype, cpu()))
-            add_up(contributions, grad._device().reshape(-1))
+                grad = self.sum = allocate(layout_of(self.array.shape, self.flat.dtype, cpu()))
+            add_up(contributions, grad.device_array().reshape(-1))
         self.updater(untag(self.key), grad, self.array)
         self.array.wait_to_read()
 

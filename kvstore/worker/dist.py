@@ -141,7 +141,7 @@ class DistKVStore(LocalKVStore):
         _open_stores.discard(self)
         if self._client.alive and self._values:
             ended = threading.Event()
-            copies = {v._chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
+            copies = {v.chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
             current().push_sync(lambda _: ended.set(), cpu(), (), tuple(copies), name="kvstore.close")  # runs after failures too
             if not ended.wait(self._client.timeout):
                 _log.warning("kvstore: worker %d leaves before what it pushed has ended.", self._client.rank)
@@ -244,7 +244,7 @@ class DistKVStore(LocalKVStore):
         """The memory of one part of the copy of a key, and its place in shared memory, if it is there."""
         known = self._keys[key]
         _, start, stop = known.parts[part]
-        flat = self._values[key]._device().reshape(-1)
+        flat = self._values[key].device_array().reshape(-1)
         return flat[start:stop], _further(known.place, start, flat)
 
     # ---- values ---------------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class DistKVStore(LocalKVStore):
 
         def send(_: Any, on_complete: Any) -> None:
             known.round += 1
-            flat, n = total.data._device().reshape(-1), known.round
+            flat, n = total.data.device_array().reshape(-1), known.round
             work: list[Work] = []
             countdown = _Countdown(len(known.parts), on_complete)
             for i, (shard, start, stop) in enumerate(known.parts):
@@ -340,12 +340,12 @@ class DistKVStore(LocalKVStore):
             out, out_place = self._out(k, i)
             if packed is not None:
                 assert self._compression is not None
-                codes = packed._device()[at:at + packed_bytes(stop - start)]
+                codes = packed.device_array()[at:at + packed_bytes(stop - start)]
                 at += len(codes)
                 made.append(Send(shard, key.id, i, codes, n, out, _Ended(key, n), out_place=out_place, release=release,
                                  code=TWO_BITS, n=stop - start, threshold=self._compression.threshold))
                 continue
-            flat = total._device().reshape(-1)
+            flat = total.device_array().reshape(-1)
             made.append(Send(shard, key.id, i, flat[start:stop], n, out, _Ended(key, n), place=_further(place, start, flat),
                              out_place=out_place, release=release))
         return made
@@ -362,7 +362,7 @@ class DistKVStore(LocalKVStore):
         packed = empty((sum(packed_bytes(b - a) for a, b in ranges),), ctx=cpu(), dtype="uint8")
 
         def run(_: Any) -> None:
-            grad, kept, out, at = total._device().reshape(-1), residual._device().reshape(-1), packed._device(), 0
+            grad, kept, out, at = total.device_array().reshape(-1), residual.device_array().reshape(-1), packed.device_array(), 0
             for a, b in ranges:
                 size = packed_bytes(b - a)
                 two_bit.compress(grad[a:b], kept[a:b], out[at:at + size])
@@ -387,7 +387,7 @@ class DistKVStore(LocalKVStore):
         some = empty((len(numbers), *stored.shape[1:]), ctx=cpu(), dtype=stored.dtype)
 
         def fetch(_: Any, on_complete: Any) -> None:
-            flat = some._device().reshape(-1)
+            flat = some.device_array().reshape(-1)
             work: list[Work] = []
             countdown = _Countdown(0, on_complete)
             for i, (shard, start, stop) in enumerate(known.parts):

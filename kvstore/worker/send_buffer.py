@@ -12,8 +12,7 @@ from ...context import cpu
 from ...engine import Var
 from ...engine.memory import storage
 from ...ndarray import NDArray
-from ...ndarray.core.array_core import wrap
-from ...ndarray.core.chunk import Chunk, layout
+from ...ndarray.core.chunk import Chunk, layout_of
 from ..wire.shared_memory import SMALLEST
 
 if TYPE_CHECKING:
@@ -30,25 +29,25 @@ class Piece:
     """
 
     def __init__(self, client: Client, like: Sequence[NDArray], apart: bool = False):
-        layouts = [layout(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in like]
-        align = max(what.dtype.itemsize for what in layouts)  # equal dtypes lie side by side, without gaps
-        starts = list(itertools.accumulate((-(-what.nbytes // align) * align for what in layouts), initial=0))
+        layouts = [layout_of(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in like]
+        align = max(layout.dtype.itemsize for layout in layouts)  # equal dtypes lie side by side, without gaps
+        starts = list(itertools.accumulate((-(-layout.nbytes // align) * align for layout in layouts), initial=0))
         nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
         self._client, self._users = client, 0
         self._slot = client.take_slot(nbytes) if nbytes >= SMALLEST and client.shared else None
         self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
         if self._slot is None and apart:
-            self.arrays = [wrap(Chunk.new(max(what.nbytes, 1), cpu()), 0, what) for what in layouts]
+            self.arrays = [NDArray(layout, chunk=Chunk.new(max(layout.nbytes, 1), cpu())) for layout in layouts]
         elif self._slot is None:
             chunk = Chunk.new(nbytes, cpu())
-            self.arrays = [wrap(chunk, at, what) for at, what in zip(starts, layouts)]
+            self.arrays = [NDArray(layout, chunk=chunk, offset=at) for at, layout in zip(starts, layouts)]
         elif apart:
             view = self._slot.view
-            self.arrays = [wrap(Chunk(storage.Block(view[at:at + what.nbytes], what.nbytes, cpu()), Var(), cpu()), 0, what)
-                           for at, what in zip(starts, layouts)]
+            blocks = [storage.Block(view[at:at + layout.nbytes], layout.nbytes, cpu()) for at, layout in zip(starts, layouts)]
+            self.arrays = [NDArray(layout, chunk=Chunk(block, Var(), cpu())) for block, layout in zip(blocks, layouts)]
         else:
             chunk = Chunk(storage.Block(self._slot.view, nbytes, cpu()), Var(), cpu())
-            self.arrays = [wrap(chunk, at, what) for at, what in zip(starts, layouts)]
+            self.arrays = [NDArray(layout, chunk=chunk, offset=at) for at, layout in zip(starts, layouts)]
 
     def lend(self, users: int) -> None:
         """The memory is free for others once so many users have called `release`."""

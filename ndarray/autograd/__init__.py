@@ -17,12 +17,12 @@ from ..core.array_core import ArrayCore, allocate
 from ..dispatch.copy import fill
 from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke
 from .higher_order import derivative, formula
-from .tape import CallNode, Entry, Leaf, Node, OpNode, any_taped, bare, overwritten, state
+from .tape import CallNode, Entry, Leaf, Node, OpNode, any_taped, detached, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
-#: What `get_symbol` asks: graph/symbol/from_tape.py hands it in.
-symbol_of: Callable[[Any], Any] | None = None
+#: Return the Symbol of the operators that computed an array (graph/symbol/from_tape.py). The root's `connect` sets it.
+get_symbol: Callable[[Any], Any]
 
 
 # ---- the states of a thread -----------------------------------------------------------------------------------------
@@ -103,15 +103,15 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str
     for v, g, req in zip(variables, gradients, requests):
         if req not in _REQUESTS:
             raise OperatorError(f"mark_variables: grad_req {req!r} is not one of {', '.join(_REQUESTS)}.")
-        if req != "null" and not g._layout.same(v._layout):
+        if req != "null" and not g.layout.same(v.layout):
             raise ShapeError(f"mark_variables: the gradient is {describe(g)}, the variable {describe(v)}.")
-        v._grad, v._grad_req = (None if req == "null" else g), req
-        v._entry = None if req == "null" else (Leaf(v._layout, g, req), 0)
+        v._grad = None if req == "null" else g
+        v._grad_edge = None if req == "null" else (Leaf(v.layout, g, req), 0)
 
 
 def attach_grad(array: Any, grad_req: str = "write") -> None:
     """Make array a variable, with a gradient of zeros; what computed it is forgotten."""
-    grad = allocate(array._layout)
+    grad = allocate(array.layout)
     fill(grad, 0)
     mark_variables([array], [grad], grad_req)
 
@@ -140,16 +140,16 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: bool 
     heads, grads = _heads(heads, head_grads)
     wanted = _listed(variables)
     for v in wanted:
-        if v._entry is None:
+        if v._grad_edge is None:
             raise MXNetError(f"grad: {describe(v)} is not part of a recorded computation. Call attach_grad() on it "
                              f"before recording.")
     retain = create_graph if retain_graph is None else retain_graph
     with _Scope(create_graph, train_mode):
-        found = _walk(heads, grads, retain, [v._entry for v in wanted], create_graph)
+        found = _walk(heads, grads, retain, [v._grad_edge for v in wanted], create_graph)
     result = []
     for v, g in zip(wanted, found):
         if g is None:
-            g = allocate(v._layout)
+            g = allocate(v.layout)
             fill(g, 0)
         result.append(g)
     return result[0] if isinstance(variables, ArrayCore) else result
@@ -165,10 +165,10 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
     if len(grads) != len(heads):
         raise OperatorError(f"backward: {len(heads)} heads, {len(grads)} head gradients. Give one for each, or None.")
     for h, g in zip(heads, grads):
-        if h._entry is None:
+        if h._grad_edge is None:
             raise MXNetError(f"backward: {describe(h)} was not computed from a variable while recording. "
                              f"Call attach_grad() on the variables and compute inside autograd.record().")
-        if g is not None and not g._layout.same(h._layout):
+        if g is not None and not g.layout.same(h.layout):
             raise ShapeError(f"backward: the head is {describe(h)}, its gradient {describe(g)}.")
     return heads, grads
 
@@ -233,12 +233,12 @@ def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Entry] 
     sums = _Sums(wanted is None, recorded)
     for h, g in zip(heads, grads):
         if g is None:
-            g = allocate(h._layout)
+            g = allocate(h.layout)
             fill(g, 1)
         elif not recorded:  # it may be a variable's own buffer, which is written while g is still read
-            g, given = allocate(h._layout), g
+            g, given = allocate(h.layout), g
             execute_copy(given, g)
-        sums.add(h._entry, g, owned=not recorded)
+        sums.add(h._grad_edge, g, owned=not recorded)
     keep: dict[Entry, Any] = dict.fromkeys(wanted or ())
     while sums.queue:
         _, node = heapq.heappop(sums.queue)
@@ -310,7 +310,7 @@ def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -
         outs.append(target)
         reqs.append(req)
     if any(o is not None for o in outs):
-        plan = backward_plan(gradient.op, node.p, [a._layout for a in inputs], layouts, node.train)
+        plan = backward_plan(gradient.op, node.p, [a.layout for a in inputs], layouts, node.train)
         execute(plan, plan.kernel_for(tuple(reqs)), inputs, outs, node.p.scalars)
     for entry, made in later:
         sums.add(entry, made, owned=True)
@@ -320,8 +320,8 @@ def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums:
     inputs = _needs(node, gradient, dys)
     for position, (kind, i) in enumerate(gradient.needs):
         if kind != "dy":
-            inputs[position] = bare(inputs[position])
-            inputs[position]._entry = node.inputs[i] if kind == "x" else (node, i)
+            inputs[position] = detached(inputs[position])
+            inputs[position]._grad_edge = node.inputs[i] if kind == "x" else (node, i)
     outs = formula(node, gradient, inputs)
     if outs is None:
         outs = _run_recorded(node, gradient, inputs)
@@ -335,18 +335,18 @@ def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[A
     """The derivative's own operator on inputs, noted on the tape if any of them is."""
     layouts = [node.in_layouts[i] for i in gradient.gives]
     outs = [allocate(what) for what in layouts]
-    plan = backward_plan(gradient.op, node.p, [a._layout for a in inputs], layouts, node.train)
+    plan = backward_plan(gradient.op, node.p, [a.layout for a in inputs], layouts, node.train)
     execute(plan, plan.kernel, inputs, outs, node.p.scalars)
-    if any(a._entry is not None for a in inputs):
+    if any(a._grad_edge is not None for a in inputs):
         made: Node
-        traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a._layout.dtype for a in inputs])
+        traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a.layout.dtype for a in inputs])
         if traced or isinstance(gradient.op, Composite):
             second = gradient.op.gradient(node.p)
             made = OpNode(gradient.op, node.p, second, inputs, outs, node.train, plan.mutated)
         else:
             made = derivative(node, gradient, inputs, outs)
         for i, o in enumerate(outs):
-            o._entry = (made, i)
+            o._grad_edge = (made, i)
     return outs
 
 
@@ -378,13 +378,13 @@ class Function:
 
     def save_for_backward(self, *arrays: Any) -> None:
         """Keep arrays for backward; there they are `self.saved_tensors`."""
-        self._saved, self._versions = arrays, tuple(a._chunk.version for a in arrays)
+        self._saved, self._versions = arrays, tuple(a.chunk.version for a in arrays)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What save_for_backward kept. Raises MXNetError if it was written in place since."""
         for a, version in zip(self._saved, self._versions):
-            if a._chunk.version != version:
+            if a.chunk.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
 
@@ -402,16 +402,16 @@ class Function:
         outputs = _listed(results)
         name = type(self).__name__
         if is_recording() and any_taped(inputs, name):
-            node = CallNode(name, [a._entry for a in inputs], [o._layout for o in outputs], _checked(self, inputs))
+            node = CallNode(name, [a._grad_edge for a in inputs], [o.layout for o in outputs], _checked(self, inputs))
             for i, o in enumerate(outputs):
                 if any(o is a for a in inputs):
                     raise OperatorError(f"{name}: forward returned its input. Return a copy.")
-                o._entry = (node, i)
+                o._grad_edge = (node, i)
         return results
 
 
 def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]]:
-    layouts = [a._layout for a in inputs]
+    layouts = [a.layout for a in inputs]
 
     def run(dys: list[Any]) -> list[Any]:
         found: Any = function.backward(*dys)
@@ -420,14 +420,9 @@ def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]],
         if len(found) != len(layouts):
             raise OperatorError(f"{name}: backward returned {len(found)} arrays for {len(layouts)} inputs.")
         for g, what in zip(found, layouts):
-            if g is not None and not g._layout.same(what):
+            if g is not None and not g.layout.same(what):
                 raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(what)}.")
         return found
 
     return run
 
-
-def get_symbol(x: Any) -> Any:
-    """Return the Symbol of the operators that gave x while recording. Raises: GraphError where there is none."""
-    assert symbol_of is not None, "tritium.graph was not imported"
-    return symbol_of(x)

@@ -53,7 +53,7 @@ def derivative(node: OpNode, gradient: Gradient, inputs: Sequence[Any], outs: Se
     if found is None:
         raise MXNetError(f"grad: create_graph=True needs the derivative of {gradient.op.name}, which has none. "
                          f"{node.op.name} can be differentiated once.")
-    return CallNode(gradient.op.name, [a._entry for a in inputs], [o._layout for o in outs], found)
+    return CallNode(gradient.op.name, [a._grad_edge for a in inputs], [o.layout for o in outs], found)
 
 
 def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[list[Any]], list[Any]] | None:
@@ -71,11 +71,11 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
     def again(replaced: dict[tuple[str, int], Any]) -> list[Any]:
         """The backward kernel on other arrays; not recorded."""
         arrays = [replaced.get(need, a) for need, a in zip(needs, inputs)]
-        if state.recording and any(a._entry is not None for a in arrays):
+        if state.recording and any(a._grad_edge is not None for a in arrays):
             raise MXNetError(f"grad: create_graph=True a second time needs a third derivative of {op.name}, which has none.")
         layouts = [node.in_layouts[i] for i in gives]
         made = [allocate(what) for what in layouts]
-        plan = backward_plan(gradient.op, p, [a._layout for a in arrays], layouts, node.train)
+        plan = backward_plan(gradient.op, p, [a.layout for a in arrays], layouts, node.train)
         execute(plan, plan.kernel, arrays, made, p.scalars)
         return made
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import MXNetError, describe
 from ...kernels.op import Gradient, Op
 from ...kernels.params import Params
+from ..core.array_core import ArrayCore
 from ..core.chunk import Layout
 
 Entry = tuple["Node", int]
@@ -83,15 +84,15 @@ class OpNode(Node):
 
     def __init__(self, op: Op, p: Params, gradient: Gradient | None, inputs: Sequence[Any], outputs: Sequence[Any],
                  train: bool, states: Sequence[int] = ()):
-        super().__init__(op.name, [a._entry for a in inputs], [a._layout for a in outputs])
+        super().__init__(op.name, [a._grad_edge for a in inputs], [a.layout for a in outputs])
         self.op, self.p, self.gradient, self.train = op, p, gradient, train
-        self.in_layouts = tuple(a._layout for a in inputs)
+        self.in_layouts = tuple(a.layout for a in inputs)
         self.saved: tuple[Any, ...] = ()
         self.versions: tuple[int | None, ...] = ()
         if gradient is not None:
-            self.saved = tuple(None if kind == "dy" else bare((inputs if kind == "x" else outputs)[i])
+            self.saved = tuple(None if kind == "dy" else detached((inputs if kind == "x" else outputs)[i])
                                for kind, i in gradient.needs)
-            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a._chunk.version
+            self.versions = tuple(None if a is None or (kind == "x" and i in states) else a.chunk.version
                                   for a, (kind, i) in zip(self.saved, gradient.needs))
 
     def free(self) -> None:
@@ -101,7 +102,7 @@ class OpNode(Node):
     def check(self) -> None:
         super().check()
         for a, version in zip(self.saved, self.versions):
-            if version is not None and a._chunk.version != version:
+            if version is not None and a.chunk.version != version:
                 raise overwritten(self.name, a)
 
 
@@ -129,13 +130,9 @@ def overwritten(name: str, a: Any) -> MXNetError:
                       f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
 
 
-def bare(a: Any, chunk: Any = None) -> Any:
+def detached(a: Any, chunk: Any = None) -> Any:
     """The same memory without the array's place on the tape, which would be a circle. chunk: its own, or a twin of it."""
-    b = object.__new__(type(a))
-    b._held, b._offset, b._layout, b._view = chunk or a._chunk, a._offset, a._layout, a._view
-    b._var = a._var
-    b._entry = b._grad = b._grad_req = None
-    return b
+    return ArrayCore.array_class(a.layout, a._view, chunk or a.chunk, a.offset)
 
 
 class Overwrite:
@@ -147,7 +144,7 @@ class Overwrite:
     __slots__ = ("end", "freed", "name", "number", "start", "taped")
 
     def __init__(self, a: Any, name: str, number: int, taped: bool):
-        self.start, self.end = a._offset, a._offset + a._layout.nbytes
+        self.start, self.end = a.offset, a.offset + a.layout.nbytes
         self.name, self.number, self.taped, self.freed = name, number, taped, False
 
 
@@ -156,26 +153,26 @@ def written(a: Any, what: str, *, whole: bool = True) -> None:
 
     That it was written, its variable says.
     """
-    entry = a._entry
+    entry = a._grad_edge
     if entry is not None:
         if entry[0].freed:
-            a._entry = None  # what computed the old values is no longer known, and no longer matters
+            a._grad_edge = None  # what computed the old values is no longer known, and no longer matters
         elif state.recording:
             raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
                              f"gradient. Make a new array, or write outside autograd.record().")
-    if a._held is not None and a._held.overwrites:
+    if a._chunk_or_none is not None and a._chunk_or_none.overwrites:
         _overwritten_again(a, Overwrite(a, what, next(_number), False), whole)
 
 
 def computed(a: Any, node: Node, output: int) -> None:
     """a, which was there before, holds from now on this output of node. Other arrays over its memory know nothing of that."""
-    a._entry = node, output
+    a._grad_edge = node, output
     node.overwrite = Overwrite(a, node.name, node.number, True)
     _overwritten_again(a, node.overwrite, True)
 
 
 def _overwritten_again(a: Any, new: Overwrite, whole: bool) -> None:
-    chunk, Seen.overwrites = a._chunk, True
+    chunk, Seen.overwrites = a.chunk, True
     old = [o for o in chunk.overwrites if not (o.freed or (whole and new.start <= o.start and o.end <= new.end))]
     chunk.overwrites = (*old, *([new] if state.recording or new.taped else ()))
 
@@ -190,10 +187,10 @@ def is_taped(a: Any, what: str) -> bool:
 
     Raises: MXNetError if its memory was written through another array since a was computed: a does not know how.
     """
-    entry = a._entry
-    if a._held is not None:
-        for o in a._held.overwrites:
-            if o.start < a._offset + a._layout.nbytes and a._offset < o.end and not o.freed and (
+    entry = a._grad_edge
+    if a._chunk_or_none is not None:
+        for o in a._chunk_or_none.overwrites:
+            if o.start < a.offset + a.layout.nbytes and a.offset < o.end and not o.freed and (
                     o.taped if entry is None else entry[0].number < o.number):
                 raise MXNetError(f"{what}: the memory of {describe(a)} was written while recording, by {o.name} through another "
                                  f"array that shares it, so a derivative would be lost here. Write into the array that "

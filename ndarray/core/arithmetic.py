@@ -15,8 +15,8 @@ from ..dispatch.copy import store_host
 from ..dispatch.fast_path import method
 from ..dispatch.invoke import invoke
 from ..functions.namespace import function_of
-from .array_core import ArrayCore, wrap
-from .chunk import Chunk, layout
+from .array_core import ArrayCore
+from .chunk import Chunk, layout_of
 
 _ops: dict[str, tuple[Op, Params]] = {}
 _scalars: dict[tuple[str, Any, type], tuple[Op, Params]] = {}
@@ -54,8 +54,8 @@ def is_number(x: Any) -> bool:
 def like(x: Any, a: ArrayCore) -> Any:
     """A numpy array (or list) as an array with the dtype and context of a."""
     values = np.asarray(x)
-    what = layout(values.shape, a._layout.dtype, a.ctx)
-    made = wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
+    what = layout_of(values.shape, a.layout.dtype, a.ctx)
+    made = a.array_class(what, chunk=Chunk.new(what.nbytes, what.ctx))
     store_host(made, values)
     return made
 
@@ -63,7 +63,7 @@ def like(x: Any, a: ArrayCore) -> Any:
 def combine(a: Any, b: Any, same: str, spread: str, scalar: str, out: Any = None) -> Any:
     """a ∘ b for an array a and an array, numpy array or number b; NotImplemented for anything else."""
     if isinstance(b, ArrayCore):
-        return array_op(same if a._layout.shape == b._layout.shape else spread, a, b, out=out)
+        return array_op(same if a.layout.shape == b.layout.shape else spread, a, b, out=out)
     if is_number(b):
         return scalar_op(scalar, a, b, out)
     if isinstance(b, np.ndarray):
@@ -105,7 +105,7 @@ class Arithmetic(ArrayCore):
 
     def __rsub__(self, other: Any) -> Any:
         made = self._from(other)
-        return _mask_of(made) if self._layout.mask and is_number(other) and other == 1 else made  # 1 - mask: not
+        return _mask_of(made) if self.layout.mask and is_number(other) and other == 1 else made  # 1 - mask: not
 
     def __isub__(self, other: Any) -> Any:
         return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar", self)
@@ -206,19 +206,19 @@ def _compared(result: Any, other: Any) -> Any:
 
 def _mask_of(a: Any) -> Any:
     """a, fresh and of 0 and 1, known as a mask."""
-    a._layout = layout(a.shape, a._layout.dtype, a.ctx, True)
+    a.layout = layout_of(a.shape, a.layout.dtype, a.ctx, True)
     return a
 
 
 def is_mask(a: Any) -> bool:
     """Whether a is bool, or made of comparisons: as an index it selects, though its elements are 0.0 and 1.0."""
-    return a._layout.dtype.kind == "b" or a._layout.mask
+    return a.layout.dtype.kind == "b" or a.layout.mask
 
 
 def _logic(a: Any, b: Any, name: str) -> Any:
     """a ∘ b for two masks; NotImplemented for anything else."""
     if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
         return NotImplemented
-    if a._layout.dtype != b._layout.dtype:
-        b = _mask_of(b.astype(a._layout.dtype))  # type: ignore[attr-defined]
+    if a.layout.dtype != b.layout.dtype:
+        b = _mask_of(b.astype(a.layout.dtype))  # type: ignore[attr-defined]
     return array_op(name, a, b)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ... import engine
 from ...context import Context
-from ...dtype import as_dtype
 from ...engine import Var
 from ...engine.gpu import cuda
 from ...engine.interrupts import ki_protected
@@ -16,87 +15,80 @@ from ...engine.memory import storage
 from ...engine.memory.allowance import allowed
 from ...kernels.op import Spec
 from . import chunk as chunks
-from .chunk import Chunk, Layout, layout
+from .chunk import Chunk, Layout
 
 
 class ArrayCore:
-    """A dense, row-major array at an offset of a chunk, whose values may still be under way.
+    """A dense, row-major array whose values may still be computed.
 
+    layout:  shape, dtype and context.
     chunk:   the memory; arrays that share it share its variable.
     offset:  bytes into the chunk.
+    view:    a NumPy array that is all of a tiny array: chunk and variable are made when `chunk` is first asked for.
 
-    A tiny fresh array is a NumPy array, `_view`, and nothing else: it gets chunk and variable when somebody asks for
-    `_chunk`. While `_var` is None, nothing was ever pushed that uses the array.
+    While `_var` is None, no function that uses the array was ever pushed.
+    array_class: the class that operators give their results; the root's `connect` sets NDArray.
     """
 
-    __slots__ = ("__weakref__", "_entry", "_grad", "_grad_req", "_held", "_layout", "_offset", "_var", "_view")
+    __slots__ = ("__weakref__", "_chunk_or_none", "_grad", "_grad_edge", "_var", "_view", "layout", "offset")
+    array_class: ClassVar[Any]
 
-    def __init__(self, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any):
-        self._held: Chunk | None = chunk
-        self._var: Var | None = chunk.var
-        self._offset = offset
-        self._layout: Layout = layout(tuple(shape), as_dtype(dtype), chunk.ctx)
-        self._view: Any = None
-        self._entry: Any = None  # (tape node, output number) of what computed it, or None
+    def __init__(self, layout: Layout, view: Any = None, chunk: Chunk | None = None, offset: int = 0):
+        self.layout, self._view, self.offset = layout, view, offset
+        self._chunk_or_none = chunk
+        self._var: Var | None = None if chunk is None else chunk.var
+        self._grad_edge: Any = None  # (tape node, output number) of the operation that computed it, or None
         self._grad: Any = None
-        self._grad_req: Any = None
-
-    @classmethod
-    def _from_chunk(cls, chunk: Chunk, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
-        """The array at offset bytes of chunk."""
-        return cls(chunk, offset, shape, dtype)
 
     @property
-    def _chunk(self) -> Chunk:
+    def chunk(self) -> Chunk:
         """Its memory and variable."""
-        chunk = self._held
-        return chunk if chunk is not None else self._settle()
+        chunk = self._chunk_or_none
+        return chunk if chunk is not None else self._make_chunk()
 
     @ki_protected
-    def _settle(self) -> Chunk:
-        """Give a tiny fresh array its chunk. Of several threads that do, one wins."""
-        made = Chunk(storage.Block(self._view, self._layout.nbytes, self._layout.ctx), Var(), self._layout.ctx)
+    def _make_chunk(self) -> Chunk:
+        """Give a tiny array its chunk. If several threads do so at once, the first one's is kept."""
+        layout = self.layout
+        chunk = Chunk(storage.Block(self._view, layout.nbytes, layout.ctx), Var(), layout.ctx)
         with chunks.making:
-            if self._held is None:
-                self._var = made.var  # first: who finds the chunk must find the variable
-                self._held = made
-            return self._held
+            if self._chunk_or_none is None:
+                self._var = chunk.var  # first: a thread that finds the chunk must find the variable
+                self._chunk_or_none = chunk
+            return self._chunk_or_none
 
     # ---- what it is ----
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, slowest axis first."""
-        return self._layout.shape
+        return self.layout.shape
 
     @property
     def dtype(self) -> Any:
         """The element type as numpy's class, `np.float32`, as MXNet gives it."""
-        return self._layout.dtype.type
+        return self.layout.dtype.type
 
     @property
     def context(self) -> Context:
-        """Where it lives."""
-        return self._layout.ctx
+        """The context whose memory holds the values."""
+        return self.layout.ctx
 
-    @property
-    def ctx(self) -> Context:
-        """Where it lives."""
-        return self._layout.ctx
+    ctx = context
 
     @property
     def size(self) -> int:
         """Elements."""
-        return self._layout.size
+        return self.layout.size
 
     @property
     def nbytes(self) -> int:
         """Bytes."""
-        return self._layout.nbytes
+        return self.layout.nbytes
 
     @property
     def ndim(self) -> int:
         """Axes."""
-        return len(self._layout.shape)
+        return len(self.layout.shape)
 
     @property
     def stype(self) -> str:
@@ -105,20 +97,20 @@ class ArrayCore:
 
     @property
     def _spec(self) -> Spec:
-        return self._layout.spec
+        return self.layout.spec
 
     # ---- its bytes ----
-    def _device(self) -> Any:
-        """The device array: numpy on the CPU, a torch tensor on a GPU. For engine functions, or after a wait."""
+    def device_array(self) -> Any:
+        """The values in place: a NumPy array on the CPU, a torch tensor on a GPU. For engine functions, or after a wait."""
         view = self._view
         if view is None:
-            what = self._layout
-            if what.target == "gpu":
-                view = storage.view(self._chunk.block, self._offset, what.shape, what.dtype)
+            layout = self.layout
+            if layout.target == "gpu":
+                view = storage.view(self.chunk.block, self.offset, layout.shape, layout.dtype)
             else:
-                view = np.ndarray(what.shape, what.dtype, self._chunk.block.memory, self._offset)
+                view = np.ndarray(layout.shape, layout.dtype, self.chunk.block.memory, self.offset)
             if storage.access_checker is not None:  # CheckedEngine asks every time
-                return storage.access_checker.view(self._chunk.block, view) if what.target == "cpu" else view
+                return storage.access_checker.view(self.chunk.block, view) if layout.target == "cpu" else view
             self._view = view
         return view
 
@@ -132,59 +124,39 @@ class ArrayCore:
     def asnumpy(self) -> np.ndarray:
         """The values, copied to a numpy array. Waits; raises what failed."""
         self.wait_to_read()
-        device = self._device()
-        return np.array(cuda.to_host(device) if self._layout.target == "gpu" else device)
+        device = self.device_array()
+        return np.array(cuda.to_host(device) if self.layout.target == "gpu" else device)
 
 
-class _Made:
-    """array_class: what `wrap` makes arrays of; NDArray puts itself here.
-    ahead: bytes of the arrays made since the engine was last let catch up; most: how many there may be.
+class RunAhead:
+    """How far the program may run ahead of the engine.
+
+    nbytes:  allocated since the program last waited for the engine.
+    limit:   the bytes at which it waits; 0 before the first use.
     """
 
-    array_class: type[ArrayCore] = ArrayCore
-    ahead = 0
-    most = 0
+    nbytes = 0
+    limit = 0
 
 
-_new = object.__new__
+def allocate(layout: Layout) -> Any:
+    """Return a new array with undefined values."""
+    if layout.tiny and storage.access_checker is None:
+        return ArrayCore.array_class(layout, np.empty(layout.shape, layout.dtype))
+    RunAhead.nbytes += layout.nbytes  # threads that add at the same time may lose some, which delays the next wait a little
+    if RunAhead.nbytes > RunAhead.limit:
+        _catch_up()
+    return ArrayCore.array_class(layout, chunk=Chunk.new(layout.nbytes, layout.ctx))
 
 
-def wrap(chunk: Chunk, offset: int, what: Layout) -> Any:
-    """An NDArray at offset bytes of chunk."""
-    a = _new(_Made.array_class)
-    a._held, a._var, a._offset, a._layout = chunk, chunk.var, offset, what
-    a._view = a._entry = a._grad = a._grad_req = None
-    return a
+def _catch_up() -> None:
+    """Let the engine catch up once for every 256 MB allocated.
 
-
-def fresh(view: np.ndarray, what: Layout) -> Any:
-    """An NDArray that is view, tiny and nobody else's."""
-    a = _new(_Made.array_class)
-    a._view, a._layout, a._offset = view, what, 0
-    a._held = a._var = a._entry = a._grad = a._grad_req = None
-    return a
-
-
-def allocate(what: Layout) -> Any:
-    """A fresh NDArray, uninitialised."""
-    if what.tiny and storage.access_checker is None:
-        return fresh(np.empty(what.shape, what.dtype), what)
-    _Made.ahead += what.nbytes  # threads that count at the same time may lose some: then they get a little further
-    if _Made.ahead > _Made.most:
-        _let_catch_up()
-    return wrap(Chunk.new(what.nbytes, what.ctx), 0, what)
-
-
-def _let_catch_up() -> None:
-    """Results take memory only when they are computed, but values from the host at once, and so does what workers compute
-    ahead of the one they all wait for: a loop that never waits is held back once for every 256 MB it makes."""
-    if not _Made.most:
-        _Made.most = min(1 << 28, allowed() // 16)
-    if _Made.ahead > _Made.most:
-        _Made.ahead = 0
+    The memory of most results is taken when they are computed. Values from the host take memory at once, as do results that
+    several workers compute ahead of the task they all wait for; a loop that never waits must not fill memory with them.
+    """
+    if not RunAhead.limit:
+        RunAhead.limit = min(1 << 28, allowed() // 16)
+    if RunAhead.nbytes > RunAhead.limit:
+        RunAhead.nbytes = 0
         engine.current().catch_up()
-
-
-def use_class(cls: type[ArrayCore]) -> None:
-    """Let `wrap` make arrays of cls."""
-    _Made.array_class = cls

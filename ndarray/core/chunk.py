@@ -91,7 +91,7 @@ class Layout:
 
     def of(self, shape: tuple[int, ...]) -> Layout:
         """This layout in another shape."""
-        return layout(shape, self.dtype, self.ctx, self.mask)
+        return layout_of(shape, self.dtype, self.ctx, self.mask)
 
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
@@ -102,7 +102,7 @@ making = threading.RLock()  # held for the few instructions that let one layout,
 _layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
 
 
-def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = False) -> Layout:
+def layout_of(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = False) -> Layout:
     """The Layout of shape (a tuple of ints), dtype and ctx; bool needs no mask. Raises ShapeError for a negative size."""
     key: tuple = (shape, dtype, ctx.device_type, ctx.device_id)
     if mask and dtype.kind != "b":
@@ -112,7 +112,7 @@ def layout(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = F
         shape = tuple(int(n) for n in shape)
         if shape and min(shape) < 0:
             raise ShapeError(f"NDArray: negative size in shape {shape}.")
-        made = Layout(shape, dtype, ctx, layout(shape, dtype, ctx) if len(key) == 5 else None)
+        made = Layout(shape, dtype, ctx, layout_of(shape, dtype, ctx) if len(key) == 5 else None)
         with making:
             found = _layouts.get(key)
             if found is None:

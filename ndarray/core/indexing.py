@@ -20,8 +20,8 @@ from ..autograd.tape import CallNode, is_taped, state, written
 from ..dispatch.arguments import call_op
 from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
 from .arithmetic import is_mask, is_number
-from .array_core import ArrayCore, allocate, wrap
-from .chunk import Chunk, layout
+from .array_core import ArrayCore, allocate
+from .chunk import Chunk, layout_of
 
 _ALL = slice(None)
 
@@ -44,25 +44,25 @@ class Indexing(ArrayCore):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Any:
-        shape = self._layout.shape
+        shape = self.layout.shape
         if type(key) is int and shape:
             n = shape[0]
             if not -n <= key < n:
                 raise IndexError(f"index {key} is out of bounds for axis 0 with size {n}")
             inner = shape[1:]
-            step = self._layout.nbytes // n
+            step = self.layout.nbytes // n
             return _view(self, (key + n if key < 0 else key) * step, inner or (1,), key)
         if type(key) is slice and key.step in (None, 1) and shape:
             start, stop, _ = key.indices(shape[0])
             count = max(stop - start, 0)
-            step = self._layout.nbytes // shape[0] if shape[0] else 0
+            step = self.layout.nbytes // shape[0] if shape[0] else 0
             return _view(self, start * step if count else 0, (count, *shape[1:]), key)
         full = _normal(key)
         if full is None:
             return _take(self, key)
         key = _expand(full, len(shape))
         part = _part(self, key)
-        what = self._layout.of(part.shape or (1,))
+        what = self.layout.of(part.shape or (1,))
         if part.flags.c_contiguous:
             return _view(self, _distance(self, part) if part.size else 0, what.shape, key)
         out = allocate(what)
@@ -76,25 +76,25 @@ class Indexing(ArrayCore):
         if taped:
             _write_recorded(self, key, value)
             return
-        if whole and self._layout.shape:
-            key, part_shape = (Ellipsis,), self._layout.shape
+        if whole and self.layout.shape:
+            key, part_shape = (Ellipsis,), self.layout.shape
         else:
             full = _normal(key)
             if full is None:
                 _put(self, key, value)
                 return
-            key = _expand(full, len(self._layout.shape))
+            key = _expand(full, len(self.layout.shape))
             part_shape = _part(self, key).shape
         if isinstance(value, bool | int | float | np.number):
-            assign(self, key, as_element(value, self._layout))
+            assign(self, key, as_element(value, self.layout))
             return
         if isinstance(value, ArrayCore):
-            if value.ctx != self.ctx or value._layout.dtype != self._layout.dtype:
-                moved = allocate(layout(value.shape, self._layout.dtype, self.ctx))
+            if value.ctx != self.ctx or value.layout.dtype != self.layout.dtype:
+                moved = allocate(layout_of(value.shape, self.layout.dtype, self.ctx))
                 copy_to(value, moved)
                 value = moved
         else:
-            value = cast_copy(np.array(value), self._layout.dtype)
+            value = cast_copy(np.array(value), self.layout.dtype)
         value_shape: tuple[int, ...] = value.shape
         while len(value_shape) > len(part_shape) and value_shape[0] == 1:
             value_shape = value_shape[1:]
@@ -118,10 +118,10 @@ class Indexing(ArrayCore):
             codes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         if isinstance(codes, (int, np.integer)):
             codes = (int(codes),)
-        new = reshape_codes("reshape", self._layout.shape, codes, reverse)
-        if math.prod(new) != self._layout.size:
-            raise ShapeError(f"reshape: {self._layout.shape} does not reshape to {tuple(codes)}: {self._layout.size} elements do "
-                             f"not fill {new}. Choose sizes whose product is {self._layout.size}.")
+        new = reshape_codes("reshape", self.layout.shape, codes, reverse)
+        if math.prod(new) != self.layout.size:
+            raise ShapeError(f"reshape: {self.layout.shape} does not reshape to {tuple(codes)}: {self.layout.size} elements do "
+                             f"not fill {new}. Choose sizes whose product is {self.layout.size}.")
         return reshape_view(self, new)
 
     def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> Any:
@@ -137,33 +137,31 @@ class Indexing(ArrayCore):
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
     """a's memory with another shape of the same size; recorded."""
-    out = wrap(_memory(a), a._offset, a._layout.of(shape))
-    if state.recording and a._entry is not None:
-        before = a._layout.shape
-        return _record(a, out, "reshape", lambda dy: wrap(
-            dy._chunk, dy._offset, layout(before, dy._layout.dtype, dy.ctx)) if dy._entry is None
-            else reshape_view(dy, before))
+    out = a.array_class(a.layout.of(shape), chunk=_memory(a), offset=a.offset)
+    if state.recording and a._grad_edge is not None:
+        before = a.layout.shape
+        return _record(a, out, "reshape", lambda dy: reshape_view(dy, before))
     return out
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
-    out = wrap(_memory(a), a._offset + distance, a._layout.of(shape))
-    if state.recording and a._entry is not None:
+    out = a.array_class(a.layout.of(shape), chunk=_memory(a), offset=a.offset + distance)
+    if state.recording and a._grad_edge is not None:
         return _record(a, out, "slice", _spread(a, key))
     return out
 
 
 def _memory(a: Any) -> Chunk:
     """The chunk for a view of a. What is taken while nothing records knows nothing of what was recorded."""
-    chunk = a._chunk
+    chunk = a.chunk
     return chunk.twin() if chunk.overwrites and not state.recording else chunk
 
 
 def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
     """Note on the tape that out was made from a."""
     if state.recording and is_taped(a, name):
-        out._entry = (CallNode(name, [a._entry], [out._layout], lambda dys: [backward(dys[0])]), 0)
+        out._grad_edge = (CallNode(name, [a._grad_edge], [out.layout], lambda dys: [backward(dys[0])]), 0)
     return out
 
 
@@ -171,7 +169,7 @@ def copy_recorded(a: Any, out: Any, name: str) -> Any:
     """out, a fresh array, = a, across contexts and dtypes; the derivative flows back to a."""
     node = copy_over(a, out, name)
     if node is not None:
-        out._entry = node, 0
+        out._grad_edge = node, 0
     return out
 
 
@@ -180,25 +178,25 @@ def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
     taped = state.recording and is_taped(a, name)
     written(out, name)
     copy_to(a, out)
-    before = a._layout
+    before = a.layout
 
     def backward(dys: list[Any]) -> list[Any]:
         dx = dys[0] if dys[0].shape == before.shape else reshape_view(dys[0], before.shape)
         return [dx.as_in_context(before.ctx).astype(before.dtype, copy=False)]
 
-    return CallNode(name, [a._entry], [out._layout], backward) if taped else None
+    return CallNode(name, [a._grad_edge], [out.layout], backward) if taped else None
 
 
 def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
     """The derivative of a[key]: dy in its place, zeros around it."""
-    what = a._layout
+    what = a.layout
 
     def backward(dy: Any) -> Any:
         dx = allocate(what)
         fill(dx, 0)
         part = _part(dx, key).shape
-        assign(dx, key if isinstance(key, tuple) else (key,), wrap(dy._chunk, dy._offset, layout(
-            part, what.dtype, what.ctx)))
+        assign(dx, key if isinstance(key, tuple) else (key,), dy.array_class(
+            layout_of(part, what.dtype, what.ctx), chunk=dy.chunk, offset=dy.offset))
         return _record(dy, dx, "spread", lambda ddx: ddx[key])
 
     return backward
@@ -206,12 +204,12 @@ def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
 
 def _part(a: Any, key: Any) -> np.ndarray:
     """a[key] as a numpy array laid out like a, whose bytes are never touched: numpy works out shapes and places."""
-    itemsize = a._layout.dtype.itemsize
+    itemsize = a.layout.dtype.itemsize
     strides, n = [], itemsize
-    for d in reversed(a._layout.shape):
+    for d in reversed(a.layout.shape):
         strides.append(n)
         n *= d
-    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a._layout.shape, strides[::-1])
+    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a.layout.shape, strides[::-1])
     key = key if isinstance(key, tuple) else (key,)
     return whole[key if Ellipsis in key else (*key, Ellipsis)]  # with ..., one element is a view too
 
@@ -280,13 +278,13 @@ def _fits(value: tuple[int, ...], part: tuple[int, ...]) -> bool:
 def _take(a: Any, key: Any) -> Any:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
-    out = allocate(a._layout.of(shape or (1,)))
+    out = allocate(a.layout.of(shape or (1,)))
 
     def run(_: Any) -> None:
         store_host(out, host(a)[key].reshape(out.shape))
 
     push("take", a.ctx, run, (a,), out)
-    what = a._layout
+    what = a.layout
 
     def backward(dy: Any) -> Any:
         dx = allocate(what)
@@ -306,17 +304,17 @@ def _put(a: Any, key: Any, value: Any) -> None:
     key = _host_key(key)
     shape = np.broadcast_to(np.zeros((), np.bool_), a.shape)[key].shape
     if not isinstance(value, ArrayCore):
-        value = allocate_like_host(cast_copy(np.array(value if not is_number(value) else [value]), a._layout.dtype), a.ctx)
-    elif value._layout.dtype != a._layout.dtype:
-        given, value = value, allocate(layout(value.shape, a._layout.dtype, a.ctx))
+        value = allocate_like_host(cast_copy(np.array(value if not is_number(value) else [value]), a.layout.dtype), a.ctx)
+    elif value.layout.dtype != a.layout.dtype:
+        given, value = value, allocate(layout_of(value.shape, a.layout.dtype, a.ctx))
         copy_to(given, value)
     if not _fits(value.shape, shape or (1,)):
         raise ShapeError(f"a[key] = value: value {describe(value)} does not fit {shape}, a part of {describe(a)}.")
 
     def run(_: Any) -> None:
         new = np.array(host(value))
-        if a._layout.target == "cpu":
-            a._device()[key] = new.reshape(shape) if new.size == 1 and not shape else new
+        if a.layout.target == "cpu":
+            a.device_array()[key] = new.reshape(shape) if new.size == 1 and not shape else new
         else:
             values = np.array(host(a))
             values[key] = new

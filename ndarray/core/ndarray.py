@@ -12,7 +12,7 @@ from ...dtype import as_dtype
 from ...errors import ContextError, FileError, ShapeError, describe
 from ...kernels.op import Op
 from ..autograd import attach_grad, backward
-from ..autograd.tape import bare, computed, written
+from ..autograd.tape import computed, detached, written
 from ..dispatch.arguments import as_context, call_op
 from ..dispatch.copy import allocate_like_host, push
 from ..functions.binary import split_v2
@@ -20,15 +20,15 @@ from ..interop import dlpack
 from ..interop.numpy_protocol import apply_function, apply_ufunc, plain
 from ..interop.safetensors import read_tensors, write_tensors
 from .arithmetic import Arithmetic
-from .array_core import ArrayCore, allocate, use_class
-from .chunk import layout
+from .array_core import ArrayCore, allocate
+from .chunk import layout_of
 from .indexing import Indexing, copy_over, copy_recorded
 from .methods import Fluent
 from .repr_html import to_html
 
 
 class NDArray(Arithmetic, Indexing, Fluent):
-    """A dense, row-major array on a context: `NDArray(chunk, offset, shape, dtype)`; users make one with mx.nd.array.
+    """A dense, row-major array on a context; users make one with mx.nd.array.
 
     Operations return at once. `a[0]`, `a[1:3]` and `reshape` are views that write through; other parts are copies.
     """
@@ -54,10 +54,10 @@ class NDArray(Arithmetic, Indexing, Fluent):
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """The values as dtype; self if it has that dtype already and copy is False."""
         wanted = as_dtype(dtype)
-        if wanted == self._layout.dtype and not copy:
+        if wanted == self.layout.dtype and not copy:
             return self
-        keeps = self._layout.mask and wanted.kind not in "iu"  # whole numbers were asked for as positions
-        return copy_recorded(self, allocate(layout(self.shape, wanted, self.ctx, keeps)), "astype")
+        keeps = self.layout.mask and wanted.kind not in "iu"  # whole numbers were asked for as positions
+        return copy_recorded(self, allocate(layout_of(self.shape, wanted, self.ctx, keeps)), "astype")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
@@ -104,7 +104,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
             return other
         if not isinstance(other, Context):
             raise TypeError(f"copyto: a {type(other).__name__} is neither an NDArray nor a Context.")
-        return copy_recorded(self, allocate(layout(self.shape, self._layout.dtype, other, self._layout.mask)), "copyto")
+        return copy_recorded(self, allocate(layout_of(self.shape, self.layout.dtype, other, self.layout.mask)), "copyto")
 
     def as_in_context(self, context: Context) -> Any:
         """self if it lives on context, else a copy there."""
@@ -139,7 +139,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def detach(self) -> NDArray:
         """The same memory, off the tape: no gradient flows through it."""
-        return bare(self, self._chunk.twin())
+        return detached(self, self.chunk.twin())
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Put derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
@@ -178,8 +178,8 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return int(self.asscalar())
 
     def __index__(self) -> int:
-        if self._layout.dtype.kind not in "iu":
-            raise TypeError(f"an array of {self._layout.dtype} cannot be an index")
+        if self.layout.dtype.kind not in "iu":
+            raise TypeError(f"an array of {self.layout.dtype} cannot be an index")
         return int(self.asscalar())
 
     def __contains__(self, value: Any) -> bool:
@@ -196,19 +196,18 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def _repr_html_(self) -> str:
         sizes = ", ".join(map(str, self.shape))
-        return to_html(self.asnumpy(), f"{type(self).__name__} {self._layout.dtype.name} ({sizes}) @{self.ctx}")
+        return to_html(self.asnumpy(), f"{type(self).__name__} {self.layout.dtype.name} ({sizes}) @{self.ctx}")
 
     def __reduce__(self) -> Any:
         """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
         data = b"".join(write_tensors(["array"], [self.asnumpy()]))
-        return restore, (data, str(self.ctx), *([True] if self._layout.mask else ()))
+        return restore, (data, str(self.ctx), *([True] if self.layout.mask else ()))
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What an operator does with arrays: it runs."""
         return call_op(op, args, kwargs)
 
 
-use_class(NDArray)
 
 def restore(data: bytes, context: str, mask: bool = False) -> Any:
     """The array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
@@ -219,7 +218,7 @@ def restore(data: bytes, context: str, mask: bool = False) -> Any:
         made = allocate_like_host(values, as_context(context) or current_context())
     except ContextError:
         made = allocate_like_host(values, current_context())
-    made._layout = layout(made.shape, values.dtype, made.ctx, mask)
+    made.layout = layout_of(made.shape, values.dtype, made.ctx, mask)
     return made
 
 

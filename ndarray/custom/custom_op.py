@@ -34,8 +34,8 @@ from ...kernels.op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
 from ...kernels.op import register as register_op
 from ...kernels.params import Param, Params
 from ..autograd import _Scope
-from ..core.array_core import wrap
-from ..core.chunk import Chunk, layout
+from ..core.array_core import ArrayCore
+from ..core.chunk import Chunk, layout_of
 
 _REQUESTS = {Req.NULL: "null", Req.WRITE: "write", Req.INPLACE: "inplace", Req.ADD: "add"}
 _GENERATION = "_generation"  # distinguishes what was registered again under its name
@@ -321,20 +321,14 @@ class _CustomBackward(Op):
 
 def _array(array: Any, spec: Spec, ctx: Any) -> Any:
     """An NDArray over device memory that this running function holds; None for an output nobody wants."""
+    layout = layout_of(tuple(spec.shape), spec.dtype, ctx)
     if array is None:
-        return wrap_new(spec, ctx)
+        return ArrayCore.array_class(layout, chunk=Chunk.new(spec.nbytes, ctx))
     if isinstance(array, np.ndarray):
         memory = array.reshape(-1).view(np.uint8)
     else:
         memory = array.reshape(-1).view(storage.alloc(0, ctx).memory.dtype)
-    a = wrap(Chunk(storage.Block(memory, spec.nbytes, ctx), Var(), ctx), 0, layout(tuple(spec.shape), spec.dtype, ctx))
-    a._view = array
-    return a
-
-
-def wrap_new(spec: Spec, ctx: Any) -> Any:
-    """Fresh memory for an output that is computed and thrown away."""
-    return wrap(Chunk.new(spec.nbytes, ctx), 0, layout(tuple(spec.shape), spec.dtype, ctx))
+    return ArrayCore.array_class(layout, array, Chunk(storage.Block(memory, spec.nbytes, ctx), Var(), ctx))
 
 
 def _run(use: _Use, what: str, ctx: Any, train: bool, arrays: Sequence[Any], body: Callable[[], Any]) -> None:
@@ -343,7 +337,7 @@ def _run(use: _Use, what: str, ctx: Any, train: bool, arrays: Sequence[Any], bod
         with ctx, _Scope(False, train):
             body()
         for a in arrays:
-            engine.current().wait_for_var(a._chunk.var)
+            engine.current().wait_for_var(a.chunk.var)
     except Exception as e:
         _name(e, f"{use.op_type}: {what}")
         raise

@@ -12,35 +12,35 @@ from ...engine.gpu import cuda
 from ...errors import ShapeError, describe
 from ...kernels.op import Req, Spec, builtin, compiled
 from ..core.array_core import ArrayCore, allocate
-from ..core.chunk import Layout, layout
+from ..core.chunk import Layout, layout_of
 
 _INLINE = 16384  # bytes: what is smaller is done at once, if nothing has to be waited for
 
 
 def push(name: str, ctx: Any, fn: Any, reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
     """Queue fn(run) behind everything that touches its arrays; an array that is written is not read as well."""
-    var = writes._chunk.var
-    const = list(dict.fromkeys(a._chunk.var for a in reads if a._chunk.var is not var))
-    small = writes._layout.target == "cpu" and all(
-        a._layout.target == "cpu" and a._layout.nbytes <= _INLINE for a in (writes, *reads))
+    var = writes.chunk.var
+    const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
+    small = writes.layout.target == "cpu" and all(
+        a.layout.target == "cpu" and a.layout.nbytes <= _INLINE for a in (writes, *reads))
     engine.current().push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
 
 
 def host(a: ArrayCore) -> np.ndarray:
     """Inside an engine function: a's values on the host; the memory itself where the host can read it."""
-    device = a._device()
-    return cuda.to_host(device) if a._layout.target == "gpu" else device
+    device = a.device_array()
+    return cuda.to_host(device) if a.layout.target == "gpu" else device
 
 
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
     """Inside an engine function, or before anyone else knows dst: write host values, cast, all of dst."""
-    if dst._layout.target == "cpu":
+    if dst.layout.target == "cpu":
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
-            cast_into(dst._device(), values)
+            cast_into(dst.device_array(), values)
         return
-    values = cast_copy(np.broadcast_to(values, dst.shape), dst._layout.dtype)
+    values = cast_copy(np.broadcast_to(values, dst.shape), dst.layout.dtype)
     with cuda.on_device(dst.ctx.device_id):  # also where its memory is taken, if nobody else knows it
-        cuda.from_host(dst._device(), values)
+        cuda.from_host(dst.device_array(), values)
 
 
 def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
@@ -48,18 +48,18 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
     if src.size != dst.size:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
 
-    same_gpu = src._layout.target == "gpu" and src.ctx == dst.ctx
+    same_gpu = src.layout.target == "gpu" and src.ctx == dst.ctx
     cast = None
-    if same_gpu and src._layout.dtype != dst._layout.dtype:
+    if same_gpu and src.layout.dtype != dst.layout.dtype:
         op = builtin("Cast")
-        cast = compiled(op, op.parse({"dtype": dst._layout.dtype}), (Spec(dst.shape, src._layout.dtype),), (dst._layout.spec,),
+        cast = compiled(op, op.parse({"dtype": dst.layout.dtype}), (Spec(dst.shape, src.layout.dtype),), (dst.layout.spec,),
                         (Req.WRITE,), "gpu")
 
     def run(rc: Any) -> None:
         if cast is not None:
-            cast(rc, [src._device().reshape(dst.shape)], [dst._device()])
+            cast(rc, [src.device_array().reshape(dst.shape)], [dst.device_array()])
         elif same_gpu:
-            dst._device()[...] = src._device().reshape(dst.shape)
+            dst.device_array()[...] = src.device_array().reshape(dst.shape)
         else:
             store_host(dst, host(src).reshape(dst.shape))
 
@@ -68,10 +68,10 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
 
 def fill(dst: ArrayCore, value: Any) -> None:
     """Every element of dst = value."""
-    value = as_element(value, dst._layout)
+    value = as_element(value, dst.layout)
 
     def run(_: Any) -> None:
-        dst._device()[...] = value
+        dst.device_array()[...] = value
 
     push("fill", dst.ctx, run, (), dst)
 
@@ -91,19 +91,19 @@ def as_element(value: Any, what: Layout) -> Any:
 def assign(dst: ArrayCore, key: Any, value: Any) -> None:
     """dst[key] = value for a basic key; value a number, a host array of dst's dtype, or an array on dst's context."""
     reads = (value,) if isinstance(value, ArrayCore) else ()
-    shared = bool(reads) and value._chunk.block is dst._chunk.block
+    shared = bool(reads) and value.chunk.block is dst.chunk.block
 
     def run(_: Any) -> None:
-        if dst._layout.target == "cpu":
+        if dst.layout.target == "cpu":
             with np.errstate(all="ignore"):
-                dst._device()[key] = value._device() if reads else value
+                dst.device_array()[key] = value.device_array() if reads else value
             return
-        part, flips = _torch_part(dst._device(), key)
+        part, flips = _torch_part(dst.device_array(), key)
         if reads:
-            new = value._device()
+            new = value.device_array()
             new = new.clone() if shared else new
         elif isinstance(value, np.ndarray):
-            new = allocate_like_host(value, dst.ctx)._device()
+            new = allocate_like_host(value, dst.ctx).device_array()
         else:
             part[...] = value
             return
@@ -116,18 +116,18 @@ def pick(src: ArrayCore, key: Any, dst: ArrayCore) -> None:
     """dst = src[key] for a basic key, on one context."""
 
     def run(_: Any) -> None:
-        if src._layout.target == "cpu":
-            dst._device()[...] = src._device()[key].reshape(dst.shape)
+        if src.layout.target == "cpu":
+            dst.device_array()[...] = src.device_array()[key].reshape(dst.shape)
             return
-        part, flips = _torch_part(src._device(), key)
-        dst._device()[...] = (part.flip(flips) if flips else part).reshape(dst.shape)
+        part, flips = _torch_part(src.device_array(), key)
+        dst.device_array()[...] = (part.flip(flips) if flips else part).reshape(dst.shape)
 
     push("slice", dst.ctx, run, (src,), dst)
 
 
 def allocate_like_host(values: np.ndarray, ctx: Any) -> Any:
     """A fresh array on ctx with the host's values."""
-    fresh = allocate(layout(values.shape, values.dtype, ctx))
+    fresh = allocate(layout_of(values.shape, values.dtype, ctx))
     store_host(fresh, values)
     return fresh
 

@@ -20,7 +20,7 @@ from ...kernels.ir.primitives import PRIMITIVES
 from ...kernels.op import builtin
 from ...kernels.ops.linalg.dot import SMALL
 from ..autograd.tape import Seen
-from ..core.array_core import ArrayCore, fresh
+from ..core.array_core import ArrayCore
 from ..core.chunk import Layout
 
 _BYTES = 512  # of a result: NumPy keeps the GIL for so few elements, so that the engine's bookkeeping is not held up
@@ -40,32 +40,32 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
     def operator(a: Any, b: Any) -> Any:
         key: Any = None
         if b.__class__ is a.__class__:
-            key = a._layout, b._layout
+            key = a.layout, b.layout
             found = known.get(key)
-            if found and a._entry is None and b._entry is None and not (Seen.overwrites and _overwritten(a, b)):
+            if found and a._grad_edge is None and b._grad_edge is None and not (Seen.overwrites and _overwritten(a, b)):
                 function, what, _, _ = found
                 x, y = a._view, b._view
                 if x is not None and y is not None:
                     view = current().call_now(a, b, prepared.leaf, function, x, y)
                     if view is not None:
-                        return fresh(view, what)
+                        return ArrayCore.array_class(what, view)
         elif b.__class__ in _NUMBERS and b:  # 0.0 and -0.0 would be one key
-            key = a._layout, b, b.__class__
+            key = a.layout, b, b.__class__
             found = known.get(key)
-            if found and a._entry is None and not (Seen.overwrites and _overwritten(a, a)):
+            if found and a._grad_edge is None and not (Seen.overwrites and _overwritten(a, a)):
                 function, what, left, right = found
                 x = a._view
                 if x is not None:
                     view = current().call_now(a, a, prepared.leaf, function, x if left is None else left,
                                               x if right is None else right)
                     if view is not None:
-                        return fresh(view, what)
+                        return ArrayCore.array_class(what, view)
         made = ordinary(a, b)
         if key is not None and key not in known:
             if len(known) >= _KEPT:
                 known.clear()
-            name = scalar if len(key) == 3 else same if a._layout.shape == b._layout.shape else spread
-            known[key] = _single(name, a, b, made._layout)
+            name = scalar if len(key) == 3 else same if a.layout.shape == b.layout.shape else spread
+            known[key] = _single(name, a, b, made.layout)
         return made
 
     return operator
@@ -84,19 +84,20 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
             except TypeError:  # what cannot be hashed is no flag
                 turned = None
             if turned is not None:
-                key = a._layout, b._layout, turned
+                key = a.layout, b.layout, turned
                 what = known.get(key)
-                if what is not None and a._entry is None and b._entry is None and not (Seen.overwrites and _overwritten(a, b)):
+                if what is not None and a._grad_edge is None and b._grad_edge is None and not (
+                        Seen.overwrites and _overwritten(a, b)):
                     x, y = a._view, b._view
                     if x is not None and y is not None:
                         view = current().call_now(a, b, np.dot, x.T if turned[0] else x, y.T if turned[1] else y)
                         if view is not None:
-                            return fresh(view, what)
+                            return ArrayCore.array_class(what, view)
         made = ordinary(*args, **kwargs)
-        if key is not None and key not in known and _is_small(a._layout, b._layout, made._layout):
+        if key is not None and key not in known and _is_small(a.layout, b.layout, made.layout):
             if len(known) >= _KEPT:
                 known.clear()
-            known[key] = made._layout
+            known[key] = made.layout
         return made
 
     return dot
@@ -104,7 +105,7 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
 
 def _overwritten(a: Any, b: Any) -> bool:
     """Whether memory of a or b was written in place while recording: the tape looks closer."""
-    return bool((a._held is not None and a._held.overwrites) or (b._held is not None and b._held.overwrites))
+    return any(x._chunk_or_none is not None and x._chunk_or_none.overwrites for x in (a, b))
 
 
 def _is_small(a: Layout, b: Layout, what: Layout) -> bool:
@@ -118,11 +119,11 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
 
     left, right:  None where the function takes an array, or the number there, as it takes that.
     """
-    op, dtype = builtin(name), a._layout.dtype
+    op, dtype = builtin(name), a.layout.dtype
     is_number = b.__class__ in _NUMBERS
     p = op.parse({"scalar": b} if is_number else {})
     arrays = (a,) if is_number else (a, b)
-    e = op.expression(p, [x._layout.dtype for x in arrays])
+    e = op.expression(p, [x.layout.dtype for x in arrays])
     if e is None or not what.tiny or what.nbytes > _BYTES or not what.shape or len(e.outputs) != 1 or e.states:
         return None
     root = e.outputs[0]
@@ -140,7 +141,7 @@ def _single(name: str, a: Any, b: Any, what: Layout) -> tuple[np.ufunc, Layout, 
         left, right = (value, None) if given[0] == PARAM else (None, value)
     else:
         return None
-    tried = [np.ones(x._layout.shape, x._layout.dtype) for x in arrays]
+    tried = [np.ones(x.layout.shape, x.layout.dtype) for x in arrays]
     x, y = tried if not is_number else (tried[0], right) if left is None else (left, tried[0])
     got = prepared.leaf(function, x, y)
     return (function, what, left, right) if got.dtype == what.dtype and got.shape == what.shape else None

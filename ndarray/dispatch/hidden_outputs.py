@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...engine import Var
-from ..core.array_core import wrap
+from ..core.array_core import ArrayCore
 from ..core.chunk import Chunk, Layout
 
 
-class QuietVar(Var):
+class ReportOnceVar(Var):
     """A variable nobody waits for. What spoils it spoils its readers; once the user was told, it says nothing more."""
 
     __slots__ = ("_failure",)
@@ -24,6 +24,6 @@ class QuietVar(Var):
         self._failure = value
 
 
-def allocate_hidden(what: Layout) -> Any:
+def allocate_hidden(layout: Layout) -> Any:
     """A fresh array for a hidden output."""
-    return wrap(Chunk.new(what.nbytes, what.ctx, QuietVar()), 0, what)
+    return ArrayCore.array_class(layout, chunk=Chunk.new(layout.nbytes, layout.ctx, ReportOnceVar()))

@@ -1,4 +1,4 @@
-"""invoke: run one operator. Everything that depends on shapes alone is worked out once and kept as a Plan."""
+"""invoke: run one operator. Everything that depends on shapes alone is worked out once and kept as a DispatchPlan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...kernels.op import Op, Req, compiled_static, is_known
 from ...kernels.params import Params
 from ..autograd.tape import OpNode, any_taped, computed, state, written
 from ..core.array_core import allocate
-from ..core.chunk import Layout, layout
+from ..core.chunk import Layout, layout_of
 from .hidden_outputs import allocate_hidden
 from .masks import gives_mask
 
@@ -21,7 +21,7 @@ _INLINE = 16384  # bytes: CPU work that touches fewer costs less than handing it
 _LIMIT = 4096  # plans kept; a program with ever new shapes must not grow for ever
 
 
-class Plan:
+class DispatchPlan:
     """One operator at given shapes, dtypes, parameters and context.
 
     mutated:  input numbers the operator changes (auxiliary states).
@@ -78,8 +78,8 @@ def _nothing(run: Any, inputs: Any, outputs: Any, **_: Any) -> None:
     """The kernel of results without elements."""
 
 
-_plans: dict[tuple, Plan] = {}
-_backward_plans: dict[tuple, Plan] = {}
+_plans: dict[tuple, DispatchPlan] = {}
+_backward_plans: dict[tuple, DispatchPlan] = {}
 
 
 def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req = Req.WRITE,
@@ -94,15 +94,15 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     """
     train = state.training
     if len(inputs) == 2:
-        key = (op, p.static, train, inputs[0]._layout, inputs[1]._layout)
+        key = (op, p.static, train, inputs[0].layout, inputs[1].layout)
     elif inputs:
-        key = (op, p.static, train, *[a._layout for a in inputs])
+        key = (op, p.static, train, *[a.layout for a in inputs])
     else:
         ctx = ctx or current_context()
         key = (op, p.static, train, ctx)
     plan = _plans.get(key)
     if plan is None:
-        plan = _make_plan(op, p, [a._layout for a in inputs], train, ctx)
+        plan = _make_plan(op, p, [a.layout for a in inputs], train, ctx)
         if len(_plans) >= _LIMIT:
             _plans.clear()
         _plans[key] = plan
@@ -121,38 +121,38 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     if taped:
         node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
         for i, o in enumerate(outputs):
-            o._entry = (node, i)
+            o._grad_edge = (node, i)
     for made, wanted in copies:
         execute_copy(made, wanted)
-        wanted._entry = made._entry
+        wanted._grad_edge = made._grad_edge
     if taped and out is not None:
         for o in out if isinstance(out, (list, tuple)) else [out]:
-            computed(o, *o._entry)
+            computed(o, *o._grad_edge)
     if copies:
         replaced = {id(made): wanted for made, wanted in copies}
         outputs = [replaced.get(id(o), o) for o in outputs]
     return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
 
 
-def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
+def execute(plan: DispatchPlan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
     """Push one engine function that runs kernel on the arrays; an output may be None where the request is NULL."""
     const: Any = ()
     if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
-        written = outputs[0]._chunk.var
+        written = outputs[0].chunk.var
         mutable: Any = (written,)
         if inputs:
-            var = inputs[0]._chunk.var
+            var = inputs[0].chunk.var
             if var is not written:
                 const = (var,)
             if len(inputs) == 2:
-                other = inputs[1]._chunk.var
+                other = inputs[1].chunk.var
                 if other is not var and other is not written:
                     const = (*const, other)
     else:
-        mutable = list(dict.fromkeys([o._chunk.var for o in outputs if o is not None]
-                                     + [inputs[i]._chunk.var for i in plan.mutated]))
+        mutable = list(dict.fromkeys([o.chunk.var for o in outputs if o is not None]
+                                     + [inputs[i].chunk.var for i in plan.mutated]))
         skip = set(mutable)
-        const = [v for v in dict.fromkeys(a._chunk.var for a in inputs) if v not in skip]
+        const = [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in skip]
     made_for = plan if plan.op.at_once else None  # what takes equally long, for the engine; None: it runs a user's code
     if plan.draws:
         random = resource.get_random(plan.draws, plan.ctx)
@@ -175,7 +175,7 @@ def execute(plan: Plan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[An
     engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)
 
 
-def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
+def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
     """Compute small fresh outputs in this thread, if the inputs are there: no function, no task. Whether it was done."""
     const: tuple = ()
     for a in inputs:
@@ -190,15 +190,15 @@ def _at_once(plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any], scalars:
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:
-    return [None if a is None else a._view if a._view is not None else a._device() for a in arrays]
+    return [None if a is None else a._view if a._view is not None else a.device_array() for a in arrays]
 
 
-def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layout], train: bool) -> Plan:
-    """The Plan of a derivative, whose outputs have the layouts of what they are derivatives of."""
+def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layout], train: bool) -> DispatchPlan:
+    """The DispatchPlan of a derivative, whose outputs have the layouts of what they are derivatives of."""
     key = (op, p.static, train, *ins, None, *outs)
     plan = _backward_plans.get(key)
     if plan is None:
-        plan = Plan(op, p, tuple(ins), tuple(outs), outs[0].ctx, train)
+        plan = DispatchPlan(op, p, tuple(ins), tuple(outs), outs[0].ctx, train)
         if len(_backward_plans) >= _LIMIT:
             _backward_plans.clear()
         _backward_plans[key] = plan
@@ -207,16 +207,16 @@ def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layou
 
 def execute_copy(src: Any, dst: Any) -> None:
     """dst = src: same shape, dtype and context."""
-    const = [] if src._chunk.var is dst._chunk.var else [src._chunk.var]
+    const = [] if src.chunk.var is dst.chunk.var else [src.chunk.var]
 
     def run(_: Any) -> None:
-        dst._device()[...] = src._device()
+        dst.device_array()[...] = src.device_array()
 
-    small = dst._layout.target == "cpu" and dst._layout.nbytes <= _INLINE
-    engine.current().push_sync(run, dst.ctx, const, [dst._chunk.var], prop="inline" if small else None, name="copy")
+    small = dst.layout.target == "cpu" and dst.layout.nbytes <= _INLINE
+    engine.current().push_sync(run, dst.ctx, const, [dst.chunk.var], prop="inline" if small else None, name="copy")
 
 
-def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None) -> Plan:
+def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Context | None) -> DispatchPlan:
     names = (*op.arguments(p), *op.auxiliaries(p))
     if len(ins) != len(names):
         raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(ins)} given.")
@@ -240,11 +240,11 @@ def _make_plan(op: Op, p: Params, ins: Sequence[Layout], train: bool, ctx: Conte
         if shape is None or not is_known(shape) or dtype is None:
             raise ShapeError(f"{op.name}: the {'dtype' if dtype is None else 'shape'} of {name} does not follow from "
                              f"{', '.join(map(describe, ins)) or 'the parameters'}.")
-        outs.append(layout(tuple(shape), dtype, ctx, gives_mask(op, ins)))
-    return Plan(op, p, tuple(ins), tuple(outs), ctx, train)
+        outs.append(layout_of(tuple(shape), dtype, ctx, gives_mask(op, ins)))
+    return DispatchPlan(op, p, tuple(ins), tuple(outs), ctx, train)
 
 
-def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
+def _place(plan: DispatchPlan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[Any], Any, list[tuple[Any, Any]]]:
     """Where outputs go when the caller says: arrays, the kernel for the requests, and (made, wanted) copies after."""
     given = list(out) if isinstance(out, (list, tuple)) else [] if out is None else [out]
     if given and len(given) not in (plan.visible, len(plan.outs)):
@@ -258,17 +258,17 @@ def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[
             reqs.append(Req.WRITE)
             continue
         o = given[i]
-        if not o._layout.same(want):
+        if not o.layout.same(want):
             raise ShapeError(f"{plan.name}: out is {describe(o)}, the result is {describe(want)}.")
         written(o, plan.name)
-        o._layout = want  # a mask from now on, or none any more
+        o.layout = want  # a mask from now on, or none any more
         request = req
         for j, a in enumerate(inputs):
-            if a._chunk.block is not o._chunk.block or j in plan.mutated or not _overlap(a, o):
+            if a.chunk.block is not o.chunk.block or j in plan.mutated or not _overlap(a, o):
                 continue
             if state.recording:
                 _refuse_overwrite(plan, inputs, j)
-            if a._offset == o._offset and a._layout.same(o._layout) and (j, i) in plan.inplace:
+            if a.offset == o.offset and a.layout.same(o.layout) and (j, i) in plan.inplace:
                 request = Req.INPLACE if req is Req.WRITE else req
             elif req == Req.ADD:
                 raise OperatorError(f"{plan.name}: out overlaps input {j} and cannot be added to. Copy the input.")
@@ -281,9 +281,9 @@ def _place(plan: Plan, inputs: Sequence[Any], out: Any, req: Req) -> tuple[list[
     return targets, plan.kernel_for(tuple(reqs)), copies
 
 
-def _refuse_overwrite(plan: Plan, inputs: Sequence[Any], j: int) -> None:
+def _refuse_overwrite(plan: DispatchPlan, inputs: Sequence[Any], j: int) -> None:
     """Raise if the gradient of what is being recorded reads input j, which is about to be overwritten."""
-    if any(a._entry is not None for a in inputs):
+    if any(a._grad_edge is not None for a in inputs):
         gradient = plan.op.gradient(plan.p)
         if gradient is not None and ("x", j) in gradient.needs:
             raise MXNetError(f"{plan.name}: the gradient needs input {j}, which out overwrites. "
@@ -291,4 +291,4 @@ def _refuse_overwrite(plan: Plan, inputs: Sequence[Any], j: int) -> None:
 
 
 def _overlap(a: Any, b: Any) -> bool:
-    return a._offset < b._offset + b._layout.nbytes and b._offset < a._offset + a._layout.nbytes
+    return a.offset < b.offset + b.layout.nbytes and b.offset < a.offset + a.layout.nbytes

@@ -14,7 +14,7 @@ from ...errors import ParameterError, ShapeError
 from ...kernels.op import builtin
 from ..autograd.tape import any_taped, state
 from ..core.array_core import ArrayCore, allocate
-from ..core.chunk import layout
+from ..core.chunk import layout_of
 from ..core.indexing import copy_recorded
 from ..core.ndarray import NDArray, context_or_current
 from ..dispatch.arguments import as_context, call_op
@@ -31,9 +31,9 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
     dtype:  default: that of an NDArray; float32 for everything else, as in MXNet.
     """
     if isinstance(source_array, ArrayCore):
-        wanted = source_array._layout.dtype if dtype is None else as_dtype(dtype)
-        keeps = source_array._layout.mask and wanted == source_array._layout.dtype
-        out = allocate(layout(source_array.shape, wanted, context_or_current(as_context(ctx)), keeps))
+        wanted = source_array.layout.dtype if dtype is None else as_dtype(dtype)
+        keeps = source_array.layout.mask and wanted == source_array.layout.dtype
+        out = allocate(layout_of(source_array.shape, wanted, context_or_current(as_context(ctx)), keeps))
         return copy_recorded(source_array, out, "array")
     if state.recording and any_taped(arrays_in(source_array), "array"):
         return _stacked(source_array, as_dtype(dtype), context_or_current(as_context(ctx)))
@@ -46,7 +46,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
             raise ValueError(f"its elements are {values.dtype}")
     except ValueError as e:
         raise ShapeError(f"array: a {type(source_array).__name__} is no array of numbers: {e}.") from None
-    out = allocate(layout(values.shape, wanted, context_or_current(as_context(ctx))))
+    out = allocate(layout_of(values.shape, wanted, context_or_current(as_context(ctx))))
     store_host(out, values)  # nobody else knows the memory yet: no need to queue
     return out
 
@@ -88,7 +88,7 @@ def to_dlpack_for_write(data: NDArray) -> Any:
 
 def empty(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None) -> Any:
     """An array whose values are whatever was in memory."""
-    return allocate(layout(_shape("empty", shape), as_dtype(dtype), context_or_current(as_context(ctx))))
+    return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_or_current(as_context(ctx))))
 
 
 def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> Any:

@@ -31,7 +31,7 @@ def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) 
     else:
         op = builtin(f"_random_{kind}")
         if out is not None:
-            shape, ctx, dtype = out.shape, out.ctx, out._layout.dtype if dtype is None else dtype
+            shape, ctx, dtype = out.shape, out.ctx, out.layout.dtype if dtype is None else dtype
         given |= {"shape": (1,) if shape is None else shape, **params}
         positional = ()
     if dtype is not None:

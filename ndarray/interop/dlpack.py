@@ -21,8 +21,8 @@ from ...dtype import bfloat16
 from ...engine import Var
 from ...engine.memory import storage
 from ...errors import ContextError, DTypeError, MXNetError
-from ..core.array_core import wrap
-from ..core.chunk import Chunk, layout
+from ..core.array_core import ArrayCore
+from ..core.chunk import Chunk, layout_of
 
 CPU_DEVICE, HOST_DEVICES = (1, 0), (1, 3, 11, 13)  # kDLCPU; and pinned and managed memory, which the host reads too
 _VERSION = (1, 0)
@@ -61,9 +61,9 @@ _taken: dict[int, weakref.ref[Chunk]] = {}  # the chunks over memory of others, 
 
 def device_of(a: Any) -> tuple[int, int]:
     """What `__dlpack_device__` answers."""
-    if a._layout.target == "cpu":
+    if a.layout.target == "cpu":
         return CPU_DEVICE
-    return tuple(map(int, a._device().__dlpack_device__()))  # type: ignore[return-value]
+    return tuple(map(int, a.device_array().__dlpack_device__()))  # type: ignore[return-value]
 
 
 def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, stream: Any, dl_device: Any) -> Any:
@@ -74,12 +74,12 @@ def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, strea
     a.wait_to_read()
     if dl_device is not None and tuple(map(int, dl_device)) != device_of(a):
         raise BufferError(f"__dlpack__: the array lives on {a.ctx}. Copy it with as_in_context first.")
-    if a._layout.target == "gpu":
+    if a.layout.target == "gpu":
         if copy:
             a = a.copyto(a.ctx)
             a.wait_to_read()
-        return a._device().__dlpack__() if stream is None else a._device().__dlpack__(stream=stream)
-    memory = a._device()
+        return a.device_array().__dlpack__() if stream is None else a.device_array().__dlpack__(stream=stream)
+    memory = a.device_array()
     is_bfloat = memory.dtype == bfloat16
     bits = memory.view(np.uint16) if is_bfloat else memory
     try:
@@ -88,7 +88,7 @@ def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, strea
         capsule = (bits.copy() if copy else bits).__dlpack__()
     if not copy:
         key = id(bits)
-        _lent[key] = weakref.ref(bits, lambda _: _lent.pop(key, None)), a._chunk.var
+        _lent[key] = weakref.ref(bits, lambda _: _lent.pop(key, None)), a.chunk.var
     if is_bfloat:  # which NumPy does not know
         name = _unused(capsule)
         assert name is not None
@@ -171,9 +171,7 @@ def over(values: np.ndarray, ctx: Context | None = None) -> Any:
     chunk = Chunk(storage.Block(flat, flat.nbytes, ctx), _var_of(flat) or Var(), ctx)
     key = id(chunk)
     _taken[key] = weakref.ref(chunk, lambda _: _taken.pop(key, None))
-    a = wrap(chunk, 0, layout(values.shape, values.dtype, ctx))
-    a._view = values
-    return a
+    return ArrayCore.array_class(layout_of(values.shape, values.dtype, ctx), values, chunk)
 
 
 def _var_of(flat: np.ndarray) -> Var | None:

@@ -58,9 +58,9 @@ def apply_ufunc(a: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: 
 def _operator_of(a: Any, ufunc: Any, inputs: Sequence[Any]) -> Any:
     if len(inputs) == 1:
         if ufunc in _FLOATS:
-            x = a if is_float(a._layout.dtype) else a.astype("float32")
+            x = a if is_float(a.layout.dtype) else a.astype("float32")
             return array_op(_FLOATS[ufunc], x)
-        return array_op(_SAME[ufunc], a) if ufunc in _SAME and a._layout.dtype.kind != "b" else NotImplemented
+        return array_op(_SAME[ufunc], a) if ufunc in _SAME and a.layout.dtype.kind != "b" else NotImplemented
     if len(inputs) != 2 or (ufunc not in _BINARY and ufunc not in _PAIRS):
         return NotImplemented
     x, y = (v if isinstance(v, ArrayCore) else np.asarray(v).item() if is_number(v) else like(v, a) for v in inputs)
@@ -139,7 +139,7 @@ def _all_ours(arrays: Any) -> bool:
 
 def _joined(name: str, key: str) -> Callable[..., Any]:
     def call(arrays: Any, axis: Any = 0) -> Any:
-        if not _all_ours(arrays) or axis is None or len({a._layout.dtype for a in arrays}) > 1:
+        if not _all_ours(arrays) or axis is None or len({a.layout.dtype for a in arrays}) > 1:
             return NotImplemented
         return call_op(builtin(name), arrays, {key: axis})
 
@@ -187,7 +187,7 @@ def _clip(a: Any, a_min: Any, a_max: Any) -> Any:
 
 def _where(condition: Any, x: Any = None, y: Any = None) -> Any:
     arrays = [v for v in (condition, x, y) if isinstance(v, ArrayCore)]
-    if len(arrays) < 3 or not condition.shape == x.shape == y.shape or x._layout.dtype != y._layout.dtype:
+    if len(arrays) < 3 or not condition.shape == x.shape == y.shape or x.layout.dtype != y.layout.dtype:
         return NotImplemented
     return _op("where", condition, x, y)
 

@@ -169,7 +169,7 @@ def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None
             raise TypeError(f"save: {label} is a {type(a).__name__}, not an NDArray. Wrap it in mx.nd.array(...).")
         if names and not isinstance(names[i], str):
             raise TypeError(f"save: name {label} is a {type(names[i]).__name__}, not a string.")
-        if not tensors and a._layout.dtype not in DTYPE_TO_FLAG:
+        if not tensors and a.layout.dtype not in DTYPE_TO_FLAG:
             raise DTypeError(f"save: {label}: {describe(a)}: the format has no such dtype. Convert it with astype, or "
                              f"save it as .safetensors.")
     values = [a.asnumpy() for a in arrays]

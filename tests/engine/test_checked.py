@@ -154,7 +154,7 @@ def test_arrays_of_the_package_declare_what_they_use():
             "y.backward()\nx[0] = 7\nprint(type(mx.engine.current()).__name__, x.grad.shape, (x * 2).asnumpy().sum())\n"
             "from tritium.context import cpu\n"
             "a = mx.nd.ones((2,))\nb = mx.nd.zeros((2,))\n"
-            "mx.engine.current().push_sync(lambda run: b.asnumpy(), cpu(), [a._chunk.var], [], name='mine')\n"
+            "mx.engine.current().push_sync(lambda run: b.asnumpy(), cpu(), [a.chunk.var], [], name='mine')\n"
             "try:\n    mx.nd.waitall()\nexcept mx.MXNetError as e:\n    print(e)\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250,
                           env={**os.environ, "TRITIUM_ENGINE_TYPE": "CheckedEngine"})

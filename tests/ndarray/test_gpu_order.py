@@ -75,12 +75,12 @@ WORST = {"all": all_slow, **{k: slow_kind(k) for k in KINDS[:3]}, "gpu(0)": slow
 
 def run_on(place, lane, body, reads, writes, more=()):
     """body(run) as an engine function."""
-    mx.engine.current().push_sync(body, place, [a._chunk.var for a in reads], [*(a._chunk.var for a in writes), *more], prop=lane)
+    mx.engine.current().push_sync(body, place, [a.chunk.var for a in reads], [*(a.chunk.var for a in writes), *more], prop=lane)
 
 
 def add(run, a, b, c, lane_scratch=None):
     """c = a + b, perhaps by way of scratch that is overwritten first."""
-    a, b, c = a._device(), b._device(), c._device()
+    a, b, c = a.device_array(), b.device_array(), c.device_array()
     if lane_scratch is None:
         c.write(np.add, a, b)
     else:
@@ -176,7 +176,7 @@ def busy(place):
     ran = []
 
     def body(run):
-        a._device().write(lambda: ran.append(1) or 5)
+        a.device_array().write(lambda: ran.append(1) or 5)
     run_on(place, None, body, [], [a])
     wait_until_called(a, place)
     return ran
@@ -224,7 +224,7 @@ def test_memory_that_another_stream_still_reads_is_not_given_to_compute(devices,
     """Fault 2, the other way round: dropped while a function on another stream has only been enqueued."""
     devices(slow_kind(lane))
     out, a = mx.nd.empty((N,), ctx=gpu(0)), mx.nd.empty((N,), ctx=gpu(0))
-    run_on(gpu(0), None, lambda run, a=a: a._device().__setitem__(..., 3), [], [a])
+    run_on(gpu(0), None, lambda run, a=a: a.device_array().__setitem__(..., 3), [], [a])
     run_on(gpu(0), lane, lambda run, a=a: add(run, a, a, out), [a], [out])
     wait_until_called(out, gpu(1))  # there: so that gpu(0)'s compute stream is told nothing
     del a
@@ -240,7 +240,7 @@ def test_a_copy_between_gpus_reads_what_was_written(devices, source, target):
     for slow in WORST.values():
         devices(slow)
         a, b = mx.nd.empty((N,), ctx=gpu(source)), mx.nd.empty((N,), ctx=gpu(target))
-        run_on(gpu(source), None, lambda run, a=a: a._device().__setitem__(..., 4), [], [a])
+        run_on(gpu(source), None, lambda run, a=a: a.device_array().__setitem__(..., 4), [], [a])
         a.copyto(b)
         a[:] = 9
         assert (b.asnumpy() == 4).all() and (a.asnumpy() == 9).all()

@@ -96,7 +96,7 @@ def test_what_is_only_queued_takes_no_memory(step, engine, place):
     go = threading.Event()
     held = isinstance(engine, ThreadedEngine)
     if held:
-        engine.push_sync(lambda run: go.wait(), place, (), (x._chunk.var,), name="hold")
+        engine.push_sync(lambda run: go.wait(), place, (), (x.chunk.var,), name="hold")
     peak = []
     watch = lambda ctx, in_use, pooled: peak.append(in_use) if ctx == place else None
     try:
@@ -127,8 +127,8 @@ def run_ahead(x, i):
 
 def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
     calls = []
-    monkeypatch.setattr(array_core._Made, "most", 16 * BYTES)
-    monkeypatch.setattr(array_core._Made, "ahead", 0)
+    monkeypatch.setattr(array_core.RunAhead, "limit", 16 * BYTES)
+    monkeypatch.setattr(array_core.RunAhead, "nbytes", 0)
     arrays = []
     monkeypatch.setattr(engine, "catch_up", lambda: calls.append(len(arrays)))
     for _ in range(100):
@@ -139,7 +139,7 @@ def test_the_engine_is_let_catch_up_once_for_so_many_bytes(engine, monkeypatch):
 @pytest.mark.parametrize("step", [host_values, run_ahead])
 def test_memory_that_is_taken_before_its_turn_is_bounded(step, monkeypatch):
     """Values from the host, and what many workers compute ahead of a chain: the thread that pushes lets them catch up."""
-    monkeypatch.setattr(array_core._Made, "most", 16 * BYTES)
+    monkeypatch.setattr(array_core.RunAhead, "limit", 16 * BYTES)
     place, before, engine = cpu(next(_numbers)), mx.engine.current(), ThreadedEngine(4)
     monkeypatch.setattr(engine, "catch_up", functools.partial(engine.catch_up, 100))
     mx.engine.set_current(engine)
@@ -172,7 +172,7 @@ def test_an_array_that_nobody_wrote_is_read_by_many_threads_as_one():
 
         def look(a=a, start=start, seen=seen):
             start.wait()
-            seen.append(a._chunk.block.memory.ctypes.data)
+            seen.append(a.chunk.block.memory.ctypes.data)
         threads = [threading.Thread(target=look) for _ in range(4)]
         for t in threads:
             t.start()

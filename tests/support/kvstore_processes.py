@@ -378,7 +378,7 @@ class Halves:
         if isinstance(self.state, bytes):
             self.state = np.frombuffer(self.state, grad.dtype).copy()
         self.state, new = step(self.state if self.memory else None, grad.asnumpy().reshape(-1), value.asnumpy().reshape(-1))
-        value._device().reshape(-1)[:] = new
+        value.device_array().reshape(-1)[:] = new
 
     def get_states(self, _dump):
         return b"" if self.state is None else self.state.tobytes()

@@ -110,7 +110,7 @@ def same(a: Any, b: Any) -> bool:
 
 def same_array(array1: NDArray, array2: NDArray) -> bool:
     """Whether two NDArrays share their memory."""
-    return array1._chunk.block is array2._chunk.block and array1._offset == array2._offset and array1.nbytes == array2.nbytes
+    return array1.chunk.block is array2.chunk.block and array1.offset == array2.offset and array1.nbytes == array2.nbytes
 
 
 def almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False,

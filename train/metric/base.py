@@ -130,7 +130,7 @@ class EvalMetric:
                 except Exception as e:  # kept for whoever reads the value; the next batches are not counted
                     self._failure = e
 
-        reads = list(dict.fromkeys(a._chunk.var for a in given))
+        reads = list(dict.fromkeys(a.chunk.var for a in given))
         engine.current().push_sync(run, cpu(0), reads, [self._var], name=f"metric {self.name}")
         self._queued = True
 

@@ -245,7 +245,7 @@ class BaseModule:
         outputs = self.get_outputs(merge_multi_context=False)
         flat = [a for group in outputs for a in (group if isinstance(group, (list, tuple)) else (group,))]
         mark = engine.current().new_variable()
-        read = list({id(a._chunk.var): a._chunk.var for a in flat}.values())
+        read = list({id(a.chunk.var): a.chunk.var for a in flat}.values())
         engine.current().push_sync(lambda run: None, cpu(), read, [mark], name="batch done")
         return mark
 

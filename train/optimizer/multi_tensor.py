@@ -82,7 +82,7 @@ def made_together(run: Any, calls: Sequence[tuple]) -> list[tuple]:
     rest = []
     for call in calls:
         rule, arrays, weight, scalars, _ = call
-        devices = [] if rule.many is None else [a._device() for a in (*arrays, weight)[:rule.many.rows]]
+        devices = [] if rule.many is None else [a.device_array() for a in (*arrays, weight)[:rule.many.rows]]
         if rule.many is None or any(a.data_ptr() % rule.many.align for a in devices):
             rest.append(call)
         else:

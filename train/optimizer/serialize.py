@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ...errors import MXNetError, ShapeError
-from ...kvstore.server import optimizer_codec
 from . import lr_scheduler, states
 from .base import Index, Optimizer, registry
 
@@ -134,5 +133,3 @@ def _cut(tree: Any, shape: Shape, start: int, stop: int, part: Shape) -> Any:
         raise ShapeError(f"load_optimizer_states: a state of shape {tree.shape} does not belong to a weight of shape {shape}.")
     return tree.reshape(-1)[start:stop].reshape(part)
 
-
-optimizer_codec.install(to_spec=to_spec, from_spec=from_spec, join_states=join_states, split_states=split_states)

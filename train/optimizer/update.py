@@ -127,7 +127,7 @@ def _scalars(step: ParamUpdate) -> tuple[float, ...]:
 
 
 def _rule(step: ParamUpdate) -> _Rule:
-    key = (*_fixed(step), *[a._layout for a in _touched(step)])
+    key = (*_fixed(step), *[a.layout for a in _touched(step)])
     rule = _rules.get(key)
     if rule is None:
         names, _, defaults = _names(step.op)
@@ -151,8 +151,8 @@ class _Plan:
         n_changed = 0
         for step in steps:
             changed = (step.weight, *step.arrays) if step.master is None else (step.weight, *step.arrays, step.master)
-            mutable.update(dict.fromkeys(a._chunk.var for a in changed))
-            const.update(dict.fromkeys(a._chunk.var for a in step.grad))
+            mutable.update(dict.fromkeys(a.chunk.var for a in changed))
+            const.update(dict.fromkeys(a.chunk.var for a in step.grad))
             n_changed += len(changed)
         self.apart = len(mutable) == n_changed and not any(v in mutable for v in const)
         self.const, self.mutable = [v for v in const if v not in mutable], list(mutable)
@@ -197,13 +197,13 @@ def apply(steps: Sequence[ParamUpdate], priority: int = 0) -> None:
     """Queue the steps, in order: one engine function for all that are on one context."""
     groups: dict[Any, list[ParamUpdate]] = {}
     for step in steps:
-        groups.setdefault(step.weight._layout.ctx, []).append(step)
+        groups.setdefault(step.weight.layout.ctx, []).append(step)
     for ctx, group in groups.items():
         _push(ctx, group, priority)
 
 
 def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
-    first = steps[0].grad[0]._chunk
+    first = steps[0].grad[0].chunk
     plan = _plans.get(first)
     numbers = plan.numbers(steps) if plan is not None else None
     if plan is None or numbers is None:
@@ -227,5 +227,5 @@ def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
 
 def _shaped(arrays: Sequence[NDArray], weight: NDArray, flat: bool) -> tuple[list[Any], list[Any]]:
     """The device arrays of a kernel's inputs, and of its output."""
-    ins, out = [a._device() for a in arrays], weight._device()
+    ins, out = [a.device_array() for a in arrays], weight.device_array()
     return ([a.reshape(1, -1) for a in ins], [out.reshape(1, -1)]) if flat else (ins, [out])

@@ -272,7 +272,7 @@ def test_a_reader_that_is_still_queued_reads_its_own_batch(exact):
     got = []
     for b in it:
         a = b.data[0]
-        engine.push_sync(lambda run, a=a: got.append(a._device().copy()), mx.cpu(), [gate, a._chunk.var], [])
+        engine.push_sync(lambda run, a=a: got.append(a.device_array().copy()), mx.cpu(), [gate, a.chunk.var], [])
         del a, b
     release.set()
     engine.wait_for_all()

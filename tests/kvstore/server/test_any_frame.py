@@ -176,7 +176,7 @@ class Grows:
     """An updater: value += what is pushed."""
 
     def __call__(self, _key, grad, value):
-        value._device().reshape(-1)[:] += grad.asnumpy().reshape(-1)
+        value.device_array().reshape(-1)[:] += grad.asnumpy().reshape(-1)
 
     def get_states(self, _dump):
         return b"states"

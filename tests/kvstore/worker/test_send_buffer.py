@@ -42,7 +42,7 @@ def test_arrays_are_apart_and_where_they_say(shared, apart):
             assert segment == 7 and raw.tobytes() == a.asnumpy().tobytes() and at % np.dtype(a.dtype).itemsize == 0
         else:
             assert place is None
-    assert len({a._chunk.var for a in piece.arrays}) == (len(LIKE) if apart else 1)
+    assert len({a.chunk.var for a in piece.arrays}) == (len(LIKE) if apart else 1)
 
 
 def test_equal_dtypes_lie_side_by_side():

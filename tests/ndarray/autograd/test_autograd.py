@@ -179,7 +179,7 @@ def test_backward_keeps_only_what_the_gradient_names():
     x = variable([1.0])
     with autograd.record():
         y = x + 1  # the derivative of a sum needs neither x nor y
-        gone = weakref.ref(y._chunk)
+        gone = weakref.ref(y.chunk)
         z = y + 1
     del y
     z.wait_to_read()
@@ -215,7 +215,7 @@ def test_detach_and_pause():
         z = y.detach() * x
         with autograd.pause():
             w = x * 100
-    assert w._entry is None
+    assert w._grad_edge is None
     z.backward()
     assert x.grad.item() == 9
 

@@ -198,4 +198,4 @@ def test_numpy_functions_without_a_derivative_go_on_working():
         y = x * 2
         assert np.isnan(y).sum() == 0 and np.allclose(y, 2 * x) and np.argsort(y).tolist() == [0, 1, 2, 3]
         assert np.count_nonzero(y) == 4 and np.full_like(y, 3).tolist() == [3] * 4 and np.array2string(y)
-        assert np.exp(y)._entry is not None
+        assert np.exp(y)._grad_edge is not None

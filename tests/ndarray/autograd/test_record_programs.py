@@ -176,7 +176,7 @@ def run(seed, ctx):
                 part = (a * weight).sum()
                 total = part if total is None else total + part
                 slope += weight * c.read()[1].reshape(-1, p.n).sum(axis=0)
-        if total._entry is None:
+        if total._grad_edge is None:
             assert not slope.any(), f"seed {seed}: the derivative is lost: {p.log}"
             return True
         total.backward()

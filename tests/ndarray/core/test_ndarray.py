@@ -10,6 +10,7 @@ from tritium import ndarray as nd
 from tritium.context import cpu
 from tritium.errors import FileError, ShapeError
 from tritium.kernels.op import Op, register
+from tritium.ndarray.core.chunk import layout_of
 
 X = np.arange(6, dtype="float32").reshape(2, 3)
 
@@ -128,12 +129,12 @@ def test_html(shape, shown):
     assert shown in html and f"NDArray float32 ({', '.join(map(str, shape))}) @cpu(0)" in html and len(html) < 30000
 
 
-def test_from_chunk_shares():
+def test_arrays_over_one_chunk_share_memory():
     a = nd.array(X)
-    b = nd.NDArray._from_chunk(a._chunk, 4, (2, 2), "float32")
+    b = nd.NDArray(layout_of((2, 2), np.dtype("float32"), a.ctx), chunk=a.chunk, offset=4)
     b[:] = -1
     assert a.tolist() == [[0, -1, -1], [-1, -1, 5]] and b._spec.nbytes == 16
-    assert nd.NDArray(nd.Chunk.new(8, cpu(0)), 0, (2,), np.float32).shape == (2,)
+    assert nd.NDArray(layout_of((2,), np.dtype("float32"), cpu(0)), chunk=nd.Chunk.new(8, cpu(0))).shape == (2,)
 
 
 def test_methods_come_from_the_registry():

@@ -135,8 +135,8 @@ def test_waits_for_a_writer_that_was_pushed_before(threaded):
 
     def write(run):
         hold.wait()
-        a._device()[...] = 5
-    threaded.push_sync(write, cpu(), [], [a._chunk.var])
+        a.device_array()[...] = 5
+    threaded.push_sync(write, cpu(), [], [a.chunk.var])
     c = a + b
     hold.set()
     assert (c.asnumpy() == 6).all()
@@ -156,7 +156,7 @@ def test_an_error_goes_on_to_what_is_computed_from_it(threaded):
 
     def fail(run):
         raise ValueError("spoiled")
-    threaded.push_sync(fail, cpu(), [], [a._chunk.var], name="fail")
+    threaded.push_sync(fail, cpu(), [], [a.chunk.var], name="fail")
     c = (a + b) + b
     with pytest.raises(ValueError, match="fail: spoiled"):
         c.asnumpy()
@@ -219,6 +219,6 @@ def test_who_asks_for_the_chunk_second_gets_the_first_ones(threaded, monkeypatch
             super().__init__(*args)
             if not asked:
                 asked.append(None)
-                asked[0] = c._chunk
+                asked[0] = c.chunk
     monkeypatch.setattr(array_core, "Chunk", Interrupted)
-    assert c._chunk is asked[0] and c._var is asked[0].var
+    assert c.chunk is asked[0] and c._var is asked[0].var

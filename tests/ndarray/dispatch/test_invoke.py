@@ -202,6 +202,6 @@ def test_ever_new_shapes_do_not_pile_up(monkeypatch):
 def test_a_layout_is_one_object_while_anything_has_it():
     a = nd.zeros((5, 77))
     gc.collect()
-    assert nd.ones((5, 77))._layout is a._layout is chunk.layout((5, 77), a._layout.dtype, cpu())
+    assert nd.ones((5, 77)).layout is a.layout is chunk.layout_of((5, 77), a.layout.dtype, cpu())
     out = nd.zeros((5, 77))
     assert nd.tanh(a, out=out) is out

@@ -86,7 +86,7 @@ def test_a_read_only_array_is_copied():
 
 def held_by(a):
     """A weak reference to an array's bytes, which a view of them keeps too."""
-    return weakref.ref(a._chunk.block.memory)
+    return weakref.ref(a.chunk.block.memory)
 
 
 def test_memory_lives_while_anyone_holds_it():

@@ -151,7 +151,7 @@ def test_errors_say_what_is_wrong(make, text):
 def held_back():
     """(event, array): an array whose values come only once the event is set."""
     gate, a = threading.Event(), mx.nd.array([[0.1, 0.9], [0.8, 0.2]])
-    mx.engine.current().push_sync(lambda _: gate.wait(30), mx.cpu(), [], [a._chunk.var], name="held back")
+    mx.engine.current().push_sync(lambda _: gate.wait(30), mx.cpu(), [], [a.chunk.var], name="held back")
     return gate, a
 
 

@@ -468,7 +468,7 @@ def test_fit_waits_for_batches_that_lie_back(monkeypatch):
         def next(self):
             batch = super().next()
             if not given:
-                mx.engine.current().push_sync(lambda run: released.wait(60), mx.cpu(), [], [batch.data[0]._chunk.var])
+                mx.engine.current().push_sync(lambda run: released.wait(60), mx.cpu(), [], [batch.data[0].chunk.var])
             given.append(released.is_set())
             return batch
 

@@ -155,7 +155,7 @@ def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
         apply([ParamUpdate("sgd_update", w, g, lr=0.5) for w, g in zip(weights, grads)])
     mx.nd.waitall()
     assert len(update._plans) == before + 1
-    seen = weakref.ref(weights[0]._chunk)
+    seen = weakref.ref(weights[0].chunk)
     del weights
     gc.collect()
     assert seen() is None
@@ -177,7 +177,7 @@ def test_a_spoiled_gradient_spoils_its_weight():
     def fail(run):
         raise ValueError("no gradient")
 
-    current().push_sync(fail, mx.cpu(), (), (slope._chunk.var,), name="slope")
+    current().push_sync(fail, mx.cpu(), (), (slope.chunk.var,), name="slope")
     for _ in range(2):
         apply([ParamUpdate("sgd_update", weight, slope, lr=0.25)])
     for array in (weight, slope):
