@@ -1,4 +1,4 @@
-"""ArrayCore: what every array has: a place in a chunk, a layout, and waiting. Operations come in NDArray, on top."""
+"""ArrayCore: an array's layout, memory and waiting. NDArray adds the operations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ArrayCore:
                 self._chunk_or_none = chunk
             return self._chunk_or_none
 
-    # ---- what it is ----
+    # ---- properties ----
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, slowest axis first."""
@@ -65,7 +65,7 @@ class ArrayCore:
 
     @property
     def dtype(self) -> Any:
-        """The element type as numpy's class, `np.float32`, as MXNet gives it."""
+        """The element type as NumPy's class, such as `np.float32`, as in MXNet."""
         return self.layout.dtype.type
 
     @property
@@ -77,29 +77,29 @@ class ArrayCore:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """The number of elements."""
         return self.layout.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """The size in bytes."""
         return self.layout.nbytes
 
     @property
     def ndim(self) -> int:
-        """Axes."""
+        """The number of axes."""
         return len(self.layout.shape)
 
     @property
     def stype(self) -> str:
-        """Storage type; always "default", dense."""
+        """The storage type: always "default", dense."""
         return "default"
 
     @property
     def _spec(self) -> Spec:
         return self.layout.spec
 
-    # ---- its bytes ----
+    # ---- values ----
     def device_array(self) -> Any:
         """The values in place: a NumPy array on the CPU, a torch tensor on a GPU. For engine functions, or after a wait."""
         view = self._view
@@ -109,20 +109,20 @@ class ArrayCore:
                 view = storage.view(self.chunk.block, self.offset, layout.shape, layout.dtype)
             else:
                 view = np.ndarray(layout.shape, layout.dtype, self.chunk.block.memory, self.offset)
-            if storage.access_checker is not None:  # CheckedEngine asks every time
+            if storage.access_checker is not None:  # CheckedEngine checks every access
                 return storage.access_checker.view(self.chunk.block, view) if layout.target == "cpu" else view
             self._view = view
         return view
 
     def wait_to_read(self) -> None:
-        """Block until all writes pushed so far are done. Raises what failed, naming the operator."""
+        """Block until all writes pushed so far are done. Raises the error of the operator that failed, with its name."""
         if self._var is not None:
             engine.current().wait_for_var(self._var)
 
     wait_to_write = wait_to_read
 
     def asnumpy(self) -> np.ndarray:
-        """The values, copied to a numpy array. Waits; raises what failed."""
+        """Wait, and return the values as a new NumPy array. Raises the error of the operator that failed."""
         self.wait_to_read()
         device = self.device_array()
         return np.array(cuda.to_host(device) if self.layout.target == "gpu" else device)

@@ -1,4 +1,4 @@
-"""Chunk: bytes on a context and the variable that orders work on them. Layout: what an array is, without its bytes."""
+"""Chunk: bytes on a context and the variable that orders work on them. Layout: shape, dtype and context of an array."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ...engine.memory import storage
 from ...errors import ShapeError
 from ...kernels.op import Spec
 
-_TINY = 4096  # bytes: malloc is faster than the pool, and what so little memory adds up to needs no statistics
+_TINY = 4096  # bytes: malloc is faster than the pool, and so little memory needs no statistics
 
 
 class Chunk:
     """Memory that arrays share: a storage block, one engine variable, and the context both belong to.
 
-    overwrites:  what was written in place while recording (tape.Overwrite), for arrays that share the memory.
+    overwrites:  the in-place writes made while recording (tape.Overwrite), which concern every array on this memory.
     """
 
     __slots__ = ("__weakref__", "block", "ctx", "overwrites", "var")
@@ -33,17 +33,17 @@ class Chunk:
         self.overwrites: tuple[Any, ...] = ()
 
     def twin(self) -> Chunk:
-        """The same memory and variable, for arrays that are to know nothing of what was recorded."""
+        """Return a chunk of the same memory and variable without the recorded overwrites."""
         return Chunk(self.block, self.var, self.ctx)
 
     @property
     def version(self) -> int:
-        """How many functions that write it were pushed; the tape compares."""
+        """The number of pushed functions that write it; the tape compares it."""
         return self.var.version
 
     @staticmethod
     def new(nbytes: int, ctx: Context, var: Var | None = None) -> Chunk:
-        """Uninitialised bytes, taken when they are first used. Raises ContextError; OutOfMemoryError for the impossible."""
+        """Return a chunk of undefined bytes; larger ones are allocated on first use. Raises ContextError, OutOfMemoryError."""
         var = Var() if var is None else var
         if nbytes <= _TINY and not ctx.is_gpu:
             block = storage.Block(np.empty(nbytes, np.uint8), nbytes, ctx, var)
@@ -53,7 +53,7 @@ class Chunk:
 
 
 class DeviceChunk(Chunk):
-    """A chunk on a GPU, where functions have only been enqueued when the last array that knows it is gone."""
+    """A chunk on a GPU. When its last array is deleted, functions that use it may still be queued on a stream."""
 
     __slots__ = ()
 
@@ -65,9 +65,11 @@ class DeviceChunk(Chunk):
 
 
 class Layout:
-    """Shape, dtype and context; one object for equal ones (`layout`), so that caches compare by identity.
+    """Shape, dtype and context. `layout_of` returns one object for equal ones, so that caches compare by identity.
 
-    mask:  whether it holds truths, as comparisons give them, in a dtype of numbers: as an index it selects. plain: without that.
+    mask:   True for the 0 and 1 of a comparison in a numeric dtype; such an array selects when used as an index.
+    plain:  the same layout without mask; None for a layout that is not a mask.
+    tiny:   True if an array of it is a NumPy array until its chunk is asked for (see ArrayCore).
     """
 
     __slots__ = ("__weakref__", "ctx", "dtype", "mask", "nbytes", "plain", "shape", "size", "spec", "target", "tiny")
@@ -86,38 +88,38 @@ class Layout:
         return self.ctx
 
     def same(self, other: Layout) -> bool:
-        """Whether both are of one shape, dtype and context, masks or not."""
+        """Return True if shape, dtype and context are equal; masks do not count."""
         return self is other or (self.plain or self) is (other.plain or other)
 
     def of(self, shape: tuple[int, ...]) -> Layout:
-        """This layout in another shape."""
+        """Return this layout with another shape."""
         return layout_of(shape, self.dtype, self.ctx, self.mask)
 
     def __repr__(self) -> str:
         return f"Layout({self.shape}, {self.dtype}, {self.ctx})"
 
 
-#: Those that something still has: a program with ever new shapes must not grow for ever.
-making = threading.RLock()  # held for the few instructions that let one layout, or an array's one chunk, be known
+making = threading.RLock()  # held for the few instructions that publish a new layout, or the chunk of an array
+#: Weak, because a program with ever new shapes must not grow for ever.
 _layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictionary()
 
 
 def layout_of(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = False) -> Layout:
-    """The Layout of shape (a tuple of ints), dtype and ctx; bool needs no mask. Raises ShapeError for a negative size."""
+    """Return the Layout of shape (a tuple of ints), dtype and ctx; mask is ignored for bool. Raises ShapeError for a negative size."""
     key: tuple = (shape, dtype, ctx.device_type, ctx.device_id)
     if mask and dtype.kind != "b":
         key = (*key, True)
-    found = _layouts.get(key)
-    if found is None:
+    layout = _layouts.get(key)
+    if layout is None:
         shape = tuple(int(n) for n in shape)
         if shape and min(shape) < 0:
             raise ShapeError(f"NDArray: negative size in shape {shape}.")
-        made = Layout(shape, dtype, ctx, layout_of(shape, dtype, ctx) if len(key) == 5 else None)
+        new = Layout(shape, dtype, ctx, layout_of(shape, dtype, ctx) if len(key) == 5 else None)
         with making:
-            found = _layouts.get(key)
-            if found is None:
-                found = _layouts[key] = made
-    return found
+            layout = _layouts.get(key)
+            if layout is None:
+                layout = _layouts[key] = new
+    return layout
 
 
 def _after_fork() -> None:
