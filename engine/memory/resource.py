@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import threading
 from typing import Any, NamedTuple
 
 from ...context import Context, current_context
 from ...dtype import as_dtype
 from ...errors import EngineError
+from ...fork import in_forked_child
 from ..deps import Var
 from ..gpu import cuda
 from . import storage
@@ -114,11 +114,7 @@ def release_workspaces(ctx: Context) -> None:
             del _slots[key]
 
 
-def _after_fork() -> None:
-    """In a forked child the lock may be held by a thread that is not here."""
+@in_forked_child
+def _renew_lock() -> None:
     global _lock
     _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -22,6 +22,7 @@ import numpy as np
 from ...context import Context, missing_gpu
 from ...dtype import as_dtype
 from ...errors import EngineError, OutOfMemoryError
+from ...fork import in_forked_child
 from ..gpu import cuda
 from ..interrupts import ki_protected
 from .allowance import allowed
@@ -380,8 +381,8 @@ def _new_pool(ctx: Context) -> Any:
     return _HostPool(ctx, _limit(most), most)
 
 
-def _after_fork() -> None:
-    """In a forked child the lock may be held by a thread that is not here."""
+@in_forked_child
+def _renew_lock() -> None:
     global _lock
     _lock = threading.RLock()
     for pool in _host_pools():
@@ -391,5 +392,3 @@ def _after_fork() -> None:
 _pools: dict[tuple[str, int], Any] = {}
 _all = _All()
 _lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

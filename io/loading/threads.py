@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import weakref
 from collections.abc import Callable
+
+from ...fork import in_forked_child
 
 
 class ThreadPool:
@@ -74,10 +75,7 @@ def _work(jobs: queue.SimpleQueue) -> None:
 _all: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+@in_forked_child
+def _forget_threads() -> None:
     for workers in list(_all):
         workers._state.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ...atomic_file import write_atomic
 from ...errors import FileError, ParameterError
+from ...fork import in_forked_child
 from ..cache_dir import cache_dir
 from .c_printer import CFunction, program
 
@@ -66,14 +67,10 @@ _told: set[str] = set()
 _hung: set[tuple[str, ...]] = set()  # commands that did not end in time
 
 
-def _after_fork() -> None:
-    """In a child the thread that may have held the lock does not run."""
+@in_forked_child
+def _renew_lock() -> None:
     global _lock
     _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def mode() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
@@ -15,6 +14,7 @@ from ...engine.gpu import streams
 from ...engine.interrupts import ki_protected
 from ...engine.memory import storage
 from ...errors import ShapeError
+from ...fork import in_forked_child
 from ...kernels.op import Spec
 
 _TINY = 4096  # bytes: malloc is faster than the pool, and so little memory needs no statistics
@@ -122,11 +122,7 @@ def layout_of(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool 
     return layout
 
 
-def _after_fork() -> None:
-    """In a forked child the lock may be held by a thread that is not here."""
+@in_forked_child
+def _renew_lock() -> None:
     global making
     making = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

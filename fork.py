@@ -1,0 +1,16 @@
+"""Locks after os.fork: the thread that held one in the parent does not exist in the child."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[[], Any])
+
+
+def in_forked_child(reset: _F) -> _F:
+    """Decorate a function without arguments: every forked child calls it, to make its locks and threads anew."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=reset)
+    return reset
