@@ -1,41 +1,72 @@
-"""Kernels tied to arrays that stay where they are, as those of a bound graph do: views are made once, not at each run."""
+"""Kernel: the compiled function of an operator for given layouts, and what binding it to arrays gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from .op import Kernel
+#: function(ctx, inputs, outputs) computes the outputs. It takes `scalars=` if its operator has run-time scalars, and
+#: `random=(seed, offset)` if it draws random numbers. A Kernel is one too.
+KernelFunction = Callable[..., None]
+#: bound(ctx) computes, and bound(ctx, scalars) where the kernel has run-time scalars. Runs of one must not overlap.
+BoundKernel = Callable[..., None]
+Bind = Callable[[Sequence[Any], Sequence[Any]], BoundKernel]
 
-Run = Any
-Call = Callable[..., None]  # call(run), or call(run, scalars) of a kernel that takes run-time scalars
-Tie = Callable[[Sequence[Any], Sequence[Any]], Call]
 
+class Kernel:
+    """A kernel that can be run on arrays, or bound to arrays that stay where they are, as those of a bound graph do.
 
-def tieable(tie: Tie, kernel: Kernel | None = None) -> Kernel:
-    """A kernel from `tie(inputs, outputs)`, which looks at the arrays and returns what one run does.
-
-    kernel: the same for arrays that come only once, where that can be said in a cheaper way.
+    run:  the function, called with arrays each time.
     """
 
-    def once(run: Run, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        tie(inputs, outputs)(run)
+    __slots__ = ("_bind", "run")
 
-    made = once if kernel is None else kernel
-    vars(made)["tie"] = tie
-    return made
+    def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None):
+        """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
+        assert run is not None or bind is not None
+        self.run: KernelFunction = partial(_bind_and_run, bind) if run is None else run
+        self._bind = bind
+
+    @staticmethod
+    def of(function: KernelFunction) -> Kernel:
+        """Return function as a Kernel."""
+        return function if isinstance(function, Kernel) else Kernel(function)
+
+    def __call__(self, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any], **more: Any) -> None:
+        self.run(ctx, inputs, outputs, **more)
+
+    def bind(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+        """Return the function that runs the kernel on these arrays."""
+        if self._bind is not None:
+            return self._bind(inputs, outputs)
+        run = self.run
+
+        def bound(ctx: Any, scalars: Sequence[float] = ()) -> None:
+            if scalars:
+                run(ctx, inputs, outputs, scalars=scalars)
+            else:
+                run(ctx, inputs, outputs)
+
+        return bound
+
+    def with_scalars(self, scalars: Sequence[float]) -> Kernel:
+        """Return the kernel with these values of its run-time scalars."""
+
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+            bound = self.bind(inputs, outputs)
+            return lambda ctx: bound(ctx, scalars)
+
+        return Kernel(partial(self.run, scalars=scalars), bind)
 
 
-def tied(kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
-    """What one run of kernel does to these arrays."""
-    tie = getattr(kernel, "tie", None)
-    if tie is not None:
-        return tie(inputs, outputs)
+def _bind_and_run(bind: Bind, ctx: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    bind(inputs, outputs)(ctx)
 
-    def call(run: Run, scalars: Sequence[float] = ()) -> None:
-        if scalars:
-            kernel(run, inputs, outputs, scalars=scalars)
-        else:
-            kernel(run, inputs, outputs)
 
-    return call
+def _compute_nothing(ctx: Any, inputs: Any, outputs: Any, **more: Any) -> None:
+    """Leave the outputs as they are."""
+
+
+#: The kernel of results without elements.
+NOTHING = Kernel(_compute_nothing)

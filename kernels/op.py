@@ -7,22 +7,21 @@ through this class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DTypeError, OperatorError, ShapeError, nearest
+from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
 
 if TYPE_CHECKING:
     from .ir.expr import Expr
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
-Kernel = Callable[..., None]
 
 
 class Req(IntEnum):
@@ -198,7 +197,7 @@ class Op:
         return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         """The compiled kernel.
 
         target: "cpu" or "gpu".
@@ -316,7 +315,7 @@ def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], r
     learning rate.
     """
     kernel = compiled_static(op, p, ins, outs, reqs, target, train)
-    return partial(kernel, scalars=p.scalars) if p.scalars else kernel
+    return kernel.with_scalars(p.scalars) if p.scalars else kernel
 
 
 def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...],
@@ -328,9 +327,5 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
         if len(_compiled) >= KEPT:
             _compiled.clear()
         empty = outs and not any(o.size for o in outs) and not op.auxiliaries(p)
-        found = _compiled[key] = nothing if empty else op.kernel(p, ins, outs, reqs, target, train)
+        found = _compiled[key] = NOTHING if empty else Kernel.of(op.kernel(p, ins, outs, reqs, target, train))
     return found
-
-
-def nothing(run: Any, inputs: Any, outputs: Any, **_: Any) -> None:
-    """The kernel of results without elements."""

@@ -18,7 +18,7 @@ import common
 
 
 def nothing(run: Any) -> None:
-    """A kernel that does nothing, tied to its arrays."""
+    """A kernel that does nothing, bound to its arrays."""
 
 
 def chain(mx: Any, nodes: int) -> Any:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError
-from ...kernels.op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from ...kernels.kernel import KernelFunction
+from ...kernels.op import Gradient, Op, Req, Shape, Spec, merge_shapes
 from ...kernels.params import Param, Params
 from ..symbol.node import Entry, Node
 from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
@@ -113,7 +114,7 @@ class ControlFlow(Op):
         return Gradient(self._backward, tuple(needs), tuple(range(len(self.arguments(p)))))
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         """kernel(run, inputs, outputs) of the derivative; ins as gradient() names them, outs one per argument."""
         raise NotImplementedError(self.name)
 
@@ -134,7 +135,7 @@ class _Backward(Op):
         return tuple(f"d{n}" for n in self.forward.arguments(p))
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         return self.forward.backward_kernel(p, ins, outs, reqs, target, train)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import GraphError
-from ...kernels.op import Kernel, Req, Shape, Spec, merge_shapes, register
+from ...kernels.kernel import KernelFunction
+from ...kernels.op import Req, Shape, Spec, merge_shapes, register
 from ...kernels.params import Param, Params
 from .compiled_subgraph import CompiledSubgraph
 from .mxnet_nodes import COMMON, Back, ControlFlow, begin, check, first_write, given, recall, row, shifted, store
@@ -72,7 +73,7 @@ class Foreach(ControlFlow):
         return found, [*(s if s is None else (rows, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rows)]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         sub, wires = p.subgraphs[0], self.wiring(p)[0]
         specs = self._one_row(p, ins)
         routine = CompiledSubgraph(sub, specs, target, train)
@@ -110,7 +111,7 @@ class Foreach(ControlFlow):
         return [Spec(ins[w].shape[1:] or (1,), ins[w].dtype) if w < n else ins[w] for w in self.wiring(p)[0]]
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
         data = range(len(p.in_data_locs))
@@ -180,7 +181,7 @@ class WhileLoop(ControlFlow):
         return shapes, [*(s if s is None else (rounds, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rounds)]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         test = CompiledSubgraph(p.subgraphs[0], [ins[w] for w in p.cond_input_locs], target, train)
         body = CompiledSubgraph(p.subgraphs[1], [ins[w] for w in p.func_input_locs], target, train)
         n, carried, names = p.num_out_data, self.carried(p), self.kept(p)
@@ -220,7 +221,7 @@ class WhileLoop(ControlFlow):
         return kernel
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
@@ -277,7 +278,7 @@ class Cond(ControlFlow):
         return shapes, [*found, *self.kept_shapes(p, (), 1)]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         test, then, other = (CompiledSubgraph(sub, [ins[w] for w in wires], target, train)
                              for sub, wires in zip(p.subgraphs, self.wiring(p)))
         names = self.kept(p)
@@ -296,7 +297,7 @@ class Cond(ControlFlow):
         return kernel
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         shown, total = p.num_outputs, self.n_inputs(p)
         x = ins[shown:shown + total]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)

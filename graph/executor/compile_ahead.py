@@ -25,7 +25,7 @@ def kernels_of(parts: Iterable[Part], target: int) -> list[Job]:
     with record(target) as recorder:
         for part in parts:
             if isinstance(part, CapturedSegment):
-                for call in Segment._tied(part):
+                for call in Segment._bound(part):
                     call(FakeRun())
     return recorder.jobs
 

@@ -22,7 +22,7 @@ from ...kernels.declare.operator_property import BackwardOp, OperatorProperty, P
 from ...kernels.declare.traced import TracedOp
 from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.gpu.launch_log import running, taped
-from ...kernels.kernel import Call
+from ...kernels.kernel import BoundKernel
 from ...kernels.op import Op
 from ...kernels.ops.nn.batch_norm_fused import NormTailOp
 from ...kernels.params import Params
@@ -118,8 +118,8 @@ class CapturedSegment(Segment):
         for i, (at, _) in enumerate(self.random):
             self.draws[at] = storage.view(block, 16 * i, (2,), np.int64), 0
 
-    def _tied(self) -> list[Call]:
-        def kept(call: Call, writes: bool) -> Call:
+    def _bound(self) -> list[BoundKernel]:
+        def kept(call: BoundKernel, writes: bool) -> BoundKernel:
             def launch(run: Any) -> None:
                 before = len(running() or ())
                 call(run)
@@ -129,7 +129,7 @@ class CapturedSegment(Segment):
 
             return launch
 
-        return [kept(call, any(a is not None and a.size for a in c[2])) for call, c in zip(super()._tied(), self.calls)]
+        return [kept(call, any(a is not None and a.size for a in c[2])) for call, c in zip(super()._bound(), self.calls)]
 
     def _capture(self, tape: list[Callable[[], None]]) -> bool:
         """Record what a run enqueues; whether that went well."""

@@ -11,7 +11,7 @@ from ... import engine
 from ...context import Context
 from ...engine.memory import resource, storage
 from ...errors import MXNetError
-from ...kernels.kernel import Call, tied
+from ...kernels.kernel import BoundKernel
 from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk, layout_of
@@ -83,7 +83,7 @@ class Segment:
     def __init__(self, steps: Sequence[Step], arrays: Mapping[int, NDArray], program: Program, arena: Any, ctx: Context,
                  name: str):
         self.calls: list[tuple[Any, list[Any], list[Any], str]] = []
-        self.ready: list[Call] | None = None
+        self.ready: list[BoundKernel] | None = None
         self.random: list[tuple[int, int]] = []  # (call, how many numbers)
         self.draws: dict[int, tuple[int, int]] = {}  # call -> (seed, offset) of the run under way; runs do not overlap
         self.drawn: list[tuple[str, tuple[int, int]]] = []  # (call, seed and offset) of the run pushed last
@@ -117,7 +117,7 @@ class Segment:
         """Call every kernel, on the thread and stream the engine chose."""
         ready = self.ready
         if ready is None:
-            ready = self.ready = self._tied()
+            ready = self.ready = self._bound()
         if draws is not None:
             self.draws.update(draws)
         at, start = 0, perf_counter_ns()
@@ -132,13 +132,13 @@ class Segment:
             self.failed = True
             raise MXNetError(f"{self.calls[at][3]}: {type(failure).__name__}: {failure}") from failure
 
-    def _tied(self) -> list[Call]:
-        """The kernels, tied to their arrays."""
+    def _bound(self) -> list[BoundKernel]:
+        """The kernels, bound to their arrays."""
         draws, random = self.draws, {at for at, _ in self.random}
-        made: list[Call] = []
+        made: list[BoundKernel] = []
         for at, (kernel, sources, targets, _) in enumerate(self.calls):
             ins, outs = [a.device_array() for a in sources], [None if o is None else o.device_array() for o in targets]
-            made.append(_drawing(kernel, ins, outs, draws, at) if at in random else tied(kernel, ins, outs))
+            made.append(_drawing(kernel, ins, outs, draws, at) if at in random else kernel.bind(ins, outs))
         return made
 
     def prepare(self, on: Any) -> Any:
@@ -172,7 +172,7 @@ def _shaped(array: NDArray, spec: Spec | None) -> NDArray:
     return array if spec is None else NDArray(layout_of(spec.shape, spec.dtype, array.ctx), None, array.chunk, array.offset)
 
 
-def _drawing(kernel: Any, ins: list[Any], outs: list[Any], draws: Mapping[int, tuple[int, int]], at: int) -> Call:
+def _drawing(kernel: Any, ins: list[Any], outs: list[Any], draws: Mapping[int, tuple[int, int]], at: int) -> BoundKernel:
     """The call of a kernel that takes random numbers; which ones, it finds in draws."""
     return lambda run: kernel(run, ins, outs, random=draws[at])
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..kernel import Call, tieable, tied
-from ..op import Expression, Kernel, Req, Spec
+from ..kernel import BoundKernel, Kernel
+from ..op import Expression, Req, Spec
 from . import c_compile
 from .c_printer import CFunction, c_function
 from .numpy_printer import numpy_kernel
@@ -37,14 +37,14 @@ def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
             decided[mode] = chosen(e, ins, outs, reqs)
         return decided[mode]
 
-    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+    def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
         f = decide()
-        return (None if isinstance(f, str) else tied_in_c(f, inputs, outputs)) or tied(plain, inputs, outputs)
+        return (None if isinstance(f, str) else bind_in_c(f, inputs, outputs)) or plain.bind(inputs, outputs)
 
     first = decide()
     if not isinstance(first, str):
         c_compile.want(first)
-    return tieable(tie)
+    return Kernel(bind=bind)
 
 
 def chosen(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
@@ -75,7 +75,7 @@ def _saved(f: CFunction) -> float:
     return f.nodes * (CALL + ELEMENT * f.layout.size)
 
 
-def tied_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call | None:
+def bind_in_c(f: CFunction, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel | None:
     """What one run of f does to these arrays; None where NumPy must do it. Runs of one call must not overlap."""
     arrays = [*inputs, *(inputs[f.states[t]] if t in f.states else outputs[t] for t in f.targets)]
     places = [a.ctypes.data for a in arrays]

@@ -25,8 +25,8 @@ from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype
 from ..ir.primitives import PRIMITIVES
 from ..ir.rows import whole_rows
 from ..ir.special import mask_dtype
-from ..kernel import Call, tieable
-from ..op import Expression, Kernel, Req, Spec
+from ..kernel import BoundKernel, Kernel
+from ..op import Expression, Req, Spec
 from .errstate import quietly
 from .sum_tree import combined, total
 
@@ -91,7 +91,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
             quietly(tile, *inputs, *outputs, *scalars)
 
-        def tie(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Call:
+        def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             seen = [ins[0].shape] * len(shapes) if same else shapes
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
             stores = [(store, arrays[n_in + t]) for store, t in zip(single_fold, folds)]
@@ -106,7 +106,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
             return call
 
         direct = same and not make_registers and not folds and not states and targets == list(range(len(outs)))
-        return tieable(tie, plain if direct else kernel)
+        return Kernel(plain if direct else kernel, bind)
 
     tiles = sliced
     places = {t: _places(tiles, n_in + t) for t in folds}
@@ -134,7 +134,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
                     np.copyto(result[place], combined(_COMBINE[e.combine], [parts[i][k] for i in numbers]), casting="unsafe")
                 printed.fold_store(t)(arrays[n_in + t], result)
 
-    return tiled
+    return Kernel(tiled)
 
 
 def _places(tiles: Sequence[_Tile], operand: int) -> list[tuple[tuple[slice, ...], list[int]]]:
@@ -158,7 +158,7 @@ def _empty_kernel(printed: _Printer) -> Kernel:
             if t not in printed.states and printed.reqs[t] != Req.ADD and outputs[t].size:
                 outputs[t].fill(_identity(printed.combine, outputs[t].dtype))
 
-    return kernel
+    return Kernel(kernel)
 
 
 def _identity(combine: str, dtype: np.dtype) -> Any:

@@ -22,8 +22,9 @@ import numpy as np
 
 from ...errors import MXNetError, OperatorError
 from .. import op as registry
+from ..kernel import Kernel, KernelFunction
 from ..linear import is_linear
-from ..op import Gradient, Kernel, Op, Req, Shape, Spec, compiled, is_known, register
+from ..op import Gradient, Op, Req, Shape, Spec, compiled, is_known, register
 from ..params import Param, Params
 from .operator_property import BackwardOp
 from .simple_op import ReductionOp
@@ -151,7 +152,7 @@ def arange(like: Part, n: int) -> Part:
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
-def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: str, train: bool) -> Kernel:
+def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: str, train: bool) -> KernelFunction:
     """The kernel that runs the steps which results need, and stores each result as its request says."""
     live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
     steps: list[Step] = []
@@ -295,7 +296,7 @@ class Composite(Op):
         return tuple(range(len(self.arguments(p))))
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         trace, results = self.traced(p, ins)
         assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
         return program(trace, results, reqs, target, train)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec
+from ..kernel import KernelFunction
+from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec
 from ..params import Param, Params
 
 
@@ -55,5 +56,5 @@ class ChosenOp(Op):
         return self.choose(p).formula(p, ins, outs)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         return self.choose(p).kernel(p, ins, outs, reqs, target, train)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Kernel, Req, Spec
+from ..kernel import KernelFunction
+from ..op import Req, Spec
 from .operator_property import OperatorProperty, RandomNumbers, Shapes, _needs, assign, upcast
 
 
@@ -52,7 +53,7 @@ class OnHost(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             given = [to_host(a) for a in inputs]
             made = self.compute(*given) if random is None else self.compute_random(RandomNumbers(*random), *given)
@@ -61,7 +62,7 @@ class OnHost(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         needs = _needs(self)
         sizes = {"dy": self.num_visible_outputs(), "x": len(self.list_arguments()), "y": len(self.list_outputs())}
 

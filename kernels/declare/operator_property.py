@@ -25,7 +25,8 @@ import numpy as np
 
 from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
-from ..op import KEPT, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ..kernel import KernelFunction
+from ..op import KEPT, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params
 from ..philox import uniform
 
@@ -244,7 +245,7 @@ class OperatorProperty:
         raise NotImplementedError(f"{self.name}: create_operator")
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         """kernel(run, inputs, outputs, random=None) over raw device arrays. Tritium's own layers override this, to
         decide everything before the first call; others are served through create_operator."""
         n = len(self.list_arguments())
@@ -259,7 +260,7 @@ class OperatorProperty:
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         """As forward_kernel, for the derivative. ins: what declare_backward_dependency returned, in that order, then
         the auxiliary states if there are any. outs: one per entry of list_gradients()."""
         needs, n_aux = _needs(self), len(self.list_auxiliary_states())
@@ -443,7 +444,7 @@ class PropertyOp(Op):
         return self.property(p).draws(outs)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         return self.property(p).forward_kernel(ins, outs, reqs, target, train)
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
@@ -523,7 +524,7 @@ class BackwardOp(Op):
         return sum(s.size for s in outs) if RANDOM in self._prop(p).backward_resource() else 0
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         return self._prop(p).backward_kernel(ins, outs, reqs, target, train)
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:

@@ -14,14 +14,15 @@ import numpy as np
 from ..cpu.numpy_printer import numpy_kernel
 from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, load, loads, node, substitute, topological, typed
-from ..op import Expression, Kernel, Req, Shape, Spec
+from ..kernel import KernelFunction
+from ..op import Expression, Req, Shape, Spec
 
-Pass = tuple[Kernel, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
+Pass = tuple[KernelFunction, Sequence[int], Sequence[int]]  # a kernel, which arrays it reads, which outputs it fills
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequence[Shape], kept: Shape,
-               ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> Kernel:
+               ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, name: str) -> KernelFunction:
     """The kernel of body over its arrays seen as other shapes.
 
     body:     takes one traced value per input, returns one (or a tuple) per output.
@@ -57,7 +58,7 @@ def row_kernel(body: Callable[..., Any], views: Sequence[Shape], results: Sequen
     return kernel
 
 
-def _printer(target: str) -> Callable[..., Kernel]:
+def _printer(target: str) -> Callable[..., KernelFunction]:
     if target == "gpu":
         from ..gpu.printer import triton_kernel  # optional dependency
 
@@ -65,8 +66,8 @@ def _printer(target: str) -> Callable[..., Kernel]:
     return numpy_kernel
 
 
-def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., Kernel]
-         ) -> tuple[list[tuple[Kernel, list[int], list[np.dtype]]], tuple[Expr, ...], list[Spec]]:
+def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, make: Callable[..., KernelFunction]
+         ) -> tuple[list[tuple[KernelFunction, list[int], list[np.dtype]]], tuple[Expr, ...], list[Spec]]:
     """The folds, each with what it reads and the dtypes of its scratch; what remains; and the specs that reads.
 
     Sums that do not wait for one another share one pass over the data.
@@ -93,7 +94,7 @@ def _cut(roots: Sequence[Expr], sources: list[Spec], kept: Shape, name: str, mak
 
 
 def _passes(roots: Sequence[Expr], sources: Sequence[Spec], targets: Sequence[Spec], reqs: Sequence[Req], name: str,
-            make: Callable[..., Kernel]) -> list[Pass]:
+            make: Callable[..., KernelFunction]) -> list[Pass]:
     """The passes that fill the outputs: one for those that span the full shape or are summed over it, and one for each
     that is made of sums alone: beside an array of the full shape it would be summed again."""
     together: list[int] = []

@@ -29,7 +29,8 @@ from ..ir import lang
 from ..ir.differentiate import derive
 from ..ir.expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, retype, substitute, typed
 from ..ir.lang import where
-from ..op import Expression, Gradient, Kernel, Req, Shape, Spec
+from ..kernel import Kernel
+from ..op import Expression, Gradient, Req, Shape, Spec
 from ..params import REQUIRED, Param, Params
 from .traced import GradientOp, TracedOp, printed
 
@@ -251,19 +252,19 @@ class ReductionOp(SimpleOp):
         count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
         body = super().expression(p, [x.dtype])
         if self.finish is None:
-            fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name)
-            return lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars)
+            fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name).run
+            return Kernel(lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars))
         wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else np.dtype("float32") if is_half(y.dtype) else y.dtype
-        fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name)
+        fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
         end = Expression((as_expr(self.finish(load(0, wide), count)),))
-        close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish")
+        close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish").run
 
         def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
             folded = run.workspace(kept, wide)
             fold(run, inputs, [folded], scalars=scalars)
             close(run, [folded], [outputs[0].reshape(kept)])
 
-        return kernel
+        return Kernel(kernel)
 
     def make_gradient(self, p: Params) -> Gradient | None:
         if not self.differentiable:
@@ -330,7 +331,7 @@ class SpreadOp(TracedOp):
         count = max(dx.size, 1) // max(wide.size, 1)
         root = self.root(p, [s.dtype for s in specs], count)
         e = Expression((root,), scalars=tuple(d.name for d in self.params if d.kind == "scalar"))
-        inner = printed(e, specs, outs, reqs, target, self.name)
+        inner = printed(e, specs, outs, reqs, target, self.name).run
         folds = [f.kernel(p, [dx], [wide], [Req.WRITE], target, train) for f in self.folds]
         at = self.needs.index(("x", 0)) if folds else 0
 
@@ -340,7 +341,7 @@ class SpreadOp(TracedOp):
                 fold(run, [arrays[at]], [space], scalars=scalars)
             inner(run, [*(a.reshape(s.shape) for a, s in zip(arrays, specs)), *held], outputs, scalars=scalars)
 
-        return kernel
+        return Kernel(kernel)
 
     @cached_property
     def broadcasting(self) -> SimpleOp:

@@ -18,7 +18,8 @@ from ..ir.coalesce import full_shape
 from ..ir.differentiate import derive, in_terms_of_output
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, retype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
-from ..op import Expression, Formula, Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from ..kernel import Kernel
+from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes
 from ..params import Params
 
 

@@ -17,8 +17,8 @@ from ...dtype import float32, is_float
 from ..cpu.c_printer import CFunction
 from ..gpu.epilogue import Tail
 from ..ir.expr import LOAD, topological
-from ..kernel import Call, tieable, tied
-from ..op import Expression, Kernel, Op, Req, Shape, Spec, compiled
+from ..kernel import BoundKernel, Kernel
+from ..op import Expression, Op, Req, Shape, Spec, compiled
 from ..params import Params
 from .fused import Body, FusedOp, fused_op
 
@@ -101,7 +101,7 @@ class EpilogueOp(Op):
             assert isinstance(tail, Tail), tail
             both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
                 head_ins, outs[n_head], reqs[n_head], tail)
-            return lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head])
+            return Kernel(lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head]))
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
         step = _block(self.head.name, outs[0])
         starts = range(0, total, step)
@@ -119,15 +119,15 @@ class EpilogueOp(Op):
             """The tail's outputs as it sees them; None where nothing is wanted."""
             return [None if o is None else o.reshape(view) for o, view in zip(outputs, self.body.outs)]
 
-        def whole(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
-            """All in one block, tied to its arrays."""
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
+            """All in one block."""
             main, tail = blocks[total]
             made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
-            calls = [tied(main, [inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
-                     tied(tail, [made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
+            calls = [main.bind([inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
+                     tail.bind([made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
                           shaped(outputs[n_head:]))]
             if rest is not None:
-                calls.insert(0, tied(rest, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
+                calls.insert(0, rest.bind([inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
 
             def call(run: Any) -> None:
                 for one in calls:
@@ -158,7 +158,7 @@ class EpilogueOp(Op):
                 run.parallel(block, len(starts))
 
         small = len(starts) == 1 and (keep or outs[0].nbytes <= _SCRATCH)
-        return tieable(whole, kernel) if small else kernel
+        return Kernel(kernel, bind if small else None)
 
     def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
                        target: str, train: bool) -> tuple[Kernel, Kernel]:

@@ -21,8 +21,8 @@ from ..declare.traced import TracedOp
 from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, retype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
-from ..kernel import Call, tieable, tied
-from ..op import Expression, Formula, Kernel, Op, Req, Shape, Spec, compiled
+from ..kernel import BoundKernel, Kernel
+from ..op import Expression, Formula, Op, Req, Shape, Spec, compiled
 from ..params import Params
 
 LONGEST_ROW = 16384  # elements of a row that one fused kernel holds
@@ -227,15 +227,15 @@ class FusedOp(TracedOp):
         if target == "gpu" or (not turned_in and not turned_out):  # a GPU kernel sees addresses alone
             return inner
 
-        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             inputs, outputs = list(inputs), list(outputs)
             for i, v in turned_in:
                 inputs[i] = inputs[i].reshape(v)
             for o, v in turned_out:
                 outputs[o] = outputs[o].reshape(v)
-            return tied(inner, inputs, outputs)
+            return inner.bind(inputs, outputs)
 
-        return tieable(tie)
+        return Kernel(bind=bind)
 
     def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
         """The C function that computes one use of it on the CPU, or why NumPy does: a phrase."""
@@ -267,7 +267,7 @@ class FusedOp(TracedOp):
             for o, end in ends.items():
                 end(run, [scratch[o]], [outputs[o]])
 
-        return kernel
+        return Kernel(kernel)
 
 
 _ends: dict[int, FusedOp] = {}  # by the id of the expression, which the operator keeps

@@ -17,7 +17,8 @@ from ...dtype import float32, float64
 from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, REDUCE, Expr, cast, load, topological
 from ..ir.rows import lies_along, whole_rows
-from ..op import Expression, Kernel, Req, Shape, Spec
+from ..kernel import Kernel
+from ..op import Expression, Req, Shape, Spec
 from .body import Plan, Target, kernel_name, typed_root
 from .elementwise import elementwise_step
 from .launch import Flavour, here
@@ -28,8 +29,7 @@ from .row import row_step
 def triton_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
                   name: str = "kernel") -> Kernel:
     """The kernel: kernel(run, inputs, outputs, scalars=()). Nothing is compiled before it first runs."""
-    plan = plan_steps(e, ins, outs, reqs, name=name)
-    return plan.run
+    return Kernel(plan_steps(e, ins, outs, reqs, name=name).run)
 
 
 def triton_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,

@@ -30,7 +30,8 @@ from ...kernels.declare.operator_property import Operator as Operator
 from ...kernels.declare.operator_property import OperatorProperty as OperatorProperty
 from ...kernels.declare.operator_property import assign as assign
 from ...kernels.declare.operator_property import register_operator as register_operator
-from ...kernels.op import Gradient, Kernel, Op, Req, Shape, Spec, merge_shapes
+from ...kernels.kernel import KernelFunction
+from ...kernels.op import Gradient, Op, Req, Shape, Spec, merge_shapes
 from ...kernels.op import register as register_op
 from ...kernels.params import Param, Params
 from ..autograd import _Scope
@@ -253,7 +254,7 @@ class _Custom(Op):
         return Gradient(self._backward, needs, tuple(range(n)))
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         use = self.use(p)
         n, m = len(use.arguments), len(use.outputs)
         words = [_REQUESTS[r] for r in reqs[:m]]
@@ -294,7 +295,7 @@ class _CustomBackward(Op):
         return tuple(f"{n}_grad" for n in self.forward.use(p).arguments)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         use = self.forward.use(p)
         needs, words = use.needs, [_REQUESTS[r] for r in reqs]
         sizes = {"dy": len(use.outputs), "x": len(use.arguments), "y": len(use.outputs)}

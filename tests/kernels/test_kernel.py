@@ -1,10 +1,10 @@
-"""Kernels tied to arrays: the same results as kernels that are given them, run after run, and views are made once."""
+"""Kernels bound to arrays: the same results as kernels that are given them, run after run."""
 
 import numpy as np
 import pytest
 from tritium.dtype import as_dtype
 from tritium.kernels import op as ops
-from tritium.kernels.kernel import tieable, tied
+from tritium.kernels.kernel import Kernel
 from tritium.kernels.op import Req, Spec, compiled
 
 RNG = np.random.default_rng(0)
@@ -39,11 +39,11 @@ def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
     ("_backward_SoftmaxOutput", [(5, 4), (5,)], (5, 4), {"grad_scale": 0.3, "normalization": "batch"}),
     ("Flatten", [(5, 2, 3)], (5, 6), {}),
 ])
-def test_tied_is_called(name, shapes, out, params, req, dtype):
+def test_a_bound_kernel_computes_the_same_at_each_run(name, shapes, out, params, req, dtype):
     kernel = kernel_of(name, shapes, [out], (req,), dtype, **params)
     arrays = [RNG.normal(size=s).astype(as_dtype(dtype)) for s in shapes]
     want, got = (np.ones(out, as_dtype(dtype)) for _ in range(2))
-    call = tied(kernel, arrays, [got])
+    call = kernel.bind(arrays, [got])
     for _ in range(3):
         arrays[0][...] = RNG.normal(size=shapes[0]).astype(as_dtype(dtype))
         kernel(Run(), arrays, [want])
@@ -51,18 +51,18 @@ def test_tied_is_called(name, shapes, out, params, req, dtype):
         assert np.array_equal(want, got)
 
 
-def test_views_are_made_once():
+def test_arrays_are_looked_at_once_for_each_bind():
     seen = []
-    kernel = tieable(lambda inputs, outputs: seen.append("tied") or (lambda run: seen.append("run")))
-    call = tied(kernel, [], [])
+    kernel = Kernel(bind=lambda inputs, outputs: seen.append("bound") or (lambda run: seen.append("run")))
+    call = kernel.bind([], [])
     call(None)
     call(None)
-    assert seen == ["tied", "run", "run"]
+    assert seen == ["bound", "run", "run"]
     kernel(None, [], [])
-    assert seen == ["tied", "run", "run", "tied", "run"]
+    assert seen == ["bound", "run", "run", "bound", "run"]
 
 
-def test_a_kernel_that_cannot_be_tied_is_called_with_its_arrays():
+def test_a_kernel_without_a_bind_of_its_own_is_called_with_its_arrays():
     seen = []
-    tied(lambda run, inputs, outputs: seen.append((run, inputs, outputs)), [1], [2])(3)
+    Kernel(lambda run, inputs, outputs: seen.append((run, inputs, outputs))).bind([1], [2])(3)
     assert seen == [(3, [1], [2])]

@@ -19,9 +19,9 @@ import numpy as np
 from ... import engine
 from ...engine.memory import storage
 from ...kernels import op as ops
-from ...kernels.cpu.c_kernel import pay, tied_in_c
+from ...kernels.cpu.c_kernel import bind_in_c, pay
 from ...kernels.cpu.c_printer import CFunction, c_function
-from ...kernels.kernel import Call, tied
+from ...kernels.kernel import BoundKernel
 from ...kernels.op import Op, Req, compiled_static
 from ...kernels.ops.optimizer.mixed_precision import mixed
 from ...kernels.params import REQUIRED, Params
@@ -140,7 +140,7 @@ class _Plan:
     """What one push of certain steps needs, found once. It keeps no array alive that is not in use.
 
     const, mutable:  the vars. apart: whether no step reads or writes what another writes.
-    calls:           the kernels tied to their arrays; None before the plan came a second time, and on a GPU.
+    calls:           the kernels bound to their arrays; None before the plan came a second time, and on a GPU.
     """
 
     __slots__ = ("_arrays", "_fixed", "_last", "apart", "calls", "const", "mutable", "name", "prop", "rules")
@@ -162,7 +162,7 @@ class _Plan:
         self._last = [s.settings for s in steps], [_scalars(s) for s in steps]
         self.name = f"{steps[0].op} x {len(steps)}" if len(steps) > 1 else steps[0].op
         self.prop = "inline" if sum(r.nbytes for r in self.rules) <= _INLINE and not ctx.is_gpu else None
-        self.calls: list[Call] | None = None
+        self.calls: list[BoundKernel] | None = None
 
     def numbers(self, steps: Sequence[ParamUpdate]) -> list[tuple[float, ...]] | None:
         """The run-time scalars of steps; None if they do anything else, or to other arrays, than what this is the plan for."""
@@ -178,14 +178,14 @@ class _Plan:
         self._last = settings, numbers
         return numbers
 
-    def tie(self, steps: Sequence[ParamUpdate]) -> None:
-        """Tie the kernels to their arrays, in C if together that saves enough."""
+    def bind(self, steps: Sequence[ParamUpdate]) -> None:
+        """Bind the kernels to their arrays, in C if together that saves enough."""
         functions = [r.in_c for r in self.rules]
         in_c, calls = pay([f for f in functions if f is not None]), []
         for step, rule, function in zip(steps, self.rules, functions):
             ins, outs = _shaped(_inputs(step), step.weight, step.flat)
-            call = tied_in_c(function, ins, outs) if in_c and function is not None else None
-            calls.append(call or tied(rule.kernel, ins, outs))
+            call = bind_in_c(function, ins, outs) if in_c and function is not None else None
+            calls.append(call or rule.kernel.bind(ins, outs))
         self.calls = calls
 
 
@@ -210,7 +210,7 @@ def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
         plan = _plans[first] = _Plan(ctx, steps)
         numbers = plan._last[1]
     elif plan.calls is None and not ctx.is_gpu and storage.access_checker is None:
-        plan.tie(steps)
+        plan.bind(steps)
     calls = plan.calls
 
     def run(rc: Any, steps: Sequence[ParamUpdate] = steps) -> None:  # they keep the arrays alive

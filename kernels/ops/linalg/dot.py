@@ -11,7 +11,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
-from ...op import Kernel, Req, Shape, Spec
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec
 from .gemm import matrix, product
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS: of a smaller product, views and pieces are most of the cost
@@ -35,17 +36,17 @@ class Product(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         batch, m, n, k = self.sizes(ins[0].shape, ins[1].shape)
         if reqs[0] == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         a = matrix(0, (batch, k, m) if self.transpose_a else (batch, m, k), self.transpose_a)
         b = matrix(1, (batch, n, k) if self.transpose_b else (batch, k, n), self.transpose_b)
         multiply = product(a, b, matrix(2, (batch, m, n), False), reqs[0], target)
         return lambda run, inputs, outputs: multiply(run, [*inputs, *outputs])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         batch, m, n, k = self.sizes(ins[1].shape, ins[2].shape)
         ta, tb = self.transpose_a, self.transpose_b
         a = matrix(1, (batch, k, m) if ta else (batch, m, k), ta)
@@ -86,7 +87,7 @@ class Dot(Product):
         return 1, m, n, a[0] if ta else a[-1]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         same = len({s.dtype for s in (*ins, *outs)}) == 1 and not is_half(outs[0].dtype)
         small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
         if not (target == "cpu" and same and small and reqs[0] == Req.WRITE and len(ins[0].shape) == len(ins[1].shape) == 2):

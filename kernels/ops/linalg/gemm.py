@@ -14,7 +14,7 @@ from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
 from ...declare.operator_property import gpu_module, upcast
-from ...kernel import Call
+from ...kernel import BoundKernel
 from ...op import Req, Shape
 
 # A product is cut into two from a quarter of this many multiplications on, and into more as the root of its size grows: BLAS
@@ -36,7 +36,7 @@ def cut(work: int, piece: int) -> int:
     return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
-def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Call:
+def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> BoundKernel:
     """A function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views.
 
     Large products are spread over the engine's helpers, in pieces that depend on the shape alone.
@@ -49,7 +49,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Ca
     return lambda run: active_configs.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
 
 
-def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> Call:
+def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
     """Several products, (a, b, out, add) each, none of which reads what another writes: they meet once, at the end."""
     made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
@@ -124,11 +124,11 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
         return lambda run, arrays: triton_gemm.gemm(run, arrays[a[0]], a[1:], arrays[b[0]], b[1:], arrays[out[0]],
                                                     out[1:], add=add)
 
-    tie = cpu_product(a, b, out, req)
-    return lambda run, arrays: tie(arrays)(run)
+    bind = cpu_product(a, b, out, req)
+    return lambda run, arrays: bind(arrays)(run)
 
 
-def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], Call]:
+def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], BoundKernel]:
     """The same on the CPU, in two steps: given the arrays, the function (run) that computes."""
     return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
 

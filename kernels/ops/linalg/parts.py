@@ -14,7 +14,8 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec, is_known
 from ..nn.resize import Taps, along_axes, chosen
 
 
@@ -78,7 +79,7 @@ class Places(OperatorProperty):
             raise ShapeError(f"{self.name}: offset={self.offset} is outside the matrices of A {x}.")
         return [x], [(*x[:-2], count)], []
 
-    def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> Kernel:
+    def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> KernelFunction:
         n, outer = matrix[-1], math.prod(matrix[:-2])
         place = _places(n, self.offset, self.triangle())
         taps = chosen(n * n, place)
@@ -91,11 +92,11 @@ class Places(OperatorProperty):
         return lambda run, inputs, outputs: apply(run, [inputs[0].reshape(a)], [outputs[0].reshape(b)])
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return self._kernel((ins if self.taken else outs)[0].shape, outs[0], reqs[0], target, self.taken)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return self._kernel((outs if self.taken else ins)[0].shape, outs[0], reqs[0], target, not self.taken)
 
     def list_arguments(self) -> list[str]:

@@ -12,7 +12,8 @@ from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import exp, log, row_max, row_sum, trunc, where
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -38,7 +39,7 @@ class LabelLoss(OperatorProperty):
         return merge_shapes(self.name, "label", label, x[:-1])
 
     def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
-                     outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+                     outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> KernelFunction:
         """row_kernel of a body that also gets the class numbers of the columns, as its last value."""
         classes = max(v[-1] for v in views)
         column = Spec((1, classes), np.dtype(np.int32))
@@ -76,11 +77,11 @@ class SVMOutput(LabelLoss):
         return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         n, c = math.prod(outs[0].shape[:-1]), outs[0].shape[-1]
         margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
 
@@ -109,7 +110,7 @@ class SoftmaxCrossEntropy(LabelLoss):
         return [out_grad[0], *in_data]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         n, c = ins[0].shape
 
         def body(x: Any, label: Any, k: Any) -> Any:
@@ -120,7 +121,7 @@ class SoftmaxCrossEntropy(LabelLoss):
         return self.label_kernel(body, [(n, c), (n, 1)], (1, 1), (n, 1), ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         n, c = outs[0].shape
 
         def body(dy: Any, x: Any, label: Any, k: Any) -> Any:
@@ -165,11 +166,11 @@ class IdentityAttachKLSparseReg(OperatorProperty):
         return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         x, average = ins[1], ins[2]
         view, row = (x.shape[0], x.shape[1], math.prod(x.shape[2:])), (1, x.shape[1], 1)
         count, momentum, rho, penalty = max(1, view[0] * view[2]), self.momentum, self.sparseness_target, self.penalty

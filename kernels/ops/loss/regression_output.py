@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Spec, is_known, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Spec, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
 
@@ -55,12 +56,12 @@ class RegressionOutput(OperatorProperty):
         return [(out_data[0], in_grad[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         if self.kind != "logistic":
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         req = reqs[0]
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.sigmoid(run, inputs[0], outputs[0], add=req == Req.ADD)
@@ -73,11 +74,11 @@ class RegressionOutput(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         label, req, sign = ins[1].shape, reqs[0], self.kind == "absolute"
         scale = self.grad_scale / max(1, math.prod(label[1:]))
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.difference(run, *inputs, outputs[0], scale=scale, sign=sign,
@@ -124,17 +125,17 @@ class Loss(OperatorProperty):
         return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         (scale, normalization, threshold), req = self.constant(), reqs[0]
         valid = normalization == "valid"
         if normalization == "batch" and outs[0].shape:
             scale /= max(1, math.prod(outs[0].shape[:-1]))
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.constant(run, inputs[0] if valid else None, outputs[0],

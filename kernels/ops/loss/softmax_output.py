@@ -11,8 +11,8 @@ import numpy as np
 from ....errors import ShapeError
 from ...cpu.errstate import quietly
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import Call, tieable
-from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
+from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..nn.softmax import Rows, blocks, need_float, softmax_into
 
 _SMALL = 1 << 18  # bytes
@@ -104,11 +104,11 @@ class SoftmaxOutput(OperatorProperty):
         return self.grad_scale / max(1, rows[2] * batch)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, req = self.rows(ins[0].shape), reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
             return lambda run, inputs, outputs: soft.forward(run, rows, inputs[0], outputs[0], add=req == Req.ADD)
@@ -120,7 +120,7 @@ class SoftmaxOutput(OperatorProperty):
         if not _is_small(ins[0], outs[0], rows, req):
             return kernel
 
-        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             """The same, a call of NumPy a step."""
             x, y = (a.reshape(rows[:2]) for a in (inputs[0], outputs[0]))
             row = np.empty((rows[0], 1), y.dtype)
@@ -134,15 +134,15 @@ class SoftmaxOutput(OperatorProperty):
 
             return lambda run: quietly(softmax)
 
-        return tieable(tie, kernel)
+        return Kernel(kernel, bind)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         rows, req = self.rows(outs[0].shape), reqs[0]
         soft_label = ins[1].shape == outs[0].shape
         scale = self.grad_scale if soft_label else self.scale(rows, math.prod(ins[1].shape))
         if req == Req.NULL or not math.prod(outs[0].shape):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             soft, p = gpu_module("nn.triton_softmax"), self
             return lambda run, inputs, outputs: soft.loss_gradient(run, rows, p, scale, soft_label, inputs, outputs[0],
@@ -178,7 +178,7 @@ class SoftmaxOutput(OperatorProperty):
         if not plain or not _is_small(ins[0], outs[0], rows, req) or ins[1].size < outer:
             return kernel
 
-        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             """The same, a call of NumPy a step."""
             y, d, label = inputs[0].reshape(-1), outputs[0].reshape(-1), inputs[1].reshape(-1)[:outer]
             first = np.arange(outer) * n
@@ -196,7 +196,7 @@ class SoftmaxOutput(OperatorProperty):
 
             return lambda run: quietly(derive)
 
-        return tieable(tie, kernel)
+        return Kernel(kernel, bind)
 
 
 def _is_small(x: Spec, y: Spec, rows: Rows, req: Req) -> bool:

@@ -11,7 +11,8 @@ from ....dtype import float32, is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis
 from .softmax import Rows, rows_along
 
@@ -88,7 +89,7 @@ class BatchNorm(OperatorProperty):
         return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums come first, then each element by itself
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
         batch, eps, momentum, req = train and not self.use_global_stats, self.eps, self.momentum, reqs[0]
         if target == "gpu":
@@ -134,7 +135,7 @@ class BatchNorm(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         rows = rows_along(ins[0].shape, check_axis(self.name, self.axis, len(ins[0].shape)))
         batch = train and not self.use_global_stats
         if target == "gpu":

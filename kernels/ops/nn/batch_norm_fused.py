@@ -14,7 +14,8 @@ from ...declare.operator_property import PropertyOp, gpu_module
 from ...fusion.fused import NormaliseOp
 from ...ir.expr import Expr
 from ...ir.lang import sqrt
-from ...op import Kernel, Op, Req, Spec, builtin
+from ...kernel import KernelFunction
+from ...op import Op, Req, Spec, builtin
 from ...params import Params
 from ..tensor.reshape import check_axis
 from .softmax import Rows, rows_along
@@ -56,7 +57,7 @@ class NormTail(NormTailOp):
         return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums come first, then each element by itself
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         assert target == "gpu", target
         (norm, rows, batch), gpu = self._norm(p, ins[0], train), gpu_module("nn.triton_norm")
 
@@ -83,7 +84,7 @@ class NormTailBackward(NormTailOp):
         return ((0, 0), (1, 0), *(((0, 3),) if self.plus else ()))
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         assert target == "gpu" and (not self.plus or reqs[0] != Req.NULL), (target, reqs)
         (norm, rows, batch), gpu = self._norm(p, ins[1], train), gpu_module("nn.triton_norm")
         other = self.plus and reqs[3] != Req.NULL

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from .convolution_cpu import Geometry, backward, forward
 
 
@@ -125,10 +126,10 @@ class Convolution(OperatorProperty):
                         self.channels_last)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         g, req, bias = self.geometry(ins[0].shape), reqs[0], not self.no_bias
         if req == Req.NULL or not math.prod(outs[0].shape):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
@@ -145,7 +146,7 @@ class Convolution(OperatorProperty):
             others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         g = self.geometry(ins[1].shape)
         compute: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
 

@@ -10,7 +10,8 @@ from typing import Any, Literal
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
 from ...declare.row_kernel import row_kernel
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis
 from .convolution_cpu import Geometry, backward, forward
 
@@ -113,10 +114,10 @@ class Deconvolution(OperatorProperty):
                         self._axes("dilate", 1), self.padding(x[2:])[0], False)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         g, req, y = self.geometry(ins[0].shape, outs[0].shape), reqs[0], outs[0]
         if req == Req.NULL or not y.size:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         spread: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         add_bias: Any = None
         if not self.no_bias:
@@ -131,7 +132,7 @@ class Deconvolution(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         y, x = ins[0], ins[1]
         g, full = self.geometry(x.shape, y.shape), (y.shape[0], y.shape[1], math.prod(y.shape[2:]))
         conv: Any = gpu_module("nn.triton_conv") if target == "gpu" else None

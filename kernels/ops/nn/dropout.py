@@ -18,7 +18,8 @@ from ...declare.operator_property import (
     math_dtype,
     register_operator,
 )
-from ...op import Kernel, Req, Spec
+from ...kernel import KernelFunction
+from ...op import Req, Spec
 from ...philox import words
 from ..tensor.reshape import check_axis
 
@@ -84,7 +85,7 @@ class Dropout(OperatorProperty):
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         active = self.p > 0 and (train or self.mode == "always")
         threshold, factor, n, req = min(round(self.p * 2**32), 2**32), self.factor, outs[1].size, reqs[0]
         if target == "gpu":
@@ -112,7 +113,7 @@ class Dropout(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         factor, req = self.factor, reqs[0]
         if target == "gpu":
             module, shapes = gpu_module("random.triton_random"), (outs[0].shape, ins[1].shape)

@@ -11,8 +11,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
-from ...kernel import Call, tieable
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from ..linalg.gemm import gemm, matrix, product, sum_rows, together, view
 
 
@@ -78,16 +78,16 @@ class FullyConnected(OperatorProperty):
         return (x[0] if self.flatten else math.prod(x[:-1])), k
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])
 
-        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             arrays = [*inputs, outputs[0]]
             a, b, out = view(arrays, x), view(arrays, w), view(arrays, y)
             if bias and is_half(out.dtype):
@@ -103,7 +103,7 @@ class FullyConnected(OperatorProperty):
 
             return call
 
-        return tieable(tie)
+        return Kernel(bind=bind)
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
         """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the inputs."""
@@ -114,7 +114,7 @@ class FullyConnected(OperatorProperty):
             add=req == Req.ADD, tail=tail, others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         (n, k), h = self._sizes(ins[1].shape), self.num_hidden
         dweight = (matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False), reqs[1])
         dx = (matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False), reqs[0])
@@ -133,7 +133,7 @@ class FullyConnected(OperatorProperty):
 
             return kernel
 
-        def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             arrays = [*inputs, *outputs]
             given = [(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD) for a, b, out, req in products]
             apart = outputs[0] is None or not np.may_share_memory(outputs[0], inputs[1])
@@ -148,10 +148,10 @@ class FullyConnected(OperatorProperty):
 
             return call
 
-        return tieable(tie)
+        return Kernel(bind=bind)
 
 
-def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> Call:
+def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
     """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision: a sum that were rounded before the bias would be
     rounded twice."""
 

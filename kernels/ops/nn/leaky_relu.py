@@ -12,7 +12,8 @@ from ...declare.operator_property import RANDOM, OperatorProperty, PropertyOp, S
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Float, SimpleOp
 from ...ir.lang import erf, exp, expm1, where
-from ...op import Kernel, Op, Req, Shape, Spec, is_known, merge_shapes, register
+from ...kernel import KernelFunction
+from ...op import Op, Req, Shape, Spec, is_known, merge_shapes, register
 from ...params import Param, Params
 from ..random.uniform import fill_uniform
 
@@ -82,12 +83,12 @@ class Prelu(OperatorProperty):
         return [out_grad[0], *in_data]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         full, row = self.views(ins[0].shape, ins[1].shape)
         return row_kernel(lambda x, g: where(x > 0, x, g * x), [full, row], [full], full, ins, outs, reqs, target, "prelu")
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         full, row = self.views(ins[1].shape, ins[2].shape)
 
         def body(dy: Any, x: Any, g: Any) -> Any:
@@ -123,7 +124,7 @@ class Rrelu(OperatorProperty):
         return [out_grad[0], in_data[0], out_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         shape, low, span = ins[0].shape, self.lower_bound, self.upper_bound - self.lower_bound
         if not train:
             low, span = low + span / 2, 0.0
@@ -137,7 +138,7 @@ class Rrelu(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         shape = outs[0].shape
         return row_kernel(lambda dy, x, s: where(x > 0, dy, s * dy), [shape] * 3, [shape], shape, ins, outs, reqs, target,
                           "rrelu_backward")

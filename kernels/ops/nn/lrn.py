@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec
 
 
 @register_operator("LRN")
@@ -40,10 +41,10 @@ class LRN(OperatorProperty):
         return [out_grad[0], in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
         if req == Req.NULL or not outs[0].size:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.forward(run, rows, p, inputs[0], outputs[0], add=req == Req.ADD)
@@ -61,10 +62,10 @@ class LRN(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
         if req == Req.NULL or not outs[0].size:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.backward(run, rows, p, *inputs, outputs[0], add=req == Req.ADD)

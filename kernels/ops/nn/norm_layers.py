@@ -14,7 +14,8 @@ from ...declare.operator_property import OperatorProperty, Shapes, register_oper
 from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import row_sum, sqrt
-from ...op import Formula, Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Formula, Req, Shape, Spec, is_known, merge_shapes
 from ..tensor.reshape import check_axis
 
 View = tuple[Shape, Shape, Shape]  # of the data, of its statistics, of gamma and beta
@@ -63,7 +64,7 @@ class Normalized(OperatorProperty):
         return [out_grad[0], in_data[0], in_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         full, kept, row = self.view(ins[0].shape)
         return row_kernel(self.body(_count(full, kept)), [full, row, row], [full, kept, kept][:len(outs)], kept, ins, outs,
                           reqs, target, self.name)
@@ -82,7 +83,7 @@ class Normalized(OperatorProperty):
         return body
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         full, kept, row = self.view(ins[1].shape)
         return row_kernel(self.backward_body(_count(full, kept)), [full, full, row], [full, row, row], kept, ins, outs, reqs,
                           target, f"{self.name}_backward")
@@ -227,12 +228,12 @@ class L2Normalization(OperatorProperty):
         return [out_grad[0], in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         (full, kept), eps = self.view(ins[0].shape), self.eps
         return row_kernel(lambda x: x / sqrt(row_sum(x * x) + eps), [full], [full], kept, ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         (full, kept), eps = self.view(ins[1].shape), self.eps
 
         def body(dy: Any, x: Any) -> Any:
@@ -278,7 +279,7 @@ class Moments(OperatorProperty):
         return [*out_grad, in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         full = ins[0].shape
         kept = self.kept(full)
         count = _count(full, kept)
@@ -291,7 +292,7 @@ class Moments(OperatorProperty):
         return row_kernel(body, [full], [kept, kept], kept, ins, outs, reqs, target, self.name)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         full = ins[2].shape
         kept = self.kept(full)
         count = _count(full, kept)

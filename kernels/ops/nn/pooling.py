@@ -13,7 +13,8 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis
 
 _CACHE = 1 << 22  # bytes of input at a time; in smaller pieces threads wait for the GIL more than the cache saves
@@ -131,10 +132,10 @@ class Pooling(OperatorProperty):
         return total
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         g, req = self.geometry(ins[0].shape), reqs[0]
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.forward(run, g, p, inputs[0], outputs[0], add=req == Req.ADD)
@@ -147,10 +148,10 @@ class Pooling(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         g, req = self.geometry(outs[0].shape), reqs[0]
         if req == Req.NULL:
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.backward(run, g, p, inputs, outputs[0], add=req == Req.ADD)

@@ -16,7 +16,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +65,10 @@ def chosen(n: int, place: np.ndarray) -> Taps:
     return Taps(n, at, np.ones(at.shape))
 
 
-def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: Req, target: str) -> Kernel:
+def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: Req, target: str) -> KernelFunction:
     """The kernel that applies each matrix along its axis of an input of this shape, one after the other."""
     if req == Req.NULL or not out.size:
-        return lambda run, inputs, outputs: None
+        return NOTHING
     wide, steps, at = math_dtype(out.dtype), [], shape
     for axis, t in taps:
         lines = (math.prod(at[:axis]), t.n, t.m, math.prod(at[axis + 1:]))
@@ -86,7 +87,7 @@ def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: R
     return kernel
 
 
-def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: np.dtype, req: Req) -> Kernel:
+def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: np.dtype, req: Req) -> KernelFunction:
     module, tables = gpu_module("nn.triton_resize"), {}
 
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -116,11 +117,11 @@ class Resampled(OperatorProperty):
         return list(out_grad)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return along_axes(ins[0].shape, self.taps(ins[0].shape, outs[0].shape), outs[0], reqs[0], target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         back = [(axis, t.transposed()) for axis, t in reversed(self.taps(outs[0].shape, ins[0].shape))]
         return along_axes(ins[0].shape, back, outs[0], reqs[0], target)
 

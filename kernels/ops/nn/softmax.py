@@ -14,7 +14,8 @@ from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
-from ...op import Formula, Kernel, Req, Shape, Spec
+from ...kernel import NOTHING, KernelFunction
+from ...op import Formula, Req, Shape, Spec
 from ..tensor.reshape import check_axis
 
 Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; the row goes along n
@@ -136,11 +137,11 @@ class SoftmaxLike(OperatorProperty):
         return Formula((root * scale if scale != 1.0 else root,), (outs[0].shape,) * 2, (outs[0].shape,))
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         halves = ins[0].dtype == np.float16 and outs[0].dtype != np.float16
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
@@ -161,10 +162,10 @@ class SoftmaxLike(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         rows, (scale, _, _), log, req = self.backward_axis_of(outs[0].shape), self.options(), self.log, reqs[0]
         if req == Req.NULL or not math.prod(outs[0].shape):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
             return lambda run, inputs, outputs: soft.backward(run, rows, *inputs, outputs[0], scale=scale, log=log,

@@ -12,13 +12,14 @@ from ... import op as registry
 from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Shapes, gpu_module, register_operator
 from ...ir.expr import load
-from ...op import Expression, Kernel, Op, Req, Shape, Spec, is_known
+from ...kernel import KernelFunction
+from ...op import Expression, Op, Req, Shape, Spec, is_known
 from ...params import Params
 from ..tensor.data_movement import Move, move_kernel, whole
 from ..tensor.split_concat import Variadic, window
 
 
-def _total(ins: Spec, out: Spec, req: Req) -> Kernel:
+def _total(ins: Spec, out: Spec, req: Req) -> KernelFunction:
     """CPU: kernel of a -> the sums of a over the axes where out has size 1."""
     return numpy_kernel(Expression((load(0, ins.dtype),), combine="add"), [ins], [out], [req], name="backward_UpSampling")
 
@@ -98,7 +99,7 @@ class UpSampling(Variadic):
         return found
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         if self.sample_type == "bilinear":
             op, p = self._layer()
             return op.kernel(p, ins, outs, reqs, target, train)
@@ -111,7 +112,7 @@ class UpSampling(Variadic):
         return move_kernel(moves, ins, outs, reqs, target, overlap=self.multi_input_mode == "sum" and len(ins) > 1)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if self.sample_type == "bilinear":
             op, p = self._layer()
             gradient = op.gradient(p)
@@ -141,7 +142,7 @@ class UpSampling(Variadic):
 
         return kernel
 
-    def _backward_gpu(self, y: Shape, outs: Sequence[Spec], reqs: Sequence[Req]) -> Kernel:
+    def _backward_gpu(self, y: Shape, outs: Sequence[Spec], reqs: Sequence[Req]) -> KernelFunction:
         sums = gpu_module("tensor.triton_repeat").total
         calls = []
         for i, ((begin, _, blocks), dx, req) in enumerate(zip(self._split([s.shape for s in outs], y), outs, reqs)):

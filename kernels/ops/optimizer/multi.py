@@ -17,7 +17,8 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, regis
 from ...declare.row_kernel import row_kernel
 from ...ir.expr import load
 from ...ir.lang import minimum, where
-from ...op import Expression, Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ...kernel import KernelFunction
+from ...op import Expression, Op, Req, Shape, Spec, merge_shapes, register
 from ...params import Param, Params
 
 
@@ -82,7 +83,7 @@ class MultiUpdate(Op):
         return list(inputs), [inputs[i * each] for i in range(self.weights(p))]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {d.name: p[d.name] for d in self.params if d.name not in ("lrs", "wds", "num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
@@ -110,7 +111,7 @@ for _name, _one, _roles in (
 
 
 # ---- what is worked out of whole arrays ------------------------------------------------------------------------------
-def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> Kernel:
+def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> KernelFunction:
     """The kernel that folds body of a whole array into one float32 number."""
     if target == "gpu":
         from ...gpu.printer import triton_kernel as make  # optional dependency
@@ -152,7 +153,7 @@ class MultiSumSq(OfArrays):
         return list(in_shape), [(self.num_arrays,)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         folds = [_folded(s, target, lambda x: x * x, "add", self.name) for s in ins]
         n = len(ins)
         store = row_kernel(lambda total: total, [(n,)], [(n,)], (n,), outs, outs, reqs, target, f"{self.name}_store")
@@ -172,7 +173,7 @@ class Finite(OfArrays):
     init_output: bool = True
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         finite = [_folded(s, target, lambda x: where(abs(x) < float("inf"), 1.0, 0.0), "minimum", self.name) for s in ins]
         n, one, spec = len(ins), Spec((1,), float32), Spec((len(ins),), float32)
         whole = _folded(spec, target, lambda x: minimum(x, 1.0), "minimum", self.name)  # an empty array gives infinity

@@ -15,7 +15,8 @@ from ...declare.operator_property import OperatorProperty, Shapes, register_oper
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Array, Scalar, simple_op
 from ...ir.lang import maximum, minimum, sqrt
-from ...op import Kernel, Op, Req, Spec, is_known, merge_shapes, register
+from ...kernel import KernelFunction
+from ...op import Op, Req, Spec, is_known, merge_shapes, register
 from ...params import Param, Params
 from .internal import _lamb_update
 from .multi import MultiUpdate
@@ -71,7 +72,7 @@ class MultiLamb(MultiUpdate):
         return p
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_tensors
         q = one.parse({**{k: p[k] for k in _ALIKE}, "lr": 0.0, "wd": 0.0})
         names = [d.name for d in one.params if d.kind == "scalar"]
@@ -123,7 +124,7 @@ class GroupAdagrad(OperatorProperty):
         return [x, x], [x], [None if x is None else (x[0], *(1,) * (len(x) - 1))]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         w, g, history = ins
         n = w.shape[0]
         view, row = (n, math.prod(w.shape[1:])), (n, 1)

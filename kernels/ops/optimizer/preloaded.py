@@ -16,7 +16,8 @@ from ... import op as registry
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...declare.simple_op import SimpleOp
 from ...ir.expr import load
-from ...op import Expression, Kernel, Op, Req, Shape, Spec, register
+from ...kernel import KernelFunction
+from ...op import Expression, Op, Req, Shape, Spec, register
 from ...params import Param, Params
 from .multi import MultiUpdate
 
@@ -76,7 +77,7 @@ class Preloaded(Shared):
         return p
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         one, each = cast(SimpleOp, registry.builtin(self.one)), len(self.roles)
         common = {d.name: p[d.name] for d in self.params if d.name not in ("num_weights", "num_args")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0})
@@ -133,7 +134,7 @@ class MultiAdamW(Shared):
         return p
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         one, each, n = registry.builtin(self.one), len(self.roles), p.num_weights
         common = {k: p[k] for k in ("beta1", "beta2", "epsilon", "clip_gradient")}
         q = one.parse({**common, "lr": 0.0, "wd": 0.0, "eta": 0.0})
@@ -184,7 +185,7 @@ class ResetArrays(OperatorProperty):
         return [], [float32], [None] * self.num_arrays
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         fill = gpu_module("tensor.triton_copy").fill if target == "gpu" else None
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:

@@ -18,7 +18,8 @@ from ....dtype import as_dtype, float32, is_float
 from ....errors import DTypeError, ParameterError
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import cast_like, cos, exp, floor, log, log1p, maximum, minimum, power, sqrt, where
-from ...op import Kernel, Op, Req, Shape, Spec, merge_shapes, register
+from ...kernel import KernelFunction
+from ...op import Op, Req, Shape, Spec, merge_shapes, register
 from ...params import Param, Params
 from .uniform import fill_uniform
 
@@ -207,7 +208,7 @@ class SampleOp(Op):
         return outs[0].size * (self.d.draws + self.d.counts * _POISSON_DRAWS)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         d, size = self.d, outs[0].size
         if reqs[0] == Req.NULL or not size:
             return lambda run, inputs, outputs, random: None

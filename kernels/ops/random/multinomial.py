@@ -13,7 +13,8 @@ from ....errors import ShapeError
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...declare.row_kernel import row_kernel
 from ...ir.lang import row_sum, where
-from ...op import Kernel, Req, Spec, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Req, Spec, merge_shapes
 from ...philox import words
 from .uniform import fill_uniform
 
@@ -65,7 +66,7 @@ class SampleMultinomial(OperatorProperty):
         return [out_grad[1], in_data[0], out_data[0]] if self.get_prob else []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         k = ins[0].shape[-1]
         m = ins[0].size // k
         s = outs[0].size // max(1, m)
@@ -94,7 +95,7 @@ class SampleMultinomial(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         k = outs[0].shape[-1]
         m = outs[0].size // k
         s, column = ins[0].size // max(1, m), Spec((k,), np.dtype(np.int32))
@@ -126,7 +127,7 @@ class Shuffle(OperatorProperty):
         return [x], [x], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         shape, req = ins[0].shape, reqs[0]
         n, inner = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
         gpu = gpu_module("random.triton_multinomial") if target == "gpu" else None

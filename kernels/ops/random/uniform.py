@@ -10,7 +10,8 @@ import numpy as np
 from ....dtype import as_dtype, bfloat16, is_float
 from ....errors import DTypeError, ParameterError
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...op import Kernel, Req, Spec
+from ...kernel import KernelFunction
+from ...op import Req, Spec
 from ...philox import integers, normal, uniform
 
 _CHUNK = 1 << 16  # numbers one piece draws; even, so that pairs of normals stay together
@@ -54,7 +55,7 @@ class Drawn(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         (n, dtype), req = (outs[0].size, outs[0].dtype), reqs[0]
         if req == Req.NULL or n == 0:
             return lambda run, inputs, outputs, random: None

@@ -10,7 +10,8 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ... import op as registry
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..tensor.data_movement import Move, View, move_kernel
 from .cells import cell
 from .layer import Layer, Weights, stacked
@@ -194,7 +195,7 @@ class RNN(OperatorProperty):
                 lambda d: made(both, one, within(d), lambda a: a, Req.WRITE))
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         x, dtype = ins[0].shape, ins[0].dtype
         step, visible, dirs = x[1] * self.state_size, self.num_visible_outputs(), self.directions
         layers = self._layers(x, dtype, target)
@@ -235,7 +236,7 @@ class RNN(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         visible, dirs = self.num_visible_outputs(), self.directions
         x, dtype = ins[visible].shape, ins[visible].dtype
         step, size = x[1] * self.state_size, x[0] * x[1] * self.state_size * dirs

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, move_kernel, whole
 from ..tensor.pick import pick_kernel, put_kernel
 
@@ -69,11 +70,11 @@ class SequenceMask(Sequences):
     value: float = 0.0
     axis: int = 0
 
-    def _kernel(self, shape: Shape, req: Req, target: str, value: float) -> Kernel:
+    def _kernel(self, shape: Shape, req: Req, target: str, value: float) -> KernelFunction:
         lines = self.split(shape)
         outer, steps, groups, _ = lines
         if req == Req.NULL or not math.prod(lines):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_pick")
             return lambda run, inputs, outputs: module.mask_steps(run, lines, *inputs, outputs[0], value, add=req == Req.ADD)
@@ -88,13 +89,13 @@ class SequenceMask(Sequences):
         return kernel
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         return self._kernel(ins[0].shape, reqs[0], target, self.value)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         return self._kernel(outs[0].shape, reqs[0], target, 0.0)
@@ -122,13 +123,13 @@ class SequenceLast(Sequences):
         return [Move(0, whole, 0, cut) if back else Move(0, cut, 0, whole)]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel(self._moves(False), ins, outs, reqs, target)
         return pick_kernel(self._lines(ins[0].shape), "last", reqs[0], target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel(self._moves(True), ins, outs, reqs, target, clear=True)
         return put_kernel(self._lines(outs[0].shape), "last", reqs[0], target)
@@ -142,16 +143,17 @@ class SequenceReverse(Sequences):
         if self.axis != 0:
             raise ParameterError(f"{self.name}: axis={self.axis}: only axis 0 can be reversed. Use SwapAxis before and after.")
 
-    def _kernel(self, shape: Shape, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> Kernel:
+    def _kernel(self, shape: Shape, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str
+                ) -> KernelFunction:
         if not self.use_sequence_length:
             return move_kernel([Move(0, lambda a: a[::-1], 0, whole)], ins, outs, reqs, target)
         outer, steps, groups, rest = self.split(shape)
         return pick_kernel((outer, steps, steps, groups, rest), "reverse", reqs[0], target)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return self._kernel(ins[0].shape, ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return self._kernel(outs[0].shape, ins, outs, reqs, target)  # reversing twice changes nothing

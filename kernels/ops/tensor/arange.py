@@ -11,14 +11,11 @@ import numpy as np
 from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 LARGEST = 2**40  # elements an array made from parameters alone may have
-
-
-def _nothing(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """The kernel of an output nobody asked for, or an empty one."""
 
 
 class Made(OperatorProperty):
@@ -45,10 +42,10 @@ class Ramp(Made):
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         (start, step, repeat), n, req = self.line(), outs[0].size, reqs[0]
         if req == Req.NULL or not n:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.ramp(run, outputs[0], start, step, repeat, add=req == Req.ADD)
@@ -141,10 +138,10 @@ class Eye(Made):
         return [], [(self.N, self.M or self.N)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         (n, m), k, req = outs[0].shape, self.k, reqs[0]
         if req == Req.NULL or not n * m:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.diagonal(run, outputs[0], m, k, add=req == Req.ADD)
@@ -186,10 +183,10 @@ class OneHot(OperatorProperty):
         return [x], [y], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         depth, req, on, off = self.depth, reqs[0], self.on_value, self.off_value
         if req == Req.NULL or not outs[0].size:
-            return _nothing
+            return NOTHING
         if not is_float(self.dtype):
             on, off = float(to_integer(on, self.dtype)), float(to_integer(off, self.dtype))
         if target == "gpu":
@@ -232,10 +229,10 @@ class Measured(OperatorProperty):
         return [x], [(len(self.numbers(x)),)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         numbers, req = self.numbers(ins[0].shape), reqs[0]
         if req == Req.NULL:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.values(run, outputs[0], numbers, add=req == Req.ADD)

@@ -11,7 +11,8 @@ from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, register_operator
 from ...ir.expr import load
-from ...op import Expression, Kernel, Req, Shape, Spec, is_known
+from ...kernel import KernelFunction
+from ...op import Expression, Req, Shape, Spec, is_known
 from .data_movement import Move, move_kernel, whole
 from .reshape import check_axis
 
@@ -42,11 +43,11 @@ class Broadcast(OperatorProperty):
         return list(in_shape), [self.spread(known[0], self.target(known))], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return move_kernel([Move(0, lambda a: np.broadcast_to(a, outs[0].shape), 0, whole)], ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if not ins[0].size:
             return _cleared(reqs[0])
         total = Expression((load(0, ins[0].dtype),), combine="add")
@@ -57,7 +58,7 @@ class Broadcast(OperatorProperty):
         return numpy_kernel(total, ins, outs, reqs, name=f"backward_{self.name}")
 
 
-def _cleared(req: Req) -> Kernel:
+def _cleared(req: Req) -> KernelFunction:
     def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         if req in (Req.WRITE, Req.INPLACE):
             outputs[0][...] = 0

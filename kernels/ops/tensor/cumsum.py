@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known
 from .reshape import check_axis
 
 
@@ -42,12 +43,12 @@ class Cumsum(OperatorProperty):
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return list(out_grad)
 
-    def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> Kernel:
+    def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> KernelFunction:
         axis = 0 if self.axis is None else check_axis(self.name, self.axis, len(shape))
         lines = (1, math.prod(shape), 1) if self.axis is None else \
             (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:]))
         if req == Req.NULL or not math.prod(lines):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_cumsum")
             return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)
@@ -67,9 +68,9 @@ class Cumsum(OperatorProperty):
         return kernel
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return self._kernel(ins[0].shape, outs[0], reqs[0], target, False)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return self._kernel(outs[0].shape, outs[0], reqs[0], target, True)

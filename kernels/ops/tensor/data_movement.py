@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...declare.operator_property import OperatorProperty, gpu_module
-from ...kernel import Call, tieable
-from ...op import Kernel, Req, Shape, Spec
+from ...kernel import BoundKernel, Kernel, KernelFunction
+from ...op import Req, Shape, Spec
 
 View = Callable[[np.ndarray], np.ndarray]
 AXES = 6  # of a move on a GPU, after neighbouring axes that step alike are merged
@@ -97,9 +97,9 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
             for src, dst, plan in plans:
                 plan(run, inputs[src], outputs[dst])
 
-        return kernel_gpu
+        return Kernel(kernel_gpu)
 
-    def tie(inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+    def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
         ends = [(m.take(inputs[m.src]), m.put(outputs[m.dst]), add) for m, add in zip(moves, adds)]
         ends = [(src, dst, add) for src, dst, add in ends
                 if add or dst.__array_interface__["data"] != src.__array_interface__["data"] or dst.strides != src.strides
@@ -119,7 +119,7 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
 
         return call
 
-    return tieable(tie)
+    return Kernel(bind=bind)
 
 
 class MoveProperty(OperatorProperty):
@@ -143,12 +143,12 @@ class MoveProperty(OperatorProperty):
         return [(out_grad[0], in_grad[0])] if self.same_bytes else []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         moves = self.moves([s.shape for s in ins], [s.shape for s in outs])
         return move_kernel(moves, ins, outs, reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         given = self.list_gradients()
         inputs: list[Shape] = [()] * len(self.list_arguments())
         for i, s in zip(given, outs):

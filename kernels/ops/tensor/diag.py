@@ -9,7 +9,8 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, Shapes, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec, is_known
 from .data_movement import Move, MoveProperty, move_kernel, whole
 from .reshape import check_axis
 from .split_concat import Variadic
@@ -64,7 +65,7 @@ class Diag(MoveProperty):
         return [Move(0, lambda a: diagonal(a, self.k, a1, a2), 0, whole)]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         moves = self.moves([ins[0].shape], [outs[0].shape])
         return move_kernel(moves, ins, outs, reqs, target, clear=len(ins[0].shape) == 1)
 

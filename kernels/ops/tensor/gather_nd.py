@@ -10,14 +10,11 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known
 
 INT64 = np.dtype(np.int64)
 AXES = 8  # as many as the GPU kernels take
-
-
-def _nothing(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """The kernel of an output nobody asked for, or an empty one."""
 
 
 def whole_numbers(given: np.ndarray, axes: int) -> np.ndarray:
@@ -77,12 +74,12 @@ class AtPlaces(OperatorProperty):
                              f"{len(large)} axes (and {AXES} are the most).")
         return indices[0]
 
-    def gather(self, large: Shape, indices: Shape, req: Req, target: str) -> Kernel:
+    def gather(self, large: Shape, indices: Shape, req: Req, target: str) -> KernelFunction:
         """kernel of (large, indices) -> slices."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if req == Req.NULL or not inner * k:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
@@ -99,12 +96,12 @@ class AtPlaces(OperatorProperty):
 
         return kernel
 
-    def scatter(self, large: Shape, indices: Shape, req: Req, target: str, *, add_up: bool) -> Kernel:
+    def scatter(self, large: Shape, indices: Shape, req: Req, target: str, *, add_up: bool) -> KernelFunction:
         """kernel of (slices, indices) -> large, zero where no slice is put; equal places add up, or the last stays."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if req == Req.NULL or not math.prod(large):
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
@@ -150,11 +147,11 @@ class GatherNd(AtPlaces):
         return [x, i], [(*i[1:], *x[self.axes_of(i, x):])], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return self.gather(ins[0].shape, ins[1].shape, reqs[0], target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return self.scatter(outs[0].shape, ins[1].shape, reqs[0], target, add_up=True)
 
 
@@ -182,11 +179,11 @@ class ScatterNd(AtPlaces):
         return [x, i], [self.shape], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return self.scatter(self.shape, ins[1].shape, reqs[0], target, add_up=self.add_up)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return self.gather(self.shape, ins[1].shape, reqs[0], target)
 
 
@@ -228,10 +225,10 @@ class RavelMultiIndex(Raveled):
         return [(len(self.sizes()), x[1])], [(x[1],)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), outs[0].size, reqs[0]
         if req == Req.NULL or not n:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")
             return lambda run, inputs, outputs: module.flatten(run, inputs[0], outputs[0], n, dims, clip=False,
@@ -257,10 +254,10 @@ class UnravelIndex(Raveled):
         return [x], [(len(self.sizes()), *x)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), ins[0].size, reqs[0]
         if req == Req.NULL or not n:
-            return _nothing
+            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")
             return lambda run, inputs, outputs: module.unravel(run, inputs[0], outputs[0], n, dims, add=req == Req.ADD)

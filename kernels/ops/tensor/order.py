@@ -11,7 +11,8 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known
 from ...params import Param, parse_value
 from .data_movement import convert, layout, whole
 from .pick import pick_kernel, put_kernel
@@ -97,11 +98,11 @@ class Ordered(OperatorProperty):
         return [x], [y] * len(self.list_outputs()), []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         lines, what, down = self.lines(ins[0].shape), self.what(), not self.is_ascend
         k = self.count(lines[1])
         if not math.prod(lines):
-            return lambda run, inputs, outputs: None
+            return NOTHING
         if target == "gpu":
             return self._gpu(lines, k, what, down, outs, reqs)
 
@@ -121,7 +122,7 @@ class Ordered(OperatorProperty):
         return kernel
 
     def _gpu(self, lines: tuple[int, int, int], k: int, what: str, down: bool, outs: Sequence[Spec],
-             reqs: Sequence[Req]) -> Kernel:
+             reqs: Sequence[Req]) -> KernelFunction:
         order, copy = gpu_module("tensor.triton_order"), gpu_module("tensor.triton_copy")
         outer, n, inner = lines
         dense = layout(outs[-1].shape, whole)
@@ -151,7 +152,7 @@ class Ordered(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         outer, n, inner = self.lines(outs[0].shape)
         return put_kernel((outer, n, self.count(n), inner, 1), "clip", reqs[0], target)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import DTypeError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...op import Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import NOTHING, KernelFunction
+from ...op import Req, Shape, Spec, is_known, merge_shapes
 from .reshape import check_axis
 
 INT32 = np.dtype(np.int32)
@@ -30,11 +31,11 @@ def places(given: np.ndarray, n: int, m: int, how: str) -> np.ndarray:
     return at % n if how == "wrap" else np.clip(at - 1 if how == "last" else at, 0, n - 1)
 
 
-def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> Kernel:
+def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
     """kernel of (x, index) -> y: y [outer, m, groups, rest] = x [outer, n, groups, rest] at the numbers index."""
     outer, n, m, groups, rest = lines
     if req == Req.NULL or not outer * m * groups * rest:
-        return lambda run, inputs, outputs: None
+        return NOTHING
     if target == "gpu":
         module = gpu_module("tensor.triton_pick")
         return lambda run, inputs, outputs: module.pick(run, lines, *inputs, outputs[0], how, add=req == Req.ADD)
@@ -47,11 +48,11 @@ def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, targe
     return kernel
 
 
-def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> Kernel:
+def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
     """kernel of (dy, index) -> dx, the derivative of pick_kernel: dy at the numbers, zero elsewhere."""
     outer, n, m, groups, rest = lines
     if req == Req.NULL or not outer * n * groups * rest:
-        return lambda run, inputs, outputs: None
+        return NOTHING
     if target == "gpu":
         module, fill = gpu_module("tensor.triton_pick"), gpu_module("tensor.triton_copy").fill
 
@@ -98,11 +99,11 @@ class PickedAlong(OperatorProperty):
         return [out_grad[0], *in_data[1:]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         return pick_kernel(self.lines(ins[0].shape), self.rule(), reqs[0], target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         return put_kernel(self.lines(outs[0].shape), self.rule(), reqs[0], target)
 
 

@@ -12,7 +12,8 @@ from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 from ...ir.expr import cast, load
-from ...op import Expression, Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes
 from .data_movement import Move, MoveProperty, shaped, whole
 
 
@@ -367,7 +368,7 @@ class Cast(MoveProperty):
         return [Move(0, whole, 0, whole)]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         value = load(0, ins[0].dtype)
         e = Expression((value if is_half(outs[0].dtype) else cast(value, outs[0].dtype),))
         if target == "gpu":

@@ -13,7 +13,8 @@ from ...cpu.numpy_printer import numpy_kernel
 from ...declare.operator_property import Dtypes, Shapes, gpu_module, register_operator
 from ...ir.coalesce import merge
 from ...ir.expr import load
-from ...op import Expression, Kernel, Req, Shape, Spec, is_known, merge_shapes
+from ...kernel import KernelFunction
+from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes
 from .data_movement import AXES, Move, MoveProperty, View, shaped, whole
 from .reshape import check_axis
 
@@ -278,20 +279,20 @@ class Repeated(MoveProperty):
         return [Move(0, shaped(once), 0, lambda a, cut=part(at): a.reshape(often)[cut]) for at in np.ndindex(*counts)]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         once, often = self.spread(ins[0].shape)
         if target != "gpu" or len(merge([once, often]).dims) <= AXES:
             return super().forward_kernel(ins, outs, reqs, target, train)
         return self._folded(Spec(once, ins[0].dtype), Spec(often, outs[0].dtype), reqs, target)
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         once, often = self.spread(outs[0].shape)
         if math.prod(often) <= _FEW * math.prod(once):
             return super().backward_kernel(ins, outs, reqs, target, train)
         return self._folded(Spec(often, ins[0].dtype), Spec(once, outs[0].dtype), reqs, target)
 
-    def _folded(self, x: Spec, y: Spec, reqs: Sequence[Req], target: str) -> Kernel:
+    def _folded(self, x: Spec, y: Spec, reqs: Sequence[Req], target: str) -> KernelFunction:
         """The kernel that spreads x to y, or sums it up."""
         if target == "gpu":
             from ...gpu.printer import triton_kernel as make  # optional dependency
@@ -352,7 +353,7 @@ class Repeat(Repeated):
         return (*x[:axis], 1, *x[axis:]), (*x[:axis], self.repeats, *x[axis:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if target != "gpu" or reqs[0] == Req.NULL or self.repeats > 2 * _FEW:
             return super().backward_kernel(ins, outs, reqs, target, train)
         x, axis = ((outs[0].size,), 0) if self.axis is None else (outs[0].shape, self.axis % len(outs[0].shape))

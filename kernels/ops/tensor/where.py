@@ -13,7 +13,8 @@ from ...declare.simple_op import Array, SimpleOp
 from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import where
-from ...op import Expression, Formula, Gradient, Kernel, Req, Shape, Spec, register
+from ...kernel import KernelFunction
+from ...op import Expression, Formula, Gradient, Req, Shape, Spec, register
 from ...params import Params
 
 
@@ -23,7 +24,7 @@ def row_view(condition: Shape, rank: int) -> Shape:
 
 
 def _printed(body: Expression, ins: list[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, at: int,
-             name: str) -> Kernel:
+             name: str) -> KernelFunction:
     """The kernel of body, with input number `at`, the condition, seen as one value a row where it has one axis."""
     if target == "gpu":
         from ...gpu.printer import triton_kernel as make  # optional dependency
@@ -65,7 +66,7 @@ class WhereOp(SimpleOp):
         return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 0, self.name)
 
@@ -103,7 +104,7 @@ class _WhereBackward(TracedOp):
         return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
+               train: bool = False) -> KernelFunction:
         body = TracedOp.expression(self, p, [s.dtype for s in ins])
         return _printed(body, list(ins), outs, reqs, target, 1, self.name)
 

@@ -13,7 +13,8 @@ import numpy as np
 from ....errors import ShapeError
 from ...declare.host_op import known
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
-from ...op import Kernel, Req, Spec
+from ...kernel import KernelFunction
+from ...op import Req, Spec
 
 
 def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray,
@@ -93,7 +94,7 @@ class Points(OperatorProperty):
         return list(in_type), [in_type[0]], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         req = reqs[0]
         if target == "gpu":
             module = gpu_module("vision.triton_points")
@@ -112,7 +113,7 @@ class Points(OperatorProperty):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         if target == "gpu":
             module = gpu_module("vision.triton_points")
             return lambda run, inputs, outputs: module.back(run, *inputs, outputs, [r == Req.ADD for r in reqs])

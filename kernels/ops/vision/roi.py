@@ -13,7 +13,8 @@ import numpy as np
 from ....errors import ParameterError, ShapeError
 from ...declare.host_op import OnHost, known
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
-from ...op import Kernel, Req, Shape, Spec
+from ...kernel import KernelFunction
+from ...op import Req, Shape, Spec
 from ..tensor.data_movement import layout, whole
 
 
@@ -86,7 +87,7 @@ class ROIPooling(Regions):
         return [out_grad[0], in_data[1], out_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                       train: bool) -> Kernel:
+                       train: bool) -> KernelFunction:
         scale = np.float32(self.spatial_scale)
         (n, c, h, w), (ph, pw) = ins[0].shape, self.pooled_size
         if target == "gpu":
@@ -120,7 +121,7 @@ class ROIPooling(Regions):
         return kernel
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-                        train: bool) -> Kernel:
+                        train: bool) -> KernelFunction:
         n, c, h, w = outs[0].shape
         if target == "gpu":
             module, dense, add = gpu_module("vision.triton_roi"), layout(outs[0].shape, whole), reqs[0] == Req.ADD

@@ -12,7 +12,6 @@ from tritium.kernels.cpu.c_printer import CFunction, c_function
 from tritium.kernels.cpu.numpy_printer import numpy_kernel
 from tritium.kernels.ir import lang
 from tritium.kernels.ir.expr import load, param
-from tritium.kernels.kernel import tied
 from tritium.kernels.op import Expression, Req, Spec, get
 
 F32 = np.dtype("float32")
@@ -43,7 +42,7 @@ def both(roots, arrays, outs, reqs, run=None, in_c=True):
     memory = {id(a): a.copy() for a in (*arrays, *outs)}
     numpy_kernel(e, ins, out_specs, reqs)(None, [memory[id(a)] for a in arrays], [memory[id(a)] for a in outs])
     assert isinstance(chosen(e, ins, out_specs, reqs), CFunction) == in_c
-    tied(cpu_kernel(e, ins, out_specs, reqs, "k"), arrays, outs)(run)
+    cpu_kernel(e, ins, out_specs, reqs, "k").bind(arrays, outs)(run)
     for a in outs:
         np.testing.assert_array_equal(a, memory[id(a)])
 
@@ -75,7 +74,7 @@ def test_an_output_nobody_wants(rng):
     x = rng.normal(size=9).astype(F32)
     e, spec = Expression((X * 2, X * 3)), Spec((9,), F32)
     out = np.zeros(9, F32)
-    tied(cpu_kernel(e, [spec], [spec, spec], [Req.NULL, Req.ADD], "k"), [x], [None, out])(None)
+    cpu_kernel(e, [spec], [spec, spec], [Req.NULL, Req.ADD], "k").bind([x], [None, out])(None)
     assert (out == x * 3).all()
 
 
@@ -98,7 +97,7 @@ def test_memory_that_overlaps_otherwise_and_strided_views_are_left_to_numpy(rng)
         want = arrays(memory)[0].copy() * np.float32(2)
         ins, target = arrays(memory), out(memory)
         e = Expression((X * 2,))
-        call = tied(cpu_kernel(e, [Spec((n,), F32)], [Spec((n,), target.dtype)], [Req.WRITE], "k"), ins, [target])
+        call = cpu_kernel(e, [Spec((n,), F32)], [Spec((n,), target.dtype)], [Req.WRITE], "k").bind(ins, [target])
         call(None)
         np.testing.assert_array_equal(target, want.astype(target.dtype))
 
@@ -146,10 +145,10 @@ def test_states_lie_where_their_inputs_lie_and_numbers_change_from_run_to_run(n,
     plain, in_c = ([a.copy() for a in pair] for pair in [[rng.normal(size=n).astype(F32) for _ in range(2)]] * 2)
     f = c_function(e, ins, ins[:1], [Req.INPLACE])
     call, run = tied_in_c(f, in_c, in_c[:1]), Threads()
-    tied_plain = tied(numpy_kernel(e, ins, ins[:1], [Req.INPLACE]), plain, plain[:1])
+    bound_plain = numpy_kernel(e, ins, ins[:1], [Req.INPLACE]).bind(plain, plain[:1])
     for scalars in ((0.1, 0.9), (0.05, 0.9)):
         call(run, scalars)
-        tied_plain(None, scalars)
+        bound_plain(None, scalars)
         for a, b in zip(in_c, plain):
             np.testing.assert_array_equal(a, b)
     assert run.parts == (0 if n < PIECE else 8)
@@ -162,7 +161,7 @@ def test_without_a_compiler_numpy_computes(monkeypatch, rng):
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
     monkeypatch.setattr(c_compile, "function", lambda f: None)  # it was there, but failed
     x, out, spec = rng.normal(size=9).astype(F32), np.empty(9, F32), Spec((9,), F32)
-    tied(cpu_kernel(Expression((X * 2,)), [spec], [spec], [Req.WRITE], "k"), [x], [out])(None)
+    cpu_kernel(Expression((X * 2,)), [spec], [spec], [Req.WRITE], "k").bind([x], [out])(None)
     assert (out == x * 2).all()
 
 

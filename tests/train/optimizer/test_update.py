@@ -45,15 +45,15 @@ def walk(opt, dtype="float32", steps=4, sizes=SIZES):
 
 @pytest.fixture
 def functions(monkeypatch):
-    """How many C functions each group of steps had tied."""
+    """How many C functions each group of steps had bound."""
     seen = []
-    real = update._Plan.tie
+    real = update._Plan.bind
 
-    def tie(plan, steps):
+    def bind(plan, steps):
         real(plan, steps)
-        seen.append(sum("tied_in_c" in call.__qualname__ for call in plan.calls))
+        seen.append(sum("bind_in_c" in call.__qualname__ for call in plan.calls))
 
-    monkeypatch.setattr(update._Plan, "tie", tie)
+    monkeypatch.setattr(update._Plan, "bind", bind)
     return seen
 
 
@@ -103,11 +103,11 @@ def test_bits_do_not_depend_on_how_many_workers_there_are(mode, monkeypatch):
     assert all(np.array_equal(a, b) for a, b in zip(*got))
 
 
-def test_a_plan_is_made_once_and_tied_when_it_comes_again(monkeypatch):
-    made, tied = [], []
-    plan, tie = update._Plan, update._Plan.tie
+def test_a_plan_is_made_once_and_bound_when_it_comes_again(monkeypatch):
+    made, bound = [], []
+    plan, bind = update._Plan, update._Plan.bind
     monkeypatch.setattr(update, "_Plan", lambda *a: made.append(1) or plan(*a))
-    monkeypatch.setattr(plan, "tie", lambda self, steps: tied.append(1) or tie(self, steps))
+    monkeypatch.setattr(plan, "bind", lambda self, steps: bound.append(1) or bind(self, steps))
     weights, grads = arrays(0), arrays(1)
 
     def step(ws=weights, gs=grads, op="sgd_update", **more):
@@ -118,7 +118,7 @@ def test_a_plan_is_made_once_and_tied_when_it_comes_again(monkeypatch):
             slope = np.sign(g.asnumpy()) if op == "signsgd_update" else np.clip(g.asnumpy(), -c, c) \
                 if (c := more.get("clip_gradient", 0)) else g.asnumpy()
             np.testing.assert_allclose(w.asnumpy(), b - lr * slope, rtol=1e-5, atol=1e-6)
-        return len(made), len(tied)
+        return len(made), len(bound)
 
     assert step(lr=0.5) == (1, 0)
     assert step(lr=0.5) == (1, 1)
