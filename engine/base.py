@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import index
 from threading import get_ident
 from time import perf_counter_ns
@@ -96,12 +96,14 @@ class Engine(Handle):
 
     # ---- pushing ------------------------------------------------------------------------------------------------
     def push_sync(self, fn: Callable[[RunContext], Any], exec_ctx: Context, const_vars: Sequence[Var],
-                  mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "") -> None:
+                  mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "",
+                  cost_key: Hashable = None) -> None:
         """Queue fn(run) behind everything pushed before that it must not overtake; return at once.
 
         const_vars, mutable_vars:  what fn reads, and what it changes. A var stands in one of them, once.
         prop:      a hint, see PROPS.
         priority:  of functions that are ready in one context the highest runs first.
+        cost_key:  of a kernel, which computes and returns: equal keys take equally long. None: fn may block.
         Raises:    EngineError for lists that overlap, deleted vars, a priority that is no whole number, a stopped engine;
                    ContextError for a missing GPU. Nothing is queued then.
         """
@@ -111,6 +113,7 @@ class Engine(Handle):
             priority = _whole(priority, name)
         lane = self._lanes.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._lane(exec_ctx, prop, name)
         task = Task(fn, const, mutable, lane, priority, next(self._seq), name, here(), False, prop == "inline")
+        task.cost_key = cost_key
         profiler = self._profiler
         if self._bulks:
             self._push(task)

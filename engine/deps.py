@@ -8,7 +8,7 @@ The caller makes sure that only one thread at a time is in `add` or `done`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from .failure import Failure
@@ -42,11 +42,13 @@ class Task:
 
     lane:    the queue of workers it goes to; None: a signal, which whoever frees it gives at once.
     origin:  (code, instruction) of the line that pushed it.
+    cost_key: what functions that take equally long have in common; None: their code (task_cost.py).
     times:   what a profiler noted when it was pushed; unset without one.
     """
 
     __slots__ = (
         "const_vars",
+        "cost_key",
         "failure",
         "fn",
         "inline",
@@ -73,6 +75,7 @@ class Task:
         self.origin = origin
         self.wants_complete = wants_complete
         self.inline = inline
+        self.cost_key: Hashable = None
         self.waits = 0
         self.failure: Failure | None = None
         for v in mutable_vars:

@@ -386,9 +386,9 @@ class ThreadedEngine(Engine):
                     break
             else:
                 return False
-            cost, fn = task_cost.of(task.fn), task.fn
-            task.fn = task_cost.timed(fn)
-            if cost is None or cost > (_SHORT_KERNEL if task_cost.is_kernel(fn) else _SHORT):
+            cost = task_cost.of(task)
+            task_cost.measure(task)
+            if cost is None or cost > (_SHORT if task.cost_key is None else _SHORT_KERNEL):
                 pool.put(task)
                 return False
             self._execute_inline(task)

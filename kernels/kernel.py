@@ -24,9 +24,10 @@ class Kernel:
 
     def __init__(self, run: KernelFunction | None = None, bind: Bind | None = None):
         """run or bind may be left out. bind looks at the arrays once, so that each run of what it returns is short."""
-        assert run is not None or bind is not None
-        self.run: KernelFunction = partial(_bind_and_run, bind) if run is None else run
-        self._bind = bind
+        if run is None:
+            assert bind is not None
+            run = partial(_bind_and_run, bind)
+        self.run, self._bind = run, bind
 
     @staticmethod
     def of(function: KernelFunction) -> Kernel:

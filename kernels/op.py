@@ -326,6 +326,7 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
     if found is None:
         if len(_compiled) >= KEPT:
             _compiled.clear()
-        empty = outs and not any(o.size for o in outs) and not op.auxiliaries(p)
+        changes = op.auxiliaries(p) and op.changes_states(p, train)
+        empty = outs and not any(o.size for o in outs) and not changes
         found = _compiled[key] = NOTHING if empty else Kernel.of(op.kernel(p, ins, outs, reqs, target, train))
     return found

@@ -9,6 +9,7 @@ from ... import engine
 from ...context import Context, current_context
 from ...engine.memory import resource
 from ...errors import ContextError, DTypeError, MXNetError, OperatorError, ShapeError, describe
+from ...kernels.kernel import Kernel
 from ...kernels.op import Op, Req, compiled_static, is_known
 from ...kernels.params import Params
 from ..autograd.tape import OpNode, any_taped, computed, state, written
@@ -59,23 +60,17 @@ class DispatchPlan:
         self.prop = "inline" if small else None
         self.instant = small and op.at_once and not self.draws and not self.mutated
         self.run = engine.RunContext(ctx)
-        self._kernels: dict[tuple[Req, ...], Any] = {}
+        self._kernels: dict[tuple[Req, ...], Kernel] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
 
-    def kernel_for(self, reqs: tuple[Req, ...]) -> Any:
+    def kernel_for(self, reqs: tuple[Req, ...]) -> Kernel:
         """The compiled kernel for these write requests."""
         kernel = self._kernels.get(reqs)
-        if kernel is None and not self.mutated and self.outs and not any(o.size for o in self.outs):
-            kernel = self._kernels[reqs] = _nothing
-        elif kernel is None:
+        if kernel is None:
             kernel = self._kernels[reqs] = compiled_static(
                 self.op, self.p, tuple(i.spec for i in self.ins), tuple(o.spec for o in self.outs), reqs, self.target,
                 self.train)
         return kernel
-
-
-def _nothing(run: Any, inputs: Any, outputs: Any, **_: Any) -> None:
-    """The kernel of results without elements."""
 
 
 _plans: dict[tuple, DispatchPlan] = {}
@@ -134,7 +129,7 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
     return outputs if plan.visible == len(outputs) else outputs[:plan.visible]
 
 
-def execute(plan: DispatchPlan, kernel: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
+def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> None:
     """Push one engine function that runs kernel on the arrays; an output may be None where the request is NULL."""
     const: Any = ()
     if len(outputs) == 1 and len(inputs) < 3 and not plan.mutated and outputs[0] is not None:
@@ -153,26 +148,17 @@ def execute(plan: DispatchPlan, kernel: Any, inputs: Sequence[Any], outputs: Seq
                                      + [inputs[i].chunk.var for i in plan.mutated]))
         skip = set(mutable)
         const = [v for v in dict.fromkeys(a.chunk.var for a in inputs) if v not in skip]
-    made_for = plan if plan.op.at_once else None  # what takes equally long, for the engine; None: it runs a user's code
+    more: dict[str, Any] = {"scalars": scalars} if scalars else {}
     if plan.draws:
-        random = resource.get_random(plan.draws, plan.ctx)
+        more["random"] = resource.get_random(plan.draws, plan.ctx)
+    compute = kernel.run
 
-        def run(rc: Any, *, made_for: Any = made_for) -> None:
-            ins, outs = _arrays(inputs), _arrays(outputs)
-            if scalars:
-                kernel(rc, ins, outs, random=random, scalars=scalars)
-            else:
-                kernel(rc, ins, outs, random=random)
-    elif scalars:
+    def run(rc: Any) -> None:
+        compute(rc, _arrays(inputs), _arrays(outputs), **more)
 
-        def run(rc: Any, *, made_for: Any = made_for) -> None:
-            kernel(rc, _arrays(inputs), _arrays(outputs), scalars=scalars)
-    else:
-
-        def run(rc: Any, *, made_for: Any = made_for) -> None:
-            kernel(rc, _arrays(inputs), _arrays(outputs))
-
-    engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name)
+    # a user's operator may block, so it has no key
+    engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name,
+                               cost_key=plan if plan.op.at_once else None)
 
 
 def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
@@ -182,7 +168,7 @@ def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], 
         var = a._var
         if var is not None and var not in const:
             const = (*const, var)
-    if not engine.current().run_now(plan.kernel, const, plan.run, _arrays(inputs), _arrays(outputs),
+    if not engine.current().run_now(plan.kernel.run, const, plan.run, _arrays(inputs), _arrays(outputs),
                                     *((scalars,) if scalars else ())):
         return False
     # an array that had no var and has one by now may have been written meanwhile

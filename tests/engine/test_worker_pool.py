@@ -8,6 +8,7 @@ import pytest
 from support.engine_programs import alone
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine, interrupts, task_cost
+from tritium.engine.deps import Task
 from tritium.engine.gpu.streams import PendingEvents
 
 
@@ -52,7 +53,7 @@ def no_worker_free(engine):
 
 
 def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
-    monkeypatch.setattr(task_cost, "of", lambda fn: 1000)
+    monkeypatch.setattr(task_cost, "of", lambda task: 1000)
     v, threads = engine.new_variable(), []
     with no_worker_free(engine):
         for _ in range(200):
@@ -62,7 +63,7 @@ def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
 
 
 def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
-    monkeypatch.setattr(task_cost, "of", lambda fn: 10**9)
+    monkeypatch.setattr(task_cost, "of", lambda task: 10**9)
     v, threads = engine.new_variable(), []
     for _ in range(50):
         engine.push_sync(lambda run: threads.append(threading.get_ident()), cpu(), [], [v])
@@ -70,39 +71,45 @@ def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
     assert len(threads) == 50 and threading.get_ident() not in threads
 
 
-def test_how_long_a_function_takes_is_kept_by_its_code(monkeypatch):
+def task_of(fn, cost_key=None):
+    task = Task(fn, (), (), None, 0, 0, "test", None, False, False)
+    task.cost_key = cost_key
+    return task
+
+
+def measured(task):
+    task_cost.measure(task)
+    return task.fn
+
+
+def test_the_run_time_of_a_function_is_kept_by_its_code(monkeypatch):
     def fn(*args):
         seen.append(args)
     seen = []
-    assert task_cost.of(fn) is None and task_cost.of(None) is None and task_cost.of(len) is None
-    task_cost.timed(fn)(1, 2)
-    assert seen == [(1, 2)] and task_cost.of(fn) > 0
-    assert task_cost.timed(len) is len
+    assert task_cost.of(task_of(fn)) is None and task_cost.of(task_of(None)) is None and task_cost.of(task_of(len)) is None
+    measured(task_of(fn))(1, 2)
+    assert seen == [(1, 2)] and task_cost.of(task_of(fn)) > 0
+    assert measured(task_of(len)) is len
     monkeypatch.setattr(task_cost, "_KEPT", 1)
-    task_cost.timed(lambda: None)()
-    assert task_cost.of(fn) is None and len(task_cost._costs) == 1
+    measured(task_of(lambda: None))()
+    assert task_cost.of(task_of(fn)) is None and len(task_cost._costs) == 1
 
 
-def test_functions_of_one_code_are_told_apart_by_what_they_are_made_for():
-    def made(what):
-        def fn(run, *, made_for=what):
-            pass
-        return fn
+def test_the_run_time_of_a_kernel_is_kept_by_its_cost_key():
+    def fn(run):
+        pass
     this, that = object(), object()
-    task_cost.timed(made(this))(None)
-    assert task_cost.of(made(this)) > 0 and task_cost.of(made(that)) is None
-    assert task_cost.is_kernel(made(this)) and not task_cost.is_kernel(lambda run, made_for=this: None)
+    measured(task_of(fn, this))(None)
+    assert task_cost.of(task_of(fn, this)) > 0 and task_cost.of(task_of(len, this)) > 0
+    assert task_cost.of(task_of(fn, that)) is None and task_cost.of(task_of(fn)) is None
 
 
-def test_who_waits_runs_a_kernel_that_takes_longer_than_other_functions_may(engine, monkeypatch):
-    monkeypatch.setattr(task_cost, "of", lambda fn: 10**6)
+def test_a_waiter_runs_a_kernel_that_takes_longer_than_other_functions_may(engine, monkeypatch):
+    monkeypatch.setattr(task_cost, "of", lambda task: 10**6)
     v, kernels, others = engine.new_variable(), [], []
-
-    def kernel(run, *, made_for=object()):
-        kernels.append(threading.get_ident())
     with no_worker_free(engine):
         for _ in range(100):
-            engine.push_sync(kernel, cpu(), [], [v])
+            engine.push_sync(lambda run: kernels.append(threading.get_ident()), cpu(), [], [v], cost_key="kernel")
             engine.wait_for_var(v)
     assert kernels == [threading.get_ident()] * 100
     for _ in range(100):
@@ -112,13 +119,13 @@ def test_who_waits_runs_a_kernel_that_takes_longer_than_other_functions_may(engi
 
 
 def test_ctrl_c_comes_after_the_kernel_that_the_waiter_runs():
-    def kernel(run, *, made_for="here"):
+    def kernel(run):
         signal.raise_signal(signal.SIGINT)
         ran.append(run)
     interrupts.install()
     ran = []
     with pytest.raises(KeyboardInterrupt):
-        task_cost.timed(kernel)("first")
+        measured(task_of(kernel, "kernel"))("first")
         threading.Event().wait(20)
     assert ran == ["first"]
 

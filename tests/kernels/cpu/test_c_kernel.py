@@ -7,7 +7,7 @@ import tritium as mx
 from support.helpers import assert_close
 from tritium.errors import OperatorError, ParameterError
 from tritium.kernels.cpu import c_compile, c_kernel
-from tritium.kernels.cpu.c_kernel import PIECE, chosen, cpu_kernel, pay, tied_in_c
+from tritium.kernels.cpu.c_kernel import PIECE, bind_in_c, chosen, cpu_kernel, pay
 from tritium.kernels.cpu.c_printer import CFunction, c_function
 from tritium.kernels.cpu.numpy_printer import numpy_kernel
 from tritium.kernels.ir import lang
@@ -144,7 +144,7 @@ def test_states_lie_where_their_inputs_lie_and_numbers_change_from_run_to_run(n,
     ins = [Spec((n,), F32)] * 2
     plain, in_c = ([a.copy() for a in pair] for pair in [[rng.normal(size=n).astype(F32) for _ in range(2)]] * 2)
     f = c_function(e, ins, ins[:1], [Req.INPLACE])
-    call, run = tied_in_c(f, in_c, in_c[:1]), Threads()
+    call, run = bind_in_c(f, in_c, in_c[:1]), Threads()
     bound_plain = numpy_kernel(e, ins, ins[:1], [Req.INPLACE]).bind(plain, plain[:1])
     for scalars in ((0.1, 0.9), (0.05, 0.9)):
         call(run, scalars)
