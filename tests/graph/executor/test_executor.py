@@ -13,6 +13,7 @@ from tritium import engine
 from tritium.errors import GraphError, ShapeError
 from tritium.graph import Group, options
 from tritium.graph.symbol import namespace as sym
+from tritium.kernels.kernel import Kernel
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "symbols"
 
@@ -252,7 +253,7 @@ def break_call(segment, at):
         raise ZeroDivisionError("boom")
 
     before = segment.calls[at]
-    segment.calls[at], segment.ready = (broken, *before[1:]), None
+    segment.calls[at], segment.ready = (Kernel(broken), *before[1:]), None
     return lambda: (segment.calls.__setitem__(at, before), setattr(segment, "ready", None))
 
 
