@@ -27,7 +27,8 @@ class Kernel:
         if run is None:
             assert bind is not None
             run = partial(_bind_and_run, bind)
-        self.run, self._bind = run, bind
+        self.run: KernelFunction = run
+        self._bind = bind
 
     @staticmethod
     def of(function: KernelFunction) -> Kernel:
