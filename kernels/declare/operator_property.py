@@ -17,7 +17,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -291,6 +291,25 @@ class OperatorProperty:
 
     def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         """The same for its derivative; ins and outs as in backward_kernel."""
+        return None
+
+    # ---- second derivatives ---------------------------------------------------------------------------------------
+    #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
+    #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
+    backward_form: ClassVar[str] = ""
+
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+        """Return the derivatives as results of operators, which have derivatives themselves; None if that is not possible.
+
+        read: the arrays that backward reads, by ("dy" | "x" | "y", number).
+        """
+        return None
+
+    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, Any]] | None:
+        """Return the operator of (v, x), and its parameters, that is the transpose of backward in dy; None if there is not one.
+
+        shape: of the first input, x.
+        """
         return None
 
     #: Whether backward reads or changes the auxiliary states.

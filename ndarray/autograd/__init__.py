@@ -1,6 +1,6 @@
-"""autograd: record what is computed, then walk it backward. Names as in MXNet: `with autograd.record(): ...`.
+"""autograd: record operations, then compute derivatives backward. Names as in MXNet: `with autograd.record(): ...`.
 
-Whether to record, and whether operators train (Dropout drops, BatchNorm measures), are states of the thread.
+Recording and training (Dropout drops, BatchNorm uses the batch's statistics) are switched on and off for each thread.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ...kernels.declare.composite import Composite
 from ...kernels.declare.traced import TracedOp
 from ...kernels.op import Gradient, Req, builtin
 from ..core.array_core import ArrayCore, allocate
-from ..dispatch.copy import fill
-from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke
-from .higher_order import derivative, formula
-from .tape import CallNode, Entry, Leaf, Node, OpNode, any_taped, detached, overwritten, state
+from ..dispatch.copy import fill, filled
+from ..dispatch.invoke import backward_plan, execute, execute_copy, invoke, invoke_backward
+from .higher_order import backward_node, differentiable_gradient
+from .tape import CallNode, Edge, Leaf, Node, OpNode, any_taped, detached, overwritten, state
 
 _REQUESTS = ("null", "write", "add")
 
@@ -27,7 +27,7 @@ get_symbol: Callable[[Any], Any]
 
 # ---- the states of a thread -----------------------------------------------------------------------------------------
 class _Scope:
-    """Sets recording and training for a `with` block; None leaves a state as it is."""
+    """Set recording and training for a `with` block; None leaves a state as it is."""
 
     __slots__ = ("_recording", "_saved", "_training")
 
@@ -47,43 +47,43 @@ class _Scope:
 
 
 def record(train_mode: bool = True) -> _Scope:
-    """`with record():` notes every operation on variables, for backward. train_mode: operators train meanwhile."""
+    """Record, in a `with` block, every operation on variables for backward. train_mode: operators train meanwhile."""
     return _Scope(True, train_mode)
 
 
 def pause(train_mode: bool = False) -> _Scope:
-    """`with pause():` inside `record`: nothing is noted."""
+    """Record nothing in a `with` block inside `record`."""
     return _Scope(False, train_mode)
 
 
 def train_mode() -> _Scope:
-    """`with train_mode():` operators train; recording stays as it is."""
+    """Let operators train in a `with` block; recording stays as it is."""
     return _Scope(None, True)
 
 
 def predict_mode() -> _Scope:
-    """`with predict_mode():` operators predict; recording stays as it is."""
+    """Let operators predict in a `with` block; recording stays as it is."""
     return _Scope(None, False)
 
 
 def is_recording() -> bool:
-    """Whether this thread records."""
+    """Return True if this thread records."""
     return state.recording
 
 
 def is_training() -> bool:
-    """Whether operators of this thread train."""
+    """Return True if operators of this thread train."""
     return state.training
 
 
 def set_recording(is_recording: bool) -> bool:
-    """Switch recording; returns what it was."""
+    """Switch recording on or off, and return the earlier state."""
     before, state.recording = state.recording, bool(is_recording)
     return before
 
 
 def set_training(train_mode: bool) -> bool:
-    """Switch training; returns what it was."""
+    """Switch training on or off, and return the earlier state."""
     before, state.training = state.training, bool(train_mode)
     return before
 
@@ -110,18 +110,16 @@ def mark_variables(variables: Any, gradients: Any, grad_reqs: str | Sequence[str
 
 
 def attach_grad(array: Any, grad_req: str = "write") -> None:
-    """Make array a variable, with a gradient of zeros; what computed it is forgotten."""
-    grad = allocate(array.layout)
-    fill(grad, 0)
-    mark_variables([array], [grad], grad_req)
+    """Make array a variable, with a gradient of zeros; the operation that computed it is forgotten."""
+    mark_variables([array], [filled(array.layout, 0)], grad_req)
 
 
 # ---- backward -------------------------------------------------------------------------------------------------------
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    """Put the derivatives of Σ heads·head_grads into the gradients of all variables they depend on.
+    """Compute the derivatives of Σ heads·head_grads into the gradients of all variables they depend on.
 
     head_grads:    one array for each head, None meaning ones.
-    retain_graph:  keep what was recorded, to walk it again.
+    retain_graph:  keep the record for another backward.
     Raises:        MXNetError when a head was not recorded, or its record was freed by an earlier backward.
     """
     heads, grads = _heads(heads, head_grads)
@@ -131,11 +129,11 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
 
 def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: bool | None = None,
          create_graph: bool = False, train_mode: bool = True) -> Any:
-    """The derivatives of Σ heads·head_grads by variables, as new arrays; `.grad` of nothing changes.
+    """Return the derivatives of Σ heads·head_grads by variables as new arrays; no variable's `.grad` changes.
 
-    create_graph:  record the walk too, for derivatives of derivatives.
+    create_graph:  record backward too, for derivatives of derivatives.
     Returns:       one array if variables is one array, else a list.
-    Raises:        as backward; MXNetError for an array that is no variable, or a derivative that has none itself.
+    Raises:        as backward; MXNetError for an array that was not recorded, or a derivative that cannot be differentiated.
     """
     heads, grads = _heads(heads, head_grads)
     wanted = _listed(variables)
@@ -145,13 +143,8 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: bool 
                              f"before recording.")
     retain = create_graph if retain_graph is None else retain_graph
     with _Scope(create_graph, train_mode):
-        found = _walk(heads, grads, retain, [v._grad_edge for v in wanted], create_graph)
-    result = []
-    for v, g in zip(wanted, found):
-        if g is None:
-            g = allocate(v.layout)
-            fill(g, 0)
-        result.append(g)
+        computed = _walk(heads, grads, retain, [v._grad_edge for v in wanted], create_graph)
+    result = [filled(v.layout, 0) if g is None else g for v, g in zip(wanted, computed)]
     return result[0] if isinstance(variables, ArrayCore) else result
 
 
@@ -174,9 +167,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[Any], list[Any]]:
 
 
 class _Sums:
-    """The gradients gathered so far, by node and output. A variable's go straight into its buffer when asked to.
+    """The gradients summed so far, by node and output. With to_buffers a variable's are written to its own buffer.
 
-    A slot is [array or None, whether the array was made here, so that more may be added to it in place].
+    A slot is [array or None, True if more may be added to the array in place].
     """
 
     def __init__(self, to_buffers: bool, recorded: bool):
@@ -185,16 +178,16 @@ class _Sums:
         self.queue: list[tuple[int, Node]] = []
 
     def of(self, node: Node) -> list[list[Any]]:
-        """node's slots; from now on node will be walked."""
-        found = self.slots.get(node)
-        if found is None:
-            found = self.slots[node] = [[None, False] for _ in node.layouts]
+        """Return node's slots, and put it into the queue when first asked for."""
+        slots = self.slots.get(node)
+        if slots is None:
+            slots = self.slots[node] = [[None, False] for _ in node.layouts]
             heapq.heappush(self.queue, (-node.number, node))
-        return found
+        return slots
 
-    def target(self, entry: Entry) -> tuple[Any, Req]:
-        """Where a kernel may put one more contribution, and how; (None, WRITE) if it needs fresh memory."""
-        node, i = entry
+    def target(self, edge: Edge) -> tuple[Any, Req]:
+        """Return the array that a kernel may write its contribution to, and how; (None, WRITE) if it needs a new one."""
+        node, i = edge
         slot = self.of(node)[i]
         if slot[0] is None:
             if self.to_buffers and isinstance(node, Leaf):
@@ -203,12 +196,12 @@ class _Sums:
             return None, Req.WRITE
         return (slot[0], Req.ADD) if slot[1] else (None, Req.WRITE)
 
-    def add(self, entry: Entry, g: Any, *, owned: bool) -> None:
-        """One more contribution, in an array; owned: it may be added to."""
-        node, i = entry
+    def add(self, edge: Edge, g: Any, *, owned: bool) -> None:
+        """Add one more contribution. owned: the array g may be changed later."""
+        node, i = edge
         slot = self.of(node)[i]
         if slot[0] is None:
-            buffer, req = self.target(entry)
+            buffer, req = self.target(edge)
             if buffer is None:
                 slot[:] = g, owned
             elif req == Req.ADD:
@@ -227,19 +220,18 @@ def _accumulate(total: Any, g: Any) -> None:
     invoke(op, [total, g], op.parse({}), out=total)
 
 
-def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Entry] | None, recorded: bool = False
+def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Edge] | None, recorded: bool = False
           ) -> list[Any]:
-    """Backward from heads, the latest operation first. wanted: entries whose gradients to return; None: fill buffers."""
+    """Run backward from heads, the latest operation first. wanted: edges whose gradients to return; None: fill the buffers."""
     sums = _Sums(wanted is None, recorded)
     for h, g in zip(heads, grads):
         if g is None:
-            g = allocate(h.layout)
-            fill(g, 1)
+            g = filled(h.layout, 1)
         elif not recorded:  # it may be a variable's own buffer, which is written while g is still read
             g, given = allocate(h.layout), g
             execute_copy(given, g)
         sums.add(h._grad_edge, g, owned=not recorded)
-    keep: dict[Entry, Any] = dict.fromkeys(wanted or ())
+    keep: dict[Edge, Any] = dict.fromkeys(wanted or ())
     while sums.queue:
         _, node = heapq.heappop(sums.queue)
         dys = [slot[0] for slot in sums.slots.pop(node)]
@@ -258,35 +250,29 @@ def _walk(heads: list[Any], grads: list[Any], retain: bool, wanted: list[Entry] 
             _reach(node, sums)
         if not retain:
             node.free()
-    return [keep[entry] for entry in wanted or ()]
+    return [keep[edge] for edge in wanted or ()]
 
 
 def _reach(node: Node, sums: _Sums) -> None:
-    """Variables that no derivative is passed to get one all the same: zero."""
-    for entry in node.inputs:
-        if entry is None:
+    """Write zeros to the gradient of each variable among the inputs that gets no derivative."""
+    for edge in node.inputs:
+        if edge is None:
             continue
-        slot = sums.of(entry[0])[entry[1]]
-        if slot[0] is None and isinstance(entry[0], Leaf):
-            buffer, req = sums.target(entry)
+        slot = sums.of(edge[0])[edge[1]]
+        if slot[0] is None and isinstance(edge[0], Leaf):
+            buffer, req = sums.target(edge)
             if req == Req.WRITE:
                 fill(buffer, 0)
 
 
-def _zeros(what: Any) -> Any:
-    z = allocate(what)
-    fill(z, 0)
-    return z
-
-
 def _needs(node: OpNode, gradient: Gradient, dys: list[Any]) -> list[Any]:
-    """What the derivative reads, in order; derivatives of outputs that nobody used are zero."""
-    found = []
+    """Return the arrays that the derivative reads, in order; derivatives of unused outputs are zero."""
+    arrays = []
     for (kind, i), kept in zip(gradient.needs, node.saved):
         if kind == "dy":
-            kept = dys[i] if dys[i] is not None else _zeros(node.layouts[i])
-        found.append(kept)
-    return found
+            kept = dys[i] if dys[i] is not None else filled(node.layouts[i], 0)
+        arrays.append(kept)
+    return arrays
 
 
 def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
@@ -294,26 +280,26 @@ def _through_op(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -
     layouts = [node.in_layouts[i] for i in gradient.gives]
     outs: list[Any] = []
     reqs: list[Req] = []
-    later: list[tuple[Entry, Any]] = []
-    for i, what in zip(gradient.gives, layouts):
-        entry = node.inputs[i]
-        if entry is None:
+    later: list[tuple[Edge, Any]] = []
+    for i, layout in zip(gradient.gives, layouts):
+        edge = node.inputs[i]
+        if edge is None:
             outs.append(None)
             reqs.append(Req.NULL)
             continue
-        target, req = sums.target(entry)
+        target, req = sums.target(edge)
         if any(target is o for o in outs):  # x·x: two outputs for one sum; the second goes by itself
             target = None
         if target is None:
-            target, req = allocate(what), Req.WRITE
-            later.append((entry, target))
+            target, req = allocate(layout), Req.WRITE
+            later.append((edge, target))
         outs.append(target)
         reqs.append(req)
     if any(o is not None for o in outs):
         plan = backward_plan(gradient.op, node.p, [a.layout for a in inputs], layouts, node.train)
         execute(plan, plan.kernel_for(tuple(reqs)), inputs, outs, node.p.scalars)
-    for entry, made in later:
-        sums.add(entry, made, owned=True)
+    for edge, contribution in later:
+        sums.add(edge, contribution, owned=True)
 
 
 def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums: _Sums) -> None:
@@ -322,40 +308,36 @@ def _through_op_recorded(node: OpNode, gradient: Gradient, dys: list[Any], sums:
         if kind != "dy":
             inputs[position] = detached(inputs[position])
             inputs[position]._grad_edge = node.inputs[i] if kind == "x" else (node, i)
-    outs = formula(node, gradient, inputs)
+    outs = differentiable_gradient(node, gradient, inputs)
     if outs is None:
         outs = _run_recorded(node, gradient, inputs)
     for i, g in zip(gradient.gives, outs):
-        entry = node.inputs[i]
-        if entry is not None:
-            sums.add(entry, g, owned=False)
+        edge = node.inputs[i]
+        if edge is not None:
+            sums.add(edge, g, owned=False)
 
 
 def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[Any]:
-    """The derivative's own operator on inputs, noted on the tape if any of them is."""
-    layouts = [node.in_layouts[i] for i in gradient.gives]
-    outs = [allocate(what) for what in layouts]
-    plan = backward_plan(gradient.op, node.p, [a.layout for a in inputs], layouts, node.train)
-    execute(plan, plan.kernel, inputs, outs, node.p.scalars)
+    """Run the operator of the derivative on inputs, and record it if any of them is recorded."""
+    outs = invoke_backward(gradient.op, node.p, inputs, [node.in_layouts[i] for i in gradient.gives], node.train)
     if any(a._grad_edge is not None for a in inputs):
-        made: Node
+        recorded: Node
         traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a.layout.dtype for a in inputs])
         if traced or isinstance(gradient.op, Composite):
-            second = gradient.op.gradient(node.p)
-            made = OpNode(gradient.op, node.p, second, inputs, outs, node.train, plan.mutated)
+            recorded = OpNode(gradient.op, node.p, gradient.op.gradient(node.p), inputs, outs, node.train)
         else:
-            made = derivative(node, gradient, inputs, outs)
+            recorded = backward_node(node, gradient, inputs, outs)
         for i, o in enumerate(outs):
-            o._grad_edge = (made, i)
+            o._grad_edge = (recorded, i)
     return outs
 
 
 def _through_call(node: CallNode, dys: list[Any], sums: _Sums) -> None:
     assert node.backward is not None
-    full = [dy if dy is not None else _zeros(what) for dy, what in zip(dys, node.layouts)]
-    for entry, g in zip(node.inputs, node.backward(full)):
-        if entry is not None and g is not None:
-            sums.add(entry, g, owned=False)
+    full = [dy if dy is not None else filled(layout, 0) for dy, layout in zip(dys, node.layouts)]
+    for edge, g in zip(node.inputs, node.backward(full)):
+        if edge is not None and g is not None:
+            sums.add(edge, g, owned=False)
 
 
 # ---- a user's own derivative ----------------------------------------------------------------------------------------
@@ -370,7 +352,7 @@ class Function:
                 x, = self.saved_tensors
                 return 3 * x * x * dy
 
-    Neither is recorded itself. backward gets one array per output and returns one per input.
+    The two are not recorded. backward gets one array per output and returns one per input.
     """
 
     _saved: tuple[Any, ...] = ()
@@ -382,18 +364,18 @@ class Function:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What save_for_backward kept. Raises MXNetError if it was written in place since."""
+        """The arrays given to save_for_backward. Raises MXNetError if one was written in place since."""
         for a, version in zip(self._saved, self._versions):
             if a.chunk.version != version:
                 raise overwritten(type(self).__name__, a)
         return self._saved
 
     def forward(self, *inputs: Any) -> Any:
-        """The outputs from the inputs."""
+        """Return the outputs."""
         raise NotImplementedError(f"{type(self).__name__}: forward is not written.")
 
     def backward(self, *output_grads: Any) -> Any:
-        """The inputs' derivatives from the outputs'."""
+        """Return the derivatives of the inputs."""
         raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
 
     def __call__(self, *inputs: Any) -> Any:
@@ -414,15 +396,15 @@ def _checked(function: Function, inputs: Sequence[Any]) -> Callable[[list[Any]],
     layouts = [a.layout for a in inputs]
 
     def run(dys: list[Any]) -> list[Any]:
-        found: Any = function.backward(*dys)
-        found = [found] if isinstance(found, ArrayCore) or found is None else list(found)
+        result: Any = function.backward(*dys)
+        grads = [result] if isinstance(result, ArrayCore) or result is None else list(result)
         name = type(function).__name__
-        if len(found) != len(layouts):
-            raise OperatorError(f"{name}: backward returned {len(found)} arrays for {len(layouts)} inputs.")
-        for g, what in zip(found, layouts):
-            if g is not None and not g.layout.same(what):
-                raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(what)}.")
-        return found
+        if len(grads) != len(layouts):
+            raise OperatorError(f"{name}: backward returned {len(grads)} arrays for {len(layouts)} inputs.")
+        for g, layout in zip(grads, layouts):
+            if g is not None and not g.layout.same(layout):
+                raise ShapeError(f"{name}: backward returned {describe(g)} for an input that is {describe(layout)}.")
+        return grads
 
     return run
 

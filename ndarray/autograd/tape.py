@@ -1,4 +1,4 @@
-"""The tape: which operations gave an array, and what their derivatives need. One node per recorded operation."""
+"""The tape: one node for each recorded operation, with the arrays that its derivative needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...kernels.params import Params
 from ..core.array_core import ArrayCore
 from ..core.chunk import Layout
 
-Entry = tuple["Node", int]
+Edge = tuple["Node", int]  # a node and the number of its output
 
 
 class _State(threading.local):
@@ -22,7 +22,7 @@ class _State(threading.local):
 
 
 class Seen:
-    """overwrites: whether anything was ever written in place while recording; until then nobody need look for it."""
+    """overwrites: True once memory was written in place while recording; until then arrays need not be checked for it."""
 
     overwrites = False
 
@@ -34,29 +34,29 @@ _number = itertools.count()
 class Node:
     """One recorded operation.
 
-    number:   rises along every path, so that walking backward is taking the highest first.
-    inputs:   for each input the entry that gave it, or None where no gradient flows.
+    number:   rises along every path, so that backward takes the highest number first.
+    inputs:   for each input the edge to the node that computed it, or None where no gradient flows.
     layouts:  of the outputs.
     """
 
     __slots__ = ("__weakref__", "freed", "inputs", "layouts", "name", "number", "overwrite")
 
-    def __init__(self, name: str, inputs: Sequence[Entry | None], layouts: Sequence[Layout]):
+    def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout]):
         self.number = next(_number)
         self.overwrite: Overwrite | None = None
         self.name, self.inputs, self.layouts = name, tuple(inputs), tuple(layouts)
         self.freed = False
 
     def free(self) -> None:
-        """Let go of what was kept for backward."""
+        """Release the arrays kept for backward."""
         self.freed, self.inputs = True, ()
         if self.overwrite is not None:
             self.overwrite.freed = True
 
     def check(self) -> None:
-        """Raise if the node was walked before without retain_graph."""
+        """Raise MXNetError if an earlier backward without retain_graph freed the node."""
         if self.freed:
-            raise MXNetError(f"backward: what {self.name} kept was freed by an earlier backward. "
+            raise MXNetError(f"backward: the arrays that {self.name} kept were freed by an earlier backward. "
                              f"Pass retain_graph=True to the earlier one.")
 
 
@@ -65,19 +65,19 @@ class Leaf(Node):
 
     __slots__ = ("grad", "req")
 
-    def __init__(self, what: Layout, grad: Any, req: str):
-        super().__init__("variable", (), (what,))
+    def __init__(self, layout: Layout, grad: Any, req: str):
+        super().__init__("variable", (), (layout,))
         self.grad, self.req = grad, req
 
     def free(self) -> None:
-        """A variable stays one."""
+        """Do nothing: a variable stays one."""
 
 
 class OpNode(Node):
-    """One use of an operator. Keeps what its gradient declaration names, and nothing else.
+    """One use of an operator. It keeps only the arrays that the gradient declaration names.
 
     saved:     for each of `gradient.needs` the array, or None where it is an output's derivative.
-    versions:  of the saved arrays' chunks when they were recorded; None for states, which forward itself changes.
+    versions:  of the saved arrays' chunks when they were recorded; None for auxiliary states, which forward changes.
     """
 
     __slots__ = ("gradient", "in_layouts", "op", "p", "saved", "train", "versions")
@@ -107,14 +107,14 @@ class OpNode(Node):
 
 
 class CallNode(Node):
-    """An operation whose derivative is a Python function: views, indexing, user Functions.
+    """An operation whose derivative is a Python function: views, indexing, a user's Function.
 
-    backward:  (list of dy, one per output, None where none came) -> one array or None per input.
+    backward:  (list of dy, one per output) -> one array or None per input.
     """
 
     __slots__ = ("backward",)
 
-    def __init__(self, name: str, inputs: Sequence[Entry | None], layouts: Sequence[Layout],
+    def __init__(self, name: str, inputs: Sequence[Edge | None], layouts: Sequence[Layout],
                  backward: Callable[[list[Any]], Sequence[Any]]):
         super().__init__(name, inputs, layouts)
         self.backward: Callable[[list[Any]], Sequence[Any]] | None = backward
@@ -125,20 +125,22 @@ class CallNode(Node):
 
 
 def overwritten(name: str, a: Any) -> MXNetError:
-    """The error for an array that backward needs and that is not what it was."""
+    """Return the error for an array that backward needs and that was overwritten."""
     return MXNetError(f"backward: {name} needs {describe(a)} as it was, but its memory was written in place since. "
                       f"Write into a new array (b = a + 1, not a += 1), or write after backward().")
 
 
 def detached(a: Any, chunk: Any = None) -> Any:
-    """The same memory without the array's place on the tape, which would be a circle. chunk: its own, or a twin of it."""
+    """Return an array on the memory of a without its gradient edge. chunk: a.chunk, or a twin of it."""
     return ArrayCore.array_class(a.layout, a._view, chunk or a.chunk, a.offset)
 
 
 class Overwrite:
-    """Bytes start to end of a chunk, written in place while recording by the operation called name and numbered so.
+    """A write, in place and while recording, to the bytes start to end of a chunk by the operation called name.
 
-    taped:  whether a derivative belongs to them. freed: whether it has been walked, after which they count as constant.
+    number:  the tape's number at that time.
+    taped:   True if the new values have a derivative.
+    freed:   True once backward used that derivative; the values count as constant from then on.
     """
 
     __slots__ = ("end", "freed", "name", "number", "start", "taped")
@@ -148,51 +150,53 @@ class Overwrite:
         self.name, self.number, self.taped, self.freed = name, number, taped, False
 
 
-def written(a: Any, what: str, *, whole: bool = True) -> None:
-    """Call before a, or a part of it, is written in place: raises if that would falsify the tape.
+def written(a: Any, name: str, *, whole: bool = True) -> None:
+    """Check, before a or a part of it is written in place by the operation called name, that the tape stays right.
 
-    That it was written, its variable says.
+    The write itself is counted by the version of the variable. whole: all of a is written.
+    Raises: MXNetError if a is part of a recorded computation.
     """
-    entry = a._grad_edge
-    if entry is not None:
-        if entry[0].freed:
-            a._grad_edge = None  # what computed the old values is no longer known, and no longer matters
+    edge = a._grad_edge
+    if edge is not None:
+        if edge[0].freed:
+            a._grad_edge = None  # the node of the old values is not needed any more
         elif state.recording:
-            raise MXNetError(f"{what}: the array is part of a recorded computation, and writing to it would falsify the "
+            raise MXNetError(f"{name}: the array is part of a recorded computation, and writing to it would falsify the "
                              f"gradient. Make a new array, or write outside autograd.record().")
     if a._chunk_or_none is not None and a._chunk_or_none.overwrites:
-        _overwritten_again(a, Overwrite(a, what, next(_number), False), whole)
+        _overwritten_again(a, Overwrite(a, name, next(_number), False), whole)
 
 
 def computed(a: Any, node: Node, output: int) -> None:
-    """a, which was there before, holds from now on this output of node. Other arrays over its memory know nothing of that."""
+    """Make this output of node the value of the existing array a. Other arrays on the same memory do not follow."""
     a._grad_edge = node, output
     node.overwrite = Overwrite(a, node.name, node.number, True)
     _overwritten_again(a, node.overwrite, True)
 
 
 def _overwritten_again(a: Any, new: Overwrite, whole: bool) -> None:
-    chunk, Seen.overwrites = a.chunk, True
+    Seen.overwrites = True
+    chunk = a.chunk
     old = [o for o in chunk.overwrites if not (o.freed or (whole and new.start <= o.start and o.end <= new.end))]
     chunk.overwrites = (*old, *([new] if state.recording or new.taped else ()))
 
 
-def any_taped(arrays: Iterable[Any], what: str) -> bool:
-    """Whether a derivative flows through any of arrays, each of which is checked as `is_taped` does."""
-    return True in [is_taped(a, what) for a in arrays]
+def any_taped(arrays: Iterable[Any], name: str) -> bool:
+    """Return True if a derivative flows through any of arrays; each is checked as in `is_taped`."""
+    return True in [is_taped(a, name) for a in arrays]
 
 
-def is_taped(a: Any, what: str) -> bool:
-    """Whether a derivative flows through a, which is being used while recording.
+def is_taped(a: Any, name: str) -> bool:
+    """Return True if a derivative flows through a, which the operation called name uses while recording.
 
-    Raises: MXNetError if its memory was written through another array since a was computed: a does not know how.
+    Raises: MXNetError if a derivative would be lost because the memory was written through another array.
     """
-    entry = a._grad_edge
+    edge = a._grad_edge
     if a._chunk_or_none is not None:
         for o in a._chunk_or_none.overwrites:
             if o.start < a.offset + a.layout.nbytes and a.offset < o.end and not o.freed and (
-                    o.taped if entry is None else entry[0].number < o.number):
-                raise MXNetError(f"{what}: the memory of {describe(a)} was written while recording, by {o.name} through another "
+                    o.taped if edge is None else edge[0].number < o.number):
+                raise MXNetError(f"{name}: the memory of {describe(a)} was written while recording, by {o.name} through another "
                                  f"array that shares it, so a derivative would be lost here. Write into the array that "
                                  f"is used, or put parts together with concat, stack or where; .detach() takes the values alone.")
-    return entry is not None
+    return edge is not None

@@ -105,7 +105,7 @@ _layouts: weakref.WeakValueDictionary[tuple, Layout] = weakref.WeakValueDictiona
 
 
 def layout_of(shape: tuple[int, ...], dtype: np.dtype, ctx: Context, mask: bool = False) -> Layout:
-    """Return the Layout of shape (a tuple of ints), dtype and ctx; mask is ignored for bool. Raises ShapeError for a negative size."""
+    """Return the Layout of shape, dtype and ctx; mask is ignored for bool. Raises ShapeError for a negative size."""
     key: tuple = (shape, dtype, ctx.device_type, ctx.device_id)
     if mask and dtype.kind != "b":
         key = (*key, True)

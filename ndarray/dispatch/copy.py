@@ -76,6 +76,13 @@ def fill(dst: ArrayCore, value: Any) -> None:
     push("fill", dst.ctx, run, (), dst)
 
 
+def filled(layout: Layout, value: float) -> Any:
+    """Return a new array with every element value."""
+    array = allocate(layout)
+    fill(array, value)
+    return array
+
+
 def as_element(value: Any, what: Layout) -> Any:
     """A number as an element takes it: as a whole number of an integer type, as `dtype.to_integer` makes it."""
     value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value

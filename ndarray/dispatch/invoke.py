@@ -191,6 +191,14 @@ def backward_plan(op: Op, p: Params, ins: Sequence[Layout], outs: Sequence[Layou
     return plan
 
 
+def invoke_backward(op: Op, p: Params, inputs: Sequence[Any], layouts: Sequence[Layout], train: bool) -> list[Any]:
+    """Run op, a derivative, on inputs and return its results, which have these layouts."""
+    outputs = [allocate(layout) for layout in layouts]
+    plan = backward_plan(op, p, [a.layout for a in inputs], layouts, train)
+    execute(plan, plan.kernel, inputs, outputs, p.scalars)
+    return outputs
+
+
 def execute_copy(src: Any, dst: Any) -> None:
     """dst = src: same shape, dtype and context."""
     const = [] if src.chunk.var is dst.chunk.var else [src.chunk.var]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ SMALL = 1 << 16  # multiplications, a microsecond of BLAS: of a smaller product,
 
 class Product(OperatorProperty):
     """A product of two arrays, each perhaps transposed."""
+
+    backward_form: ClassVar[str] = "bilinear"
 
     transpose_a: bool = False
     transpose_b: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +14,7 @@ from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assig
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis
+from .norm_gradient import differentiable_gradient
 from .softmax import Rows, rows_along
 
 _SLOTS = 64  # at most this many pieces, each with partial sums of its own
@@ -50,6 +51,10 @@ class BatchNorm(OperatorProperty):
 
     def list_outputs(self) -> list[str]:
         return ["output", "mean", "var"]
+
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+        own = train and not self.use_global_stats  # the mean and variance are those of the batch
+        return differentiable_gradient(self, read, fixed=self.fix_gamma) if own else None
 
     def list_auxiliary_states(self) -> list[str]:
         return ["moving_mean", "moving_var"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
@@ -30,6 +30,8 @@ class Convolution(OperatorProperty):
     Returns: [n, num_filter, ...]; along an axis of size s the output has
              (s + 2 pad - dilate (kernel - 1) - 1) // stride + 1 positions.
     """
+
+    backward_form: ClassVar[str] = "bilinear"
 
     kernel: tuple
     num_filter: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
@@ -26,6 +26,8 @@ class Deconvolution(OperatorProperty):
              stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, for which
              pad and adj are then worked out.
     """
+
+    backward_form: ClassVar[str] = "bilinear"
 
     kernel: tuple
     num_filter: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Dropout(OperatorProperty):
     axes: axes along which one draw holds for all elements.
     The mask is kept, one byte a draw, for the derivative.
     """
+
+    backward_form: ClassVar[str] = "diagonal"
 
     p: float = 0.5
     mode: Literal["training", "always"] = "training"

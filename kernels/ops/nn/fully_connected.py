@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class FullyConnected(OperatorProperty):
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
     Half precision adds up in float32, the bias too, and rounds once.
     """
+
+    backward_form: ClassVar[str] = "bilinear"
 
     num_hidden: int
     no_bias: bool = False

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ...declare.composite import Part, composite, ops
+
+
+def differentiable_gradient(norm: Any, read: Mapping[tuple[str, int], Any], fixed: bool) -> list[Any] | None:
+    """Return the derivatives of a normalisation by its own mean and variance; None where gamma has another dtype than the data.
+
+    norm:   the property, with `view` and `eps`. read: as in OperatorProperty.differentiable_gradient.
+    fixed:  gamma counts as 1 and gets the derivative 0.
+    """
+    dy, x, gamma = read["dy", 0], read["x", 0], read["x", 1]
+    if gamma.dtype != x.dtype:
+        return None
+    full, kept, row = norm.view(x.shape)
+    dx, d_gamma, d_beta = ops._norm_gradient(dy, x, ops.ones_like(gamma) if fixed else gamma, full=full, kept=kept, row=row,
+                                             eps=norm.eps)
+    return [dx, ops.zeros_like(gamma) if fixed else d_gamma, d_beta]
 
 
 @composite("_norm_gradient", outputs=("data_grad", "gamma_grad", "beta_grad"))

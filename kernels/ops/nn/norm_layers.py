@@ -6,7 +6,7 @@ Each is a body over a view of the data; backward works the statistics out again 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
@@ -17,6 +17,7 @@ from ...ir.lang import row_sum, sqrt
 from ...kernel import KernelFunction
 from ...op import Formula, Req, Shape, Spec, is_known, merge_shapes
 from ..tensor.reshape import check_axis
+from .norm_gradient import differentiable_gradient
 
 View = tuple[Shape, Shape, Shape]  # of the data, of its statistics, of gamma and beta
 
@@ -46,6 +47,9 @@ class Normalized(OperatorProperty):
 
     def list_outputs(self) -> list[str]:
         return ["output", "mean", "std"] if self.output_mean_var else ["output"]
+
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+        return differentiable_gradient(self, read, fixed=False)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])

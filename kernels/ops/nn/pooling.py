@@ -59,6 +59,12 @@ class Pooling(OperatorProperty):
     count_include_pad: bool | None = None
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
 
+    def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, Any]] | None:
+        g = self.geometry(shape)
+        if self.pool_type != "max" or g.channels_last:
+            return None
+        return "_at_the_largest", {"kernel": g.kernel, "stride": g.stride, "pad": g.pad, "outs": g.out}
+
     def validate(self) -> None:
         if not self.global_pool:
             rank = len(self.kernel)

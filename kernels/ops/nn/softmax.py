@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ....dtype import as_dtype, is_float
 from ....errors import DTypeError, ParameterError, ShapeError
 from ...cpu.sum_tree import total
+from ...declare.composite import ops
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
@@ -206,6 +207,15 @@ class SoftmaxAlong(SoftmaxLike):
 
     def list_arguments(self) -> list[str]:
         return ["data", "length"] if self.use_length else ["data"]
+
+    def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
+        if self.use_length:
+            return None
+        dy, y = read["dy", 0], read["y", 0]
+        total = ops.sum(dy if self.log else dy * y, axis=self.axis, keepdims=True)
+        dx = dy - ops.broadcast_mul(ops.exp(y), total) if self.log else y * ops.broadcast_sub(dy, total)
+        scale = self.sign / (self.temperature or 1.0)
+        return [dx if scale == 1.0 else dx * scale]
 
     def options(self) -> tuple[float, bool, np.dtype | None]:
         return (self.sign / (self.temperature or 1.0), self.use_length,

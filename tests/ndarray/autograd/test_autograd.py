@@ -195,7 +195,7 @@ def test_freed_after_backward_unless_retained():
         y = x * x
     y.backward(retain_graph=True)
     y.backward()
-    with pytest.raises(MXNetError, match=r"backward: what elemwise_mul kept was freed.*retain_graph=True"):
+    with pytest.raises(MXNetError, match=r"backward: the arrays that elemwise_mul kept were freed.*retain_graph=True"):
         y.backward()
 
 
