@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import GraphError
@@ -17,11 +17,9 @@ from .passes.fuse import fuse
 from .passes.fuse_batch_norm import fuse_batch_norm
 from .passes.fuse_epilogue import add_epilogues
 from .passes.gradient import add_gradients
-from .passes.rematerialize import mirror_candidates, moved_bytes, remat_cheap, remat_to_budget, rematerialize
+from .passes.rematerialize import CostOf, mirror_candidates, moved_bytes, remat_cheap, remat_to_budget, rematerialize
 from .program import Program, gc_paused, lower, naive_bytes
 from .symbol.node import Entry, topological
-
-CostOf = Callable[[Program], tuple[int, int]]  # (peak bytes, moved bytes) of a program once it is fused and planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def compile_program(request: CompileRequest, options: Options) -> tuple[Program,
 
 def _compile(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
     goes_back = request.train or request.backward
-    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=goes_back)[0]
+    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=goes_back)
     if options.layout and not request.monitored:
         program = put_channels_last(program)
     if not request.train and not request.monitored:

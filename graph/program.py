@@ -1,13 +1,13 @@
-"""Program: a graph with everything decided, as flat tables of values and steps. What gradient, fuse and plan work on.
+"""Program: a graph lowered to two flat lists, values and steps. Passes rewrite it, and the memory plan places its values.
 
-A value is one buffer. It has one writer, except that gradients add up: then the first writer writes and later ones add.
+A value is one buffer. One step writes it, except where gradients add up: there the first step writes and later ones add.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,10 +25,10 @@ ARG, AUX, GRAD, HEAD, ZERO, OUTPUT, INNER = "arg", "aux", "grad", "head", "zero"
 class Value:
     """One buffer.
 
-    kind:  "arg", "aux", "grad": the caller's arrays; "head": a head gradient; "zero": a constant zero;
+    kind:  "arg", "aux", "grad": an array of the caller; "head": a head gradient; "zero": a constant zero;
            "output": an output of the executor; "inner": placed by the memory plan.
-    name:  the argument's, or `node_output`.
-    ctx:   which of the program's contexts it lies on.
+    name:  the argument's name, or `node_output`.
+    ctx:   the number of its context.
     """
 
     spec: Spec
@@ -41,13 +41,13 @@ class Value:
 class Step:
     """One kernel call.
 
-    inputs, outputs:  value numbers; -1 for an output nobody wants (its request is NULL).
-    auxiliaries:      how many of the last inputs the kernel changes.
-    merged:           how many operators of the graph it stands for.
-    unused_outputs:           specs of the outputs nobody wants, by position.
-    input_views:             specs under which inputs are read, by position, where they are not the values' own.
-    ctx:              which of the program's contexts it runs on.
-    members:            what was merged into it, for explain(): `name (operator)`; empty for a step as it was.
+    inputs, outputs:  value numbers; -1 for an output that is not wanted (its request is NULL).
+    auxiliaries:      the number of inputs, counted from the end, that the kernel changes.
+    unused_outputs:   specs of the outputs that are not wanted, by position.
+    members:          the operators fused into this step, as `name (operator)`; empty for an unfused step.
+    ctx:              the number of the context it runs on.
+    input_views:      specs under which inputs are read, by position, where they differ from the values' own.
+    refusals:         {input: why this step is not in the kernel that writes it}, for explain().
     """
 
     op: Op
@@ -57,19 +57,32 @@ class Step:
     outputs: tuple[int, ...]
     reqs: tuple[Req, ...]
     auxiliaries: int = 0
-    merged: int = 1
     unused_outputs: dict[int, Spec] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     ctx: int = 0
     input_views: dict[int, Spec] = field(default_factory=dict)
+    refusals: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The operators of the graph that it computes, as `name (operator)`."""
+        return self.members or (f"{self.name} ({self.op.name})",)
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """The inputs that the kernel changes."""
+        return self.inputs[len(self.inputs) - self.auxiliaries:]
 
 
 @dataclass(slots=True)
 class Program:
     """Values and steps, steps in order of execution.
 
-    n_forward:  steps before this one are forward, the rest backward.
-    heads:      the value of each output of the symbol.
+    n_forward:   the number of forward steps; the steps after them are backward.
+    heads:       the value of each output of the symbol.
+    head_grads:  {output number: its head gradient}, of the outputs whose head gradient is read.
+    zero_grads:  arguments whose gradient is zero.
+    targets:     "cpu" or "gpu", by context.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -79,111 +92,129 @@ class Program:
     args: dict[str, int] = field(default_factory=dict)
     auxes: dict[str, int] = field(default_factory=dict)
     grads: dict[str, int] = field(default_factory=dict)
-    head_grads: dict[int, int] = field(default_factory=dict)  # output number -> value; only heads whose gradient is read
-    zero_grads: list[str] = field(default_factory=list)  # arguments whose gradient is zero
+    head_grads: dict[int, int] = field(default_factory=dict)
+    zero_grads: list[str] = field(default_factory=list)
     train: bool = False
-    targets: tuple[str, ...] = ("cpu",)  # "cpu" or "gpu", by context
+    targets: tuple[str, ...] = ("cpu",)
+
+    @property
+    def forward(self) -> list[Step]:
+        """The forward steps."""
+        return self.steps[:self.n_forward]
+
+    @property
+    def backward(self) -> list[Step]:
+        """The backward steps."""
+        return self.steps[self.n_forward:]
 
     def add_value(self, spec: Spec, kind: str, name: str, ctx: int = 0) -> int:
+        """Append a value; returns its number."""
         self.values.append(Value(spec, kind, name, ctx))
         return len(self.values) - 1
 
-    def without_steps(self) -> Program:
-        """The same values and names, and no steps yet: what a pass fills."""
-        return replace(self, steps=[], n_forward=0)
+    def value_specs(self, values: Iterable[int]) -> tuple[Spec, ...]:
+        """The specs of values."""
+        return tuple([self.values[v].spec for v in values])
+
+    def input_specs(self, step: Step) -> tuple[Spec, ...]:
+        """The specs under which step reads its inputs."""
+        if not step.input_views:
+            return self.value_specs(step.inputs)
+        return tuple([step.input_views.get(k) or self.values[v].spec for k, v in enumerate(step.inputs)])
+
+    def output_specs(self, step: Step) -> tuple[Spec, ...]:
+        """The specs of all outputs of step, wanted or not."""
+        return tuple([self.values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs)])
+
+    def rewrite(self, emit: Callable[[int, Step], Iterable[Step]]) -> Program:
+        """Return a program in which the steps of emit(i, step) replace step i. It shares this program's values."""
+        forward = [new for i, step in enumerate(self.forward) for new in emit(i, step)]
+        backward = [new for i, step in enumerate(self.backward, self.n_forward) for new in emit(i, step)]
+        return replace(self, steps=forward + backward, n_forward=len(forward))
 
     def __str__(self) -> str:
-        """One line per step: for reading a graph before and after a pass."""
+        """One line per step, to read a program before and after a pass."""
         def show(v: int) -> str:
             if v < 0:
                 return "-"
             value = self.values[v]
-            where = "" if value.kind == INNER else f"={value.kind} {value.name}"
-            return f"%{v}:{value.spec.dtype}{list(value.spec.shape)}{where}"
+            kind = "" if value.kind == INNER else f"={value.kind} {value.name}"
+            return f"%{v}:{value.spec.dtype}{list(value.spec.shape)}{kind}"
 
         lines = []
         for i, s in enumerate(self.steps):
             if i == self.n_forward:
                 lines.append("--- backward ---")
-            marks = [f"{show(o)}{'+' if r == Req.ADD else ''}" for o, r in zip(s.outputs, s.reqs)]
-            lines.append(f"{', '.join(marks)} <- {s.op.name}({', '.join(map(show, s.inputs))})  # {s.name}")
+            outputs = [f"{show(o)}{'+' if r == Req.ADD else ''}" for o, r in zip(s.outputs, s.reqs)]
+            lines.append(f"{', '.join(outputs)} <- {s.op.name}({', '.join(map(show, s.inputs))})  # {s.name}")
         return "\n".join(lines)
 
 
 @contextlib.contextmanager
 def gc_paused() -> Iterator[None]:
-    """Pause Python's search for cycles: passes make millions of small objects and no garbage."""
-    was = gc.isenabled()
+    """Pause Python's garbage collector: passes make millions of small objects and no cycles."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was:
+        if was_enabled:
             gc.enable()
 
 
 @gc_paused()
 def specs_of(order: Sequence[Node], shapes: Mapping[str, Shape], dtypes: Mapping[str, np.dtype]) -> list[list[Spec]]:
-    """The spec of every output of every node. Raises ShapeError for the first node that stays unknown."""
-    found = infer_shapes(order, shapes)
-    types = infer_dtypes(order, dtypes, np.dtype("float32"))
-    for node, known in zip(order, found):
+    """Infer the specs of all outputs of all nodes, from those of some variables. Raises ShapeError for an unknown shape."""
+    node_shapes = infer_shapes(order, shapes)
+    node_dtypes = infer_dtypes(order, dtypes, np.dtype("float32"))
+    for node, known in zip(order, node_shapes):
         for name, shape in zip(node.output_names(), known):
             if not is_known(shape):
                 kind = "argument" if node.op is None else f"output of {node.op.name}"
-                raise ShapeError(f"bind: the shape of {kind} {name!r} cannot be worked out: {spell(shape)}. "
+                raise ShapeError(f"bind: the shape of {kind} {name!r} cannot be inferred: {spell(shape)}. "
                                  f"Give it by keyword, such as {node.name}=(...).")
-    return [[Spec(s, np.dtype(t)) for s, t in zip(a, b) if s is not None and t is not None] for a, b in zip(found, types)]
+    return [[Spec(s, np.dtype(t)) for s, t in zip(a, b) if s is not None and t is not None]
+            for a, b in zip(node_shapes, node_dtypes)]
 
 
 def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: Mapping[str, int] | None = None,
-          targets: tuple[str, ...] = ("cpu",), keep: bool | None = None) -> tuple[Program, dict[int, list[int]]]:
-    """The forward program of the graph under heads, and the values of each node by its id.
+          targets: tuple[str, ...] = ("cpu",), keep: bool | None = None) -> Program:
+    """Return the forward program of a graph.
 
-    specs:   by node, in topological order.
-    places:  the context of each node, by name; 0 where none is given. targets: "cpu" or "gpu", by context.
-    keep:    whether operators compute what only backward reads; None: in training.
+    specs:    by node, in topological order.
+    places:   the number of each node's context, by name; 0 for a name that is missing.
+    targets:  "cpu" or "gpu", by context.
+    keep:     True to compute what only backward reads. None: in training.
     """
     keep = train if keep is None else keep
     places = places or {}
     order = topological(n for n, _ in heads)
     states = {id(n) for node in order for n, _ in node.auxiliary_inputs()}
-    wanted = {(id(n), i) for n, i in heads if n.op is not None}
+    head_entries = {(id(n), i) for n, i in heads if n.op is not None}
     program = Program(train=train, targets=targets)
-    values: dict[int, list[int]] = {}
+    values: dict[int, list[int]] = {}  # id of a node -> its values
     for node, known in zip(order, specs):
+        ctx = places.get(node.name, 0)
         if node.op is None:
             kind, table = (AUX, program.auxes) if id(node) in states else (ARG, program.args)
-            values[id(node)] = [program.add_value(known[0], kind, node.name, places.get(node.name, 0))]
-            table[node.name] = values[id(node)][0]
+            table[node.name] = program.add_value(known[0], kind, node.name, ctx)
+            values[id(node)] = [table[node.name]]
             continue
-        names = node.output_names()
-        values[id(node)] = outs = [
-            program.add_value(spec, OUTPUT if (id(node), i) in wanted else INNER, names[i], places.get(node.name, 0))
-            for i, spec in enumerate(known)
-        ]
-        forgets = not keep and (node.subgraphs or node.op.forgets)  # what is kept is for backward alone
-        shown = node.n_visible() if forgets else len(outs)
+        kinds = [OUTPUT if (id(node), i) in head_entries else INNER for i in range(len(known))]
+        outs = [program.add_value(*fields, ctx) for fields in zip(known, kinds, node.output_names())]
+        values[id(node)] = outs
+        drops_hidden = not keep and (node.subgraphs or node.op.forgets)  # hidden outputs are for backward alone
+        shown = node.n_visible() if drops_hidden else len(outs)
+        dropped = len(outs) - shown
         program.steps.append(Step(
-            node.op, node.use, node.name, tuple(values[id(n)][i] for n, i in node.inputs),
-            (*outs[:shown], *[-1] * (len(outs) - shown)), (*[Req.WRITE] * shown, *[Req.NULL] * (len(outs) - shown)),
-            len(node.auxiliary_inputs()), unused_outputs={k: known[k] for k in range(shown, len(outs))},
-            ctx=places.get(node.name, 0),
-        ))  # fmt: skip
+            node.op, node.use, node.name, tuple([values[id(n)][i] for n, i in node.inputs]), (*outs[:shown], *[-1] * dropped),
+            (*[Req.WRITE] * shown, *[Req.NULL] * dropped), len(node.auxiliary_inputs()),
+            unused_outputs={k: known[k] for k in range(shown, len(outs))}, ctx=ctx))
     program.n_forward = len(program.steps)
     program.heads = [values[id(n)][i] for n, i in heads]
-    return program, values
+    return program
 
 
 def naive_bytes(program: Program) -> int:
-    """Bytes if every value but the caller's arrays had memory of its own."""
+    """Return the bytes of all values but the caller's arrays, each with memory of its own."""
     return sum(v.spec.nbytes for v in program.values if v.kind in (INNER, OUTPUT, ZERO))
-
-
-def describe_values(program: Program, numbers: Sequence[int]) -> str:
-    """`fc1_output float32[4,3], ...` for messages."""
-    def one(v: int) -> str:
-        value = program.values[v]
-        return f"{value.name} {value.spec.dtype}[{','.join(map(str, value.spec.shape))}]"
-    return ", ".join(one(v) for v in numbers if v >= 0)
-

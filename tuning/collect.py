@@ -19,7 +19,6 @@ from ..errors import GraphError, ParameterError, nearest
 from ..graph import load as load_symbol
 from ..graph.compile import CompileRequest, compile_program
 from ..graph.options import current
-from ..graph.passes.eliminate_reshapes import input_specs
 from ..graph.passes.fuse import fuse
 from ..graph.passes.gradient import add_gradients
 from ..graph.passes.infer import from_user
@@ -132,11 +131,9 @@ def _model_calls(request: Request) -> list[_Call]:
     if request.target == "gpu":
         program = compile_program(CompileRequest(symbol._outputs, specs, request.train, wanted, ("gpu",)), current())[0]
     else:
-        program = lower(symbol._outputs, specs, request.train)[0]
+        program = lower(symbol._outputs, specs, request.train)
         program = fuse(add_gradients(program, wanted) if request.train else program)
-    return [(s.name, s.op, s.params, tuple(input_specs(program, s)),
-             tuple(program.values[v].spec if v >= 0 else s.unused_outputs[k] for k, v in enumerate(s.outputs)), s.reqs)
-            for s in program.steps]
+    return [(s.name, s.op, s.params, program.input_specs(s), program.output_specs(s), s.reqs) for s in program.steps]
 
 
 # ---- single operators -------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from ...engine.memory import storage
 from ...kernels.op import Shape, Spec, compiled
 from ..compile import CompileRequest, compile_program
 from ..options import current
-from ..passes.eliminate_reshapes import input_specs
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, specs_of
 from .subgraph import Subgraph
 
@@ -39,8 +38,7 @@ class CompiledSubgraph:
         self.zero = [i for i in (requests or {}) if i not in self.grads]
         calls: list[Call] = []
         for step in program.steps:
-            sources = tuple(input_specs(program, step))
-            results = tuple(values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs))
+            sources, results = program.input_specs(step), program.output_specs(step)
             kernel = compiled(step.op, step.params, sources, results, step.reqs, target, train)
             seen = [(k, spec.shape) for k, spec in sorted(step.input_views.items())]
             calls.append((kernel, step.inputs, step.outputs, step.op.draws(step.params, results), seen))

@@ -18,7 +18,7 @@ from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
 from ..compile import CompileRequest, compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
-from ..passes.device_placement import cross_device_copy
+from ..passes.device_placement import CrossDeviceCopyOp
 from ..passes.fuse import fused_operators
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
 from ..show.explain import Explanation, explain
@@ -57,7 +57,7 @@ class Executor:
         self._last: CompiledProgram | None = None  # the training program whose forward pass ran last
         self._inferred: CompiledProgram | None = None  # or that of inference
         self._head_arrays: dict[int, NDArray] = {}
-        plain = lower(self._heads, specs, False, self._places)[0]
+        plain = lower(self._heads, specs, False, self._places)
         self._head_values = [plain.values[v] for v in plain.heads]
         self._heads_at = plain.heads
         self._outputs: list[NDArray] | None = None
@@ -187,7 +187,7 @@ class Executor:
 
     def explain(self) -> Explanation:
         """Every kernel, what was fused into it, and what kept the next operator out; print it."""
-        return explain(self._main().program, self._options.fuse)
+        return explain(self._main().program)
 
     def debug_str(self) -> str:
         """The compiled program and its memory; the last line is `Total N MB allocated`."""
@@ -235,7 +235,7 @@ class Executor:
 
         def kind(step: Step) -> tuple[int, type]:
             """Steps of one kind may be in one segment: on one context, and all captured or none."""
-            if step.op is cross_device_copy()[0]:
+            if isinstance(step.op, CrossDeviceCopyOp):
                 return step.ctx, CrossDeviceCopy
             captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op, step.params)
             return step.ctx, CapturedSegment if captured else Segment

@@ -18,7 +18,6 @@ from ...ndarray.core.chunk import Chunk, layout_of
 from ...ndarray.dispatch.copy import host, store_host
 from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
 from ..memory.plan import MemoryPlan
-from ..passes.eliminate_reshapes import input_specs
 from ..program import Program, Step
 
 #: Nanoseconds a segment may take in the thread that pushes it. Waking a worker, and taking turns with it at Python's lock,
@@ -95,8 +94,7 @@ class Segment:
         mutable: dict[Any, None] = {arena: None}
         const: dict[Any, None] = {}
         for at, step in enumerate(steps):
-            ins = tuple(input_specs(program, step))
-            outs = tuple(program.values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs))
+            ins, outs = program.input_specs(step), program.output_specs(step)
             kernel = compiled(step.op, step.params, ins, outs, step.reqs, "gpu" if ctx.is_gpu else "cpu", program.train)
             sources = [_shaped(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]

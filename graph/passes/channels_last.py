@@ -32,8 +32,7 @@ class _ChannelsLast:
     """last:  {value: the same with channels last}; pending: values that exist only so, until someone wants the other."""
 
     def __init__(self, program: Program):
-        self.old, self.new = program, program.without_steps()
-        self.new.values = list(program.values)
+        self.old, self.new = program, replace(program, values=list(program.values), steps=[])
         self.last: dict[int, int] = {}
         self.pending: dict[int, int] = {}
 

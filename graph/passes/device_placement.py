@@ -1,6 +1,6 @@
-"""Model parallelism: steps on several contexts, with copies put in where a value is needed elsewhere.
+"""Model parallelism: steps on several contexts, with copies between them.
 
-After this pass every step reads and writes values of its own context only, but for the copies themselves.
+After this pass each step reads and writes values of its own context only; the copies are the exception.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from ...kernels.op import Op, Req
 from ...kernels.params import Params
 from ..program import INNER, Program, Step
 from ..symbol.node import Node
-from .gradient import copy_op
+from .gradient import copy_step
+
+_NONE = Params({})
 
 
 class CrossDeviceCopyOp(Op):
-    """Copies its input to another context. It has no kernel: the executor copies the array."""
+    """Copy an array to another context. The executor does it; there is no kernel."""
 
     name = "_cross_device_copy"
     hidden = True
@@ -27,74 +29,66 @@ class CrossDeviceCopyOp(Op):
 
 
 @cache
-def cross_device_copy() -> tuple[CrossDeviceCopyOp, Params]:
-    """The one CrossDeviceCopyOp, and its parameters."""
-    return CrossDeviceCopyOp(), Params({})
+def cross_device_copy() -> CrossDeviceCopyOp:
+    """Return the one CrossDeviceCopyOp."""
+    return CrossDeviceCopyOp()
 
 
 def contexts_of(order: Sequence[Node], default: Context, group2ctx: Mapping[str, Context] | None) -> dict[str, Context]:
-    """The context of every node by name: that of its `ctx_group`, else default. States lie where their operator runs.
+    """Return the context of each node by name: that of its `ctx_group`, or default. A state lies where its operator runs.
 
     Raises ContextError for a group that group2ctx does not name.
     """
-    found: dict[str, Context] = {}
+    contexts: dict[str, Context] = {}
     for node in order:
         group = node.attrs.get("__ctx_group__")
         if not group2ctx or group is None:
-            found[node.name] = default
+            contexts[node.name] = default
         elif group in group2ctx:
-            found[node.name] = group2ctx[group]
+            contexts[node.name] = group2ctx[group]
         else:
             raise ContextError(f"bind: {node.name} is in ctx_group {group!r}, which group2ctx does not name."
                                f"{nearest(group, group2ctx)} Known: {', '.join(group2ctx)}.")
     for node in order:
         for state, _ in node.auxiliary_inputs():
-            found[state.name] = found[node.name]
-    return found
+            contexts[state.name] = contexts[node.name]
+    return contexts
 
 
 def insert_device_copies(program: Program) -> Program:
-    """The program with copies between contexts. The given program is not changed."""
+    """Copy values to the contexts of the steps that read or write them."""
     if len(program.targets) < 2:
         return program
-    new = program.without_steps()
-    new.values = list(program.values)
+    new = replace(program, values=list(program.values))
     copies: dict[tuple[int, int], int] = {}  # (value, context) -> its copy there
-    op, params = cross_device_copy()
 
-    def cross(source: int, target: int) -> None:
-        name = f"{new.values[source].name}_to_{new.values[target].ctx}"
-        new.steps.append(Step(op, params, name, (source,), (target,), (Req.WRITE,), ctx=new.values[target].ctx))
+    def copy_across(source: int, target: int) -> Step:
+        name, ctx = f"{new.values[source].name}_to_{new.values[target].ctx}", new.values[target].ctx
+        return Step(cross_device_copy(), _NONE, name, (source,), (target,), (Req.WRITE,), ctx=ctx)
 
-    def here(v: int, ctx: int) -> int:
-        value = program.values[v]
-        if value.ctx == ctx:
-            return v
-        if (v, ctx) not in copies:
-            copies[v, ctx] = new.add_value(value.spec, INNER, f"{value.name}_on_{ctx}", ctx)
-            cross(v, copies[v, ctx])
-        return copies[v, ctx]
-
-    for i, step in enumerate(program.steps):
-        if i == program.n_forward:
-            new.n_forward = len(new.steps)
-        inputs = tuple(here(v, step.ctx) for v in step.inputs)
-        outputs, reqs, behind = list(step.outputs), list(step.reqs), []
+    def emit(_: int, step: Step) -> list[Step]:
+        before, after = [], []
+        inputs, outputs, reqs = list(step.inputs), list(step.outputs), list(step.reqs)
+        for k, v in enumerate(step.inputs):
+            value = program.values[v]
+            if value.ctx != step.ctx:
+                if (v, step.ctx) not in copies:
+                    copies[v, step.ctx] = new.add_value(value.spec, INNER, f"{value.name}_on_{step.ctx}", step.ctx)
+                    before.append(copy_across(v, copies[v, step.ctx]))
+                inputs[k] = copies[v, step.ctx]
         for k, (v, req) in enumerate(zip(step.outputs, step.reqs)):
             if v >= 0 and program.values[v].ctx != step.ctx:
                 outputs[k] = new.add_value(program.values[v].spec, INNER, f"{program.values[v].name}_from_{step.ctx}", step.ctx)
                 reqs[k] = Req.WRITE
-                behind.append((outputs[k], v, req))
-        new.steps.append(replace(step, inputs=inputs, outputs=tuple(outputs), reqs=tuple(reqs)))
-        for source, v, req in behind:
+                after.append((outputs[k], v, req))
+        replaced = [*before, replace(step, inputs=tuple(inputs), outputs=tuple(outputs), reqs=tuple(reqs))]
+        for source, v, req in after:
             value = program.values[v]
-            if req != Req.ADD:
-                cross(source, v)
-                continue
-            arrived = new.add_value(value.spec, INNER, f"{value.name}_arrived", value.ctx)
-            cross(source, arrived)
-            add, how = copy_op()
-            new.steps.append(Step(add, how, f"{value.name}_add", (arrived,), (v,), (Req.ADD,), ctx=value.ctx))
-    if program.n_forward == len(program.steps):
-        new.n_forward = len(new.steps)
-    return new
+            if req == Req.ADD:
+                arrived = new.add_value(value.spec, INNER, f"{value.name}_arrived", value.ctx)
+                replaced += [copy_across(source, arrived), copy_step(f"{value.name}_add", arrived, v, value.ctx, Req.ADD)]
+            else:
+                replaced.append(copy_across(source, v))
+        return replaced
+
+    return new.rewrite(emit)

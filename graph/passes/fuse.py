@@ -19,216 +19,241 @@ from ...kernels.op import Expression, Op, Req, Shape
 from ...kernels.params import Params
 from ..program import INNER, Program, Step
 
-#: By target: how many arrays a fused kernel reads, and how many steps become one.
+#: By target: the most inputs of a fused kernel, and the most steps in it.
 MAX_INPUTS = {"cpu": 48, "gpu": 16}
 MAX_STEPS = {"cpu": 256, "gpu": 64}
 
-_made: dict[tuple, FusedOp] = {}  # equal runs share one operator, and with it one compiled kernel
+_operators: dict[tuple, FusedOp] = {}  # equal groups share one operator, and with it one compiled kernel
 _NONE = Params({})
+_STATISTICS = "the statistics must be complete before they are used"
 
 
 @dataclass(slots=True)
 class _Group:
-    """Steps that will be one, by number in the program."""
+    """Steps that will be one, by number in the program.
+
+    closed:   why no more steps may join it; empty while they may.
+    writes:   {value: the number of steps in the group that write it}.
+    reduced:  values that are reductions: no step in the group can read them. combine: their operation.
+    rows:     True if a step in it reduces the last axis for the others to read.
+    views:    {value it writes: its shape, broadcast to the shape of the group}.
+    """
 
     shape: Shape
     steps: list[int] = field(default_factory=list)
-    is_open: bool = True
+    closed: str = ""
     inputs: set[int] = field(default_factory=set)
-    writes: dict[int, int] = field(default_factory=dict)  # value -> how many steps of the run write it
-    folded: set[int] = field(default_factory=set)  # values that are folds: nothing in the run can read them
+    writes: dict[int, int] = field(default_factory=dict)
+    reduced: set[int] = field(default_factory=set)
     combine: str = ""
-    rows: bool = False  # whether something in it sums over the last axis
-    views: dict[int, Shape] = field(default_factory=dict)  # value it writes -> the shape it has against the full shape
+    rows: bool = False
+    views: dict[int, Shape] = field(default_factory=dict)
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Return whether one of its results is a reduction of each row."""
+        return any(self.views[v] == by_row(self.shape) for v in self.reduced)
+
+    def take(self, other: _Group) -> None:
+        """Move all steps of another group into this one."""
+        self.steps = sorted((*self.steps, *other.steps))
+        self.inputs |= other.inputs
+        self.reduced |= other.reduced
+        self.combine = self.combine or other.combine
+        self.rows |= other.rows
+        self.views |= other.views
+        for v, n in other.writes.items():
+            self.writes[v] = self.writes.get(v, 0) + n
+        other.steps = []
 
 
 def fuse(program: Program, enabled: bool = True) -> Program:
-    """The program with runs of elementwise steps merged. The given program is not changed."""
+    """Merge groups of elementwise steps. Steps that stay apart know why (`Step.refusals`)."""
     if not enabled:
         return program
     whole: dict[int, Step] = {}  # number of a BatchNorm's last step -> the BatchNorm in one
     program = _split_batch_norms(program, whole)
     bodies = bodies_of(program)
-    runs = _find_runs(program, bodies)
-    last_of = {run.steps[-1]: run for run in runs}
-    inside = {i for run in runs for i in run.steps}
-    alone = {i for i in whole if i not in inside}
+    groups, refusals = _find_groups(program, bodies)
+    last_of = {group.steps[-1]: group for group in groups}
+    inside = {i for group in groups for i in group.steps}
     reads = Counter(v for s in program.steps for v in s.inputs)
-    new = program.without_steps()
-    for i, step in enumerate(program.steps):
-        if i == program.n_forward:
-            new.n_forward = len(new.steps)
+
+    def emit(i: int, step: Step) -> list[Step]:
         if i in last_of:
-            new.steps.append(_merge(program, last_of[i], bodies, reads))
-        elif i + 1 in alone:
-            new.steps.append(whole[i + 1])
-        elif i not in inside and i not in alone:
-            new.steps.append(step)
-    if program.n_forward == len(program.steps):
-        new.n_forward = len(new.steps)
-    return new
+            return [_merge(program, last_of[i], bodies, reads, refusals)]
+        if i in inside or i in whole:
+            return []
+        if i + 1 in whole and i + 1 not in inside:
+            step = whole[i + 1]
+        return [replace(step, refusals=refusals[i]) if i in refusals else step]
+
+    return program.rewrite(emit)
 
 
 def fused_operators(program: Program) -> int:
-    """How many operators of the graph run inside fused kernels."""
-    return sum(s.merged for s in program.steps if s.merged > 1)
+    """Return the number of operators of the graph that run inside fused kernels."""
+    return sum(len(s.members) for s in program.steps if len(s.members) > 1)
 
 
 def bodies_of(program: Program) -> list[Body | str]:
-    """The body of every step, or why it has none."""
+    """Return the body of every step, or why it has none."""
     known: dict[tuple, Body | str] = {}
-    found: list[Body | str] = []
-    values = program.values
+    bodies: list[Body | str] = []
     for step in program.steps:
         if step.auxiliaries or not step.inputs or not step.outputs:
-            found.append(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}")
+            bodies.append(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}")
             continue
-        ins = tuple([values[v].spec for v in step.inputs])
-        outs = tuple([values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs)])
-        key = (step.op, step.params, ins, outs)
+        key = (step.op, step.params, program.value_specs(step.inputs), program.output_specs(step))
         body = known.get(key)
         if body is None:
-            body = known[key] = body_of(step.op, step.params, ins, outs)
-        found.append(body)
-    return found
+            body = known[key] = body_of(*key)
+        bodies.append(body)
+    return bodies
 
 
 def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
     """BatchNorm as statistics and a last step that can be fused, where a reader in the same pass may take it in."""
     if not any(s.op.role == "BatchNorm" for s in program.steps):
         return program
-    readers = Counter(v for s in program.steps[:program.n_forward] for v in s.inputs if s.op.expression is not None)
-    new = program.without_steps()
-    for i, step in enumerate(program.steps):
-        if i == program.n_forward:
-            new.n_forward = len(new.steps)
+    readers = Counter(v for s in program.forward for v in s.inputs if s.op.expression is not None)
+    at = 0
+
+    def emit(i: int, step: Step) -> list[Step]:
+        nonlocal at
+        at += 1
         y = step.outputs[0] if step.outputs else -1
         fits = (step.op.role == "BatchNorm" and i < program.n_forward and y >= 0 and readers[y]
                 and step.reqs[0] == Req.WRITE and min(step.outputs[1:]) >= 0)
         if not fits:
-            new.steps.append(step)
-            continue
-        x, gamma, beta = step.inputs[:3]
-        new.steps.append(replace(step, outputs=(-1, *step.outputs[1:]), reqs=(Req.NULL, *step.reqs[1:]),
-                                 unused_outputs={**step.unused_outputs, 0: program.values[y].spec}))
-        whole[len(new.steps)] = step
-        new.steps.append(Step(normalise(), step.params, step.name, (x, gamma, beta, *step.outputs[1:3]), (y,), (Req.WRITE,),
-                              ctx=step.ctx))
-    if program.n_forward == len(program.steps):
-        new.n_forward = len(new.steps)
-    return new
+            return [step]
+        mean, inverse = step.outputs[1:3]
+        statistics = replace(step, outputs=(-1, *step.outputs[1:]), reqs=(Req.NULL, *step.reqs[1:]),
+                             unused_outputs={**step.unused_outputs, 0: program.values[y].spec})
+        whole[at] = step
+        at += 1
+        return [statistics, Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,),
+                                 ctx=step.ctx, refusals=dict.fromkeys((mean, inverse), _STATISTICS))]
+
+    return program.rewrite(emit)
 
 
-def _find_runs(program: Program, bodies: Sequence[Body | str]) -> list[_Group]:
-    run_of: dict[int, _Group] = {}  # value -> the run that writes it
+def _find_groups(program: Program, bodies: Sequence[Body | str]) -> tuple[list[_Group], dict[int, dict[int, str]]]:
+    """Return the groups of two or more steps, and {step: its refusals}."""
+    group_of: dict[int, _Group] = {}  # value -> the group that writes it
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
-    runs: list[_Group] = []
+    writer: dict[int, int] = {}  # value -> the step that wrote it last
+    refusals: dict[int, dict[int, str]] = {}
+    groups: list[_Group] = []
     alive: list[_Group] = []
     for i, step in enumerate(program.steps):
         if i == program.n_forward:
-            for run in alive:
-                run.is_open = False
+            for group in alive:
+                group.closed = group.closed or "it runs in backward"
             alive = []
-        touched = [r for v in (*step.inputs, *step.outputs) if v >= 0 and (r := run_of.get(v)) is not None]
         body = bodies[i]
-        joined = [] if isinstance(body, str) else _joinable(program, step, body, touched, writers)
-        for run in touched:
-            if not any(run is j for j in joined):
-                run.is_open = False
-        if step.auxiliaries:  # a state changes here: runs that read it end
-            for run in alive:
-                if run.is_open and not run.inputs.isdisjoint(step.inputs[-step.auxiliaries:]):
-                    run.is_open = False
-        if isinstance(body, str):
+        touched = {id(g): g for v in (*step.inputs, *step.outputs) if v >= 0 and (g := group_of.get(v)) is not None}
+        joined: list[_Group] = []
+        refused: dict[int, str] = {}
+        for at, group in touched.items():
+            refusal = _refusal(program, step, body, group, joined, writers) if isinstance(body, Body) else str(body)
+            if refusal:
+                refused[at] = refusal
+                group.closed = group.closed or f"{step.name} needs its result in between"
+            else:
+                joined.append(group)
+        why_apart = {}
+        for v in step.inputs:
+            if (group := group_of.get(v)) is not None:
+                if id(group) in refused:
+                    why_apart[v] = refused[id(group)]
+            elif v in writer:
+                why_apart[v] = str(bodies[writer[v]] if isinstance(body, Body) else body)
+        if why_apart or step.refusals:
+            refusals[i] = why_apart | step.refusals
+        writer.update((v, i) for v in step.outputs if v >= 0)
+        if step.auxiliaries:
+            for group in alive:
+                if not group.closed and not group.inputs.isdisjoint(step.states):
+                    group.closed = f"{step.name} changes a state that it reads"
+        if not isinstance(body, Body):
             continue
         if joined:
             home = joined[0]
             for other in joined[1:]:
-                home.steps = sorted((*home.steps, *other.steps))
-                home.inputs |= other.inputs
-                home.folded |= other.folded
-                home.combine = home.combine or other.combine
-                home.rows |= other.rows
-                home.views |= other.views
-                for v, n in other.writes.items():
-                    home.writes[v] = home.writes.get(v, 0) + n
-                    run_of[v] = home
-                other.steps = []
-                other.is_open = False
+                group_of.update(dict.fromkeys(other.writes, home))
+                home.take(other)
         else:
             home = _Group(body.shape)
-            runs.append(home)
+            groups.append(home)
             alive.append(home)
         home.steps.append(i)
         home.rows |= body.rows
-        home.inputs.update(v for v in step.inputs if run_of.get(v) is not home)
+        home.inputs.update(v for v in step.inputs if group_of.get(v) is not home)
         for k, v in enumerate(step.outputs):
             if v >= 0:
                 home.writes[v] = home.writes.get(v, 0) + 1
-                run_of[v] = home
+                group_of[v] = home
                 home.views[v] = body.outs[k]
                 if body.folds(k):
-                    home.folded.add(v)
+                    home.reduced.add(v)
                     home.combine = body.combine
         if len(alive) > 256:
-            alive = [r for r in alive if r.is_open]
-    return [r for r in runs if len(r.steps) > 1]
+            alive = [g for g in alive if g.steps and not g.closed]
+    return [g for g in groups if len(g.steps) > 1], refusals
 
 
-def _joinable(program: Program, step: Step, body: Body, touched: list[_Group], writers: Counter) -> list[_Group]:
-    """The open runs, among those whose values the step touches, that it may become part of."""
-    chosen: list[_Group] = []
+def _refusal(program: Program, step: Step, body: Body, group: _Group, joined: Sequence[_Group], writers: Counter) -> str:
+    """Return why step cannot be part of group, besides the groups in joined; "" if it can."""
+    if group.closed:
+        return group.closed
+    if group.shape != body.shape:
+        return f"shapes {group.shape} and {body.shape} differ"
+    members = (*joined, group)
+    combines = {c for c in (body.combine, *(g.combine for g in members)) if c}
+    if len(combines) > 1:
+        return f"one reduces by {group.combine}, the other by {body.combine}"
+    if not group.reduced.isdisjoint(step.inputs) or not group.reduced.isdisjoint(step.outputs):
+        return "the reduction must end before it can be read"
+    row = by_row(body.shape) if body.shape else ()
+    reduces_rows = any(body.folds(k) and view == row for k, view in enumerate(body.outs))
+    if (body.rows or any(g.rows for g in members)) and (reduces_rows or any(g.reduces_rows for g in members)):
+        return f"a kernel that reads reduced rows cannot end with another reduction of rows, by {max(combines)}"
+    if any(v in group.views and padded(view, len(body.shape)) != group.views[v] for v, view in zip(step.inputs, body.ins)):
+        return "it reads the result in another shape"
+    if any(v in group.writes and group.writes[v] != writers[v] for v in step.inputs):
+        return "what it reads is the sum of several results"
+    for k, v in enumerate(step.outputs):
+        if v in group.writes and (body.folds(k) or not _starts_inside(program, group, v)):
+            return "it adds to a result of another kernel"
     target = program.targets[step.ctx]
-    combine, rows = body.combine, body.rows
-    last = by_row(body.shape) if body.shape else ()
-    folds_rows = any(body.folds(k) and o == last for k, o in enumerate(body.outs))
-    for run in touched:
-        if any(run is c for c in chosen) or not run.is_open or run.shape != body.shape:
-            continue
-        if combine and run.combine and combine != run.combine:
-            continue
-        if not run.folded.isdisjoint(step.inputs) or not run.folded.isdisjoint(step.outputs):
-            continue
-        if (rows or run.rows) and (folds_rows or any(run.views[v] == last for v in run.folded)):
-            continue
-        if any(v in run.views and padded(view, len(body.shape)) != run.views[v] for v, view in zip(step.inputs, body.ins)):
-            continue
-        reads_partial = any(v in run.writes and run.writes[v] != writers[v] for v in step.inputs)
-        adds_outside = any(
-            v in run.writes and (body.folds(k) or not _starts_inside(program, run, v))
-            for k, v in enumerate(step.outputs) if v >= 0
-        )
-        if reads_partial or adds_outside:
-            continue
-        inputs = set(step.inputs).union(run.inputs, *(c.inputs for c in chosen))
-        steps = 1 + len(run.steps) + sum(len(c.steps) for c in chosen)
-        if len(inputs) <= MAX_INPUTS[target] and steps <= MAX_STEPS[target]:
-            chosen.append(run)
-            combine = combine or run.combine
-            rows |= run.rows
-            folds_rows |= any(run.views[v] == last for v in run.folded)
-    return chosen
+    n_inputs = len(set(step.inputs).union(*(g.inputs for g in members)))
+    n_steps = 1 + sum(len(g.steps) for g in members)
+    if n_inputs > MAX_INPUTS[target] or n_steps > MAX_STEPS[target]:
+        return f"together they would have {n_inputs} inputs and {n_steps} operators, too many for one kernel"
+    return ""
 
 
-def _starts_inside(program: Program, run: _Group, v: int) -> bool:
-    """Whether the step that first writes v, and does not add to it, is in the run."""
-    for i in run.steps:
+def _starts_inside(program: Program, group: _Group, v: int) -> bool:
+    """Return whether the group holds the step that writes v first, not adding to it."""
+    for i in group.steps:
         for o, r in zip(program.steps[i].outputs, program.steps[i].reqs):
             if o == v:
                 return r != Req.ADD
     return False
 
 
-def _merge(program: Program, run: _Group, bodies: Sequence[Body | str], reads: Counter) -> Step:
-    """One step for the run."""
-    inner: dict[int, Expr] = {}  # value -> what the run has written to it so far, as it would be read back
+def _merge(program: Program, group: _Group, bodies: Sequence[Body | str], reads: Counter, refusals: dict[int, dict[int, str]]
+           ) -> Step:
+    """Return one step for the group."""
+    inner: dict[int, Expr] = {}  # value -> the result written to it so far, as the next step reads it
     requests: dict[int, Req] = {}
     views: dict[int, Shape] = {}
     inputs: dict[tuple[int, Shape], int] = {}
     read_inside: Counter = Counter()
     orders: dict[int, list[Expr]] = {}
     finishes: dict[int, Expr] = {}
-    for i in run.steps:
+    for i in group.steps:
         step, body = program.steps[i], bodies[i]
         assert isinstance(body, Body)
         sources: list[Expr] = []
@@ -240,8 +265,8 @@ def _merge(program: Program, run: _Group, bodies: Sequence[Body | str], reads: C
                 sources.append(ex.node(ex.LOAD, (), at, program.values[v].spec.dtype))
             read_inside[v] += 1
         if body.rows:
-            along = lies_along([view for _, view in inputs], run.shape)
-            roots = _connected(body, sources, orders, along, run.shape[-1])
+            along = lies_along([view for _, view in inputs], group.shape)
+            roots = _connected(body, sources, orders, along, group.shape[-1])
         else:
             roots = _connected(body, sources, orders)
         for k, (v, root, req) in enumerate(zip(step.outputs, roots, step.reqs)):
@@ -258,16 +283,17 @@ def _merge(program: Program, run: _Group, bodies: Sequence[Body | str], reads: C
             views[v] = body.outs[k]
     kept = [v for v in inner if program.values[v].kind != INNER or reads[v] > read_inside[v] or requests[v] == Req.ADD]
     kept = kept or list(inner)[-1:]
-    steps = [program.steps[i] for i in run.steps]
+    steps = [program.steps[i] for i in group.steps]
     roots = tuple(inner[v] for v in kept)
     name = "+".join(dict.fromkeys(s.op.name for s in steps))
-    seen = [(v, view) for v, view in (*inputs, *((v, views[v]) for v in kept))]
-    plain = all(view == run.shape == program.values[v].spec.shape for v, view in seen)
-    op = _operator(roots, len(inputs), None if plain else tuple(view for _, view in seen), run.combine or "add",
+    arrays = [(v, view) for v, view in (*inputs, *((v, views[v]) for v in kept))]
+    plain = all(view == group.shape == program.values[v].spec.shape for v, view in arrays)
+    op = _operator(roots, len(inputs), None if plain else tuple(view for _, view in arrays), group.combine or "add",
                    f"fused({name[:60]})", tuple(finishes.get(v) for v in kept))
+    why_apart = {v: why for i in group.steps for v, why in refusals.get(i, {}).items()}
     return Step(op, _NONE, f"{steps[0].name}...{steps[-1].name}", tuple(v for v, _ in inputs), tuple(kept),
-                tuple(requests[v] for v in kept), 0, sum(s.merged for s in steps),
-                members=tuple(part for s in steps for part in s.members or (f"{s.name} ({s.op.name})",)), ctx=steps[0].ctx)
+                tuple(requests[v] for v in kept), members=tuple(name for s in steps for name in s.operators), ctx=steps[0].ctx,
+                refusals=why_apart)
 
 
 def _connected(body: Body, inputs: Sequence[Expr], orders: dict[int, list[Expr]], along: Sequence[bool] = (),
@@ -303,8 +329,8 @@ def _operator(roots: tuple[Expr, ...], n_inputs: int, views: tuple[Shape, ...] |
               finishes: tuple[Expr | None, ...]) -> Op:
     """views: of the inputs, then of the outputs; None where every array has the full shape. finishes: of the outputs."""
     key = (*map(id, roots), combine, n_inputs, views, *map(id, finishes))
-    found = _made.get(key)
+    found = _operators.get(key)
     if found is None:
-        found = _made[key] = fused_op(Expression(roots, combine=combine), n_inputs, name=name,
+        found = _operators[key] = fused_op(Expression(roots, combine=combine), n_inputs, name=name,
                                       ins=views and views[:n_inputs], outs=views and views[n_inputs:], finishes=finishes)
     return found

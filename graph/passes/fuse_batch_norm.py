@@ -37,17 +37,7 @@ def fuse_batch_norm(program: Program) -> Program:
                 gone.update(group)
     if not joined:
         return program
-    new = program.without_steps()
-    for i, step in enumerate(program.steps):
-        if i == program.n_forward:
-            new.n_forward = len(new.steps)
-        if i in joined:
-            new.steps.append(joined[i])
-        elif i not in gone:
-            new.steps.append(step)
-    if program.n_forward == len(program.steps):
-        new.n_forward = len(new.steps)
-    return new
+    return program.rewrite(lambda i, step: [joined[i]] if i in joined else [] if i in gone else [step])
 
 
 def is_relu(step: Step, prefix: str = "") -> bool:
@@ -120,12 +110,12 @@ class _Links:
         for i in group:
             step = self.steps[i]
             own, used = {v for v in step.outputs if v >= 0}, set(step.inputs)
-            states = set(step.inputs[len(step.inputs) - step.auxiliaries:])
+            states = set(step.states)
             for k in range(i + 1, last):
                 other = self.steps[k]
                 if k in group:
                     continue
-                changed = {*other.outputs, *other.inputs[len(other.inputs) - other.auxiliaries:]}
+                changed = {*other.outputs, *other.states}
                 if not own.isdisjoint(other.inputs) or not own.isdisjoint(changed) or not used.isdisjoint(changed) \
                         or not states.isdisjoint(other.inputs):
                     return False
@@ -138,7 +128,7 @@ def _formula(program: Program, step: Step, links: _Links) -> Step:
     if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
         return step
     return replace(step, op=normalise_moving(), outputs=step.outputs[:1], reqs=step.reqs[:1], auxiliaries=0, unused_outputs={},
-                   members=(f"{step.name} ({step.op.name})",))
+                   members=step.operators)
 
 
 def _forward(program: Program, group: Sequence[int]) -> Step:
@@ -163,6 +153,5 @@ def _backward(program: Program, group: Sequence[int]) -> Step:
 
 
 def _whole(steps: Sequence[Step], norm: Step, op, inputs, outputs, reqs, absent) -> Step:
-    parts = tuple(part for s in steps for part in s.members or (f"{s.name} ({s.op.name})",))
     return replace(norm, op=op, name=f"{steps[0].name}...{steps[-1].name}", inputs=inputs, outputs=outputs, reqs=reqs,
-                   merged=sum(s.merged for s in steps), unused_outputs=absent, members=parts)
+                   unused_outputs=absent, members=tuple(name for s in steps for name in s.operators))

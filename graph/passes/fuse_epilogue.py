@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import replace
 
 from ...kernels.fusion.epilogue import HEADS, EpilogueOp, Wiring, gpu_tail
 from ...kernels.fusion.fused import Body
@@ -19,7 +19,7 @@ _NONE = Params({})
 
 
 def add_epilogues(program: Program) -> Program:
-    """The program with elementwise steps put behind the products and convolutions they read. The given one is not changed."""
+    """Merge elementwise steps into the products and convolutions they read."""
     if not any(s.op.role in HEADS for s in program.steps):
         return program
     bodies = bodies_of(program)
@@ -28,52 +28,49 @@ def add_epilogues(program: Program) -> Program:
     made_by = {v: i for i, s in enumerate(program.steps) for v in s.outputs if v >= 0}
     head_of: dict[int, int] = {}  # tail step -> head step
     taken: set[int] = set()
+    refusals: dict[int, dict[int, str]] = {}
     for t, step in enumerate(program.steps):
-        if why_not_tail(program, t, bodies) is not None:
-            continue
         for h in sorted({made_by[v] for v in step.inputs if v in made_by}, reverse=True):
-            if h not in taken and why_not(program, h, t, bodies, writers) is None:
+            if program.steps[h].op.role not in HEADS:
+                continue
+            if t in head_of:
+                refusal = f"{step.name} follows another product"
+            elif h in taken:
+                refusal = f"another operator already follows {program.steps[h].name}"
+            else:
+                refusal = _refusal(program, h, t, bodies[t], writers)
+            if refusal:
+                refusals.setdefault(t, dict(step.refusals)).update((v, refusal) for v in step.inputs if made_by.get(v) == h)
+            else:
                 head_of[t] = h
                 taken.add(h)
-                break
-    new = program.without_steps()
-    for i, step in enumerate(program.steps):
-        if i == program.n_forward:
-            new.n_forward = len(new.steps)
+
+    def emit(i: int, step: Step) -> list[Step]:
+        if i in refusals:
+            step = replace(step, refusals=refusals[i])
         if i in head_of:
             body = bodies[i]
             assert isinstance(body, Body)
-            new.steps.append(_join(program, program.steps[head_of[i]], step, body, reads))
-        elif i not in taken:
-            new.steps.append(step)
-    if program.n_forward == len(program.steps):
-        new.n_forward = len(new.steps)
-    return new
+            return [_join(program, program.steps[head_of[i]], step, body, reads)]
+        return [] if i in taken else [step]
+
+    return program.rewrite(emit)
 
 
-def why_not_tail(program: Program, t: int, bodies: Sequence[Body | str]) -> str | None:
-    """Why step t cannot follow a product in the same kernel; None if it can."""
-    body = bodies[t]
-    if isinstance(body, str):
-        return body
+def _refusal(program: Program, h: int, t: int, body: Body | str, writers: Counter) -> str:
+    """Return why step t, whose body is given, cannot be the epilogue of step h; "" if it can."""
+    head, tail = program.steps[h], program.steps[t]
+    if not isinstance(body, Body):
+        return str(body)
     if any(body.folds(k) for k in range(len(body.outs))):
-        return f"{program.steps[t].op.name} folds over samples"
+        return f"{tail.op.name} reduces over samples"
     if not body.shape or any(len(v) == len(body.shape) and v[0] == body.shape[0] != 1 and v != body.shape for v in body.ins):
-        return f"{program.steps[t].op.name} reads one number per sample"
-    return None
-
-
-def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writers: Counter) -> str | None:
-    """Why step t is not the tail of step h; None if it may be."""
-    head, tail, body = program.steps[h], program.steps[t], bodies[t]
-    if head.op.role not in HEADS:
-        return f"{head.op.name} takes no tail"
+        return f"{tail.op.name} reads one number per sample"
     if (h < program.n_forward) != (t < program.n_forward):
-        return "one is forward, the other backward"
+        return "it runs in backward"
     v = head.outputs[0]
     if v < 0 or v not in tail.inputs or head.reqs[0] != Req.WRITE or writers[v] != 1:
-        return f"the result of {head.name} is the sum of several"
-    assert isinstance(body, Body)
+        return f"the result of {head.name} is the sum of several results"
     spec = program.values[v].spec
     if spec.shape != body.shape or any(view != body.shape for u, view in zip(tail.inputs, body.ins) if u == v):
         return "the shapes differ"
@@ -88,16 +85,16 @@ def why_not(program: Program, h: int, t: int, bodies: Sequence[Body | str], writ
         if isinstance(made, str):
             return made
     if t - h > NEAR:
-        return f"{t - h - 1} steps stand between"
+        return f"{t - h - 1} steps run between them"
     own, read = {o for o in head.outputs if o >= 0}, set(head.inputs)
     for step in program.steps[h + 1:t]:
         if not own.isdisjoint(step.inputs) or not own.isdisjoint(step.outputs):
-            return f"{step.name} reads or adds to what {head.name} makes"
-        if not read.isdisjoint(step.outputs) or (step.auxiliaries and not read.isdisjoint(step.inputs[-step.auxiliaries:])):
-            return f"{step.name} changes what {head.name} reads"
+            return f"{step.name} reads or adds to a result of {head.name} in between"
+        if not read.isdisjoint(step.outputs) or not read.isdisjoint(step.states):
+            return f"{step.name} changes an input of {head.name} in between"
     if not own.isdisjoint(tail.outputs):
-        return f"{tail.name} adds to what {head.name} makes"
-    return None
+        return f"{tail.name} adds to a result of {head.name}"
+    return ""
 
 
 def _join(program: Program, head: Step, tail: Step, body: Body, reads: Counter) -> Step:
@@ -113,12 +110,10 @@ def _join(program: Program, head: Step, tail: Step, body: Body, reads: Counter) 
     op = _made.get(key)
     if op is None:
         op = _made[key] = EpilogueOp(head.op, head.params, body, wiring, target)
-    absent = dict(head.unused_outputs)
+    unused = dict(head.unused_outputs)
     if not keep:
-        absent[0] = program.values[v].spec
-    absent |= {len(head.outputs) + k: s for k, s in tail.unused_outputs.items()}
-    mine = tuple(part for s in (head, tail) for part in s.members or (f"{s.name} ({s.op.name})",))
-    return Step(op, _NONE, f"{head.name}...{tail.name}", tuple(order),
-                (v if keep else -1, *head.outputs[1:], *tail.outputs),
-                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *tail.reqs), 0, head.merged + tail.merged, absent, mine,
-                head.ctx)
+        unused[0] = program.values[v].spec
+    unused |= {len(head.outputs) + k: s for k, s in tail.unused_outputs.items()}
+    return Step(op, _NONE, f"{head.name}...{tail.name}", tuple(order), (v if keep else -1, *head.outputs[1:], *tail.outputs),
+                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *tail.reqs), 0, unused, (*head.operators, *tail.operators),
+                head.ctx, refusals=head.refusals | tail.refusals)

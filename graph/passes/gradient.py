@@ -1,15 +1,15 @@
-"""The gradient pass: a forward program becomes one with backward steps for every argument whose grad_req is not null.
+"""The gradient pass: adds backward steps to a forward program.
 
-Where several uses of a value each give a derivative, the first writes the buffer and the others add to it: there are no
-sum nodes. Zeros are made only where a derivative by one output of several is missing.
+Where several uses of a value each give a derivative, the first writes the buffer and the others add to it, so there are no
+steps that sum. A zero is made only where the derivative by one of several outputs is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import replace
 
-from ...errors import GraphError, MXNetError
+from ...errors import GraphError
 from ...kernels import op as ops
 from ...kernels.op import Gradient, Op, Req, Spec
 from ...kernels.params import Params
@@ -18,187 +18,152 @@ from ..program import GRAD, HEAD, INNER, ZERO, Program, Step
 REQUESTS = {"null": Req.NULL, "write": Req.WRITE, "add": Req.ADD, "inplace": Req.WRITE}
 
 
-class _Copy(Op):
-    """Copies its input: the last resort where no `_copy` operator is registered."""
-
-    name = "_graph_copy"
-    hidden = True
-    input_names = ("data",)
-
-    def kernel(self, p, ins, outs, reqs, target, train=False):
-        def run(_, inputs, outputs):
-            if reqs[0] == Req.ADD:
-                outputs[0][...] += inputs[0]
-            elif reqs[0] != Req.NULL:
-                outputs[0][...] = inputs[0]
-        return run
-
-
-_COPY = _Copy()
-
-
-@cache
-def _own_copy() -> tuple[Op, Params]:
-    return _COPY, Params({})
-
-
 def copy_op() -> tuple[Op, Params]:
-    """The operator that copies an array, and its parameters."""
-    try:
-        op = ops.builtin("_copy")
-    except MXNetError:
-        return _own_copy()
+    """Return the operator that copies an array, and its parameters."""
+    op = ops.builtin("_copy")
     return op, op.parse({})
 
 
-def add_gradients(program: Program, grad_req: Mapping[str, str]) -> Program:
-    """The program with backward steps after the forward ones, in reverse order. The given program is not changed.
+def copy_step(name: str, source: int, target: int, ctx: int, req: Req = Req.WRITE) -> Step:
+    """Return a step that copies, or adds, one value to another."""
+    op, params = copy_op()
+    return Step(op, params, name, (source,), (target,), (req,), ctx=ctx)
 
-    grad_req: {argument: "write" | "add" | "null"}; an argument that is not named is null.
+
+def add_gradients(program: Program, grad_req: Mapping[str, str]) -> Program:
+    """Add backward steps for the arguments that want a gradient, in the reverse order of the forward steps.
+
+    grad_req: {argument: "write" | "add" | "null"}; an argument that is missing is null.
     """
     for name, req in grad_req.items():
         if req not in REQUESTS:
             raise GraphError(f"bind: grad_req of {name!r} is {req!r}. Use 'write', 'add' or 'null'.")
-    new = Program(list(program.values), list(program.steps), program.n_forward, list(program.heads), dict(program.args),
-                  dict(program.auxes), train=program.train, targets=program.targets)
+    new = replace(program, values=list(program.values), steps=list(program.steps), grads={}, head_grads={}, zero_grads=[])
     requests = {program.args[n]: REQUESTS[r] for n, r in grad_req.items() if r != "null" and n in program.args}
     _Backward(new, requests).run()
     return new
 
 
 class _Backward:
+    """Appends the backward steps to a program that holds the forward ones."""
+
     def __init__(self, program: Program, requests: dict[int, Req]):
         self.program = program
         self.requests = requests
         self.gradient_of: dict[int, int] = {}  # value -> value that holds its derivative so far
         self.zeros: dict[Spec, int] = {}
+        self.wanted = set(requests)  # values whose derivative is needed: requested arguments and everything computed from them
+        for s in program.steps:
+            if not self.wanted.isdisjoint(s.inputs):
+                self.wanted.update(s.outputs)
 
     def run(self) -> None:
-        program = self.program
-        wanted = self._wanted()
-        forward = program.steps[: program.n_forward]
-        gradients: list[Gradient | None] = [
-            s.op.gradient(s.params) if any(v in wanted for v in s.inputs) else None for s in forward
-        ]
+        program, forward = self.program, self.program.forward
+        gradients = [None if self.wanted.isdisjoint(s.inputs) else s.op.gradient(s.params) for s in forward]
         heads: dict[int, list[int]] = {}
         for number, v in enumerate(program.heads):
-            if v in wanted:
+            if v in self.wanted:
                 heads.setdefault(v, []).append(number)
         written = {v for s in forward for v in s.outputs}
         for v in [v for v in heads if v not in written]:  # an argument that is itself an output
-            self._head(v, heads.pop(v))
+            self._add_head_gradients(v, heads.pop(v))
         for step, gradient in zip(reversed(forward), reversed(gradients)):
-            at_heads = {v: heads[v] for v in step.outputs if v in heads}
             if gradient is not None:
-                self._backward_of(step, gradient, at_heads, wanted)
+                self._add_backward_of(step, gradient, {v: heads[v] for v in step.outputs if v in heads})
         labels = self._labels()
         for name, v in program.args.items():
             if self.requests.get(v) == Req.WRITE and v not in self.gradient_of and v not in labels:
                 program.zero_grads.append(name)
 
     def _labels(self) -> set[int]:
-        """Values used as labels or lengths alone: their gradient is never written, as in MXNet."""
-        uses: dict[int, bool] = {}
-        for s in self.program.steps[: self.program.n_forward]:
+        """Return the values used only as labels or lengths: their gradient is never written, as in MXNet."""
+        only_label: dict[int, bool] = {}
+        for s in self.program.forward:
             names = s.op.arguments(s.params)
             for i, v in enumerate(s.inputs):
-                uses[v] = uses.get(v, True) and i < len(names) and names[i] in ("label", "sequence_length")
-        return {v for v, only in uses.items() if only}
+                only_label[v] = only_label.get(v, True) and i < len(names) and names[i] in ("label", "sequence_length")
+        return {v for v, only in only_label.items() if only}
 
-    def _wanted(self) -> set[int]:
-        """Values whose derivative matters: requested arguments and everything computed from them."""
-        wanted = set(self.requests)
-        for s in self.program.steps[: self.program.n_forward]:
-            if any(v in wanted for v in s.inputs):
-                wanted.update(s.outputs)
-        return wanted
-
-    def _head(self, v: int, numbers: list[int]) -> None:
-        """Let the caller's head gradients flow into value v."""
+    def _add_head_gradients(self, v: int, numbers: list[int]) -> None:
+        """Take the caller's head gradients of outputs as derivatives of value v."""
+        program, value = self.program, self.program.values[v]
         for number in numbers:
-            given = self.program.add_value(self.program.values[v].spec, HEAD, f"{self.program.values[v].name}_grad",
-                                           self.program.values[v].ctx)
-            self.program.head_grads[number] = given
+            head = program.head_grads[number] = program.add_value(value.spec, HEAD, f"{value.name}_grad", value.ctx)
             if v not in self.gradient_of and v not in self.requests:
-                self.gradient_of[v] = given
+                self.gradient_of[v] = head
             else:
-                target, req = self._target(v)
-                self._copy(given, target, req)
+                self._copy(head, *self._target(v))
 
-    def _backward_of(self, step: Step, gradient: Gradient, at_heads: dict[int, list[int]], wanted: set[int]) -> None:
+    def _add_backward_of(self, step: Step, gradient: Gradient, at_heads: dict[int, list[int]]) -> None:
+        """Add the backward step of one step. at_heads: {output of step: the outputs of the symbol that it is}."""
         program = self.program
         by_outputs = sorted({i for kind, i in gradient.needs if kind == "dy"})
         if by_outputs:
             for v in (step.outputs[i] for i in by_outputs):
                 if v in at_heads:
-                    self._head(v, at_heads[v])
+                    self._add_head_gradients(v, at_heads[v])
             if not any(step.outputs[i] in self.gradient_of for i in by_outputs):
                 return  # nothing depends on it
         elif not at_heads and not any(v in self.gradient_of for v in step.outputs):
             return
-        if not any(step.inputs[i] in wanted for i in gradient.gives):
+        if not any(step.inputs[i] in self.wanted for i in gradient.gives):
             return
-        inputs = tuple(self._need(step, kind, i) for kind, i in gradient.needs)
+        inputs = tuple(self._input(step, kind, i) for kind, i in gradient.needs)
         outputs: list[int] = []
         reqs: list[Req] = []
         copies: list[tuple[int, int]] = []
-        absent: dict[int, Spec] = {}
+        unused: dict[int, Spec] = {}
         for at, i in enumerate(gradient.gives):
             v = step.inputs[i]
-            if v not in wanted:
-                absent[at] = program.values[v].spec
+            if v not in self.wanted:
+                unused[at] = program.values[v].spec
                 outputs.append(-1)
                 reqs.append(Req.NULL)
                 continue
             target, req = self._target(v)
-            if target in outputs:  # one operator read the value twice: the second derivative goes through a buffer
-                extra = program.add_value(program.values[v].spec, INNER, f"{step.name}_backward{i}", step.ctx)
-                copies.append((extra, target))
-                target, req = extra, Req.WRITE
+            if target in outputs:  # the operator read the value twice: the second derivative goes through a buffer
+                buffer = program.add_value(program.values[v].spec, INNER, f"{step.name}_backward{i}", step.ctx)
+                copies.append((buffer, target))
+                target, req = buffer, Req.WRITE
             outputs.append(target)
             reqs.append(req)
         program.steps.append(Step(gradient.op, step.params, f"{step.name}_backward", inputs, tuple(outputs), tuple(reqs),
-                                  len(gradient.op.auxiliaries(step.params)), 1, absent, ctx=step.ctx))
+                                  len(gradient.op.auxiliaries(step.params)), unused, ctx=step.ctx))
         for source, target in copies:
             self._copy(source, target, Req.ADD)
 
-    def _need(self, step: Step, kind: str, i: int) -> int:
+    def _input(self, step: Step, kind: str, i: int) -> int:
+        """Return the value of one input of a gradient: input ("x"), output ("y") or output's derivative ("dy") i of step."""
         if kind == "x":
             return step.inputs[i]
         v = step.outputs[i]
         if kind == "y":
             return v
         assert kind == "dy", f"{step.op.name}: a gradient cannot need {kind!r}"
-        found = self.gradient_of.get(v)
-        if found is None:
-            spec = self.program.values[v].spec
-            if spec not in self.zeros:
-                self.zeros[spec] = self.program.add_value(spec, ZERO, "zero")
-            found = self.zeros[spec]
-        return found
+        if v in self.gradient_of:
+            return self.gradient_of[v]
+        spec = self.program.values[v].spec
+        if spec not in self.zeros:
+            self.zeros[spec] = self.program.add_value(spec, ZERO, "zero")
+        return self.zeros[spec]
 
     def _target(self, v: int) -> tuple[int, Req]:
-        """Where the next derivative of value v goes, and how."""
-        program = self.program
-        found = self.gradient_of.get(v)
-        if found is not None and program.values[found].kind == HEAD:
-            made = program.add_value(program.values[v].spec, INNER, f"{program.values[v].name}_backward", program.values[v].ctx)
-            self._copy(found, made, Req.WRITE)
-            self.gradient_of[v] = found = made
-        if found is not None:
-            return found, Req.ADD
-        value = program.values[v]
-        if v in self.requests:
-            made = program.add_value(value.spec, GRAD, value.name, value.ctx)
+        """Return the value that the next derivative of value v goes to, and its request."""
+        program, value = self.program, self.program.values[v]
+        target = self.gradient_of.get(v)
+        if target is not None and program.values[target].kind != HEAD:
+            return target, Req.ADD
+        if target is None and v in self.requests:
+            made, req = program.add_value(value.spec, GRAD, value.name, value.ctx), self.requests[v]
             program.grads[value.name] = made
-            req = self.requests[v]
         else:
             made, req = program.add_value(value.spec, INNER, f"{value.name}_backward", value.ctx), Req.WRITE
         self.gradient_of[v] = made
+        if target is not None:
+            self._copy(target, made, Req.WRITE)  # the caller's head gradient stays as it is
+            req = Req.ADD
         return made, req
 
     def _copy(self, source: int, target: int, req: Req) -> None:
-        op, params = copy_op()
-        name = self.program.values[target].name
-        self.program.steps.append(Step(op, params, f"{name}_copy", (source,), (target,), (req,),
-                                       ctx=self.program.values[target].ctx))
+        value = self.program.values[target]
+        self.program.steps.append(copy_step(f"{value.name}_copy", source, target, value.ctx, req))

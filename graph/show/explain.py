@@ -1,30 +1,26 @@
-"""What was compiled, for reading: each kernel, what was fused into it, and what kept the next operator out."""
+"""Report a compiled program: its kernels, the operators fused into each, and why the next operator is not among them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...kernels.cpu.c_printer import CFunction
 from ...kernels.cpu.c_printer import program as c_program
 from ...kernels.fusion.epilogue import EpilogueOp
-from ...kernels.fusion.fused import Body, FusedOp, by_row
-from ..passes.eliminate_reshapes import input_specs
-from ..passes.fuse import MAX_INPUTS, MAX_STEPS, bodies_of, padded
-from ..passes.fuse_epilogue import HEADS, why_not, why_not_tail
+from ...kernels.fusion.fused import FusedOp
 from ..program import Program, Step
 
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """One kernel call of a pass.
+    """One kernel call.
 
-    operators:  `name (operator)` of what runs in it.
-    nbytes:     what it reads and writes.
-    apart:      why what it feeds is a kernel of its own; "" where nothing follows.
-    code:       what computes it: "NumPy", "C" or "Triton"; of a product with a tail, the tail.
-    source:     the text of a kernel in C; else why a fused one is not.
+    operators:  the operators that run in it, as `name (operator)`.
+    nbytes:     bytes it reads and writes.
+    apart:      why the kernel that reads its result is another one; "" if none does.
+    code:       "NumPy", "C" or "Triton": the language of the kernel; of a product with an epilogue, that of the epilogue.
+    source:     the text of a kernel in C; for other fused kernels the reason why they are not in C.
     """
 
     number: int
@@ -68,13 +64,8 @@ class Explanation:
                           *map(str, self.kernels)])
 
 
-def explain(program: Program, fusing: bool = True) -> Explanation:
-    """The kernels of a compiled program, and for each what kept its reader apart.
-
-    fusing: False where the caller turned fusion off, which then is the reason everywhere.
-    """
-    bodies = bodies_of(program)
-    writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
+def explain(program: Program) -> Explanation:
+    """List the kernels of a compiled program, with the reason why the first reader of each is another kernel."""
     reader: dict[int, int] = {}  # value -> the first step that reads it
     for i, step in enumerate(program.steps):
         for v in step.inputs:
@@ -82,62 +73,23 @@ def explain(program: Program, fusing: bool = True) -> Explanation:
     sizes = [v.spec.nbytes for v in program.values]
     kernels = []
     for i, step in enumerate(program.steps):
-        follow = [reader[v] for v in step.outputs if v >= 0 and reader.get(v, -1) > i]
+        readers = [(reader[v], v) for v in step.outputs if v >= 0 and reader.get(v, -1) > i]
         apart = ""
-        if follow and not fusing:
-            apart = "fusion is turned off"
-        elif follow:
-            apart = _why(program, i, min(follow), bodies, writers)
+        if readers:
+            j, v = min(readers)
+            crosses = i < program.n_forward <= j
+            refusal = "it runs in backward" if crosses else program.steps[j].refusals.get(v, "fusion is turned off")
+            apart = f"apart from {program.steps[j].name}: {refusal}"
         moved = sum(sizes[v] for v in (*step.inputs, *step.outputs) if v >= 0)
-        kernels.append(KernelReport(i, i >= program.n_forward, step.name, step.members or (_spoken(step),), moved, apart,
-                              *_code(program, step)))
+        kernels.append(KernelReport(i, i >= program.n_forward, step.name, step.operators, moved, apart, *_code(program, step)))
     return Explanation(tuple(kernels))
 
 
 def _code(program: Program, step: Step) -> tuple[str, str]:
-    """What computes a step, and its text in C or why there is none."""
+    """Return the language that computes a step, and its text in C or the reason why it has none."""
     if program.targets[step.ctx] == "gpu":
         return "Triton", ""
     if not isinstance(step.op, (FusedOp, EpilogueOp)):
         return "NumPy", ""
-    outs = [program.values[v].spec if v >= 0 else step.unused_outputs[k] for k, v in enumerate(step.outputs)]
-    found = step.op.c_code(step.params, input_specs(program, step), outs, step.reqs)
-    return ("C", c_program([found])) if isinstance(found, CFunction) else ("NumPy", found)
-
-
-def _spoken(step: Step) -> str:
-    return f"{step.name} ({step.op.name})"
-
-
-def _why(program: Program, i: int, j: int, bodies: list[Body | str], writers: Counter) -> str:
-    """What kept step j, which reads step i, out of its kernel."""
-    first, second, a, b = program.steps[i], program.steps[j], bodies[i], bodies[j]
-    apart = f"apart from {second.name}: "
-    if (i < program.n_forward) != (j < program.n_forward):
-        return f"{apart}it runs in backward"
-    if isinstance(b, str):
-        return f"{apart}{f'{second.op.head.name} is no formula over single elements' if isinstance(second.op, EpilogueOp) else b}"
-    if first.op.role == "BatchNorm":
-        return f"{apart}the statistics must be complete before they are used"
-    if first.op.role in HEADS:
-        return apart + (why_not_tail(program, j, bodies) or why_not(program, i, j, bodies, writers)
-                        or f"{second.name} follows another product")
-    if isinstance(a, str):
-        return f"{apart}{a}"
-    if any(a.folds(k) for k, v in enumerate(first.outputs) if v in second.inputs):
-        return f"{apart}the fold must end before it can be read"
-    if a.shape != b.shape:
-        return f"{apart}shapes {a.shape} and {b.shape} differ"
-    if a.combine and b.combine and a.combine != b.combine:
-        return f"{apart}one folds by {a.combine}, the other by {b.combine}"
-    if (a.rows or b.rows) and any(x.folds(k) and s == by_row(x.shape) for x in (a, b) for k, s in enumerate(x.outs)):
-        return f"{apart}a row's {a.combine or b.combine} is no part of a kernel of rows"
-    seen = dict(zip(first.outputs, a.outs))
-    if any(v in seen and padded(view, len(b.shape)) != seen[v] for v, view in zip(second.inputs, b.ins)):
-        return f"{apart}it reads the result in another shape"
-    if any(writers[v] > 1 for v in first.outputs if v in second.inputs):
-        return f"{apart}what it reads is the sum of several"
-    target = program.targets[first.ctx]
-    if len({*first.inputs, *second.inputs}) > MAX_INPUTS[target] or len(first.members) + len(second.members) > MAX_STEPS[target]:
-        return f"{apart}together they would be too large a kernel"
-    return f"{apart}another operator in between needs its result"
+    code = step.op.c_code(step.params, program.input_specs(step), program.output_specs(step), step.reqs)
+    return ("C", c_program([code])) if isinstance(code, CFunction) else ("NumPy", code)

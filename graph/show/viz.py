@@ -67,7 +67,7 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
         if node.op is None and (id(node) in parameters or node.name not in data):
             continue
         if shape is not None and not is_known(found[i][0]):
-            raise GraphError(f"print_summary: the shape of {node.name} cannot be worked out. Give the shapes of more inputs.")
+            raise GraphError(f"print_summary: the shape of {node.name} cannot be inferred. Give the shapes of more inputs.")
         before, count = [], 0
         for below, _ in node.inputs:
             if below.op is not None or below.name in data:

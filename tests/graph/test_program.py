@@ -17,5 +17,5 @@ def test_naive_bytes_leave_the_callers_arrays_out():
 
 
 def test_an_unknown_shape_names_the_argument():
-    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'b' cannot be worked out: \?. Give it by keyword"):
+    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'b' cannot be inferred: \?. Give it by keyword"):
         program(sym.broadcast_add(sym.Variable("a"), sym.Variable("b")), {}, a=(2, 3))

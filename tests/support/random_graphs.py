@@ -85,7 +85,7 @@ def program(symbol, grad_req, **shapes):
     """The program of symbol with gradients, before fusion and plan."""
     order = topological(n for n, _ in symbol._outputs)
     specs = specs_of(order, shapes, {})
-    forward = lower(symbol._outputs, specs, True)[0]
+    forward = lower(symbol._outputs, specs, True)
     return add_gradients(forward, grad_req)
 
 

@@ -42,7 +42,7 @@ def test_what_is_wrong_with_the_arrays():
 def test_what_is_wrong_with_the_request():
     with pytest.raises(GraphError, match=r"simple_bind: no argument is called 'dta'. Did you mean 'data'"):
         small().simple_bind(mx.cpu(), dta=(2, 4))
-    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be worked out: \?. Give it by keyword"):
+    with pytest.raises(ShapeError, match=r"bind: the shape of argument 'data' cannot be inferred: \?. Give it by keyword"):
         small().simple_bind(mx.cpu())
     with pytest.raises(GraphError, match=r"simple_bind: grad_req of 'data' is 'wirte'"):
         small().simple_bind(mx.cpu(), "wirte", data=(2, 4))

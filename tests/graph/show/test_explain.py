@@ -1,5 +1,6 @@
 """executor.explain(): every operator is in one kernel, and what stands apart has its reason."""
 
+import pytest
 import tritium as mx
 from hypothesis import HealthCheck, given, settings
 from support.random_graphs import networks
@@ -21,20 +22,26 @@ def test_every_operator_is_listed_once_with_what_it_joined():
     assert len(found) == 6
 
 
-def test_reasons():
-    a, b = sym.Variable("a"), sym.Variable("b")
-    first = lambda y, **s: next(iter(bound(y, **s))).apart
-    assert first(sym.dot(sym.tanh(a), b, name="d"), a=(2, 2), b=(2, 2)) == "apart from d: dot is no formula over single elements"
-    assert "the fold must end before it can be read" in first(sym.broadcast_mul(a, sym.sum(a, axis=0, keepdims=True)), a=(2, 3))
-    assert "shapes (1, 3) and (2, 3) differ" in first(sym.broadcast_add(sym.tanh(b), a), a=(2, 3), b=(1, 3))
-    x = sym.tanh(a)
-    both = Group([sym.sum(x, axis=0), sym.max(x, axis=0)])
-    assert "one folds by add, the other by maximum" in first(both, a=(2, 3))
-    assert "a row's mul is no part of a kernel of rows" in first(sym.prod(sym.softmax(a), axis=1), a=(2, 3))
-    assert "it reads the result in another shape" in first(sym.broadcast_mul(a, sym.sum(a * a, axis=1)), a=(3, 3))
-    assert "softmax's rows are longer than 16384" in first(sym.softmax(sym.tanh(a)), a=(1, 20000))
-    y = sym.Activation(sym.BatchNorm(a), act_type="relu")
-    assert "the statistics must be complete before they are used" in first(y, a=(2, 3))
+A, B = sym.Variable("a"), sym.Variable("b")
+TANH = sym.tanh(A)
+
+
+@pytest.mark.parametrize(("symbol", "shapes", "reason"), [
+    (sym.dot(TANH, B, name="d"), {"a": (2, 2), "b": (2, 2)}, "apart from d: dot is no formula over single elements"),
+    (sym.broadcast_mul(A, sym.sum(A, axis=0, keepdims=True)), {"a": (2, 3)}, "the reduction must end before it can be read"),
+    (sym.broadcast_add(sym.tanh(B), A), {"a": (2, 3), "b": (1, 3)}, "shapes (1, 3) and (2, 3) differ"),
+    (Group([sym.sum(TANH, axis=0), sym.max(TANH, axis=0)]), {"a": (2, 3)}, "one reduces by add, the other by maximum"),
+    (sym.prod(sym.softmax(A), axis=1), {"a": (2, 3)},
+     "a kernel that reads reduced rows cannot end with another reduction of rows, by mul"),
+    (sym.broadcast_mul(A, sym.sum(A * A, axis=1)), {"a": (3, 3)}, "it reads the result in another shape"),
+    (sym.softmax(TANH), {"a": (1, 20000)}, "softmax's rows are longer than 16384"),
+    (sym.Activation(sym.BatchNorm(A), act_type="relu"), {"a": (2, 3)}, "the statistics must be complete before they are used"),
+    (sym.tanh(sym.exp(A) + sym.dot(sym.exp(A), B, name="d")), {"a": (2, 2), "b": (2, 2)}, "d: dot is no formula"),
+    (sym.tanh(sym.sin(sym.Activation(sym.dot(A, B), act_type="relu", name="r"))), {"a": (2, 2), "b": (2, 2)},
+     ": dot is no formula over single elements"),
+])  # fmt: skip
+def test_the_reason_why_a_reader_is_another_kernel_is_the_one_that_fusion_found(symbol, shapes, reason):
+    assert reason in next(iter(bound(symbol, **shapes))).apart
 
 
 def test_a_tail_joins_its_product_unless_fusion_is_off(ctx):
@@ -43,7 +50,7 @@ def test_a_tail_joins_its_product_unless_fusion_is_off(ctx):
     assert first.operators == ("f (FullyConnected)", "r (tanh)") and first.apart == "apart from r_backward: it runs in backward"
     assert first.code == ("Triton" if ctx.is_gpu else "NumPy")
     with options(fuse=False):
-        assert next(iter(bound(y, ctx, a=(2, 3)))).apart == "fusion is turned off"
+        assert next(iter(bound(y, ctx, a=(2, 3)))).apart == "apart from r: fusion is turned off"
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

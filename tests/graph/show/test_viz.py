@@ -20,7 +20,7 @@ def test_summary(capsys):
     assert lines[2] == "=" * 120 and lines[4] == "_" * 120 and lines[-3] == "=" * 120  # as MXNet rules its lines
     assert " 8 " in rows["bn"] and " 1450 " in rows["fc"] and "Total params: 1570" in lines
     mx.viz.print_summary(net())
-    with pytest.raises(GraphError, match=r"print_summary: the shape of data cannot be worked out"):
+    with pytest.raises(GraphError, match=r"print_summary: the shape of data cannot be inferred"):
         mx.viz.print_summary(net(), {"data": (0, 3, 8, 8)})
 
 
