@@ -1,18 +1,18 @@
-"""Checkpoints as files, and when a key-value store is made. Oracle for files: what MXNet 1.9.1 wrote (golden)."""
+"""Checkpoint files. Oracle: files that MXNet 1.9.1 wrote (golden)."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tritium as mx
-from tritium.errors import FileError, ParameterError
-from tritium.train import checkpoint as model
+from tritium.errors import FileError
+from tritium.train import checkpoint
 
 GOLDEN = Path(__file__).parents[1] / "golden/symbols"
 
 
 @pytest.mark.parametrize("name, epoch", [("mlp", 0), ("lenet", 0), ("digits_mlp", 20)])
-def test_mxnets_checkpoints_give_its_outputs(name, epoch, ctx):
+def test_checkpoints_of_mxnet_give_the_outputs_of_mxnet(name, epoch, ctx):
     if name == "lenet" and ctx.is_gpu and mx.context.GPU_MODE == "interpret":
         ctx = mx.cpu(1)  # minutes in the interpreter; the operators' own tests run there
     want = np.load(GOLDEN / f"{name}.npz")
@@ -21,53 +21,39 @@ def test_mxnets_checkpoints_give_its_outputs(name, epoch, ctx):
     np.testing.assert_allclose(m.predict(want["in.data"]).asnumpy(), want["out.0"], atol=1e-5)
 
 
-def test_there_and_back(tmp_path):
+def test_a_checkpoint_is_written_and_read(tmp_path):
     net = mx.sym.BatchNorm(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc"), name="bn")
     arg, aux = {"fc_weight": mx.nd.ones((2, 3)), "fc_bias": mx.nd.zeros(2)}, {"bn_moving_mean": mx.nd.full(2, 4.0)}
     prefix = str(tmp_path / "m")
-    model.save_checkpoint(prefix, 7, net, arg, aux)
+    checkpoint.save_checkpoint(prefix, 7, net, arg, aux)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0007.params", "m-symbol.json"]
-    net2, arg2, aux2 = model.load_checkpoint(prefix, 7)
+    net2, arg2, aux2 = checkpoint.load_checkpoint(prefix, 7)
     assert net2.tojson() == net.tojson()
     assert {k: v.asnumpy().tolist() for k, v in arg2.items()} == {k: v.asnumpy().tolist() for k, v in arg.items()}
     assert aux2["bn_moving_mean"].asnumpy().tolist() == [4, 4]
 
 
-def test_what_is_no_checkpoint_is_named(tmp_path):
-    with pytest.raises(FileError, match=r"load_params: .*x-0001.params: cannot be read"):
-        model.load_params(str(tmp_path / "x"), 1)
-    mx.nd.save(str(tmp_path / "x-0001.params"), [mx.nd.ones(2)])
-    with pytest.raises(FileError, match="its arrays have no names, so it is no checkpoint"):
-        model.load_params(str(tmp_path / "x"), 1)
-    mx.nd.save(str(tmp_path / "x-0001.params"), {"w": mx.nd.ones(2)})
-    with pytest.raises(FileError, match="the name 'w' begins with neither arg: nor aux:"):
-        model.load_params(str(tmp_path / "x"), 1)
-
-
-def test_when_a_store_is_made(monkeypatch):
-    small, big = {"w": mx.nd.ones(2)}, {"w": mx.nd.ones((1 << 24) + 1)}
-    assert model.create_kvstore("local", 1, small) == (None, False)
-    assert model.create_kvstore(None, 2, small) == (None, False)
-    store, on_store = model.create_kvstore("local", 2, small)
-    assert (store.type, on_store) == ("local", True)
-    assert model.create_kvstore("local", 2, big)[1] is False
-    assert model.create_kvstore("device", 2, big)[1] is True
-    assert model.create_kvstore(store, 1, small) == (store, True)
-    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")
-    assert model.create_kvstore(store, 1, small) == (store, False)
-    with pytest.raises(ParameterError, match="kvstore: 3 is neither a KVStore nor the name of a type nor None"):
-        model.create_kvstore(3, 1, small)
+@pytest.mark.parametrize("arrays, text", [
+    (None, r"load_params: .*x-0001.params: cannot be read"),
+    ([mx.nd.ones(2)], "its arrays have no names, so it is not a checkpoint"),
+    ({"w": mx.nd.ones(2)}, "the name 'w' begins with neither arg: nor aux:"),
+])
+def test_a_file_that_is_not_a_checkpoint_is_refused(arrays, text, tmp_path):
+    if arrays is not None:
+        mx.nd.save(str(tmp_path / "x-0001.params"), arrays)
+    with pytest.raises(FileError, match=text):
+        checkpoint.load_params(str(tmp_path / "x"), 1)
 
 
 @pytest.mark.parametrize("name, epoch", [("mlp", 0), ("lenet", 0), ("digits_mlp", 20)])
-def test_a_checkpoint_written_again_has_the_same_bytes(name, epoch, tmp_path):
-    symbol, arg, aux = model.load_checkpoint(str(GOLDEN / name), epoch)
-    model.save_checkpoint(str(tmp_path / name), epoch, symbol, arg, aux)
+def test_a_checkpoint_read_and_written_again_has_the_same_bytes(name, epoch, tmp_path):
+    symbol, arg, aux = checkpoint.load_checkpoint(str(GOLDEN / name), epoch)
+    checkpoint.save_checkpoint(str(tmp_path / name), epoch, symbol, arg, aux)
     for file in (f"{name}-symbol.json", f"{name}-{epoch:04d}.params"):
         assert (tmp_path / file).read_bytes() == (GOLDEN / file).read_bytes()
 
 
-def test_the_last_checkpoint_is_the_greatest_epoch_with_parameters(tmp_path):
+def test_the_last_checkpoint_is_the_largest_epoch_with_a_params_file(tmp_path):
     prefix = str(tmp_path / "a+b")
     assert mx.model.last_checkpoint(prefix) is None and mx.model.last_checkpoint(str(tmp_path / "none" / "x")) is None
     for name in ("a+b-0002.params", "a+b-0010.params", "a+b-12345.params", "a+b-0011.states", "aab-99999.params", "a+b-3.params"):

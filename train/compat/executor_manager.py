@@ -1,15 +1,14 @@
-"""`mx.executor_manager`: the parts of MXNet's first training loop that scripts still import from it."""
+"""`mx.executor_manager`: functions of MXNet's first training loop, which scripts still import."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ... import kvstore as kv
 from ...errors import ParameterError
 from ...io.iterator import as_batch
 from ...ndarray import NDArray
-from ..checkpoint import update_params
+from ..kvstore_sync import update_params as _update_params
 from ..module.executor_group import ExecutorGroup as DataParallelExecutorGroup
 from ..module.executor_group import split_batch as _split_input_slice
 
@@ -18,11 +17,11 @@ __all__ = ["DataParallelExecutorGroup", "_check_arguments", "_load_data", "_load
 
 
 def _check_arguments(symbol: Any) -> None:
-    """Raise ParameterError when two arguments or two auxiliary states of symbol have one name."""
+    """Raise ParameterError when two arguments or two auxiliary states of symbol have the same name."""
     for kind, names in (("argument", symbol.list_arguments()), ("auxiliary state", symbol.list_auxiliary_states())):
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ParameterError(f"executor_manager: two {kind}s have the name {twice[0]!r}. Names: {', '.join(names)}.")
+        repeated = sorted({n for n in names if names.count(n) > 1})
+        if repeated:
+            raise ParameterError(f"executor_manager: two {kind}s have the name {repeated[0]!r}. Names: {', '.join(names)}.")
 
 
 def _load_general(data: Sequence[NDArray], targets: Sequence[Any]) -> None:
@@ -31,8 +30,8 @@ def _load_general(data: Sequence[NDArray], targets: Sequence[Any]) -> None:
         if isinstance(target, NDArray):
             source.copyto(target)
         else:
-            for part, one in target:
-                source[part].copyto(one)
+            for part, array in target:
+                source[part].copyto(array)
 
 
 def _load_data(batch: Any, targets: Sequence[Any]) -> None:
@@ -43,9 +42,3 @@ def _load_data(batch: Any, targets: Sequence[Any]) -> None:
 def _load_label(batch: Any, targets: Sequence[Any]) -> None:
     """Copy a batch's labels into its targets."""
     _load_general(as_batch(batch).label or (), targets)
-
-
-def _update_params(param_arrays: Sequence[Sequence[NDArray]], grad_arrays: Sequence[Sequence[Any]], updater: Any, num_device: int,
-                   kvstore: kv.KVStore | None = None, param_names: Sequence[str] | None = None) -> None:
-    """Sum every gradient over num_device devices (if there is a store), then update the weights."""
-    update_params(param_arrays, grad_arrays, updater, kvstore, param_names or [str(i) for i in range(len(param_arrays))])

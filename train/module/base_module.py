@@ -1,4 +1,4 @@
-"""BaseModule: training, scoring and predicting, for anything that can run a batch forward and backward."""
+"""BaseModule: fit, score and predict, for anything that can run a batch forward and backward."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ...context import cpu
 from ...errors import MXNetError, ParameterError, ShapeError
 from ...io import DataBatch
 from ...io.iterator import as_batch
-from ...ndarray import NDArray, array, save
+from ...ndarray import NDArray, array
 from .. import metric as metrics
-from ..checkpoint import BatchEndParam, split_params
+from ..checkpoint import BatchEndParam, save_params, split_params
 from ..initializer import Uniform
 
 SGD_DEFAULTS = (("learning_rate", 0.01),)
-MAX_BATCHES_IN_FLIGHT = 2  # batches that fit may have given to the engine and not yet gone forward: their arrays are alive
+MAX_BATCHES_IN_FLIGHT = 2  # batches that fit has pushed and whose forward pass is not complete; their arrays are alive
 
 
 class BaseModule:
-    """Base of modules. The road is bind, init_params, init_optimizer, then forward, backward, update; fit walks it.
+    """Base of modules. Lifecycle: bind, init_params, init_optimizer, then forward, backward and update for every batch.
 
-    Subclasses give the steps; this class gives what is made of them.
+    Subclasses implement these methods. This class implements fit, score and predict on top of them.
     """
 
     def __init__(self, logger: Any = logging):
@@ -40,8 +40,13 @@ class BaseModule:
         self.params_initialized = False
         self.optimizer_initialized = False
         self._symbol: Any = None
+        self._data_names: list[str] = []
+        self._label_names: list[str] = []
+        self._output_names: list[str] = []
+        self._data_shapes: list[Any] = []
+        self._label_shapes: list[Any] = []
 
-    # ---- the steps, which subclasses give --------------------------------------------------------------------------
+    # ---- implemented by subclasses ---------------------------------------------------------------------------------
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
              force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
         raise NotImplementedError(f"{type(self).__name__}.bind")
@@ -66,6 +71,9 @@ class BaseModule:
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__}.get_outputs")
 
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__}.get_input_grads")
+
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         raise NotImplementedError(f"{type(self).__name__}.get_params")
 
@@ -81,44 +89,60 @@ class BaseModule:
         return self._symbol
 
     @property
-    def label_shapes(self) -> Any:
-        """What labels a batch must bring."""
-        raise NotImplementedError(f"{type(self).__name__}.label_shapes")
+    def data_names(self) -> list[str]:
+        """The names of the inputs."""
+        return self._data_names
 
     @property
     def output_names(self) -> list[str]:
         """The names of the outputs."""
-        raise NotImplementedError(f"{type(self).__name__}.output_names")
+        return self._output_names
+
+    @property
+    def data_shapes(self) -> list[Any]:
+        """The inputs as DataDesc."""
+        self._require("data_shapes")
+        return self._data_shapes
+
+    @property
+    def label_shapes(self) -> list[Any] | None:
+        """The labels as DataDesc, or None for a module without labels."""
+        self._require("label_shapes")
+        return self._label_shapes or None
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """(name, shape) of each output, for the whole batch."""
+        raise NotImplementedError(f"{type(self).__name__}.output_shapes")
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Get ready for a batch; here there is nothing to do."""
+        """Prepare for a batch that comes later. Only BucketingModule has something to prepare."""
 
-    # ---- what is made of them --------------------------------------------------------------------------------------
+    # ---- implemented here ------------------------------------------------------------------------------------------
     def forward_backward(self, data_batch: Any) -> None:
-        """forward in training mode, then backward."""
+        """Call forward in training mode, then backward."""
         self.forward(data_batch, is_train=True)
         self.backward()
 
     def set_params(self, arg_params: Any, aux_params: Any, allow_missing: bool = False, force_init: bool = True,
                    allow_extra: bool = False) -> None:
-        """Take over parameters by name. Raises ParameterError for a missing one, unless allow_missing."""
+        """Set parameters by name. Raises ParameterError for a missing one, unless allow_missing."""
         self.init_params(None, arg_params, aux_params, allow_missing, force_init, allow_extra)
 
     def save_params(self, fname: str) -> None:
-        """Write all parameters to a file, as a checkpoint's .params."""
-        arg, aux = self.get_params()
-        save(fname, {f"arg:{k}": v for k, v in arg.items()} | {f"aux:{k}": v for k, v in aux.items()})
+        """Write all parameters to a file, in the form of a checkpoint's .params."""
+        save_params(fname, *self.get_params())
 
     def load_params(self, fname: str) -> None:
-        """Take over the parameters of a file. Raises FileError."""
+        """Set the parameters from a file. Raises FileError."""
         self.set_params(*split_params(fname))
 
     def score(self, eval_data: Any, eval_metric: Any, num_batch: int | None = None, batch_end_callback: Any = None,
               score_end_callback: Any = None, reset: bool = True, epoch: int = 0, sparse_row_id_fn: Any = None
               ) -> list[tuple[str, float]]:
-        """[(name, value)] of a metric over eval_data (num_batch batches of it), in inference mode.
+        """Return [(name, value)] of a metric over eval_data (or its first num_batch batches), in inference mode.
 
-        Samples that only fill up the last batch are not counted (MXNet counts them twice).
+        The padding of the last batch is not counted (MXNet counts those samples twice).
         """
         self._require("score", params=True)
         if reset:
@@ -130,13 +154,13 @@ class BaseModule:
             if nbatch == num_batch:
                 break
             self.forward(eval_batch, is_train=False)
-            self._count(eval_metric, eval_batch)
+            self._update_metric_without_padding(eval_metric, eval_batch)
             _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
             done += 1
         _call(score_end_callback, BatchEndParam(epoch, done, eval_metric, locals()))
         return eval_metric.get_name_value()
 
-    def _count(self, eval_metric: Any, batch: Any) -> None:
+    def _update_metric_without_padding(self, eval_metric: Any, batch: Any) -> None:
         batch = as_batch(batch)
         if not batch.pad:
             self.update_metric(eval_metric, batch.label)
@@ -148,7 +172,7 @@ class BaseModule:
 
     def iter_predict(self, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
                      ) -> Iterator[tuple[list[NDArray], int, Any]]:
-        """(outputs, batch number, batch) for each batch, without the samples that only fill it up."""
+        """Yield (outputs, batch number, batch) for each batch; the outputs do not include its padding."""
         self._require("iter_predict", params=True)
         if reset:
             eval_data.reset()
@@ -161,10 +185,10 @@ class BaseModule:
 
     def predict(self, eval_data: Any, num_batch: int | None = None, merge_batches: bool = True, reset: bool = True,
                 always_output_list: bool = False, sparse_row_id_fn: Any = None) -> Any:
-        """The outputs over eval_data: a DataIter, or one batch as an array.
+        """Return the outputs over eval_data: a DataIter, or one batch as an array.
 
-        Returns: per output the batches joined, [n, ...]; the array itself where there is one output, unless
-            always_output_list. Without merge_batches: a list over batches of lists over outputs.
+        Returns: a list with an array [n, ...] for each output; with a single output that array itself, unless
+            always_output_list. With merge_batches=False: a list over batches of lists over outputs.
         """
         self._require("predict", params=True)
         if isinstance(eval_data, (NDArray, np.ndarray)):
@@ -178,7 +202,7 @@ class BaseModule:
         if not batches or not merge_batches:
             return batches
         if len({len(outs) for outs in batches}) > 1:
-            raise ShapeError("predict: batches gave different numbers of outputs. Use merge_batches=False.")
+            raise ShapeError("predict: the batches have different numbers of outputs. Use merge_batches=False.")
         joined = [parts[0] if len(parts) == 1 else nd.concat(*parts, dim=0) for parts in zip(*batches)]
         return joined[0] if len(joined) == 1 and not always_output_list else joined
 
@@ -191,14 +215,14 @@ class BaseModule:
         """Train from epoch begin_epoch up to num_epoch.
 
         train_data, eval_data:   DataIters.
-        eval_metric:             what is measured while training; validation_metric, if it is to differ, on eval_data.
-        epoch_end_callback:      called with (epoch, symbol, arg_params, aux_params), one or a list.
-        batch_end_callback:      called with a BatchEndParam.
+        eval_metric:             the metric on train_data, and on eval_data unless there is a validation_metric.
+        epoch_end_callback:      a function or a list of them, called with (epoch, symbol, arg_params, aux_params).
+        batch_end_callback:      a function or a list of them, called with a BatchEndParam.
         initializer:             Uniform(0.01) if None.
-        Warns once (RuntimeWarning, with epoch and batch number) when an output that the metric looks at holds a NaN.
+        Warns once (RuntimeWarning, with epoch and batch number) when an output that the metric reads holds a NaN.
         """
         if num_epoch is None:
-            raise ParameterError("fit: num_epoch is missing: say after which epoch to stop.")
+            raise ParameterError("fit: num_epoch is missing. Give the epoch at which to stop.")
         self.bind(train_data.provide_data, train_data.provide_label, for_training=True, force_rebind=force_rebind)
         if monitor is not None:
             self.install_monitor(monitor)
@@ -211,14 +235,14 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             tic = time.perf_counter()
             eval_metric.reset()
-            nbatch, ahead = -1, deque()
+            nbatch, in_flight = -1, deque()
             for nbatch, data_batch in enumerate(_batches(train_data)):
                 if monitor is not None:
                     monitor.tic()
                 self.forward_backward(data_batch)
-                ahead.append(self._fence())
-                if len(ahead) > MAX_BATCHES_IN_FLIGHT:
-                    engine.current().wait_for_var(ahead.popleft())
+                in_flight.append(self._fence())
+                if len(in_flight) > MAX_BATCHES_IN_FLIGHT:
+                    engine.current().wait_for_var(in_flight.popleft())
                 self.update()
                 self.update_metric(eval_metric, as_batch(data_batch).label)
                 may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
@@ -241,26 +265,26 @@ class BaseModule:
             train_data.reset()
 
     def _fence(self) -> engine.Var:
-        """A variable that is written once this batch has gone forward; its errors travel there too."""
+        """Return a variable that is written when this batch's forward pass completes. Errors of the pass poison it."""
         outputs = self.get_outputs(merge_multi_context=False)
         flat = [a for group in outputs for a in (group if isinstance(group, (list, tuple)) else (group,))]
-        mark = engine.current().new_variable()
+        fence = engine.current().new_variable()
         read = list({id(a.chunk.var): a.chunk.var for a in flat}.values())
-        engine.current().push_sync(lambda run: None, cpu(), read, [mark], name="batch done")
-        return mark
+        engine.current().push_sync(lambda run: None, cpu(), read, [fence], name="batch done")
+        return fence
 
     def _warn_of_nan(self, eval_metric: Any, epoch: int) -> bool:
-        """Warn if the metric saw a NaN. It counts while training goes on, so the batch it names may lie some back."""
-        if not getattr(eval_metric, "saw_nan", False) or eval_metric.nan_update < 0:  # being counted on another thread
+        """Warn if the metric saw a NaN. Metrics are computed asynchronously, so the batch may be an earlier one."""
+        if not getattr(eval_metric, "saw_nan", False) or eval_metric.nan_update < 0:  # another thread is still counting
             return False
         batch = eval_metric.nan_update // max(1, len(getattr(self, "_context", ())))
         warnings.warn(f"fit: the loss became NaN: epoch {epoch}, batch {batch}: an output that the metric "
-                      f"reads holds a NaN. Lower the learning rate, or look for a NaN in the data.",
+                      f"reads holds a NaN. Lower the learning rate, or search the data for NaN.",
                       RuntimeWarning, stacklevel=3)
         return True
 
     def _end_epoch(self, epoch: int, callbacks: Any) -> None:
-        """Bring several devices together: each goes on from their mean. Then the callbacks."""
+        """Give several devices the mean of their parameters, then call the callbacks."""
         arg, aux = self.get_params()
         if len(getattr(self, "_context", ())) != 1:
             self.set_params(arg, aux)
@@ -277,21 +301,16 @@ class BaseModule:
 
 
 def _batches(data: Any) -> Iterator[Any]:
-    """The batches from where data stands; from the beginning if it stands at its end."""
-    batches = iter(data)  # one iterator: for some sources, such as generators, another would begin anew
-    first = next(batches, None)
-    if first is None:
+    """Yield the remaining batches of data; if there are none, reset it and yield all."""
+    empty = True
+    for batch in data:
+        empty = False
+        yield batch
+    if empty:
         data.reset()
-        batches = iter(data)
-        first = next(batches, None)
-    if first is not None:
-        yield first
-        yield from batches
+        yield from data
 
 
 def _call(callbacks: Callable | Sequence[Callable] | None, *args: Any) -> None:
-    if callable(callbacks):
-        callbacks(*args)
-        return
-    for c in callbacks or ():
-        c(*args)
+    for callback in [callbacks] if callable(callbacks) else callbacks or ():
+        callback(*args)

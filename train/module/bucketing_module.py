@@ -1,4 +1,4 @@
-"""BucketingModule: one set of parameters, and a network for every length of input that comes."""
+"""BucketingModule: one set of parameters for many networks, such as one for each length of input."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from .module import Module
 
 
 class BucketingModule(BaseModule):
-    """A module that makes a network per bucket key and trains the same parameters through all of them.
+    """A module with a network for each bucket key. All networks train the same parameters.
 
-    sym_gen:             from a bucket key (any hashable: a length, a pair of lengths) to (symbol, data_names, label_names).
-    default_bucket_key:  the bucket that `bind` makes: the largest, whose memory the others then use.
-    Other settings as for Module.
+    sym_gen:             a function from a bucket key (any hashable: a length, a pair of lengths) to
+                         (symbol, data_names, label_names).
+    default_bucket_key:  the bucket that `bind` allocates: the largest, because the others use its memory.
+    The other arguments are those of Module.
     """
 
     def __init__(self, sym_gen: Callable[[Any], tuple[Any, Sequence[str], Sequence[str]]], default_bucket_key: Any = None,
@@ -32,7 +33,7 @@ class BucketingModule(BaseModule):
                  state_names: Sequence[str] | None = None, group2ctxs: Any = None, compression_params: Any = None):
         super().__init__(logger)
         if default_bucket_key is None:
-            raise ParameterError("BucketingModule: default_bucket_key is missing: say which bucket is bound first.")
+            raise ParameterError("BucketingModule: default_bucket_key is missing. Give the key of the largest bucket.")
         self._sym_gen = sym_gen
         self._default_bucket_key = default_bucket_key
         self._settings: dict[str, Any] = {
@@ -43,48 +44,43 @@ class BucketingModule(BaseModule):
         self._curr_bucket_key: Any = None
         self._grad_req: Any = "write"
         self._monitor: Any = None
+        self._pending_params: tuple[Any, Any] | None = None  # of a loaded module, until bind
 
-    def _make(self, bucket_key: Any) -> Module:
+    def _module_for(self, bucket_key: Any) -> Module:
         symbol, data_names, label_names = self._sym_gen(bucket_key)
         return Module(symbol, data_names, label_names, **self._settings)
 
     @property
     def _current(self) -> Module:
         if self._curr_module is None:
-            raise MXNetError("BucketingModule: there are no arrays yet. Call bind(data_shapes, label_shapes) first.")
+            raise MXNetError("BucketingModule: the module has no arrays yet. Call bind(data_shapes, label_shapes) first.")
         return self._curr_module
 
-    # ---- what goes in and out -------------------------------------------------------------------------------------
+    # ---- of the current bucket, or of the default one before bind --------------------------------------------------
     @property
     def data_names(self) -> list[str]:
-        """The inputs' names, in the bucket of the moment."""
         return self._curr_module.data_names if self._curr_module else list(self._sym_gen(self._default_bucket_key)[1])
 
     @property
     def output_names(self) -> list[str]:
-        """The outputs' names."""
         if self._curr_module is None:
             return self._sym_gen(self._default_bucket_key)[0].list_outputs()
         return self._curr_module.output_names
 
     @property
     def data_shapes(self) -> list[Any]:
-        """The inputs as DataDesc."""
         return self._current.data_shapes
 
     @property
     def label_shapes(self) -> list[Any] | None:
-        """The labels as DataDesc; None if there are none."""
         return self._current.label_shapes
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """(name, shape) of each output."""
         return self._current.output_shapes
 
     @property
     def symbol(self) -> Any:
-        """The network of the bucket of the moment."""
         return self._current.symbol
 
     @property
@@ -94,16 +90,16 @@ class BucketingModule(BaseModule):
     # ---- binding --------------------------------------------------------------------------------------------------
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
              force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Make the default bucket's network for batches of these shapes; as Module.bind."""
+        """Bind the network of the default bucket. The arguments are those of Module.bind."""
         if shared_module is not None:
-            raise ParameterError("BucketingModule.bind: shared_module is not for a BucketingModule. Share its buckets instead.")
+            raise ParameterError("BucketingModule.bind: a BucketingModule takes no shared_module. Its buckets share arrays.")
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return
-        params = self.get_params() if self.params_initialized else None
-        self._buckets = {}
+        params = self.get_params() if self.params_initialized else self._pending_params
+        self._pending_params, self._buckets = None, {}
         self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req
-        module = self._make(self._default_bucket_key)
+        module = self._module_for(self._default_bucket_key)
         module.bind(data_shapes, label_shapes, for_training, inputs_need_grad, grad_req=grad_req)
         self._buckets[self._default_bucket_key] = self._curr_module = module
         self._curr_bucket_key = self._default_bucket_key
@@ -112,12 +108,12 @@ class BucketingModule(BaseModule):
             self.set_params(*params)
 
     def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Go on with another bucket; its network is made when it first comes, on the same parameters."""
+        """Make another bucket the current one. Its network is built and bound at the first switch."""
         self._require("switch_bucket")
         first = self._buckets[self._default_bucket_key]
         module = self._buckets.get(bucket_key)
         if module is None:
-            module = self._make(bucket_key)
+            module = self._module_for(bucket_key)
             module.bind(data_shapes, label_shapes, self.for_training, self.inputs_need_grad, shared_module=first,
                         grad_req=self._grad_req)
             if self._monitor is not None:
@@ -135,47 +131,47 @@ class BucketingModule(BaseModule):
         return self._current
 
     def _shapes_of(self, batch: DataBatch, key: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-        """What to bind the bucket `key` for: what its first batch says, else what its arrays and the network tell."""
+        """Return the data and label shapes of a new bucket: from its first batch, or inferred by the network."""
         symbol, data_names, label_names = self._sym_gen(key)
         first = self._buckets[self._default_bucket_key]
-        data = batch.provide_data or _described(_named(data_names, batch.data), first.data_shapes)
-        label = batch.provide_label or _described(_named(label_names, batch.label), first.label_shapes)
-        if not label and first.label_shapes:  # later batches of this bucket may bring labels
-            found = dict(zip(symbol.list_arguments(), symbol.infer_shape(**{d[0]: tuple(d[1]) for d in data})[0] or ()))
-            label = _described({n: found[n] for n in label_names or () if found.get(n)}, first.label_shapes)
+        data = batch.provide_data or _described(_shapes(data_names, batch.data), first.data_shapes)
+        label = batch.provide_label or _described(_shapes(label_names, batch.label), first.label_shapes)
+        if not label and first.label_shapes:  # later batches of this bucket may have labels
+            inferred = dict(zip(symbol.list_arguments(), symbol.infer_shape(**{d[0]: tuple(d[1]) for d in data})[0] or ()))
+            label = _described({n: inferred[n] for n in label_names or () if inferred.get(n)}, first.label_shapes)
         return data, label
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Make the network of a batch's bucket, and stay in the bucket of the moment."""
+        """Build and bind the network of a batch's bucket, without switching to it."""
         self._require("prepare")
         key = self._curr_bucket_key
         self._for_batch(data_batch)
         self._curr_module, self._curr_bucket_key = self._buckets[key], key
 
     # ---- parameters -----------------------------------------------------------------------------------------------
-    def _told(self) -> Module:
-        """The default bucket's module, which keeps the parameters, knowing whether any bucket changed them."""
+    def _params_owner(self) -> Module:
+        """Return the default bucket's module, which owns the parameters; it is dirty if any bucket changed them."""
         first = self._buckets[self._default_bucket_key]
-        first._params_dirty |= any(m._params_dirty for m in self._buckets.values())
+        dirty = any(m._params_dirty for m in self._buckets.values())
         for m in self._buckets.values():
-            m._params_dirty = False if m is not first else m._params_dirty
+            m._params_dirty = dirty and m is first
         return first
 
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
-        """As Module.init_params, for the parameters that all buckets share."""
+        """Call Module.init_params for the parameters that all buckets share."""
         if self.params_initialized and not force_init:
             return
         self._require("init_params")
-        self._told().init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._params_owner().init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
         self.params_initialized = True
         self._share()
 
     def set_params(self, arg_params: Any, aux_params: Any, allow_missing: bool = False, force_init: bool = True,
                    allow_extra: bool = False) -> None:
-        """Take over parameters by name; as Module.set_params."""
+        """Call Module.set_params for the parameters that all buckets share."""
         self._require("set_params")
-        self._told().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
+        self._params_owner().set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
         self.params_initialized = True
         self._share()
 
@@ -185,27 +181,27 @@ class BucketingModule(BaseModule):
             m._arg_params, m._aux_params, m.params_initialized = first._arg_params, first._aux_params, True
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arg_params, aux_params) by name, on the host."""
+        """Return (arg_params, aux_params) by name, on the host."""
         self._require("get_params", params=True)
-        return self._told().get_params()
+        return self._params_owner().get_params()
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The arrays of state_names, in the bucket of the moment."""
+        """Return the arrays of state_names in the current bucket."""
         return self._current.get_states(merge_multi_context)
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Fill the arrays of state_names."""
+        """Fill the arrays of state_names in the current bucket."""
         self._current.set_states(states, value)
 
     # ---- optimizer and steps ----------------------------------------------------------------------------------------
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
                        force_init: bool = False) -> None:
-        """As Module.init_optimizer; all buckets use the one optimizer."""
+        """Call Module.init_optimizer; all buckets use the same optimizer."""
         self._require("init_optimizer", params=True)
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
             return
-        first = self._told()
+        first = self._params_owner()
         first.init_optimizer(kvstore, optimizer, optimizer_params, force_init)
         for m in self._buckets.values():
             if m is not first:
@@ -213,7 +209,7 @@ class BucketingModule(BaseModule):
         self.optimizer_initialized = True
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Run a batch in the bucket that its bucket_key names."""
+        """Run a batch in the bucket of its bucket_key."""
         self._require("forward", params=True)
         self._for_batch(data_batch).forward(data_batch, is_train)
 
@@ -228,7 +224,6 @@ class BucketingModule(BaseModule):
         return self._current.get_outputs(merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The derivatives by the data."""
         return self._current.get_input_grads(merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
@@ -250,50 +245,35 @@ class BucketingModule(BaseModule):
 
     @staticmethod
     def load(prefix: str, epoch: int, sym_gen: Any = None, default_bucket_key: Any = None, **kwargs: Any) -> BucketingModule:
-        """The module of a checkpoint; it takes the parameters when it is bound.
+        """Return the module of a checkpoint; `bind` sets its parameters.
 
         sym_gen: None reads each bucket's network from PREFIX-KEY-symbol.json.
         """
-        made = BucketingModule(sym_gen or _from_files(prefix), default_bucket_key, **kwargs)
-        return _holding(made, *load_params(prefix, epoch))
+        module = BucketingModule(sym_gen or _from_files(prefix), default_bucket_key, **kwargs)
+        module._pending_params = load_params(prefix, epoch)
+        return module
 
     @staticmethod
     def load_dict(sym_dict: Any = None, sym_gen: Any = None, default_bucket_key: Any = None, arg_params: Any = None,
                   aux_params: Any = None, **kwargs: Any) -> BucketingModule:
-        """A module of given parameters, with the networks of sym_dict {key: (symbol, data_names, label_names)} or sym_gen."""
+        """Return a module with these parameters and the networks of sym_gen or of
+        sym_dict {key: (symbol, data_names, label_names)}; `bind` sets the parameters."""
         if (sym_dict is None) == (sym_gen is None):
             raise ParameterError("BucketingModule.load_dict: give either sym_dict or sym_gen.")
-        made = BucketingModule(sym_gen or sym_dict.__getitem__, default_bucket_key, **kwargs)
-        return _holding(made, arg_params, aux_params)
+        module = BucketingModule(sym_gen or sym_dict.__getitem__, default_bucket_key, **kwargs)
+        module._pending_params = arg_params or {}, aux_params or {}
+        return module
 
 
 def _described(shapes: Mapping[str, Sequence[int]], like: Sequence[DataDesc] | None) -> list[DataDesc]:
-    """Shapes by name, with the dtype and layout of those in `like` that have the same name."""
+    """Return a DataDesc for each named shape, with the dtype and layout of the entry of the same name in `like`."""
     known = {d.name: (d.dtype, d.layout) for d in like or ()}
     return [DataDesc(n, shape, *known.get(n, ())) for n, shape in shapes.items()]
 
 
-def _named(names: Sequence[str] | None, arrays: Sequence[Any] | None) -> dict[str, Sequence[int]]:
-    """The shapes of arrays that come in the order of names."""
-    return {n: np.shape(a) if not hasattr(a, "shape") else a.shape for n, a in zip(names or (), arrays or ())}
-
-
-class _Loaded(BucketingModule):
-    """A BucketingModule that brings parameters along until it is bound."""
-
-    given: tuple[Any, Any]
-
-    def bind(self, *args: Any, **kwargs: Any) -> None:
-        super().bind(*args, **kwargs)
-        self.__class__ = BucketingModule  # type: ignore[assignment]
-        self.set_params(*self.given)
-
-
-def _holding(module: BucketingModule, arg_params: Any, aux_params: Any) -> BucketingModule:
-    module.__class__ = _Loaded
-    assert isinstance(module, _Loaded)
-    module.given = arg_params or {}, aux_params or {}
-    return module
+def _shapes(names: Sequence[str] | None, arrays: Sequence[Any] | None) -> dict[str, Sequence[int]]:
+    """Return the shapes of arrays by name."""
+    return {n: a.shape if hasattr(a, "shape") else np.shape(a) for n, a in zip(names or (), arrays or ())}
 
 
 def _from_files(prefix: str) -> Callable[[Any], tuple[Any, list[str], list[str]]]:

@@ -1,4 +1,4 @@
-"""ExecutorGroup: one executor per context, each with its slice of the batch."""
+"""ExecutorGroup: one executor for each context of a module, with its slice of the batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...context import Context, cpu
 from ...errors import ParameterError, ShapeError
 from ...ndarray import NDArray, array
 
-_KEPT = 8  # sets of executors kept for batch shapes that come back, such as an epoch's last
+_CACHE_SIZE = 8  # sets of executors cached by batch shapes, such as that of the last batch of an epoch
 
 
 def split_batch(batch_size: int, work: Sequence[float]) -> list[slice]:
-    """Where each context's part of a batch lies, in proportion to its work; the last takes what is left over.
+    """Return each context's slice of a batch, in proportion to its work; the last also gets the remainder.
 
-    Raises ShapeError when a context would get nothing.
+    Raises ShapeError when a slice would be empty.
     """
     total = sum(work)
     counts = [round(batch_size * w / total) for w in work]
@@ -28,60 +28,61 @@ def split_batch(batch_size: int, work: Sequence[float]) -> list[slice]:
     for n in counts:
         end = min(begin + n, batch_size)
         if begin >= end:
-            raise ShapeError(f"Module: a batch of {batch_size} cannot be split over {len(work)} contexts: one would "
-                             f"get nothing. Use a larger batch or fewer contexts.")
+            raise ShapeError(f"Module: a batch of {batch_size} cannot be split over {len(work)} contexts: one slice would "
+                             f"be empty. Use a larger batch or fewer contexts.")
         slices.append(slice(begin, end))
         begin = end
     return slices
 
 
 def descriptions(shapes: Any) -> list[io.DataDesc]:
-    """DataDesc for each of a list of DataDesc, or (name, shape[, dtype[, layout]])."""
+    """Return a list of DataDesc, from DataDesc or tuples (name, shape[, dtype[, layout]])."""
     return [d if isinstance(d, io.DataDesc) else io.DataDesc(*d) for d in shapes or ()]
 
 
 def batch_axis(desc: io.DataDesc) -> int:
-    """The axis that counts samples, or -1 if there is none."""
+    """Return the axis of the samples, or -1 for an array without one."""
     return io.DataDesc.get_batch_axis(getattr(desc, "layout", None))
 
 
 def placements(group2ctxs: Any, count: int) -> list[dict[str, Context]]:
-    """For each of `count` contexts, where the nodes of every ctx_group run; {} where nothing is said.
+    """Return {ctx_group: context} for each of the module's `count` contexts.
 
     group2ctxs:  None, a list of {group: context}, or a dictionary from group to one context or a list of them.
-    Raises ParameterError for a list of another length, or what is no context.
+    Raises ParameterError for a list of another length, or a value that is not a Context.
     """
     if group2ctxs is None:
         return [{} for _ in range(count)]
     if isinstance(group2ctxs, Mapping):
-        spread = {name: [given] * count if isinstance(given, Context) else list(given) * (count if len(given) == 1 else 1)
-                  for name, given in group2ctxs.items() if isinstance(given, (Context, list, tuple))}
-        for name, given in group2ctxs.items():
-            if len(spread.get(name, ())) != count:
-                raise ParameterError(f"Module: group2ctxs: group {name!r} has {given!r}. Give one context, or a list of "
+        lists: dict[str, list[Any]] = {}
+        for name, value in group2ctxs.items():
+            contexts = list(value) if isinstance(value, (list, tuple)) else [value]
+            lists[name] = contexts * count if len(contexts) == 1 else contexts
+            if len(lists[name]) != count:
+                raise ParameterError(f"Module: group2ctxs: group {name!r} has {value!r}. Give one context, or a list of "
                                      f"{count}: one for each context of the module.")
-        found = [{name: given[i] for name, given in spread.items()} for i in range(count)]
+        result = [{name: contexts[i] for name, contexts in lists.items()} for i in range(count)]
     else:
-        found = list(group2ctxs) if isinstance(group2ctxs, (list, tuple)) else []
-        if len(found) != count or not all(isinstance(one, Mapping) for one in found):
+        result = list(group2ctxs) if isinstance(group2ctxs, (list, tuple)) else []
+        if len(result) != count or not all(isinstance(groups, Mapping) for groups in result):
             raise ParameterError(f"Module: group2ctxs is {group2ctxs!r}. Give a dictionary from ctx_group to context, or a "
                                  f"list of {count} of them: one for each context of the module.")
-    for one in found:
-        for name, ctx in one.items():
+    for groups in result:
+        for name, ctx in groups.items():
             if not isinstance(ctx, Context):
-                raise ParameterError(f"Module: group2ctxs: group {name!r} has {ctx!r}, which is no context. "
+                raise ParameterError(f"Module: group2ctxs: group {name!r} has {ctx!r}, which is not a Context. "
                                      f"Use mx.cpu(0) or mx.gpu(0).")
-    return [dict(one) for one in found]
+    return [dict(groups) for groups in result]
 
 
 class ExecutorGroup:
-    """The executors of a symbol on several contexts: loads slices, runs, and joins what comes out.
+    """The executors of a symbol on several contexts: loads slices of a batch, runs them and concatenates the outputs.
 
-    work:         how much of a batch each context takes, relative to the others.
+    work:         the share of each context in a batch, relative to the others.
     param_names:  the arguments that are learned; fixed_names among them get no gradient.
     grad_req:     "write" or "add", or a dictionary by name.
-    shared:       a group on the same contexts, whose parameters, gradients and states are used.
-    group2ctxs:   for each context, where the nodes of a ctx_group run; see placements.
+    shared:       a group on the same contexts, whose parameters, gradients and states this group uses too.
+    group2ctxs:   {ctx_group: context} for each context; see placements.
     """
 
     def __init__(self, symbol: Any, contexts: Sequence[Context], work: Sequence[float],
@@ -98,7 +99,7 @@ class ExecutorGroup:
         self.param_names = [n for n in arguments if n in set(param_names)]
         self.aux_names = symbol.list_auxiliary_states()
         self.output_names = symbol.list_outputs()
-        # a variable or node may say its layout; outputs count samples along axis 0 if it does not
+        # outputs without a __layout__ have their samples along axis 0
         self.output_axes = [io.DataDesc.get_batch_axis(symbol[i].attr("__layout__")) for i in range(len(self.output_names))]
         data_names = [d.name for d in data_shapes]
         self.grad_req = {n: self._request(n, grad_req, data_names, fixed_names) for n in arguments}
@@ -118,7 +119,7 @@ class ExecutorGroup:
 
     # ---- binding --------------------------------------------------------------------------------------------------
     def bind(self, data_shapes: Sequence[io.DataDesc], label_shapes: Sequence[io.DataDesc]) -> None:
-        """Use executors for these shapes: made now, or kept from before. Parameters are shared by all of them."""
+        """Switch to executors for these shapes, new or cached. All of them share the parameters."""
         self.data_shapes, self.label_shapes = list(data_shapes), list(label_shapes)
         described = [*self.data_shapes, *self.label_shapes]
         sizes = {d.name: d.shape[batch_axis(d)] for d in described if batch_axis(d) >= 0 and d.shape}
@@ -132,8 +133,8 @@ class ExecutorGroup:
         if execs is None:
             first = next(iter(self._bound.values()), None)
             execs = [self._executor(i, described, first[i] if first else None) for i in range(len(self.contexts))]
-            if len(self._bound) >= _KEPT:
-                self._bound.pop(list(self._bound)[1])  # never the first: it owns the parameters
+            if len(self._bound) >= _CACHE_SIZE:
+                self._bound.pop(list(self._bound)[1])  # not the first, which owns the parameters
             self._bound[key] = execs
         self.execs = execs
 
@@ -143,42 +144,43 @@ class ExecutorGroup:
         if shared is not None:
             return shared.reshape(partial_shaping=True, allow_up_sizing=True, **shapes)
         types = {d.name: np.dtype(d.dtype) for d in described}
-        lent: Any = self._shared.execs[i] if self._shared is not None else None
-        made = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=lent,
-                                       shared_arg_names=self.param_names if lent is not None else None,
-                                       group2ctx=self.group2ctxs[i] or None, **shapes)
+        owner: Any = self._shared.execs[i] if self._shared is not None else None
+        executor = self.symbol.simple_bind(self.contexts[i], grad_req=self.grad_req, type_dict=types, shared_exec=owner,
+                                           shared_arg_names=self.param_names if owner is not None else None,
+                                           group2ctx=self.group2ctxs[i] or None, **shapes)
         for name in self.param_names:
-            if lent is not None and lent.arg_dict.get(name) is not made.arg_dict[name]:
-                raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(made.arg_dict[name].shape)} here, "
-                                 f"{tuple(lent.arg_dict[name].shape) if name in lent.arg_dict else 'missing'} in shared_module.")
-        return made
+            if owner is not None and owner.arg_dict.get(name) is not executor.arg_dict[name]:
+                shape = tuple(owner.arg_dict[name].shape) if name in owner.arg_dict else "missing"
+                raise ShapeError(f"Module.bind: parameter {name!r} cannot be shared: {tuple(executor.arg_dict[name].shape)} "
+                                 f"here, {shape} in shared_module.")
+        return executor
 
     # ---- parameters -----------------------------------------------------------------------------------------------
     @property
     def param_arrays(self) -> list[list[NDArray]]:
-        """Per parameter, its array on each context."""
+        """The array of each parameter on each context."""
         return [[e.arg_dict[n] for e in self.execs] for n in self.param_names]
 
     @property
     def grad_arrays(self) -> list[list[NDArray | None]]:
-        """Per parameter, its gradient on each context; None for those that are not learned."""
+        """The gradient of each parameter on each context; None for parameters that are not learned."""
         return [[e.grad_dict.get(n) for e in self.execs] for n in self.param_names]
 
     @property
     def aux_arrays(self) -> list[list[NDArray]]:
-        """Per auxiliary state, its array on each context."""
+        """The array of each auxiliary state on each context."""
         return [[e.aux_dict[n] for e in self.execs] for n in self.aux_names]
 
     def set_params(self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray]) -> None:
-        """Copy parameters to every context. Names that the network lacks are left out."""
+        """Copy parameters to every context. Names that the network does not have are ignored."""
         for e in self.execs:
-            for given, own in ((arg_params, e.arg_dict), (aux_params, e.aux_dict)):
-                for name, value in given.items():
+            for params, own in ((arg_params, e.arg_dict), (aux_params, e.aux_dict)):
+                for name, value in params.items():
                     if name in own:
                         copy_into(value, own[name], name)
 
     def get_params(self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray]) -> None:
-        """Copy parameters out, into arrays on the host: the mean over contexts."""
+        """Copy the mean of the parameters over contexts into arrays on the host."""
         for names, blocks, out in ((self.param_names, self.param_arrays, arg_params),
                                    (self.aux_names, self.aux_arrays, aux_params)):
             for name, block in zip(names, blocks):
@@ -186,7 +188,7 @@ class ExecutorGroup:
 
     # ---- running --------------------------------------------------------------------------------------------------
     def forward(self, data: Sequence[Any], label: Sequence[Any] | None, is_train: bool) -> None:
-        """Load a batch, each context its slice, and run."""
+        """Load each context's slice of a batch, and run the executors."""
         self._load(self.data_shapes, data)
         if label and self.label_shapes:
             self._load(self.label_shapes, label)
@@ -202,54 +204,48 @@ class ExecutorGroup:
             axis = batch_axis(desc)
             for e, part in zip(self.execs, self.slices):
                 if desc.name in e.arg_dict:
-                    whole = len(self.execs) == 1 or axis < 0
-                    copy_into(source if whole else _cut(source, axis, part), e.arg_dict[desc.name], desc.name)
+                    copy_into(self._slice(source, axis, part), e.arg_dict[desc.name], desc.name)
+
+    def _slice(self, a: Any, axis: int, part: slice) -> Any:
+        """Return a context's slice of an array, or the array itself if it has no batch axis or there is one context."""
+        if len(self.execs) == 1 or axis < 0:
+            return a
+        return a[part] if axis == 0 else nd.slice_axis(a, axis=axis, begin=part.start, end=part.stop)
 
     def backward(self, out_grads: Any = None) -> None:
-        """Run the derivative; out_grads are cut along the batch axis for each context."""
+        """Compute the gradients. Each context gets its slice of out_grads."""
         if out_grads is not None and not isinstance(out_grads, (list, tuple)):
             out_grads = [out_grads]
         for e, part in zip(self.execs, self.slices):
             if out_grads is None:
                 e.backward()
             else:
-                cut = out_grads if len(self.execs) == 1 else [
-                    g if axis < 0 else _cut(g, axis, part) for g, axis in zip(out_grads, self.output_axes)]
-                e.backward(out_grads=[g.as_in_context(c) for g, c in zip(cut, [o.context for o in e.outputs])])
+                e.backward(out_grads=[self._slice(g, axis, part).as_in_context(o.context)
+                                      for g, axis, o in zip(out_grads, self.output_axes, e.outputs)])
 
     def outputs(self, merge: bool = True) -> list[Any]:
-        """Per output, the whole batch's (merge), or the list of each context's part."""
-        blocks = [list(parts) for parts in zip(*(e.outputs for e in self.execs))]
-        if not merge:
-            return blocks
-        return [b[0] if axis < 0 else _join(b, axis) for b, axis in zip(blocks, self.output_axes)]
+        """Return each output of the whole batch, or (merge=False) the list of its parts on the contexts."""
+        parts = [list(p) for p in zip(*(e.outputs for e in self.execs))]
+        return [_concatenate(p, axis) for p, axis in zip(parts, self.output_axes)] if merge else parts
 
     def input_grads(self, merge: bool = True) -> list[Any]:
-        """Per data input, the derivative by it."""
-        blocks = [[e.grad_dict[d.name] for e in self.execs] for d in self.data_shapes]
-        if not merge:
-            return blocks
-        return [b[0] if batch_axis(d) < 0 else _join(b, batch_axis(d)) for b, d in zip(blocks, self.data_shapes)]
+        """Return the derivative by each data input, of the whole batch or (merge=False) the list of its parts."""
+        parts = [[e.grad_dict[d.name] for e in self.execs] for d in self.data_shapes]
+        return [_concatenate(p, batch_axis(d)) for p, d in zip(parts, self.data_shapes)] if merge else parts
 
     def update_metric(self, metric: Any, labels: Sequence[Any], pre_sliced: bool = False) -> None:
-        """Let metric count each context's outputs against its labels."""
+        """Update the metric with the outputs and labels of each context."""
+        names = [d.name for d in self.label_shapes]
         for i, (e, part) in enumerate(zip(self.execs, self.slices)):
-            if pre_sliced:
-                mine = labels[i]
-            elif len(self.execs) == 1:
-                mine = labels
-            else:
-                mine = [label if batch_axis(d) < 0 else _cut(label, batch_axis(d), part)
-                        for d, label in zip(self.label_shapes, labels)]
-            metric.update_dict(dict(zip([d.name for d in self.label_shapes], mine)),
-                               dict(zip(self.output_names, e.outputs)))
+            own = labels[i] if pre_sliced else [
+                self._slice(label, batch_axis(d), part) for d, label in zip(self.label_shapes, labels)]
+            metric.update_dict(dict(zip(names, own)), dict(zip(self.output_names, e.outputs)))
 
 
 def copy_into(source: NDArray, target: NDArray, name: str) -> None:
-    """target = source, across contexts and dtypes. Raises ShapeError that names the parameter or input."""
+    """Copy source into target, across contexts and dtypes. Raises ShapeError with the name of the parameter or input."""
     if tuple(source.shape) != tuple(target.shape):
-        raise ShapeError(f"Module: {name!r} has another shape: wanted {tuple(target.shape)}, "
-                         f"given {tuple(source.shape)}.")
+        raise ShapeError(f"Module: {name!r} has shape {tuple(source.shape)}, the network needs {tuple(target.shape)}.")
     source.copyto(target)
 
 
@@ -260,19 +256,15 @@ def _cut_shape(desc: io.DataDesc, part: slice) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _cut(a: Any, axis: int, part: slice) -> Any:
-    return a[part] if axis == 0 else nd.slice_axis(a, axis=axis, begin=part.start, end=part.stop)
-
-
-def _join(parts: list[NDArray], axis: int) -> NDArray:
-    if len(parts) == 1:
+def _concatenate(parts: list[NDArray], axis: int) -> NDArray:
+    if len(parts) == 1 or axis < 0:
         return parts[0]
     return nd.concat(*[p.as_in_context(parts[0].context) for p in parts], dim=axis)
 
 
 def _mean(block: list[NDArray]) -> NDArray:
     if len(block) == 1:
-        return block[0]  # undivided: bit for bit what was trained
+        return block[0]  # exactly, without a division
     total = block[0].copyto(cpu(0))
     for a in block[1:]:
         total += a.as_in_context(total.context)

@@ -1,4 +1,4 @@
-"""Module: a Symbol, its parameters, and an executor on every context it trains on."""
+"""Module: a Symbol, its parameters, and an executor on each of its contexts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from ...atomic_file import read_file, write_atomic
 from ...context import Context, cpu
-from ...errors import FileError, MXNetError, ParameterError, nearest
+from ...errors import MXNetError, ParameterError, nearest
 from ...io.iterator import as_batch
 from ...ndarray import NDArray, array, zeros
 from .. import optimizer as opt
-from ..checkpoint import (
-    create_kvstore,
-    initialize_kvstore,
-    load_checkpoint,
-    save_checkpoint,
-    update_params,
-    update_params_on_kvstore,
-)
+from ..checkpoint import load_checkpoint, save_checkpoint
 from ..initializer import InitDesc, Uniform
+from ..kvstore_sync import ParamSync, choose_sync, create_kvstore
 from .base_module import SGD_DEFAULTS, BaseModule
 from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements
 
@@ -31,16 +24,16 @@ __all__ = ["BaseModule", "Module"]
 
 
 class Module(BaseModule):
-    """A network that trains.
+    """A network that can be trained, scored and asked for predictions.
 
-    data_names, label_names:  the arguments that batches bring; the other arguments are parameters.
-    context:                  one context, or a list: each takes its part of every batch.
-    work_load_list:           how much of a batch each context takes, relative to the others.
+    data_names, label_names:  the arguments that batches fill; the other arguments are parameters.
+    context:                  one context, or a list: each gets a slice of every batch.
+    work_load_list:           the share of each context in a batch, relative to the others.
     fixed_param_names:        parameters that are not learned.
-    state_names:              arguments that are neither: they keep what set_states puts there.
-    group2ctxs:               where each ctx_group of the symbol runs: {group: context}, {group: [one for each of context]},
-                              or a list of {group: context}. Nodes without a group run on `context`. A ctx_group that
-                              it does not name is a ContextError in bind.
+    state_names:              arguments that are neither data nor parameters; `set_states` fills them.
+    group2ctxs:               the context of each ctx_group of the symbol: {group: context}, {group: [one for each context]},
+                              or a list of {group: context}. Nodes without a group run on `context`. For a ctx_group
+                              missing here, bind raises ContextError.
     """
 
     def __init__(self, symbol: Any, data_names: Sequence[str] | None = ("data",),
@@ -71,9 +64,9 @@ class Module(BaseModule):
         for n in self._label_names:
             if n not in arguments and tuple(self._label_names) != ("softmax_label",):
                 warnings.warn(f"Module: label_names: the symbol has no argument {n!r}."
-                              f"{nearest(n, arguments)} It is left out.", stacklevel=2)
+                              f"{nearest(n, arguments)} It is ignored.", stacklevel=2)
         fed = {*self._data_names, *self._label_names, *self._state_names}
-        # a loss layer's label that nobody feeds (inference) is no parameter either
+        # the label of a loss layer is not a parameter, even if no batch fills it (inference)
         self._param_names = [n for n in arguments if n not in fed and not n.endswith("_label")]
         self._aux_names = symbol.list_auxiliary_states()
         self._output_names = symbol.list_outputs()
@@ -82,20 +75,16 @@ class Module(BaseModule):
         self._params_dirty = False
         self._group: ExecutorGroup | None = None
         self._optimizer: Any = None
-        self._kvstore: Any = None
-        self._update_on_kvstore = False
-        self._updater: Any = None
+        self._param_sync = ParamSync()  # init_optimizer chooses another
         self._preload_opt_states: str | None = None
-        self._data_shapes: list[Any] = []
-        self._label_shapes: list[Any] = []
 
     # ---- checkpoints ----------------------------------------------------------------------------------------------
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """The module of a checkpoint, with its parameters; bind it before use. kwargs: as for Module.
+        """Return the module of a checkpoint, with its parameters. Bind it before use. kwargs: arguments of Module.
 
-        load_optimizer_states: also take over PREFIX-0000.states, once the optimizer is there.
-        Raises FileError that names the file.
+        load_optimizer_states: init_optimizer also reads PREFIX-0000.states.
+        Raises FileError.
         """
         symbol, arg_params, aux_params = load_checkpoint(prefix, epoch)
         module = Module(symbol, **kwargs)
@@ -107,59 +96,26 @@ class Module(BaseModule):
 
     def save_checkpoint(self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
                         ) -> None:
-        """Write PREFIX-symbol.json, PREFIX-0000.params and, if asked, PREFIX-0000.states; 0000 is the epoch."""
+        """Write PREFIX-symbol.json, PREFIX-0000.params and optionally PREFIX-0000.states, where 0000 is the epoch."""
         save_checkpoint(prefix, epoch, self._symbol, *self.get_params())
         if save_optimizer_states:
             self.save_optimizer_states(f"{prefix}-{epoch:04d}.states")
             self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
 
     def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states and update counts to a file of data (no pickle)."""
+        """Write the optimizer's states and update counts to a file of data (not a pickle)."""
         self._require("save_optimizer_states", optimizer=True)
-        if self._update_on_kvstore:
-            self._kvstore.save_optimizer_states(fname)
-            return
-        write_atomic(fname, self._updater.get_states())
+        self._param_sync.save_optimizer_states(fname)
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Take over what save_optimizer_states wrote. Raises FileError; then nothing changed."""
+        """Read a file of save_optimizer_states. If it cannot be read, raise FileError and change nothing."""
         self._require("load_optimizer_states", optimizer=True)
-        if self._update_on_kvstore:
-            self._kvstore.load_optimizer_states(fname)
-            return
-        try:
-            data = read_file(fname)
-        except OSError as e:
-            raise FileError(f"Module.load_optimizer_states: {fname}: cannot be read: {e.strerror}.") from e
-        self._updater.set_states(data, str(fname))
-
-    # ---- what goes in and out -------------------------------------------------------------------------------------
-    @property
-    def data_names(self) -> list[str]:
-        """The inputs' names."""
-        return self._data_names
+        self._param_sync.load_optimizer_states(fname)
 
     @property
     def label_names(self) -> list[str]:
-        """The labels' names."""
+        """The names of the labels."""
         return self._label_names
-
-    @property
-    def output_names(self) -> list[str]:
-        """The outputs' names."""
-        return self._output_names
-
-    @property
-    def data_shapes(self) -> list[Any]:
-        """The inputs as DataDesc."""
-        self._require("data_shapes")
-        return self._data_shapes
-
-    @property
-    def label_shapes(self) -> list[Any] | None:
-        """The labels as DataDesc; None if there are none."""
-        self._require("label_shapes")
-        return self._label_shapes or None
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -170,7 +126,7 @@ class Module(BaseModule):
 
     @property
     def _exec_group(self) -> ExecutorGroup:
-        assert self._group is not None, "bind comes first"
+        assert self._group is not None, "bind was not called"
         return self._group
 
     # ---- binding --------------------------------------------------------------------------------------------------
@@ -180,9 +136,9 @@ class Module(BaseModule):
 
         data_shapes, label_shapes:  lists of DataDesc or (name, shape), as a DataIter provides them.
         inputs_need_grad:           also compute the derivative by the data (get_input_grads).
-        shared_module:              use its parameters and gradients: the same arrays, and its memory between passes.
+        shared_module:              a module whose parameters, gradients and memory this module uses too.
         grad_req:                   "write" or "add", or a dictionary by name.
-        A module that is bound already stays as it is (with a warning in the log), unless force_rebind.
+        A module that is already bound does not change (and logs a warning), unless force_rebind.
         """
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
@@ -193,7 +149,7 @@ class Module(BaseModule):
         self._check_names(data, labels)
         labels = [d for d in labels if d.name in self._symbol.list_arguments()]
         if self.binded:
-            self._sync()
+            self._copy_to_host()
         if shared_module is not None and not (shared_module.binded and shared_module.params_initialized):
             raise MXNetError("Module.bind: shared_module must be bound and have parameters.")
         self._group = ExecutorGroup(self._symbol, self._context, self._work, data, labels, self._param_names,
@@ -231,7 +187,7 @@ class Module(BaseModule):
                                          f"{', '.join(given) or 'none'}. Pass allow_missing=True to initialize it.")
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Go on with batches of other shapes and the same parameters."""
+        """Switch to batches of other shapes; the parameters stay."""
         self._require("reshape")
         data, labels = descriptions(data_shapes), descriptions(label_shapes)
         self._check_names(data, labels)
@@ -241,16 +197,16 @@ class Module(BaseModule):
     # ---- parameters -----------------------------------------------------------------------------------------------
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
-        """Give every parameter a value: from arg_params and aux_params where they have it, else by the initializer.
+        """Set every parameter from arg_params or aux_params, or by the initializer.
 
-        initializer:    Uniform(0.01) if None and no parameters are given.
-        allow_missing:  let the initializer fill in what the given parameters lack, instead of an error.
-        Parameters that have values stay, unless force_init. Names that the network lacks are left out.
+        initializer:    Uniform(0.01) if it is None and no parameters are given.
+        allow_missing:  use the initializer for parameters missing in arg_params and aux_params; otherwise an error.
+        Parameters that have values keep them, unless force_init. Names that the network does not have are ignored.
         """
         if self.params_initialized and not force_init:
             if arg_params is not None or aux_params is not None:
-                warnings.warn("Module.init_params: the parameters have values already, the given ones are left out. "
-                              "Pass force_init=True to take them over.", stacklevel=2)
+                warnings.warn("Module.init_params: the parameters already have values, the given ones are ignored. "
+                              "Pass force_init=True to replace them.", stacklevel=2)
             return
         self._require("init_params")
         if initializer is None and arg_params is None and aux_params is None:
@@ -258,80 +214,74 @@ class Module(BaseModule):
         if not allow_missing:
             if arg_params is not None:
                 self._check_complete(arg_params, aux_params if aux_params is not None else dict.fromkeys(self._aux_names))
-        attrs = self._symbol.attr_dict()
-        self._sync()
-        first = self._exec_group.execs[0]
-        new: list[dict[str, NDArray]] = []
-        for names, given, own in ((self._param_names, arg_params, first.arg_dict),
-                                  (self._aux_names, aux_params, first.aux_dict)):
-            values: dict[str, NDArray] = {}
-            new.append(values)
-            for name in sorted(names):  # in order of names, so that a seed means the same for every way of building
-                values[name] = zeros(own[name].shape, ctx=cpu(), dtype=own[name].dtype)
+        self._copy_to_host()
+        attrs, first = self._symbol.attr_dict(), self._exec_group.execs[0]
+
+        def initial(names: Sequence[str], given: Mapping[str, NDArray] | None, bound: Mapping[str, NDArray]
+                    ) -> dict[str, NDArray]:
+            values = {n: zeros(bound[n].shape, ctx=cpu(), dtype=bound[n].dtype) for n in names}
+            for name in sorted(names):  # a seed then gives the same values, in whatever order the network was built
                 if given is not None and name in given:
                     copy_into(given[name], values[name], name)
                 elif initializer is not None:
                     initializer(InitDesc(name, attrs.get(name)), values[name])
                 else:
-                    copy_into(own[name], values[name], name)
-        for values, names in zip(new, (self._param_names, self._aux_names)):
-            ordered = {n: values[n] for n in names}
-            values.clear()
-            values.update(ordered)
-        self._arg_params, self._aux_params = new
+                    copy_into(bound[name], values[name], name)
+            return values
+
+        self._arg_params = initial(self._param_names, arg_params, first.arg_dict)
+        self._aux_params = initial(self._aux_names, aux_params, first.aux_dict)
         self.params_initialized = True
         self._params_dirty = False
-        self._exec_group.set_params(*new)
+        self._exec_group.set_params(self._arg_params, self._aux_params)
 
     def set_params(self, arg_params: Any, aux_params: Any, allow_missing: bool = False, force_init: bool = True,
                    allow_extra: bool = False) -> None:
-        """Take over parameters by name; what they lack stays as it is with allow_missing, and is an error without.
+        """Set parameters by name. A missing one keeps its value if allow_missing, and is an error otherwise.
 
-        Raises ParameterError for names that the network lacks, if allow_missing and not allow_extra (as MXNet does).
+        Raises ParameterError for unknown names if allow_missing and not allow_extra (as MXNet does).
         """
         if allow_missing and not allow_extra:
             for given, own in ((arg_params, self._param_names), (aux_params, self._aux_names)):
                 for name in given or ():
                     if name not in own:
                         raise ParameterError(f"Module.set_params: the network has no parameter {name!r}."
-                                             f"{nearest(name, own)} Pass allow_extra=True to leave it out.")
+                                             f"{nearest(name, own)} Pass allow_extra=True to ignore it.")
         self.init_params(None, arg_params or {}, aux_params or {}, allow_missing, force_init, allow_extra)
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """(arg_params, aux_params) by name, on the host; the mean over contexts."""
+        """Return (arg_params, aux_params) by name, on the host: the mean over contexts."""
         self._require("get_params", params=True)
-        self._sync()
+        self._copy_to_host()
         return self._arg_params, self._aux_params
 
-    def _sync(self) -> None:
+    def _copy_to_host(self) -> None:
         if self._params_dirty and self._group is not None:
-            # into fresh arrays: what an earlier get_params gave stays as it was
-            for held in (self._arg_params, self._aux_params):
-                for n, v in held.items():
-                    held[n] = zeros(v.shape, ctx=cpu(), dtype=v.dtype)
+            # into new arrays: results of earlier get_params calls must not change
+            for params in (self._arg_params, self._aux_params):
+                for n, v in params.items():
+                    params[n] = zeros(v.shape, ctx=cpu(), dtype=v.dtype)
             self._group.get_params(self._arg_params, self._aux_params)
             self._params_dirty = False
 
     # ---- optimizer ------------------------------------------------------------------------------------------------
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
                        force_init: bool = False) -> None:
-        """Make the optimizer, and the key-value store that sums gradients over contexts.
+        """Create the optimizer and the key-value store that sums gradients over contexts.
 
-        kvstore:           a KVStore, the name of a type, or None. A name with one context means none is needed.
-        optimizer:         a name, with optimizer_params its settings (rescale_grad is 1 / batch size), or an Optimizer.
+        kvstore:           a KVStore, the name of a type, or None. With one context, the name of a local type means None.
+        optimizer:         an Optimizer, or a name with its settings in optimizer_params (rescale_grad is 1 / batch size).
         """
         self._require("init_optimizer", params=True)
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring...")
             return
-        self._sync()
-        group = self._exec_group
-        self._kvstore, on_store = create_kvstore(kvstore, len(self._context), self._arg_params)
-        self._update_on_kvstore = on_store and self._kvstore is not None
-        workers = self._kvstore.num_workers if self._kvstore is not None else 1
-        rescale = 1.0 / (group.batch_size * workers) if group.batch_size else 1.0
-        n = len(self._context)
-        keys = dict(enumerate(group.param_names)) if self._update_on_kvstore else {
+        self._copy_to_host()
+        group, n = self._exec_group, len(self._context)
+        store, update_on_kvstore = create_kvstore(kvstore, n, self._arg_params)
+        samples = group.batch_size * (store.num_workers if store is not None else 1)
+        rescale = 1.0 / samples if samples else 1.0
+        keys = dict(enumerate(group.param_names)) if update_on_kvstore else {
             i * n + k: name for i, name in enumerate(group.param_names) for k in range(n)}
         if isinstance(optimizer, str):
             settings = dict(optimizer_params)
@@ -341,17 +291,13 @@ class Module(BaseModule):
             raise ParameterError(f"Module.init_optimizer: {optimizer!r} is neither a name nor an Optimizer.")
         else:
             if optimizer.rescale_grad != rescale:
-                warnings.warn(f"Module.init_optimizer: the optimizer has rescale_grad={optimizer.rescale_grad}, "
-                              f"1 / batch size is {rescale}. Is that meant?", stacklevel=2)
+                warnings.warn(f"Module.init_optimizer: the optimizer has rescale_grad={optimizer.rescale_grad}, but "
+                              f"1 / batch size is {rescale}. Is this intended?", stacklevel=2)
             if not optimizer.idx2name:
                 optimizer.idx2name = keys
         self._optimizer = optimizer
-        self._updater = None if self._update_on_kvstore else opt.get_updater(optimizer)
-        if self._kvstore is not None:
-            if self._update_on_kvstore:
-                self._kvstore.set_optimizer(optimizer)
-            initialize_kvstore(self._kvstore, group.param_arrays, self._arg_params, group.param_names,
-                               self._update_on_kvstore)
+        self._param_sync = choose_sync(store, update_on_kvstore, optimizer, group.param_names, group.param_arrays,
+                                       self._arg_params)
         self.optimizer_initialized = True
         if self._preload_opt_states is not None:
             self.load_optimizer_states(self._preload_opt_states)
@@ -361,13 +307,12 @@ class Module(BaseModule):
         """Use another module's optimizer, states and store."""
         if not shared_module.optimizer_initialized:
             raise MXNetError("Module.borrow_optimizer: the other module has no optimizer. Call its init_optimizer first.")
-        self._optimizer, self._kvstore = shared_module._optimizer, shared_module._kvstore
-        self._update_on_kvstore, self._updater = shared_module._update_on_kvstore, shared_module._updater
+        self._optimizer, self._param_sync = shared_module._optimizer, shared_module._param_sync
         self.optimizer_initialized = True
 
     # ---- one step -------------------------------------------------------------------------------------------------
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Load a batch and run it; is_train None: as the module was bound. A batch of another shape is bound for."""
+        """Load a batch and run the network. is_train=None means as bound. A batch of another shape calls reshape first."""
         self._require("forward", params=True)
         batch = as_batch(data_batch)
         data = [a if hasattr(a, "shape") else np.asarray(a) for a in batch.data or ()]
@@ -387,7 +332,7 @@ class Module(BaseModule):
         return descriptions([(d.name, tuple(a.shape), d.dtype, d.layout) for d, a in zip(old, arrays)])
 
     def _rebatched(self, data: list[Any]) -> list[Any]:
-        """The label shapes for a batch that brings no labels: as before, for as many samples as there are data."""
+        """Return the label shapes for a batch without labels: the old ones, with the batch size of the data."""
         size = next((d.shape[batch_axis(d)] for d in data if batch_axis(d) >= 0), 0)
         shapes = []
         for d in self._label_shapes:
@@ -398,55 +343,52 @@ class Module(BaseModule):
         return descriptions(shapes)
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute the gradients. out_grads: the derivatives by the outputs, for networks that do not end in a loss."""
+        """Compute the gradients. out_grads: the head gradients, for networks that do not end in a loss."""
         self._require("backward", params=True)
         if not self.for_training:
             raise MXNetError("Module.backward: the module was bound with for_training=False. Bind it for training.")
         self._exec_group.backward(out_grads)
 
     def update(self) -> None:
-        """Change the parameters by the gradients of the last backward."""
+        """Update the parameters by the gradients of the last backward."""
         self._require("update", params=True, optimizer=True)
         self._params_dirty = True
-        group = self._exec_group
-        if self._update_on_kvstore:
-            update_params_on_kvstore(group.param_arrays, group.grad_arrays, self._kvstore, group.param_names)
-        else:
-            update_params(group.param_arrays, group.grad_arrays, self._updater, self._kvstore, group.param_names)
+        self._param_sync.push_pull(self._exec_group.grad_arrays, self._exec_group.param_arrays)
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last forward, which the next one overwrites; per context if not merged."""
+        """Return the outputs of the last forward, per context if not merged. The next forward overwrites them."""
         self._require("get_outputs", params=True)
         return self._exec_group.outputs(merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The derivatives by the data, after backward. Needs bind(inputs_need_grad=True)."""
+        """Return the derivatives by the data, after backward. Needs bind(inputs_need_grad=True)."""
         self._require("get_input_grads", params=True)
         if not self.inputs_need_grad:
             raise MXNetError("Module.get_input_grads: the module was bound with inputs_need_grad=False. Bind it with True.")
         return self._exec_group.input_grads(merge_multi_context)
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The arrays of state_names."""
+        """Return the arrays of state_names."""
         self._require("get_states", params=True)
         return [[e.arg_dict[n] for e in self._exec_group.execs] if not merge_multi_context
                 else self._exec_group.execs[0].arg_dict[n] for n in self._state_names]
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Fill the arrays of state_names: with one number, or with a list of arrays."""
+        """Fill the arrays of state_names with one number, or from a list of arrays."""
         self._require("set_states", params=True)
         for i, n in enumerate(self._state_names):
             for k, e in enumerate(self._exec_group.execs):
-                given = value if states is None else states[i][k] if isinstance(states[i], (list, tuple)) else states[i]
-                e.arg_dict[n][:] = given
+                if states is not None:
+                    value = states[i][k] if isinstance(states[i], (list, tuple)) else states[i]
+                e.arg_dict[n][:] = value
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric count the last forward's outputs against labels."""
+        """Update the metric with the outputs of the last forward and labels."""
         labels = [a if isinstance(a, (NDArray, list)) else array(a) for a in labels or ()]
         self._exec_group.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Let a Monitor watch every context's executor."""
+        """Let a Monitor watch the executor of every context."""
         self._require("install_monitor")
         for e in self._exec_group.execs:
             mon.install(e)

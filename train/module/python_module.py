@@ -1,4 +1,4 @@
-"""PythonModule: a module without parameters whose steps are Python; PythonLossModule: a loss made so."""
+"""PythonModule: a module without parameters, computed in Python. PythonLossModule: a loss of that kind."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .executor_group import descriptions
 
 
 class PythonModule(BaseModule):
-    """Base of modules that have no parameters. Subclasses write forward, and backward if they train.
+    """Base of modules without parameters. Subclasses write forward, and backward if they are used in training.
 
-    data_names, label_names, output_names:  what a batch brings, and what comes out.
+    data_names, label_names, output_names:  names of the arrays of a batch and of the outputs.
     """
 
     def __init__(self, data_names: Sequence[str], label_names: Sequence[str] | None, output_names: Sequence[str],
@@ -27,52 +27,31 @@ class PythonModule(BaseModule):
         self._data_names = list(data_names)
         self._label_names = list(label_names or ())
         self._output_names = list(output_names)
-        self._data_shapes: list[Any] = []
-        self._label_shapes: list[Any] = []
         self._output_shapes: list[Any] = []
 
     @property
-    def data_names(self) -> list[str]:
-        """The inputs' names."""
-        return self._data_names
-
-    @property
-    def output_names(self) -> list[str]:
-        return self._output_names
-
-    @property
-    def data_shapes(self) -> list[Any]:
-        """The inputs as DataDesc."""
-        return self._data_shapes
-
-    @property
-    def label_shapes(self) -> list[Any] | None:
-        return self._label_shapes or None
-
-    @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """(name, shape) of each output."""
         return self._output_shapes
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """({}, {}): there are none."""
+        """Return ({}, {})."""
         return {}, {}
 
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
-        """Nothing to do."""
+        """Do nothing."""
         self.params_initialized = True
 
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
                        force_init: bool = False) -> None:
-        """Nothing to do."""
+        """Do nothing."""
         self.optimizer_initialized = True
 
     def update(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric count the outputs, if this module takes labels."""
+        """Update the metric with the outputs, if this module takes labels."""
         if self._label_shapes:
             if pre_sliced:
                 raise ParameterError("PythonModule.update_metric: pre_sliced labels are for modules with several contexts.")
@@ -80,12 +59,12 @@ class PythonModule(BaseModule):
 
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
              force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Keep the shapes; the outputs' shapes follow from `_compute_output_shapes`."""
+        """Store the shapes and compute those of the outputs."""
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return
         if grad_req != "write":
-            raise ParameterError(f"{type(self).__name__}.bind: grad_req is {grad_req!r}; a Python module knows 'write' alone.")
+            raise ParameterError(f"{type(self).__name__}.bind: grad_req is {grad_req!r}; a Python module only has 'write'.")
         self._data_shapes, self._label_shapes = descriptions(data_shapes), descriptions(label_shapes)
         if [d.name for d in self._data_shapes] != self._data_names:
             raise ParameterError(f"{type(self).__name__}.bind: the data shapes are of "
@@ -94,15 +73,15 @@ class PythonModule(BaseModule):
         self._output_shapes = self._compute_output_shapes()
 
     def _compute_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """(name, shape) of each output, from the input shapes."""
+        """Return (name, shape) of each output, from the input shapes."""
         raise NotImplementedError(f"{type(self).__name__}._compute_output_shapes")
 
 
 class PythonLossModule(PythonModule):
-    """A loss whose derivative is a Python function; its output is its data.
+    """A loss whose derivative is a Python function. Its output is its data, unchanged.
 
-    grad_func:  from (scores, labels), two NDArrays, to the derivative by the scores: an NDArray or a NumPy array.
-                None: a subclass writes `_backward_impl`, which sets `self._scores_grad`.
+    grad_func:  a function from (scores, labels), two NDArrays, to the derivative by the scores: an NDArray or a NumPy
+                array. None: a subclass writes `_backward_impl`, which sets `self._scores_grad`.
     """
 
     def __init__(self, name: str = "pyloss", data_names: Sequence[str] = ("data",),
@@ -113,7 +92,7 @@ class PythonLossModule(PythonModule):
             raise ParameterError(f"{name}: a PythonLossModule has one input and one label: {self._data_names}, "
                                  f"{self._label_names}.")
         if grad_func is not None and not callable(grad_func):
-            raise ParameterError(f"{name}: grad_func is no function: {grad_func!r}.")
+            raise ParameterError(f"{name}: grad_func is not a function: {grad_func!r}.")
         self._name = name
         self._grad_func = grad_func
         self._scores: Any = None
@@ -124,14 +103,14 @@ class PythonLossModule(PythonModule):
         return [(f"{self._name}_output", tuple(self._data_shapes[0].shape))]
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Take scores, and labels if there are any."""
+        """Keep the scores, and in training the labels."""
         batch = as_batch(data_batch)
         self._scores = batch.data[0] if batch.data else None
         if self.for_training if is_train is None else is_train:
             self._labels = batch.label[0] if batch.label else None
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The scores as they came."""
+        """Return the scores."""
         return [self._scores] if merge_multi_context else [[self._scores]]
 
     def backward(self, out_grads: Any = None) -> None:
@@ -139,18 +118,18 @@ class PythonLossModule(PythonModule):
         if out_grads is not None:
             raise ParameterError(f"{self._name}.backward: a loss takes no out_grads.")
         if not self.for_training:
-            raise MXNetError(f"{self._name}.backward: bound with for_training=False. Bind it for training.")
+            raise MXNetError(f"{self._name}.backward: the module was bound with for_training=False. Bind it for training.")
         self._backward_impl()
 
     def _backward_impl(self) -> None:
         if self._grad_func is None:
-            raise NotImplementedError(f"{self._name}: give grad_func, or write _backward_impl.")
+            raise NotImplementedError(f"{self._name}: pass grad_func, or write _backward_impl.")
         grad = self._grad_func(self._scores, self._labels)
         self._scores_grad = grad if isinstance(grad, NDArray) else array(np.asarray(grad), ctx=self._scores.context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The derivative by the scores."""
+        """Return the derivative by the scores."""
         return [self._scores_grad] if merge_multi_context else [[self._scores_grad]]
 
     def install_monitor(self, mon: Any) -> None:
-        """There is no executor to watch."""
+        """Do nothing: a Python module has no executor."""

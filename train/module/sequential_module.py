@@ -1,4 +1,4 @@
-"""SequentialModule: modules one after another, the outputs of each being the data of the next."""
+"""SequentialModule: a chain of modules; the outputs of each are the data of the next."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .executor_group import descriptions
 
 
 class SequentialModule(BaseModule):
-    """A chain of modules. `add` them in order; the derivative flows back from the last.
+    """A chain of modules, in the order of `add`.
 
-    add(module, take_labels=True):   this module gets the batch's labels.
-    add(module, auto_wiring=True):   the outputs before it are given to its data names in order, whatever they are called.
+    add(module, take_labels=True):   pass the labels of the batch to this module.
+    add(module, auto_wiring=True):   match the outputs of the previous module to this one's data names by position.
     """
 
     META_TAKE_LABELS = "take_labels"
@@ -27,11 +27,9 @@ class SequentialModule(BaseModule):
         super().__init__(logger)
         self._modules: list[BaseModule] = []
         self._metas: list[dict[str, Any]] = []
-        self._data_shapes: Any = None
-        self._label_shapes: Any = None
 
     def add(self, module: Any, **kwargs: Any) -> SequentialModule:
-        """Append a module; returns self, so that calls can be chained."""
+        """Append a module. Returns self, so that calls can be chained."""
         for key in kwargs:
             if key not in (self.META_TAKE_LABELS, self.META_AUTO_WIRING):
                 raise ParameterError(f"SequentialModule.add: unknown setting {key!r}. Known: take_labels, auto_wiring.")
@@ -40,34 +38,24 @@ class SequentialModule(BaseModule):
         self.binded = self.params_initialized = self.optimizer_initialized = False
         return self
 
-    # ---- what goes in and out -------------------------------------------------------------------------------------
+    # ---- of the first or last module -------------------------------------------------------------------------------
     @property
     def data_names(self) -> list[str]:
-        """The first module's inputs."""
-        return self._modules[0].data_names if self._modules else []  # type: ignore[attr-defined]
+        return self._modules[0].data_names if self._modules else []
 
     @property
     def output_names(self) -> list[str]:
-        """The last module's outputs."""
         return self._modules[-1].output_names if self._modules else []
 
     @property
     def data_shapes(self) -> list[Any]:
-        """The inputs as DataDesc."""
         self._require("data_shapes")
-        return self._modules[0].data_shapes  # type: ignore[attr-defined]
+        return self._modules[0].data_shapes
 
     @property
-    def label_shapes(self) -> Any:
-        """The labels; None if no module takes them."""
-        self._require("label_shapes")
-        return self._label_shapes
-
-    @property
-    def output_shapes(self) -> list[Any]:
-        """(name, shape) of each output."""
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         self._require("output_shapes")
-        return self._modules[-1].output_shapes  # type: ignore[attr-defined]
+        return self._modules[-1].output_shapes
 
     @property
     def _context(self) -> list[Any]:
@@ -76,30 +64,31 @@ class SequentialModule(BaseModule):
     # ---- binding and parameters -----------------------------------------------------------------------------------
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,
              force_rebind: bool = False, shared_module: Any = None, grad_req: Any = "write") -> None:
-        """Bind every module, each for the shapes that come out of the one before."""
+        """Bind every module for the output shapes of the previous one."""
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return
         if shared_module is not None:
-            raise ParameterError("SequentialModule.bind: shared_module is not for a SequentialModule.")
+            raise ParameterError("SequentialModule.bind: a SequentialModule takes no shared_module.")
         if not self._modules:
-            raise MXNetError("SequentialModule.bind: there are no modules. Call add(module) first.")
+            raise MXNetError("SequentialModule.bind: the chain is empty. Call add(module) first.")
         self.binded, self.for_training, self.inputs_need_grad = True, for_training, inputs_need_grad
-        self._label_shapes = descriptions(label_shapes) if any(m.get(self.META_TAKE_LABELS) for m in self._metas) else None
+        self._label_shapes = descriptions(label_shapes) if any(m.get(self.META_TAKE_LABELS) for m in self._metas) else []
         shapes = list(data_shapes)
         for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
             if meta.get(self.META_AUTO_WIRING):
-                names = module.data_names  # type: ignore[attr-defined]
+                names = module.data_names
                 if len(names) != len(shapes):
-                    raise ParameterError(f"SequentialModule.bind: module {i} has inputs {names}, {len(shapes)} outputs come.")
+                    raise ParameterError(f"SequentialModule.bind: module {i} has the inputs {names}, but the previous module "
+                                         f"has {len(shapes)} outputs.")
                 shapes = [DataDesc(n, d[1]) for n, d in zip(names, shapes)]
             module.bind(shapes, label_shapes if meta.get(self.META_TAKE_LABELS) else None, for_training,
                         for_training and (inputs_need_grad or i > 0), force_rebind, None, grad_req)
-            shapes = list(module.output_shapes)  # type: ignore[attr-defined]
+            shapes = list(module.output_shapes)
 
     def init_params(self, initializer: Any = None, arg_params: Any = None, aux_params: Any = None,
                     allow_missing: bool = False, force_init: bool = False, allow_extra: bool = False) -> None:
-        """Give every module its parameters. Raises MXNetError when two modules have one of the same name."""
+        """Initialize the parameters of every module. Raises MXNetError when two modules have one of the same name."""
         if self.params_initialized and not force_init:
             return
         self._require("init_params")
@@ -116,19 +105,14 @@ class SequentialModule(BaseModule):
         self.params_initialized = True
 
     def get_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parameters of all modules by name."""
+        """Return (arg_params, aux_params) of all modules by name."""
         self._require("get_params", params=True)
-        arg: dict[str, Any] = {}
-        aux: dict[str, Any] = {}
-        for module in self._modules:
-            a, x = module.get_params()
-            arg.update(a)
-            aux.update(x)
-        return arg, aux
+        args, auxs = zip(*(module.get_params() for module in self._modules))
+        return {n: v for arg in args for n, v in arg.items()}, {n: v for aux in auxs for n, v in aux.items()}
 
     def init_optimizer(self, kvstore: Any = "local", optimizer: Any = "sgd", optimizer_params: Any = SGD_DEFAULTS,
                        force_init: bool = False) -> None:
-        """Give every module the optimizer."""
+        """Initialize the optimizer of every module."""
         self._require("init_optimizer", params=True)
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
@@ -146,15 +130,15 @@ class SequentialModule(BaseModule):
         for module, meta in zip(self._modules, self._metas):
             labels = (batch.label, batch.provide_label) if meta.get(self.META_TAKE_LABELS) else (None, None)
             module.forward(DataBatch(data, labels[0], batch.pad, batch.index, batch.bucket_key, provided, labels[1]), is_train)
-            data, provided = module.get_outputs(), None  # the next module knows the names of its inputs
+            data, provided = module.get_outputs(), None  # the next module names its own inputs
 
     def backward(self, out_grads: Any = None) -> None:
-        """Run the derivative from the last module to the first."""
+        """Compute the gradients, from the last module to the first."""
         self._require("backward", params=True)
         for i, module in reversed(list(enumerate(self._modules))):
             module.backward(out_grads)
             if i:
-                out_grads = module.get_input_grads()  # type: ignore[attr-defined]
+                out_grads = module.get_input_grads()
 
     def update(self) -> None:
         self._require("update", params=True, optimizer=True)
@@ -166,11 +150,11 @@ class SequentialModule(BaseModule):
         return self._modules[-1].get_outputs(merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The derivatives by the data of the first module."""
+        """Return the derivatives by the data of the first module."""
         self._require("get_input_grads", params=True)
         if not self.inputs_need_grad:
             raise MXNetError("SequentialModule.get_input_grads: bound with inputs_need_grad=False. Bind it with True.")
-        return self._modules[0].get_input_grads(merge_multi_context)  # type: ignore[attr-defined]
+        return self._modules[0].get_input_grads(merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
         self._require("update_metric", params=True)

@@ -11,7 +11,7 @@ from ...errors import ParameterError
 from ...ndarray import NDArray
 from ...ndarray.functions.random import normal
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
-from .base import Index, Optimizer, Updater, create, get_updater, like, register
+from .base import Index, Optimizer, Updater, create, get_updater, register, zeros_like
 from .layerwise import LAMB, LARS, LBSGD
 from .update import ParamUpdate
 
@@ -37,7 +37,7 @@ class SGD(Optimizer):
         self.lazy_update = lazy_update
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return like(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -64,7 +64,7 @@ class NAG(Optimizer):
         self.momentum = momentum
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return like(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -85,7 +85,7 @@ class Signum(Optimizer):
         self.wd_lh = wd_lh
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return like(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -119,7 +119,7 @@ class DCASGD(Optimizer):
         self.lamda = lamda
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray | None, NDArray]:
-        return (like(weight) if self.momentum else None), weight.copy()
+        return (zeros_like(weight) if self.momentum else None), weight.copy()
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         mom, previous = state
@@ -136,7 +136,7 @@ class Test(Optimizer):
     __test__ = False  # no test class of pytest's
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray:
-        return like(weight)
+        return zeros_like(weight)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         if state is None:

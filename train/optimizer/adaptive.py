@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ...ndarray import NDArray
-from .base import Index, Optimizer, like, register
+from .base import Index, Optimizer, register, zeros_like
 from .update import ParamUpdate
 
 
@@ -26,7 +26,7 @@ class Adam(Optimizer):
         self.lazy_update = lazy_update
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
@@ -49,7 +49,7 @@ class AdaGrad(Optimizer):
         self.float_stable_eps = eps
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray:
-        return like(weight)
+        return zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         return ParamUpdate("_adagrad_update", weight, grad, (state,), epsilon=self.float_stable_eps, **self._common(index))
@@ -68,7 +68,7 @@ class AdaDelta(Optimizer):
         self.epsilon = epsilon
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         return ParamUpdate("_adadelta_update", weight, grad, state, rho=self.rho, epsilon=self.epsilon, **self._common(index))
@@ -93,7 +93,7 @@ class RMSProp(Optimizer):
         self.clip_weights = clip_weights
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, ...]:
-        return tuple(like(weight) for _ in range(3 if self.centered else 1))
+        return tuple(zeros_like(weight) for _ in range(3 if self.centered else 1))
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
@@ -117,7 +117,7 @@ class Adamax(Optimizer):
         self.beta2 = beta2
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
@@ -142,7 +142,7 @@ class Nadam(Optimizer):
         self.m_schedule = 1.0
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         common = self._common(index)
@@ -170,7 +170,7 @@ class Ftrl(Optimizer):
         self.lr = learning_rate
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         return ParamUpdate("ftrl_update", weight, grad, state, lamda1=self.lamda1, beta=self.beta, **self._common(index))
@@ -190,7 +190,7 @@ class FTML(Optimizer):
         self.epsilon = epsilon
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-        return like(weight), like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)

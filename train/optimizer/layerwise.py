@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import ParameterError
 from ...ndarray import NDArray
-from .base import Index, Optimizer, like, register
+from .base import Index, Optimizer, register, zeros_like
 from .update import ParamUpdate
 
 
@@ -33,7 +33,7 @@ class LAMB(Optimizer):
         self.bias_correction = bias_correction
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return like(weight), like(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
@@ -70,7 +70,7 @@ class LARS(Optimizer):
         self._seen = -1
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return like(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
@@ -88,7 +88,7 @@ class LARS(Optimizer):
         if plain:
             return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
         if state is None:  # a state that is thrown away: momentum 0 reads nothing of it
-            state, momentum = like(weight), 0.0
+            state, momentum = zeros_like(weight), 0.0
         return ParamUpdate("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
                     **settings)
 
@@ -122,7 +122,7 @@ class LBSGD(Optimizer):
     master_first = False
 
     def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return like(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         settings = self._common(index)
@@ -137,7 +137,7 @@ class LBSGD(Optimizer):
                 return None
             grad = self._sums.pop(index) / self.batch_scale
         if self.warmup_strategy == "lars":
-            kept = like(weight) if state is None else state
+            kept = zeros_like(weight) if state is None else state
             return ParamUpdate("_lbsgd_update", weight, grad, (kept,), flat=True, momentum=self.momentum, **settings)
         settings["lr"] *= self._rise(count)
         if state is None:

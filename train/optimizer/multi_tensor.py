@@ -1,4 +1,4 @@
-"""Updates of many arrays on a GPU in one launch, by tables in device memory that stay as long as the arrays stay in place."""
+"""Updates of many arrays on a GPU in one launch, through tables of their addresses in device memory."""
 
 from __future__ import annotations
 
@@ -18,48 +18,47 @@ from ...kernels.params import Params
 if TYPE_CHECKING:
     from ...kernels.ops.optimizer.triton_multi import ManyUpdate
 
-KEPT = 64  # tables; those of arrays that were not updated for longest go first
+CACHE_SIZE = 64  # tables; the least recently used are dropped
 
-_kept: OrderedDict[tuple, Tables] = OrderedDict()
+_cache: OrderedDict[tuple, DeviceTables] = OrderedDict()
 _lock = threading.Lock()
 
 
-class Tables:
-    """Where the arrays of one update are, and the numbers of each, in device memory.
+class DeviceTables:
+    """The addresses, sizes and run-time scalars of the arrays of one update, in device memory.
 
-    many: the update. addresses: per row of its table, one for each array. sizes: elements of each.
+    update: the update. addresses: [rows of its table][arrays]. sizes: elements of each array.
     """
 
-    def __init__(self, many: ManyUpdate, addresses: Sequence[Sequence[int]], sizes: Sequence[int], ctx: Any):
+    def __init__(self, update: ManyUpdate, addresses: Sequence[Sequence[int]], sizes: Sequence[int], ctx: Any):
         from ...kernels.ops.optimizer.triton_multi import tables  # optional dependency
 
-        self.many = many
-        table, lengths, chunks = tables(addresses, sizes, many.block)
-        self._where = _on_device(table, ctx), _on_device(lengths, ctx), _on_device(chunks, ctx)
-        self._numbers = storage.array((len(sizes), max(1, many.columns)), np.float64, ctx)
-        self._now: Any = None
+        self.update = update
+        self._tables: Any = [_on_device(t, ctx) for t in tables(addresses, sizes, update.block)]
+        self._scalars = storage.array((len(sizes), max(1, update.columns)), np.float64, ctx)
+        self._last: Any = None
 
-    def set(self, numbers: Sequence[Sequence[float]]) -> None:
-        """The run-time scalars of each array; they are copied to the device where they changed."""
-        if numbers != self._now:
-            self._now = numbers
-            cuda.from_host(self._numbers, np.array(numbers, np.float64).reshape(self._numbers.shape))
+    def set_scalars(self, scalars: Sequence[Sequence[float]]) -> None:
+        """Copy the run-time scalars of each array to the device, if they changed."""
+        if scalars != self._last:
+            self._last = scalars
+            cuda.from_host(self._scalars, np.array(scalars, np.float64).reshape(self._scalars.shape))
 
     def launch(self, stream: Any) -> None:
-        """Update all arrays: one launch, which may be captured; a replay takes the numbers set last."""
-        self.many.launch(stream, *self._where, self._numbers)
+        """Update all arrays in one launch. A replay of a captured launch uses the scalars set last."""
+        self.update.launch(stream, *self._tables, self._scalars)
 
 
 def _on_device(values: np.ndarray, ctx: Any) -> Any:
-    made = storage.array(values.shape, values.dtype, ctx)
-    cuda.from_host(made, values)
-    return made
+    array = storage.array(values.shape, values.dtype, ctx)
+    cuda.from_host(array, values)
+    return array
 
 
-def rule_of(op: Op, p: Params, ins: Sequence[Any], out: Any, inplace: bool) -> ManyUpdate | None:
-    """The update of many arrays by op; None where one number of the result depends on a whole array, or there is no formula.
+def multi_tensor_update(op: Op, p: Params, ins: Sequence[Any], out: Any, inplace: bool) -> ManyUpdate | None:
+    """Return the update of many arrays by op, or None if op is not elementwise.
 
-    ins, out: specs of one array. inplace: whether the result goes to the first input.
+    ins, out: specs of one array. inplace: the output is the first input.
     """
     shape = ins[0].shape
     if not isinstance(op, TracedOp) or any(s.shape != shape for s in (*ins, out)):
@@ -72,39 +71,40 @@ def rule_of(op: Op, p: Params, ins: Sequence[Any], out: Any, inplace: bool) -> M
     return many_update(op.name, e, [s.dtype for s in ins], None if inplace else out.dtype)
 
 
-def made_together(run: Any, calls: Sequence[tuple]) -> list[tuple]:
-    """Make all calls whose update is made of other arrays too, in one launch for each update; the calls that are left.
+def launch_together(run: Any, calls: Sequence[tuple[Any, Any, tuple[float, ...]]]) -> list[tuple]:
+    """Launch each multi-tensor update once for all its arrays. Returns the calls that must be launched alone.
 
-    calls: (rule, input arrays, weight, run-time scalars, flat), of which none reads or writes what another writes. Called by
-    engine functions of one context, whose stream keeps order.
+    calls: (compiled update, ParamUpdate, run-time scalars). None may read or write an array that another one writes.
     """
-    groups: dict[ManyUpdate, list[tuple[list[Any], tuple[float, ...], tuple]]] = {}
-    rest = []
+    groups: dict[ManyUpdate, list[tuple[list[Any], tuple]]] = {}
+    alone = []
     for call in calls:
-        rule, arrays, weight, scalars, _ = call
-        devices = [] if rule.many is None else [a.device_array() for a in (*arrays, weight)[:rule.many.rows]]
-        if rule.many is None or any(a.data_ptr() % rule.many.align for a in devices):
-            rest.append(call)
+        compiled, update, _ = call
+        many = compiled.multi_tensor
+        devices = [] if many is None else [a.device_array() for a in (*update.inputs(), update.weight)[:many.rows]]
+        if many is None or any(a.data_ptr() % many.align for a in devices):
+            alone.append(call)
         else:
-            groups.setdefault(rule.many, []).append((devices, scalars, call))
+            groups.setdefault(many, []).append((devices, call))
     for many, group in groups.items():
         if len(group) > 1:
-            _update(run, many, [devices for devices, _, _ in group], [scalars for _, scalars, _ in group])
+            tables = _tables(run.ctx, many, [devices for devices, _ in group])
+            tables.set_scalars([scalars for _, (_, _, scalars) in group])
+            tables.launch(run.stream)
         else:
-            rest.append(group[0][2])
-    return rest
+            alone.append(group[0][1])
+    return alone
 
 
-def _update(run: Any, many: ManyUpdate, arrays: Sequence[Sequence[Any]], numbers: Sequence[Sequence[float]]) -> None:
-    """One launch. arrays: for each weight, by the table's rows; numbers: its run-time scalars."""
+def _tables(ctx: Any, update: ManyUpdate, arrays: Sequence[Sequence[Any]]) -> DeviceTables:
+    """Return the tables for arrays, cached. arrays: for each weight, by the rows of the table."""
     addresses = tuple(tuple(a.data_ptr() for a in row) for row in zip(*arrays))
-    key = (many, run.ctx, addresses, tuple(a[0].numel() for a in arrays))
+    key = (update, ctx, addresses, tuple(a[0].numel() for a in arrays))
     with _lock:
-        tables = _kept.get(key)
+        tables = _cache.get(key)
         if tables is None:
-            tables = _kept[key] = Tables(many, addresses, key[3], run.ctx)
-            if len(_kept) > KEPT:
-                _kept.popitem(last=False)
-        _kept.move_to_end(key)
-    tables.set(numbers)
-    tables.launch(run.stream)
+            tables = _cache[key] = DeviceTables(update, addresses, key[3], ctx)
+            if len(_cache) > CACHE_SIZE:
+                _cache.popitem(last=False)
+        _cache.move_to_end(key)
+    return tables

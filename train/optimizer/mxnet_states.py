@@ -1,8 +1,7 @@
-"""MXNet's optimizer-state files, which are pickles, read as the data they hold.
+"""Read MXNet's optimizer-state files, which are pickles, without unpickling them.
 
-Nothing of a file is ever run. `pickletools` cuts it into opcodes; those that a state file consists of are interpreted
-here, over a stack, and anything else is an error that names it. The names a file may use are the keys of `_KNOWN` and
-the optimizers and schedulers of MXNet, which become inert records.
+`pickletools` splits a file into opcodes. This module interprets those that a state file needs; any other is an error. A file
+can only construct what `_CONSTRUCTORS` lists. MXNet's optimizers and schedulers become empty objects.
 """
 
 from __future__ import annotations
@@ -16,34 +15,27 @@ import numpy as np
 from ...errors import FileError
 from ...ndarray.interop.params_file import _read_record, _Reader
 
-_DEEPEST = 64  # how deep containers may lie in each other
-_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")  # become records; what they hold is read and left unused
+_MAX_DEPTH = 64  # of nested containers
+_IGNORED_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")
 _MARK = object()
 
 
 class _Array:
-    """An NDArray under construction: its bytes come with BUILD."""
+    """An NDArray under construction. The opcode BUILD sets its value."""
 
     value: np.ndarray | None = None
 
 
-class _Record:
-    """An object of one of MXNet's own classes: its name and what it holds, and nothing that runs."""
+class _Ignored:
+    """An optimizer or scheduler of MXNet. Its settings are read and not used."""
 
-    def __init__(self, name: str):
-        self.name, self.fields = name, {}
-
-
-class _Name:
-    """A global that a file names and that is known here: what to make of its arguments."""
-
-    def __init__(self, name: str, make: Callable[..., Any]):
-        self.name, self.make = name, make
+    def __init__(self, *args: Any):
+        pass
 
 
 def _make_array(*args: Any) -> _Array:
     if args not in ((), (None,)):
-        raise ValueError("an NDArray is made of something else than None")
+        raise ValueError("the argument of an NDArray is not None")
     return _Array()
 
 
@@ -52,10 +44,10 @@ def _make_bytes(data: Any = b"", encoding: Any = "latin-1") -> bytes:
         return data.encode("latin-1")
     if isinstance(data, bytes):
         return data
-    raise ValueError(f"bytes are made of a {type(data).__name__}")
+    raise ValueError(f"the argument of bytes is a {type(data).__name__}")
 
 
-_KNOWN: dict[str, Callable[..., Any]] = {
+_CONSTRUCTORS: dict[str, Callable[..., Any]] = {
     "mxnet.ndarray.ndarray NDArray": _make_array,
     "mxnet.ndarray NDArray": _make_array,
     "builtins bytearray": _make_bytes,
@@ -65,15 +57,15 @@ _KNOWN: dict[str, Callable[..., Any]] = {
 
 
 def is_pickle(data: bytes) -> bool:
-    """Whether data begins as a pickle does (and not as our own states file)."""
-    return data[:1] in (b"\x80", b"}", b"(", b"c") and data[8:9] != b"{"  # where the JSON of ours begins
+    """Return True if data begins like a pickle, and not like a states file of our own."""
+    return data[:1] in (b"\x80", b"}", b"(", b"c") and data[8:9] != b"{"  # byte 8: the JSON header of a safetensors file
 
 
 def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any, Any]:
-    """{key: None, an array, or a tuple of these} of a file that MXNet's `save_optimizer_states` wrote.
+    """Return {key: None, an array, or a tuple of these} from a file of MXNet's `save_optimizer_states`.
 
-    With `dump_optimizer=True` the file also holds the optimizer: its settings are skipped.
-    Raises: FileError with the byte and the reason: for damage, and for any type that such files do not hold.
+    The settings of an optimizer saved with `dump_optimizer=True` are not used.
+    Raises FileError with the byte and the reason if the file is damaged or holds any other type.
     """
     reader = _Unpickled(source)
     at = 0
@@ -89,12 +81,12 @@ def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any
         return {_key(k): _tree(v, 0) for k, v in root.items()}
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, FileError, RecursionError,
             OverflowError) as e:
-        raise FileError(f"{source}: byte {at:,}: this is no optimizer-state file of MXNet's: {e}. "
-                        f"Only arrays, tuples and numbers are read; nothing of the file was run.") from e
+        raise FileError(f"{source}: byte {at:,}: this is not an optimizer-state file of MXNet: {e}. "
+                        f"Only arrays, tuples and numbers can be read; no code of the file was run.") from e
 
 
 class _Unpickled:
-    """The stack and memo of a pickle, for the opcodes that state files consist of."""
+    """The stack and memo of a pickle, with an interpreter of the opcodes of state files."""
 
     def __init__(self, source: str):
         self.source = source
@@ -104,7 +96,7 @@ class _Unpickled:
 
     def result(self) -> Any:
         if not self.stopped or len(self.stack) != 1:
-            raise ValueError("it ends in the middle")
+            raise ValueError("it is cut short")
         return self.stack[0]
 
     def to_mark(self) -> list[Any]:
@@ -137,7 +129,7 @@ class _Unpickled:
             n = int(name[-1])
             items = tuple(self.stack[-n:])
             if len(items) != n or _MARK in items:
-                raise ValueError("a tuple lacks its items")
+                raise ValueError("a tuple has too few items")
             self.stack[-n:] = [items]
         elif name in ("TUPLE", "LIST", "DICT"):
             items = self.to_mark()
@@ -155,9 +147,9 @@ class _Unpickled:
             push(_global(argument))
         elif name in ("REDUCE", "NEWOBJ"):
             args, target = pop(), pop()
-            if not isinstance(target, _Name) or not isinstance(args, tuple):
+            if not callable(target) or not isinstance(args, tuple):
                 raise ValueError(f"it calls {target!r}")
-            push(target.make(*args))
+            push(target(*args))
         elif name == "BUILD":
             state = pop()
             self.build(self.stack[-1], state)
@@ -166,21 +158,21 @@ class _Unpickled:
 
     def top(self, kind: type) -> Any:
         if not isinstance(self.stack[-1], kind):
-            raise ValueError(f"items are put into a {type(self.stack[-1]).__name__}")
+            raise ValueError(f"it adds items to a {type(self.stack[-1]).__name__}")
         return self.stack[-1]
 
     def build(self, target: Any, state: Any) -> None:
         if not isinstance(state, dict):
-            raise ValueError(f"an object's content is a {type(state).__name__}")
-        if isinstance(target, _Record):
-            target.fields.update(state)
-        elif isinstance(target, _Array) and set(state) <= {"handle", "writable"} and isinstance(state.get("handle"), bytes):
+            raise ValueError(f"the state of an object is a {type(state).__name__}")
+        if isinstance(target, _Ignored):
+            return
+        if isinstance(target, _Array) and set(state) <= {"handle", "writable"} and isinstance(state.get("handle"), bytes):
             reader = _Reader(memoryview(state["handle"]), self.source)
             target.value = _read_record(reader, "a state")
             if reader.at != len(state["handle"]):
-                raise ValueError("bytes follow an array")
+                raise ValueError("there are bytes after an array")
         else:
-            raise ValueError(f"a {type(target).__name__} is filled with {sorted(map(str, state))}")
+            raise ValueError(f"the state of a {type(target).__name__} has {sorted(map(str, state))}")
 
 
 _PLAIN = frozenset({
@@ -194,12 +186,12 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _global(name: str) -> _Name:
-    if name in _KNOWN:
-        return _Name(name, _KNOWN[name])
-    if name.startswith(_CLASSES):
-        return _Name(name, lambda *args: _Record(name))
-    raise ValueError(f"it names {name.replace(' ', '.')}, which no state file needs")
+def _global(name: str) -> Callable[..., Any]:
+    if name in _CONSTRUCTORS:
+        return _CONSTRUCTORS[name]
+    if name.startswith(_IGNORED_CLASSES):
+        return _Ignored
+    raise ValueError(f"it names {name.replace(' ', '.')}, which state files do not use")
 
 
 def _key(key: Any) -> int | str:
@@ -211,8 +203,8 @@ def _key(key: Any) -> int | str:
 
 
 def _tree(value: Any, depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise ValueError("its states lie too deep in each other")
+    if depth > _MAX_DEPTH:
+        raise ValueError("its states are nested too deeply")
     if value is None:
         return None
     if isinstance(value, (tuple, list)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,17 @@ from .base import Index, Optimizer, registry
 Shape = tuple[int, ...]
 
 _NUMBERS = (int, float, bool, str)
-_MAPS = ("lr_mult", "wd_mult", "idx2name")
-_SKIPPED = ("sym_info", "param_dict", "lr_scheduler", "_index_update_count", *_MAPS)
+_MAPPINGS = ("lr_mult", "wd_mult", "idx2name")
+_SKIPPED = ("sym_info", "param_dict", "lr_scheduler", "_index_update_count", *_MAPPINGS)
 _SCHEDULERS = {c.__name__: c for c in vars(lr_scheduler).values()
                if isinstance(c, type) and issubclass(c, lr_scheduler.LRScheduler)}
 
 
 def to_spec(optimizer: Any) -> dict[str, Any]:
-    """An optimizer as JSON values. Raises MXNetError for one that is not registered, or holds more than numbers."""
+    """Return an optimizer as JSON values. Raises MXNetError if it is not registered, or has settings of other types."""
     name = type(optimizer).__name__.lower()
     if not isinstance(optimizer, Optimizer) or registry._classes.get(name) is not type(optimizer):
-        raise MXNetError(f"set_optimizer: {type(optimizer).__name__} is no registered optimizer, so servers cannot make it. "
+        raise MXNetError(f"set_optimizer: {type(optimizer).__name__} is not a registered optimizer, so servers cannot create it. "
                          f"Register it with mx.optimizer.register, in a module that TRITIUM_KV_OPTIMIZERS names where servers "
                          f"start.")
     settings: dict[str, Any] = {}
@@ -38,70 +39,62 @@ def to_spec(optimizer: Any) -> dict[str, Any]:
             continue
         value = value.item() if isinstance(value, np.generic) else value
         if value is not None and not isinstance(value, _NUMBERS):
-            raise MXNetError(f"set_optimizer: {type(optimizer).__name__}.{key} is a {type(value).__name__}; only numbers and "
-                             f"text travel to servers.")
+            raise MXNetError(f"set_optimizer: {type(optimizer).__name__}.{key} is a {type(value).__name__}. Only numbers and "
+                             f"strings can be sent to servers.")
         settings[key] = value
-    scheduler = None
-    if optimizer.lr_scheduler is not None:
-        scheduler = _describe_scheduler(optimizer.lr_scheduler)
+    scheduler = None if optimizer.lr_scheduler is None else _scheduler_to_spec(optimizer.lr_scheduler)
     return {"name": name, "settings": settings, "scheduler": scheduler, "elementwise": optimizer.elementwise,
-            **{m: [[k, v] for k, v in getattr(optimizer, m).items()] for m in _MAPS}}
+            **{m: [[k, v] for k, v in getattr(optimizer, m).items()] for m in _MAPPINGS}}
 
 
-def _describe_scheduler(scheduler: Any) -> dict[str, Any]:
+def _scheduler_to_spec(scheduler: Any) -> dict[str, Any]:
     name = type(scheduler).__name__
     fields = vars(scheduler)
     plain = all(isinstance(v, _NUMBERS) or v is None or (isinstance(v, list) and all(isinstance(n, (int, float)) for n in v))
                 for v in fields.values())
     if _SCHEDULERS.get(name) is not type(scheduler) or not plain:
-        raise MXNetError(f"set_optimizer: the schedule {name} is not one of {', '.join(sorted(_SCHEDULERS))}, so servers cannot "
-                         f"make it. Use one of these, or set kvstore=None.")
+        raise MXNetError(f"set_optimizer: the scheduler {name} is not one of {', '.join(sorted(_SCHEDULERS))}, so servers cannot "
+                         f"create it. Use one of these, or set kvstore=None.")
     return {"name": name, "fields": dict(fields)}
 
 
-def from_spec(described: Mapping[str, Any]) -> Optimizer:
-    """The optimizer that `to_spec` was given. Raises MXNetError, ParameterError for what cannot be one."""
-    optimizer = registry.find(str(described["name"]))()
-    own = vars(optimizer)
-    for key, value in dict(described["settings"]).items():
-        if key not in own or key.startswith("_") or not (value is None or isinstance(value, _NUMBERS)):
-            raise MXNetError(f"set_optimizer: {described['name']} has no setting {key!r}.")
+def from_spec(spec: Mapping[str, Any]) -> Optimizer:
+    """Return the optimizer of a spec of `to_spec`. Raises MXNetError or ParameterError for any other spec."""
+    optimizer = registry.find(str(spec["name"]))()
+    for key, value in dict(spec["settings"]).items():
+        if key not in vars(optimizer) or key.startswith("_") or not (value is None or isinstance(value, _NUMBERS)):
+            raise MXNetError(f"set_optimizer: {spec['name']} has no setting {key!r}.")
         setattr(optimizer, key, value)
-    for name in _MAPS:
-        setattr(optimizer, name, {k: v for k, v in described[name] if isinstance(k, (int, str)) and isinstance(v, _NUMBERS)})
-    scheduler = described.get("scheduler")
+    for name in _MAPPINGS:
+        setattr(optimizer, name, {k: v for k, v in spec[name] if isinstance(k, (int, str)) and isinstance(v, _NUMBERS)})
+    scheduler = spec.get("scheduler")
     if scheduler is not None:
         cls = _SCHEDULERS.get(str(scheduler["name"]))
         if cls is None:
-            raise MXNetError(f"set_optimizer: there is no schedule {scheduler['name']!r}.")
-        made = object.__new__(cls)
-        vars(made).update(scheduler["fields"])
-        optimizer.lr_scheduler = made
+            raise MXNetError(f"set_optimizer: no scheduler is called {scheduler['name']!r}.")
+        optimizer.lr_scheduler = object.__new__(cls)
+        vars(optimizer.lr_scheduler).update(scheduler["fields"])
     return optimizer
 
 
 def join_states(keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, bytes]]]]) -> bytes:
-    """One state file, as `Updater.get_states` writes it, of the states of parts: keys [(key, shape, [(start, stop, states)])]."""
+    """Return one state file, as of `Updater.get_states`, from slices: keys are [(key, shape, [(start, stop, states)])]."""
     trees: dict[Index, Any] = {}
     extra: dict[str, Any] = {}
     counts: dict[Index, int] = {}
-    for key, shape, parts in keys:
-        found = [states.load(blob) for _, _, blob in parts]
-        for _, e in found:
+    for key, shape, slices in keys:
+        loaded = [states.load(blob) for _, _, blob in slices]
+        for _, e in loaded:
             extra = {**e, "num_update": max(int(e["num_update"]), int(extra.get("num_update", 0)))}
             counts.update(dict(e["counts"]))
-        if all(key in t for t, _ in found):
-            trees[key] = found[0][0][key] if len(found) == 1 else _glue([t[key] for t, _ in found], shape)
+        if all(key in t for t, _ in loaded):
+            slices_of_key = [t[key] for t, _ in loaded]
+            trees[key] = slices_of_key[0] if len(loaded) == 1 else states.map_tree(partial(_concatenate, shape), *slices_of_key)
     return states.dump(trees, {**extra, "counts": list(counts.items())})
 
 
-def _glue(trees: Sequence[Any], shape: Shape) -> Any:
-    first = trees[0]
-    if first is None:
-        return None
-    if isinstance(first, tuple):
-        return tuple(_glue(t, shape) for t in zip(*trees))
-    return np.concatenate([t.reshape(-1) for t in trees]).reshape(shape)
+def _concatenate(shape: Shape, *slices: np.ndarray) -> np.ndarray:
+    return np.concatenate([s.reshape(-1) for s in slices]).reshape(shape)
 
 
 def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Sequence[tuple[int, int, Shape]]]]
@@ -112,24 +105,20 @@ def split_states(data: bytes, source: str, keys: Sequence[tuple[Index, Shape, Se
     """
     trees, extra = states.load(data, source)
     counts = dict(extra.get("counts", ()))
-    made = {}
-    for key, shape, parts in keys:
+    pieces = {}
+    for key, shape, slices in keys:
         if key not in trees and key not in counts:
             continue
         own = {**extra, "counts": [[key, counts[key]]] if key in counts else [], "num_update": counts.get(key, 0)}
-        for start, stop, part in parts:
-            whole = len(parts) == 1
-            made[key, start] = states.dump({key: trees[key] if whole else _cut(trees[key], shape, start, stop, part)}
-                                           if key in trees else {}, own)
-    return made
+        for start, stop, part in slices:
+            tree = {key: trees[key]} if key in trees else {}
+            if tree and len(slices) > 1:
+                tree[key] = states.map_tree(partial(_slice, shape, start, stop, part), tree[key])
+            pieces[key, start] = states.dump(tree, own)
+    return pieces
 
 
-def _cut(tree: Any, shape: Shape, start: int, stop: int, part: Shape) -> Any:
-    if tree is None:
-        return None
-    if isinstance(tree, tuple):
-        return tuple(_cut(t, shape, start, stop, part) for t in tree)
-    if tree.size != math.prod(shape):
-        raise ShapeError(f"load_optimizer_states: a state of shape {tree.shape} does not belong to a weight of shape {shape}.")
-    return tree.reshape(-1)[start:stop].reshape(part)
-
+def _slice(shape: Shape, start: int, stop: int, part: Shape, state: np.ndarray) -> np.ndarray:
+    if state.size != math.prod(shape):
+        raise ShapeError(f"load_optimizer_states: a state of shape {state.shape} does not belong to a weight of shape {shape}.")
+    return state.reshape(-1)[start:stop].reshape(part)

@@ -1,16 +1,16 @@
-"""Updates in one go: what an optimizer wants done to each parameter, and one engine push that does it to all of them.
+"""Optimizer updates of many parameters, pushed together.
 
-An optimizer says `ParamUpdate("sgd_mom_update", weight, grad, (mom,), lr=..., wd=...)`: a declared operator, the arrays it
-reads and changes, its settings. `apply` groups steps by context and queues one engine function for each group. On a GPU that
-function launches one kernel for all steps of one rule and dtype. What a group needs is found once and kept as a plan; on the
-CPU, one that comes again has its kernels tied to its arrays, in C where that pays. C gives NumPy's bits: an update's result
-does not depend on what it was grouped with, nor on whether there is a compiler.
+An optimizer returns a `ParamUpdate` for each parameter: a declared operator, its arrays and its settings. `apply` pushes one
+task per context for all of them. On a GPU, the task launches one kernel for all updates of the same operator and dtypes.
+On the CPU, a group of updates that comes a second time has its kernels bound to its arrays, in C where that pays. C gives
+NumPy's bits: the result of an update depends neither on its group nor on a C compiler.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import cache, cached_property
 from operator import is_
 from typing import Any
 
@@ -27,205 +27,191 @@ from ...kernels.ops.optimizer.mixed_precision import mixed
 from ...kernels.params import REQUIRED, Params
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk
-from .multi_tensor import made_together, rule_of
+from .multi_tensor import launch_together, multi_tensor_update
 
-_INLINE = 1 << 17  # bytes: CPU updates that touch fewer take less time than waking another thread and its turns at Python's lock
+_INLINE = 1 << 17  # bytes: a smaller CPU update takes less time than waking another thread and waiting for Python's lock
 
 
 class ParamUpdate:
-    """One parameter's update: `op` on (weight, grad, *states), which writes weight and the states.
+    """The update of one parameter: `op` on (weight, grad, *inputs, *states), which writes the weight and the states.
 
-    settings:  the operator's parameters. Those that are run-time scalars may change from step to step at no cost.
-    master:    a float32 copy of weight: the update is made to it, and weight gets it rounded.
-    flat:      hand the arrays over as [1, n], for rules that take the norm of the whole array.
+    settings:  the operator's parameters. Run-time scalars among them may change from step to step at no cost.
+    flat:      pass the arrays as [1, n], for operators that compute the norm of the whole array.
+    master:    a float32 copy of weight (see with_master_weight), or None.
     """
 
-    __slots__ = ("arrays", "flat", "grad", "master", "op", "settings", "weight")
+    __slots__ = ("flat", "grads", "master", "op", "settings", "states", "weight")
 
     def __init__(self, op: str, weight: NDArray, grad: NDArray, states: Sequence[NDArray] = (), *, flat: bool = False,
                  inputs: Sequence[NDArray] = (), **settings: Any):
-        self.op, self.weight, self.grad, self.arrays, self.flat = op, weight, (grad, *inputs), tuple(states), flat
+        self.op, self.weight, self.grads, self.states, self.flat = op, weight, (grad, *inputs), tuple(states), flat
         self.settings, self.master = settings, None
 
     def with_master_weight(self, weight: NDArray) -> ParamUpdate:
-        """This step on a float32 copy, which `self.weight` is, with the result also rounded into weight."""
+        """Update `self.weight` as the float32 copy of weight, and write the rounded result into weight."""
         self.master, self.weight = self.weight, weight
         return self
 
+    def inputs(self) -> tuple[NDArray, ...]:
+        """Return the inputs of the operator, in order."""
+        if self.master is None:
+            return (self.weight, *self.grads, *self.states)
+        return (*self.grads, *self.states, self.master)
 
-class _Rule:
-    """An operator of settings, compiled for arrays of given layouts.
+    def arrays(self) -> tuple[NDArray, ...]:
+        """Return the inputs and the weight."""
+        return self.inputs() if self.master is None else (*self.inputs(), self.weight)
 
-    in_c:  the same as a C function, if that gives the same bits. many: the same for many arrays of a GPU.
+    def device_arrays(self) -> tuple[list[Any], list[Any]]:
+        """Return the device arrays of a kernel's inputs and of its output."""
+        ins, out = [a.device_array() for a in self.inputs()], self.weight.device_array()
+        return ([a.reshape(1, -1) for a in ins], [out.reshape(1, -1)]) if self.flat else (ins, [out])
+
+    def static_key(self) -> tuple[Any, ...]:
+        """Return everything but the arrays and the run-time scalars."""
+        return (self.op, self.flat, self.master is None, *[self.settings.get(n, d) for n, d in _parameters(self.op)[0]])
+
+    def scalars(self) -> tuple[float, ...]:
+        """Return the run-time scalars, in the operator's order."""
+        settings = self.settings
+        return tuple([float(settings.get(n, d)) for n, d in _parameters(self.op)[1]])
+
+
+@cache
+def _parameters(op: str) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+    """Return (name, default) of an operator's static parameters, and of its run-time scalars."""
+    declared = ops.builtin(op).params
+    static, scalars = ([(d.name, d.default) for d in declared if (d.kind == "scalar") == runtime] for runtime in (False, True))
+    return static, scalars
+
+
+class _CompiledUpdate:
+    """The kernels of an update for arrays of certain layouts.
+
+    multi_tensor:  the update of many arrays in one launch on a GPU, or None.
     """
 
-    __slots__ = ("_in_c", "kernel", "many", "nbytes")
-
-    def __init__(self, step: ParamUpdate):
-        op: Op = ops.builtin(step.op)
-        if step.master is not None:
+    def __init__(self, update: ParamUpdate):
+        assert all(n in update.settings or d is not REQUIRED for n, d in _parameters(update.op)[1]), (update.op, update.settings)
+        op: Op = ops.builtin(update.op)
+        if update.master is not None:
             op = mixed(op)
-        p: Params = op.parse(step.settings)
-        arrays = _inputs(step)
-        specs = [a._spec for a in arrays]
-        if step.flat:
+        p: Params = op.parse(update.settings)
+        inputs = update.inputs()
+        specs = [a._spec for a in inputs]
+        if update.flat:
             specs = [ops.Spec((1, s.size), s.dtype) for s in specs]
-        if step.master is None:
+        if update.master is None:
             out, req = specs[0], Req.INPLACE
         else:
-            out, req = ops.Spec(specs[0].shape, np.dtype(step.weight.dtype)), Req.WRITE
-        target = "gpu" if step.weight.context.is_gpu else "cpu"
-        self.kernel = compiled_static(op, p, tuple(specs), (out,), (req,), target)
-        self.nbytes = sum(a.nbytes for a in arrays)
-        self.many = rule_of(op, p, specs, out, step.master is None) if target == "gpu" and not step.flat else None
-        self._in_c: Any = (op.expression(p, [s.dtype for s in specs]), specs, (out,), (req,))
+            out, req = ops.Spec(specs[0].shape, np.dtype(update.weight.dtype)), Req.WRITE
+        on_gpu = update.weight.context.is_gpu
+        self.kernel = compiled_static(op, p, tuple(specs), (out,), (req,), "gpu" if on_gpu else "cpu")
+        self.nbytes = sum(a.nbytes for a in inputs)
+        self.multi_tensor = None
+        if on_gpu and not update.flat:
+            self.multi_tensor = multi_tensor_update(op, p, specs, out, update.master is None)
+        self._expression: Any = (op.expression(p, [s.dtype for s in specs]), specs, (out,), (req,))
 
-    @property
-    def in_c(self) -> CFunction | None:
-        """The C function that gives the same bits; printed when it is first asked for."""
-        if isinstance(self._in_c, tuple):
-            made = c_function(*self._in_c) if self._in_c[0] is not None else ""
-            self._in_c = made if isinstance(made, CFunction) and made.exact else None
-        return self._in_c
-
-
-_rules: dict[tuple, _Rule] = {}
-_split: dict[str, tuple[tuple[str, ...], tuple[tuple[str, Any], ...], tuple[Any, ...]]] = {}
+    @cached_property
+    def c_function(self) -> CFunction | None:
+        """The C function that gives the same bits, or None."""
+        f = c_function(*self._expression) if self._expression[0] is not None else None
+        return f if isinstance(f, CFunction) and f.exact else None
 
 
-def _names(name: str) -> tuple:
-    """(names of the run-time scalars, (name, default) of the other settings, defaults of the scalars) of an operator."""
-    found = _split.get(name)
-    if found is None:
-        declared = ops.builtin(name).params
-        scalars = [d for d in declared if d.kind == "scalar"]
-        rest = tuple((d.name, d.default) for d in declared if d.kind != "scalar")
-        found = _split[name] = (tuple(d.name for d in scalars), rest, tuple(d.default for d in scalars))
-    return found
+_compiled_updates: dict[tuple, _CompiledUpdate] = {}
 
 
-def _inputs(step: ParamUpdate) -> tuple[NDArray, ...]:
-    if step.master is None:
-        return (step.weight, *step.grad, *step.arrays)
-    return (*step.grad, *step.arrays, step.master)
+def _compiled(update: ParamUpdate) -> _CompiledUpdate:
+    key = (*update.static_key(), *[a.layout for a in update.arrays()])
+    compiled = _compiled_updates.get(key)
+    if compiled is None:
+        compiled = _compiled_updates[key] = _CompiledUpdate(update)
+    return compiled
 
 
-def _touched(step: ParamUpdate) -> tuple[NDArray, ...]:
-    """Every array of a step."""
-    return _inputs(step) if step.master is None else (*_inputs(step), step.weight)
+class _UpdatePlan:
+    """What a push of certain updates needs, computed once. It keeps no array alive.
 
-
-def _fixed(step: ParamUpdate) -> tuple[Any, ...]:
-    """What a step does, but for its arrays and run-time scalars."""
-    return (step.op, step.flat, step.master is None, *[step.settings.get(n, d) for n, d in _names(step.op)[1]])
-
-
-def _scalars(step: ParamUpdate) -> tuple[float, ...]:
-    names, _, defaults = _names(step.op)
-    settings = step.settings
-    return tuple([float(settings.get(n, d)) for n, d in zip(names, defaults)])
-
-
-def _rule(step: ParamUpdate) -> _Rule:
-    key = (*_fixed(step), *[a.layout for a in _touched(step)])
-    rule = _rules.get(key)
-    if rule is None:
-        names, _, defaults = _names(step.op)
-        assert all(s in step.settings or d is not REQUIRED for s, d in zip(names, defaults)), (step.op, step.settings)
-        rule = _rules[key] = _Rule(step)
-    return rule
-
-
-class _Plan:
-    """What one push of certain steps needs, found once. It keeps no array alive that is not in use.
-
-    const, mutable:  the vars. apart: whether no step reads or writes what another writes.
-    calls:           the kernels bound to their arrays; None before the plan came a second time, and on a GPU.
+    const, mutable:  the variables that the push reads and writes.
+    independent:     no update reads or writes an array that another one writes.
+    bound:           the kernels with their arrays; None on a GPU, and on the CPU before the updates come a second time.
     """
 
-    __slots__ = ("_arrays", "_fixed", "_last", "apart", "calls", "const", "mutable", "name", "prop", "rules")
+    __slots__ = ("_arrays", "_last", "_static_keys", "bound", "compiled", "const", "independent", "mutable", "name", "prop")
 
-    def __init__(self, ctx: Any, steps: Sequence[ParamUpdate]):
-        mutable: dict[Any, None] = {}
-        const: dict[Any, None] = {}
-        n_changed = 0
-        for step in steps:
-            changed = (step.weight, *step.arrays) if step.master is None else (step.weight, *step.arrays, step.master)
-            mutable.update(dict.fromkeys(a.chunk.var for a in changed))
-            const.update(dict.fromkeys(a.chunk.var for a in step.grad))
-            n_changed += len(changed)
-        self.apart = len(mutable) == n_changed and not any(v in mutable for v in const)
-        self.const, self.mutable = [v for v in const if v not in mutable], list(mutable)
-        self.rules = [_rule(s) for s in steps]
-        self._fixed = [_fixed(s) for s in steps]
-        self._arrays = [weakref.ref(a) for s in steps for a in _touched(s)]
-        self._last = [s.settings for s in steps], [_scalars(s) for s in steps]
-        self.name = f"{steps[0].op} x {len(steps)}" if len(steps) > 1 else steps[0].op
-        self.prop = "inline" if sum(r.nbytes for r in self.rules) <= _INLINE and not ctx.is_gpu else None
-        self.calls: list[BoundKernel] | None = None
+    def __init__(self, ctx: Any, updates: Sequence[ParamUpdate]):
+        written = [a.chunk.var for u in updates for a in (u.weight, *u.states, *(() if u.master is None else (u.master,)))]
+        read = [a.chunk.var for u in updates for a in u.grads]
+        self.mutable = list(dict.fromkeys(written))
+        self.independent = len(self.mutable) == len(written) and not set(read) & set(written)
+        self.const = [v for v in dict.fromkeys(read) if v not in set(written)]
+        self.compiled = [_compiled(u) for u in updates]
+        self._static_keys = [u.static_key() for u in updates]
+        self._arrays = [weakref.ref(a) for u in updates for a in u.arrays()]
+        self._last = [u.settings for u in updates], [u.scalars() for u in updates]
+        self.name = f"{updates[0].op} x {len(updates)}" if len(updates) > 1 else updates[0].op
+        self.prop = "inline" if sum(c.nbytes for c in self.compiled) <= _INLINE and not ctx.is_gpu else None
+        self.bound: list[BoundKernel] | None = None
 
-    def numbers(self, steps: Sequence[ParamUpdate]) -> list[tuple[float, ...]] | None:
-        """The run-time scalars of steps; None if they do anything else, or to other arrays, than what this is the plan for."""
-        arrays = [a for s in steps for a in _touched(s)]
+    def scalars(self, updates: Sequence[ParamUpdate]) -> list[tuple[float, ...]] | None:
+        """Return the run-time scalars of updates, or None if this is not the plan of these updates of these arrays."""
+        arrays = [a for u in updates for a in u.arrays()]
         if len(arrays) != len(self._arrays) or not all(map(is_, arrays, [a() for a in self._arrays])):
             return None
-        settings, (before, numbers) = [s.settings for s in steps], self._last
-        if [s.op for s in steps] == [f[0] for f in self._fixed] and settings == before:
-            return numbers
-        if [_fixed(s) for s in steps] != self._fixed:
+        settings, (last_settings, scalars) = [u.settings for u in updates], self._last
+        if [u.op for u in updates] == [k[0] for k in self._static_keys] and settings == last_settings:
+            return scalars
+        if [u.static_key() for u in updates] != self._static_keys:
             return None
-        numbers = [_scalars(s) for s in steps]
-        self._last = settings, numbers
-        return numbers
+        scalars = [u.scalars() for u in updates]
+        self._last = settings, scalars
+        return scalars
 
-    def bind(self, steps: Sequence[ParamUpdate]) -> None:
-        """Bind the kernels to their arrays, in C if together that saves enough."""
-        functions = [r.in_c for r in self.rules]
-        in_c, calls = pay([f for f in functions if f is not None]), []
-        for step, rule, function in zip(steps, self.rules, functions):
-            ins, outs = _shaped(_inputs(step), step.weight, step.flat)
+    def bind(self, updates: Sequence[ParamUpdate]) -> None:
+        """Bind the kernels to their arrays, in C if that saves enough for all of them together."""
+        functions = [c.c_function for c in self.compiled]
+        in_c, bound = pay([f for f in functions if f is not None]), []
+        for update, compiled, function in zip(updates, self.compiled, functions):
+            ins, outs = update.device_arrays()
             call = bind_in_c(function, ins, outs) if in_c and function is not None else None
-            calls.append(call or rule.kernel.bind(ins, outs))
-        self.calls = calls
+            bound.append(call or compiled.kernel.bind(ins, outs))
+        self.bound = bound
 
 
-#: By the memory of the first gradient: they go with it. Executors that share weights have gradients of their own.
-_plans: weakref.WeakKeyDictionary[Chunk, _Plan] = weakref.WeakKeyDictionary()
+#: Plans by the memory of the first gradient, so that they are freed with it. Executors that share weights have different ones.
+_plans: weakref.WeakKeyDictionary[Chunk, _UpdatePlan] = weakref.WeakKeyDictionary()
 
 
-def apply(steps: Sequence[ParamUpdate], priority: int = 0) -> None:
-    """Queue the steps, in order: one engine function for all that are on one context."""
-    groups: dict[Any, list[ParamUpdate]] = {}
-    for step in steps:
-        groups.setdefault(step.weight.layout.ctx, []).append(step)
-    for ctx, group in groups.items():
+def apply(updates: Sequence[ParamUpdate | None], priority: int = 0) -> None:
+    """Push the updates, in order: one task for all that are on the same context. None stands for no update."""
+    by_context: dict[Any, list[ParamUpdate]] = {}
+    for update in updates:
+        if update is not None:
+            by_context.setdefault(update.weight.layout.ctx, []).append(update)
+    for ctx, group in by_context.items():
         _push(ctx, group, priority)
 
 
-def _push(ctx: Any, steps: Sequence[ParamUpdate], priority: int) -> None:
-    first = steps[0].grad[0].chunk
+def _push(ctx: Any, updates: Sequence[ParamUpdate], priority: int) -> None:
+    first = updates[0].grads[0].chunk
     plan = _plans.get(first)
-    numbers = plan.numbers(steps) if plan is not None else None
-    if plan is None or numbers is None:
-        plan = _plans[first] = _Plan(ctx, steps)
-        numbers = plan._last[1]
-    elif plan.calls is None and not ctx.is_gpu and storage.access_checker is None:
-        plan.bind(steps)
-    calls = plan.calls
+    scalars = plan.scalars(updates) if plan is not None else None
+    if plan is None or scalars is None:
+        plan = _plans[first] = _UpdatePlan(ctx, updates)
+        scalars = plan._last[1]
+    elif plan.bound is None and not ctx.is_gpu and storage.access_checker is None:
+        plan.bind(updates)
+    bound = plan.bound
 
-    def run(rc: Any, steps: Sequence[ParamUpdate] = steps) -> None:  # they keep the arrays alive
-        if calls is not None:
-            for call, scalars in zip(calls, numbers):
-                call(rc, scalars)
+    def run(rc: Any) -> None:
+        if bound is not None:
+            for call, values in zip(bound, scalars):
+                call(rc, values)
             return
-        made = [(rule, _inputs(s), s.weight, scalars, s.flat) for rule, s, scalars in zip(plan.rules, steps, numbers)]
-        for rule, arrays, weight, scalars, flat in made_together(rc, made) if plan.apart and ctx.is_gpu else made:
-            rule.kernel(rc, *_shaped(arrays, weight, flat), scalars=scalars)
+        calls = list(zip(plan.compiled, updates, scalars))
+        for compiled, update, values in launch_together(rc, calls) if plan.independent and ctx.is_gpu else calls:
+            compiled.kernel.run(rc, *update.device_arrays(), scalars=values)
 
     engine.current().push_sync(run, ctx, plan.const, plan.mutable, prop=plan.prop, priority=priority, name=plan.name)
-
-
-def _shaped(arrays: Sequence[NDArray], weight: NDArray, flat: bool) -> tuple[list[Any], list[Any]]:
-    """The device arrays of a kernel's inputs, and of its output."""
-    ins, out = [a.device_array() for a in arrays], weight.device_array()
-    return ([a.reshape(1, -1) for a in ins], [out.reshape(1, -1)]) if flat else (ins, [out])

@@ -71,25 +71,33 @@ def test_prepare_stays_in_the_bucket(rng):
     assert set(module._buckets) == {6, 3} and module._curr_bucket_key == 6
 
 
-def test_a_checkpoint_comes_back(rng, tmp_path):
+def test_a_loaded_checkpoint_gives_the_same_outputs(rng, tmp_path):
     module = ready(rng)
-    given = batch(3, rng)
-    module.forward(given, is_train=False)
+    short = batch(3, rng)
+    module.forward(short, is_train=False)
     want = module.get_outputs()[0].asnumpy()
     module.save_checkpoint(str(tmp_path / "net"), 4)
     again = mx.mod.BucketingModule.load(str(tmp_path / "net"), 4, network, default_bucket_key=6)
     first = batch(6, rng)
     again.bind(first.provide_data, first.provide_label, for_training=False)
-    again.forward(given, is_train=False)
+    again.forward(short, is_train=False)
     assert np.array_equal(again.get_outputs()[0].asnumpy(), want)
 
 
-def test_errors_say_what_is_wrong(rng):
-    with pytest.raises(ParameterError, match="BucketingModule: default_bucket_key is missing"):
-        mx.mod.BucketingModule(network)
+def test_names_are_known_before_bind():
     module = mx.mod.BucketingModule(network, 6)
-    with pytest.raises(MXNetError, match=r"BucketingModule.forward: the module has no arrays yet. Call bind"):
-        module.forward(batch(2, rng))
-    with pytest.raises(MXNetError, match="there are no arrays yet"):
-        _ = module.data_shapes
     assert module.output_names == ["softmax_output"] and module.data_names == ["data"]
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda rng: mx.mod.BucketingModule(network), ParameterError, "BucketingModule: default_bucket_key is missing"),
+    (lambda rng: mx.mod.BucketingModule(network, 6).forward(batch(2, rng)), MXNetError,
+     r"BucketingModule.forward: the module has no arrays yet. Call bind"),
+    (lambda rng: mx.mod.BucketingModule(network, 6).data_shapes, MXNetError, "BucketingModule: the module has no arrays yet"),
+    (lambda rng: mx.mod.BucketingModule(network, 6).bind([], shared_module=ready(rng)), ParameterError,
+     "BucketingModule.bind: a BucketingModule takes no shared_module"),
+    (lambda rng: mx.mod.BucketingModule.load_dict(default_bucket_key=6), ParameterError, "give either sym_dict or sym_gen"),
+])
+def test_errors(call, error, text, rng):
+    with pytest.raises(error, match=text):
+        call(rng)

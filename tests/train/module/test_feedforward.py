@@ -41,7 +41,7 @@ def in_worker(work):
 
 
 def expected(x):
-    """The network by hand."""
+    """The outputs of the network, computed with NumPy in float64."""
     p = {k[4:]: v.asnumpy().astype(np.float64) for k, v in mx.nd.load(str(GOLDEN / "digits_mlp-0020.params")).items()}
     layers = [n.removesuffix("_weight") for n in p if n.endswith("_weight")]
     for i, n in enumerate(layers):
@@ -96,17 +96,19 @@ def test_epoch_size_counts_batches():
     assert seen == [1, 2, 3, 4] * 3
 
 
-def test_errors_say_what_is_wrong():
-    model = mx.model.FeedForward(net())
-    with pytest.raises(MXNetError, match=r"FeedForward.predict: there are no parameters yet. Call fit, or load a model"):
-        model.predict(np.zeros((2, 64), "f"))
-    with pytest.raises(ParameterError, match=r"FeedForward.fit: num_epoch is missing"):
-        model.fit(np.zeros((2, 64), "f"), np.zeros(2))
-    model.num_epoch = 1
-    with pytest.raises(ParameterError, match=r"FeedForward.fit: y is missing"):
-        model.fit(np.zeros((2, 64), "f"))
-    with pytest.raises(ShapeError, match="X has 2 samples, y 3"):
-        model.fit(np.zeros((2, 64), "f"), np.zeros(3))
-    extra = mx.model.FeedForward(net(), arg_params={"other": mx.nd.ones(1)}, aux_params={})
-    with pytest.raises(ParameterError, match=r"the network has no parameter 'other'. Pass allow_extra_params=True"):
-        extra.predict(np.zeros((2, 64), "f"))
+TWO = np.zeros((2, 64), "f")
+
+
+@pytest.mark.parametrize("settings, call, error, text", [
+    ({}, lambda m: m.predict(TWO), MXNetError, "FeedForward.predict: the model has no parameters yet. Call fit, or load a model"),
+    ({}, lambda m: m.fit(TWO, np.zeros(2)), ParameterError, "FeedForward.fit: num_epoch is missing"),
+    ({"num_epoch": 1}, lambda m: m.fit(TWO), ParameterError, "FeedForward.fit: y is missing"),
+    ({"num_epoch": 1}, lambda m: m.fit(TWO, np.zeros(3)), ShapeError, "X has 2 samples, y has 3"),
+    ({"num_epoch": 1}, lambda m: m.fit("data"), ParameterError, "X is a str, neither an array nor a DataIter"),
+    ({}, lambda m: m.save("prefix"), ParameterError, "FeedForward.save: epoch is missing"),
+    ({"arg_params": {"other": mx.nd.ones(1)}, "aux_params": {}}, lambda m: m.predict(TWO), ParameterError,
+     "the network has no parameter 'other'. Pass allow_extra_params=True"),
+])
+def test_errors(settings, call, error, text):
+    with pytest.raises(error, match=text):
+        call(mx.model.FeedForward(net(), **settings))

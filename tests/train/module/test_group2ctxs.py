@@ -133,19 +133,24 @@ def test_buckets_are_placed_and_share_arrays():
     assert all(e.arg_dict["out_weight"] is first.arg_dict["out_weight"] for e in others)
 
 
-def test_unknown_groups_and_wrong_settings():
+def test_an_unknown_group_is_refused_by_bind():
     module = mx.mod.Module(network(), group2ctxs={"first": mx.cpu(0), "sceond": mx.cpu(1)})
     with pytest.raises(ContextError, match=r"fc2.* is in ctx_group 'second', which group2ctx .*Known: first, sceond"):
         module.bind([("data", (4, 5))], [("softmax_label", (4,))])
-    for wrong, says in (({"first": [mx.cpu(0)] * 3}, r"group 'first' has \[cpu.*\]. Give one context, or a list of 2"),
-                        ({"first": "cpu"}, r"group 'first' has 'cpu'. Give one context"),
-                        ([{"first": mx.cpu(0)}], r"or a list of 2 of them"),
-                        ([{"first": mx.cpu(0)}, {"first": 1}], r"group 'first' has 1, which is no context")):
-        with pytest.raises(ParameterError, match=says):
-            mx.mod.Module(network(), context=[mx.cpu(0), mx.cpu(1)], group2ctxs=wrong)
 
 
-def test_one_context_stands_for_all():
+@pytest.mark.parametrize("group2ctxs, text", [
+    ({"first": [mx.cpu(0)] * 3}, r"group 'first' has \[cpu.*\]. Give one context, or a list of 2"),
+    ({"first": "cpu"}, r"group 'first' has 'cpu', which is not a Context"),
+    ([{"first": mx.cpu(0)}], r"or a list of 2 of them"),
+    ([{"first": mx.cpu(0)}, {"first": 1}], r"group 'first' has 1, which is not a Context"),
+])
+def test_group2ctxs_of_another_form_are_refused(group2ctxs, text):
+    with pytest.raises(ParameterError, match=text):
+        mx.mod.Module(network(), context=[mx.cpu(0), mx.cpu(1)], group2ctxs=group2ctxs)
+
+
+def test_one_context_is_used_for_all_contexts_of_the_module():
     want = [{"a": mx.cpu(3)}] * 2
     assert placements({"a": mx.cpu(3)}, 2) == placements({"a": [mx.cpu(3)]}, 2) == placements(want, 2) == want
     assert placements(None, 2) == [{}, {}]

@@ -1,4 +1,4 @@
-"""Module: training, scoring, predicting, checkpoints. Oracle: NumPy by hand, and MXNet 1.9.1's own checkpoints."""
+"""Module: training, scoring, predicting, checkpoints. Oracle: the same network written in NumPy."""
 
 import logging
 import threading
@@ -63,7 +63,7 @@ SGD = {"optimizer": "sgd", "optimizer_params": {"learning_rate": 0.3, "momentum"
 
 # several contexts need a store to share gradients
 @pytest.mark.parametrize("contexts, kvstore", [("one", None), *((c, k) for c in CONTEXTS for k in ("local", "device", "object"))])
-def test_steps_of_sgd_by_hand(contexts, kvstore):
+def test_steps_of_sgd_give_the_weights_computed_in_numpy(contexts, kvstore):
     store = mx.kv.create("local") if kvstore == "object" else kvstore
     m = ready(CONTEXTS[contexts](), optimizer={"kvstore": store, **SGD})
     params, mom = {k: v.asnumpy().astype("f8") for k, v in values().items()}, dict.fromkeys(values(), 0)
@@ -114,12 +114,12 @@ def fitted(seed=5, epochs=30, **kwargs):
 
 @pytest.mark.parametrize("kvstore", [None, "object"])
 def test_fit_learns_and_a_seed_gives_the_same_bits(kvstore):
-    def go():
+    def trained():
         return fitted(kvstore=mx.kv.create("local") if kvstore else None)
 
-    m = go()
+    m = trained()
     assert dict(m.score(batches(5), "acc"))["accuracy"] >= 0.8  # batch statistics of 5 samples are noisy; MXNet gives 0.8 too
-    again = go()
+    again = trained()
     for a, b in zip(numpy_params(m).values(), numpy_params(again).values()):
         assert np.array_equal(a, b)
 
@@ -144,7 +144,7 @@ def test_fit_calls_back_and_logs(caplog):
         assert part in text
 
 
-def test_a_nan_is_warned_of_once_with_its_batch():
+def test_a_nan_gives_one_warning_with_its_batch():
     bad = X.copy()
     bad[13] = np.nan
     m = mx.mod.Module(network())
@@ -158,13 +158,13 @@ def test_a_nan_is_warned_of_once_with_its_batch():
 def test_score_counts_every_sample_once():
     m = ready()
     p, _ = by_hand({k: v.asnumpy() for k, v in values().items()}, X, Y)
-    got = dict(m.score(batches(), ["acc", "ce"]))  # 25 samples in batches of 10: 5 only fill up the last
+    got = dict(m.score(batches(), ["acc", "ce"]))  # 25 samples in batches of 10: the last has 5 of padding
     assert got["accuracy"] == pytest.approx((p.argmax(1) == Y).mean())
     assert got["cross-entropy"] == pytest.approx(-np.log(p[np.arange(25), Y.astype(int)]).mean(), rel=1e-5)
     assert dict(m.score(batches(), "acc", num_batch=1))["accuracy"] == pytest.approx((p.argmax(1) == Y)[:10].mean())
 
 
-def test_predict_joins_batches_and_drops_what_fills_up():
+def test_predict_concatenates_batches_and_drops_padding():
     m = ready()
     p, _ = by_hand({k: v.asnumpy() for k, v in values().items()}, X, Y)
     np.testing.assert_allclose(m.predict(batches()).asnumpy(), p, atol=1e-5)
@@ -200,7 +200,7 @@ def test_fixed_parameters_stay():
     assert not np.array_equal(got["fc2_weight"], values()["fc2_weight"].asnumpy())
 
 
-def test_gradients_add_up_on_request():
+def test_gradients_add_up_with_grad_req_add():
     m, twice = ready(grad_req="write"), ready(grad_req="add")
     batch = next(batches())
     m.forward_backward(batch)
@@ -211,7 +211,7 @@ def test_gradients_add_up_on_request():
 
 
 @pytest.mark.parametrize("kvstore", [None, "object"])
-def test_a_checkpoint_goes_on_bit_for_bit(tmp_path, kvstore):
+def test_training_from_a_checkpoint_has_the_bits_of_training_without_a_break(tmp_path, kvstore):
     def store():
         return mx.kv.create("local") if kvstore else None
 
@@ -237,7 +237,7 @@ def test_a_loaded_module_predicts_without_labels(tmp_path):
     np.testing.assert_array_equal(again.predict(X).asnumpy(), m.predict(X).asnumpy())
 
 
-def test_get_params_is_a_picture_and_not_a_window():
+def test_results_of_get_params_do_not_change_later():
     m = ready(optimizer=SGD)
     before = m.get_params()[0]["fc1_bias"]
     kept = before.asnumpy()
@@ -247,7 +247,7 @@ def test_get_params_is_a_picture_and_not_a_window():
     assert np.array_equal(before.asnumpy(), kept)
 
 
-def test_save_and_load_params_and_an_own_head_gradient(tmp_path):
+def test_parameters_are_saved_and_loaded_and_backward_takes_head_gradients(tmp_path):
     m = ready()
     m.save_params(str(tmp_path / "p"))
     other = mx.mod.Module(network())
@@ -278,7 +278,7 @@ def test_a_monitor_sees_the_outputs(caplog):
     assert [r.getMessage() for r in caplog.records] == ["Batch:       1 data                           0.0\t"]
 
 
-def test_a_monitor_sees_inside_the_network_and_only_when_asked():
+def test_a_monitor_sees_inner_outputs_of_its_batches_only():
     m = mx.mod.Module(network())
     m.bind(batches().provide_data, batches().provide_label)
     m.init_params(mx.init.Xavier())
@@ -297,7 +297,7 @@ def test_a_monitor_sees_inside_the_network_and_only_when_asked():
 
 
 class Restarting:
-    """A source whose every iterator begins anew, as a class with a generator for __iter__ does."""
+    """A data source with a new iterator for each `iter`, such as a class with a generator for __iter__."""
 
     def __init__(self):
         self.provide_data, self.provide_label = batches().provide_data, batches().provide_label
@@ -309,7 +309,7 @@ class Restarting:
         pass
 
 
-def test_fit_takes_every_batch_once_from_any_iterable():
+def test_fit_uses_every_batch_once_from_any_iterable():
     seen = []
     mx.mod.Module(network()).fit(Restarting(), num_epoch=2, batch_end_callback=lambda p: seen.append(p.nbatch))
     assert seen == list(range(len(list(batches())))) * 2
@@ -335,7 +335,7 @@ def bound():
         (lambda: bound().set_params({"fc9_weight": mx.nd.zeros(2)}, {}, allow_missing=True), ParameterError,
          "the network has no parameter 'fc9_weight'"),
         (lambda: bound().init_params(arg_params={**values(), "fc1_bias": mx.nd.zeros(9)}, aux_params={}, force_init=True),
-         ShapeError, r"'fc1_bias' has another shape: wanted \(8,\), given \(9,\)"),
+         ShapeError, r"'fc1_bias' has shape \(9,\), the network needs \(8,\)"),
         (lambda: mx.mod.Module(network()).bind([("data", (2, 5)), ("more", (2,))]), ParameterError,
          r"the data shapes are of \['data', 'more'\], data_names are \['data'\]"),
         (lambda: mx.mod.Module(network()).bind([("data", (2, 5))], [("softmax_label", (3,))]), ShapeError,
@@ -347,12 +347,12 @@ def bound():
          "work_load_list has 2 entries for 1 contexts"),
     ],
 )
-def test_errors_say_what_is_wrong(act, error, text):
+def test_errors(act, error, text):
     with pytest.raises(error, match=text):
         act()
 
 
-def test_a_label_the_network_lacks_is_warned_of():
+def test_a_label_that_the_network_does_not_have_gives_a_warning():
     with pytest.warns(UserWarning, match="Module: label_names: the symbol has no argument 'lab'"):
         mx.mod.Module(network(), label_names=["lab"])
 
@@ -389,7 +389,7 @@ def test_the_interpreted_gpu_trains_as_the_cpu_does(ctx):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
-def test_parameters_get_their_values_in_order_of_names():
+def test_parameters_are_initialized_in_order_of_names():
     seen = []
 
     class Recorder(mx.init.Initializer):
@@ -402,7 +402,7 @@ def test_parameters_get_their_values_in_order_of_names():
     assert seen == ["bn_beta", "bn_gamma", "fc1_bias", "fc1_weight", "fc2_bias", "fc2_weight", "bn_moving_mean", "bn_moving_var"]
 
 
-def test_states_are_neither_fed_nor_learned():
+def test_states_are_neither_data_nor_parameters():
     net = mx.sym.broadcast_add(mx.sym.Variable("data"), mx.sym.Variable("memory", shape=(1, 2)))
     m = mx.mod.Module(net, label_names=None, state_names=["memory"])
     m.bind([("data", (3, 2))], for_training=False)
@@ -415,7 +415,7 @@ def test_states_are_neither_fed_nor_learned():
     assert m.get_states()[0].asnumpy().tolist() == [[1, 2]]
 
 
-def test_a_module_begins_with_anothers_parameters_and_borrows_its_optimizer():
+def test_a_module_shares_parameters_and_optimizer_with_another():
     first = ready(optimizer=SGD)
     second = mx.mod.Module(network())
     second.bind([("data", (4, 5))], [("softmax_label", (4,))], shared_module=first)
@@ -425,7 +425,7 @@ def test_a_module_begins_with_anothers_parameters_and_borrows_its_optimizer():
     np.testing.assert_allclose(second.get_outputs()[0].asnumpy(), by_hand(numpy_params(first), X[:4], Y[:4])[0], atol=1e-5)
 
 
-def test_binding_anew_keeps_what_was_learned():
+def test_binding_again_keeps_the_parameters():
     m = ready(optimizer=SGD)
     m.forward_backward(next(batches()))
     m.update()
@@ -450,9 +450,9 @@ def test_a_layout_puts_the_batch_on_another_axis():
     assert np.array_equal(m.get_outputs()[0].asnumpy(), x * x)
 
 
-def test_given_parameters_are_not_dropped_silently(tmp_path):
+def test_ignored_parameters_give_a_warning(tmp_path):
     m = ready()
-    with pytest.warns(UserWarning, match="Module.init_params: the parameters have values already"):
+    with pytest.warns(UserWarning, match="Module.init_params: the parameters already have values"):
         m.init_params(arg_params=values(2), aux_params={})
     mx.model.save_checkpoint(str(tmp_path / "m"), 0, network(), {**values(), "left_over": mx.nd.ones(2)}, {})
     loaded = mx.mod.Module.load(str(tmp_path / "m"), 0)
@@ -460,16 +460,16 @@ def test_given_parameters_are_not_dropped_silently(tmp_path):
     assert sorted(loaded.get_params()[0]) == sorted(values())
 
 
-def test_fit_waits_for_batches_that_lie_back(monkeypatch):
-    """The first batch's data are held back; fit may give MAX_BATCHES_IN_FLIGHT more to the engine, and then has to wait."""
-    released, given = threading.Event(), []
+def test_fit_waits_when_too_many_batches_are_in_flight(monkeypatch):
+    """The data of the first batch are held back. fit may push MAX_BATCHES_IN_FLIGHT more batches, and then has to wait."""
+    released, pushed = threading.Event(), []
 
     class Batches(mx.io.NDArrayIter):
         def next(self):
             batch = super().next()
-            if not given:
+            if not pushed:
                 mx.engine.current().push_sync(lambda run: released.wait(60), mx.cpu(), [], [batch.data[0].chunk.var])
-            given.append(released.is_set())
+            pushed.append(released.is_set())
             return batch
 
     wait = mx.engine.current().wait_for_var
@@ -477,4 +477,5 @@ def test_fit_waits_for_batches_that_lie_back(monkeypatch):
     data = Batches(np.zeros((12, 3), np.float32), np.zeros(12, np.float32), batch_size=2)
     module = mx.mod.Module(mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax"))
     module.fit(data, num_epoch=1)
-    assert given[: MAX_BATCHES_IN_FLIGHT + 1] == [False] * (MAX_BATCHES_IN_FLIGHT + 1) and all(given[MAX_BATCHES_IN_FLIGHT + 1 :])
+    first = MAX_BATCHES_IN_FLIGHT + 1
+    assert pushed[:first] == [False] * first and all(pushed[first:])

@@ -64,18 +64,26 @@ def test_a_loss_in_python_ends_the_chain(data):
         np.testing.assert_allclose(got[k], want[k], rtol=1e-4, atol=1e-5)
 
 
-def test_errors_say_what_is_wrong(data):
-    with pytest.raises(MXNetError, match=r"SequentialModule.bind: there are no modules"):
-        mx.mod.SequentialModule().bind(data.provide_data)
-    with pytest.raises(ParameterError, match="unknown setting 'labels'"):
-        mx.mod.SequentialModule().add(None, labels=True)
-    twice = mx.mod.SequentialModule().add(mx.mod.Module(upper(), label_names=None)).add(
+def same_name_twice(data):
+    chain = mx.mod.SequentialModule().add(mx.mod.Module(upper(), label_names=None)).add(
         mx.mod.Module(upper(), label_names=None), auto_wiring=True)
-    twice.bind(data.provide_data)
-    with pytest.raises(MXNetError, match="modules 0 and 1 both have a parameter 'fc2_weight'"):
-        twice.init_params()
-    with pytest.raises(ParameterError, match="grad_func is no function"):
-        mx.mod.PythonLossModule(grad_func=3)
-    loss = mx.mod.PythonLossModule()
-    with pytest.raises(ParameterError, match=r"the data shapes are of \['x'\]"):
-        loss.bind([("x", (2, 3))])
+    chain.bind(data.provide_data)
+    chain.init_params()
+
+
+def two_inputs_for_one_output(data):
+    pair = mx.mod.Module(mx.sym.Variable("a") + mx.sym.Variable("b"), data_names=("a", "b"), label_names=None)
+    mx.mod.SequentialModule().add(mx.mod.Module(upper(), label_names=None)).add(pair, auto_wiring=True).bind(data.provide_data)
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda data: mx.mod.SequentialModule().bind(data.provide_data), MXNetError, "SequentialModule.bind: the chain is empty"),
+    (lambda data: mx.mod.SequentialModule().add(None, labels=True), ParameterError, "unknown setting 'labels'"),
+    (same_name_twice, MXNetError, "modules 0 and 1 both have a parameter 'fc2_weight'"),
+    (two_inputs_for_one_output, ParameterError, r"module 1 has the inputs \['a', 'b'\], but the previous module has 1 outputs"),
+    (lambda data: mx.mod.PythonLossModule(grad_func=3), ParameterError, "grad_func is not a function"),
+    (lambda data: mx.mod.PythonLossModule().bind([("x", (2, 3))]), ParameterError, r"the data shapes are of \['x'\]"),
+])
+def test_errors(call, error, text, data):
+    with pytest.raises(error, match=text):
+        call(data)

@@ -1,4 +1,4 @@
-"""One launch for all arrays of an update on a GPU: the bits of the updates one by one, how often is launched, what is kept."""
+"""Updates of many arrays in one launch on a GPU: the same bits as one by one, the number of launches, the cached tables."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def arrays(rng, n, dtype="float32", sizes=SIZES):
     return [[mx.nd.array(np.abs(rng.normal(size=s)), mx.gpu(0), dtype) for s in sizes] for _ in range(n)]
 
 
-def steps_of(rule, made, masters=()):
+def updates_of(rule, made, masters=()):
     n, settings = STATES[rule]
     for i, (weight, grad, *states) in enumerate(zip(*made)):
         update = ParamUpdate(rule, masters[i] if masters else weight, grad, states[:n], wd=0.01 * i, **settings)
@@ -28,7 +28,7 @@ def steps_of(rule, made, masters=()):
 
 @pytest.fixture
 def launched(monkeypatch):
-    """The names of kernels launched by updates, of one array and of many."""
+    """Names of the kernels that updates launch, in order."""
     seen = []
 
     def counting(module, launch):
@@ -48,12 +48,12 @@ def values(made):
 
 
 @pytest.mark.parametrize("rule", STATES)
-def test_together_they_get_the_bits_of_one_by_one(rule, launched):
+def test_updates_in_one_launch_have_the_bits_of_updates_one_by_one(rule, launched):
     both = []
     for together in (True, False):
         made = arrays(np.random.default_rng(0), 2 + STATES[rule][0])
         for _ in range(3):
-            steps = list(steps_of(rule, made))
+            steps = list(updates_of(rule, made))
             for group in [steps] if together else [[s] for s in steps]:
                 apply(group)
         both.append(values(made))
@@ -62,18 +62,18 @@ def test_together_they_get_the_bits_of_one_by_one(rule, launched):
     assert all(np.array_equal(a, b) for a, b in zip(*both))
 
 
-def test_one_launch_for_each_rule_and_dtype(launched):
+def test_each_operator_and_dtype_is_one_launch(launched):
     rng = np.random.default_rng(0)
     halves, masters = arrays(rng, 3, "float16"), arrays(rng, 1)[0]
-    apply([*steps_of("sgd_update", arrays(rng, 2)), *steps_of("adam_update", arrays(rng, 4)),
-           *steps_of("sgd_update", halves), *steps_of("sgd_update", halves[:2][::-1] and arrays(rng, 2, "float16"), masters)])
+    apply([*updates_of("sgd_update", arrays(rng, 2)), *updates_of("adam_update", arrays(rng, 4)),
+           *updates_of("sgd_update", halves), *updates_of("sgd_update", halves[:2][::-1] and arrays(rng, 2, "float16"), masters)])
     mx.nd.waitall()
     assert len(launched) == 4, launched
     assert launched.count("k_sgd_update_many") == 2 and launched.count("k__mixed_sgd_update_many") == 1
 
 
 @pytest.mark.parametrize("kvstore", ["local", "device", None])
-def test_a_module_updates_its_parameters_in_one_launch_a_step(kvstore, launched):
+def test_a_module_updates_its_parameters_in_one_launch_per_step(kvstore, launched):
     net = mx.sym.FullyConnected(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="a"), num_hidden=4, name="b")
     batches = mx.io.NDArrayIter(np.ones((6, 8), "float32"), np.zeros(6, "float32"), 2)
     module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"), context=mx.gpu(0))
@@ -88,7 +88,7 @@ def test_a_module_updates_its_parameters_in_one_launch_a_step(kvstore, launched)
     assert [name for name in launched if "update" in name] == ["k_sgd_mom_update_many"] * 3
 
 
-def test_a_rule_with_the_norm_of_its_array_stays_one_by_one(launched):
+def test_an_operator_that_needs_a_norm_is_launched_for_each_array(launched):
     made = arrays(np.random.default_rng(0), 3, sizes=[(8,), (9,)])
     apply([ParamUpdate("_lars_update", w, g, (m,), flat=True, lr=0.1, momentum=0.9, eta=0.1, epsilon=1e-8)
            for w, g, m in zip(*made)])
@@ -97,14 +97,14 @@ def test_a_rule_with_the_norm_of_its_array_stays_one_by_one(launched):
 
 
 def test_arrays_that_share_memory_are_updated_in_order(launched):
-    """A weight that is updated twice sees both."""
+    """A weight that is updated twice gets both updates."""
     weight, grads = mx.nd.ones((8,), mx.gpu(0)), [mx.nd.full((8,), v, mx.gpu(0)) for v in (1.0, 2.0)]
     apply([ParamUpdate("sgd_update", weight, g, lr=0.25) for g in grads])
     assert weight.asnumpy().tolist() == [0.25] * 8
     assert launched == ["k_sgd_update"] * 2
 
 
-def test_arrays_that_do_not_start_at_16_bytes_are_updated_by_themselves(launched):
+def test_arrays_not_aligned_to_16_bytes_are_updated_alone(launched):
     whole = [mx.nd.arange(0, 64, ctx=mx.gpu(0)) for _ in range(6)]
     pairs = [(whole[0], whole[1]), (whole[2], whole[3]), (whole[4][1:9], whole[5][1:9])]
     apply([ParamUpdate("sgd_update", w, g, lr=1.0) for w, g in pairs])
@@ -112,41 +112,41 @@ def test_arrays_that_do_not_start_at_16_bytes_are_updated_by_themselves(launched
     assert sorted(launched) == ["k_sgd_update", "k_sgd_update_many"]
 
 
-def test_tables_are_made_once_and_new_rates_are_copied_to_them(monkeypatch):
+def test_tables_are_built_once_and_only_new_scalars_are_copied(monkeypatch):
     made, copies = arrays(np.random.default_rng(0), 2), []
-    multi_tensor._kept.clear()
+    multi_tensor._cache.clear()
     real = cuda.from_host
     monkeypatch.setattr(cuda, "from_host", lambda t, v: (copies.append(v.dtype.name), real(t, v))[1])
     for lr in (0.1, 0.1, 0.2):
         apply([ParamUpdate("sgd_update", w, g, lr=lr) for w, g in zip(*made)])
         mx.nd.waitall()
-    assert len(multi_tensor._kept) == 1
+    assert len(multi_tensor._cache) == 1
     assert copies == ["int64", "int64", "int64", "float64", "float64"]
 
 
-def test_a_captured_launch_takes_the_numbers_set_last():
+def test_a_captured_launch_uses_the_scalars_set_last():
     made = arrays(np.random.default_rng(0), 2, sizes=[(5,), (64,)])
     before = [w.asnumpy() for w in made[0]]
-    steps = list(steps_of("sgd_update", made))
-    multi_tensor._kept.clear()
+    steps = list(updates_of("sgd_update", made))
+    multi_tensor._cache.clear()
     apply([ParamUpdate("sgd_update", w, g, lr=0.0) for w, g in zip(*made)])
     mx.nd.waitall()
-    (tables,) = multi_tensor._kept.values()
+    (tables,) = multi_tensor._cache.values()
     graph = cuda.Graph(0, "update")
     graph.capture(lambda: tables.launch(None))
-    columns = tables.many.columns
+    columns = tables.update.columns
     for lr in (0.5, 0.25):
-        tables.set([(lr, 0.0, 1.0)[:columns]] * len(steps))
+        tables.set_scalars([(lr, 0.0, 1.0)[:columns]] * len(steps))
         graph.replay()
     for w, g, old in zip(*made, before):
         np.testing.assert_allclose(w.asnumpy(), old - 0.75 * g.asnumpy(), rtol=1e-6)
 
 
-def test_no_more_tables_are_kept_than_a_few(monkeypatch):
-    monkeypatch.setattr(multi_tensor, "KEPT", 2)
-    multi_tensor._kept.clear()
+def test_the_cache_of_tables_is_bounded(monkeypatch):
+    monkeypatch.setattr(multi_tensor, "CACHE_SIZE", 2)
+    multi_tensor._cache.clear()
     for seed in range(4):
         made = arrays(np.random.default_rng(seed), 2, sizes=[(4,), (8,)])
-        apply(list(steps_of("sgd_update", made)))
+        apply(list(updates_of("sgd_update", made)))
     mx.nd.waitall()
-    assert len(multi_tensor._kept) == 2
+    assert len(multi_tensor._cache) == 2

@@ -143,7 +143,7 @@ def test_variables_carry_multipliers():
 def test_an_explicit_rate_moves_the_schedule():
     opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1))
     assert opt.lr_scheduler(5) == pytest.approx(0.05)
-    with pytest.raises(ParameterError, match="the rate is decided by PolyScheduler"):
+    with pytest.raises(ParameterError, match="the learning rate is set by PolyScheduler"):
         opt.set_learning_rate(1.0)
 
 
@@ -197,21 +197,32 @@ def test_an_optimizer_of_ones_own():
     assert w.asnumpy().tolist() == [0.5] * 3
 
 
-def test_errors_say_what_is_wrong():
-    with pytest.raises(ParameterError, match=r"optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"):
-        optimizer.create("sdg")
-    with pytest.raises(ParameterError, match=r"optimizer.create: 'sgd' does not take these settings: .*'lrr'"):
-        optimizer.create("sgd", lrr=1)
-    adam, sgd = optimizer.Adam().create_updater(), optimizer.SGD(momentum=0.9).create_updater()
+@pytest.mark.parametrize("name, settings, text", [
+    ("sdg", {}, "optimizer.create: no optimizer is called 'sdg'. Did you mean 'sgd'"),
+    ("sgd", {"lrr": 1}, "optimizer.create: 'sgd' does not take these settings: .*'lrr'"),
+    ("sgd", {"param_idx2name": [1]}, r"SGD: param_idx2name must map indices to names, not \[1\]"),
+])
+def test_a_wrong_name_or_setting_is_refused(name, settings, text):
+    with pytest.raises(ParameterError, match=text):
+        optimizer.create(name, **settings)
+
+
+def test_states_of_another_optimizer_are_refused():
     with pytest.raises(MXNetError, match="the states are of optimizer 'adam', this is 'sgd'"):
-        sgd.set_states(adam.get_states())
-    sgd(0, mx.nd.ones(3), mx.nd.ones(3))
-    other = optimizer.SGD(momentum=0.9).create_updater()
-    other.set_states(sgd.get_states())
+        optimizer.SGD(momentum=0.9).create_updater().set_states(optimizer.Adam().create_updater().get_states())
+
+
+def test_states_of_another_shape_are_refused_at_the_first_update():
+    saved, updater = (optimizer.SGD(momentum=0.9).create_updater() for _ in range(2))
+    saved(0, mx.nd.ones(3), mx.nd.ones(3))
+    updater.set_states(saved.get_states())
     with pytest.raises(ShapeError, match=r"the saved state of 0 does not fit its weight \(5,\)"):
-        other(0, mx.nd.ones(5), mx.nd.ones(5))
-    with pytest.raises(FileError, match="byte 2: this is no optimizer-state file of MXNet's"):
-        sgd.set_states(b"\x80\x04rest of it")
+        updater(0, mx.nd.ones(5), mx.nd.ones(5))
+
+
+def test_a_damaged_pickle_of_states_is_refused():
+    with pytest.raises(FileError, match="byte 2: this is not an optimizer-state file of MXNet"):
+        optimizer.SGD(momentum=0.9).create_updater().set_states(b"\x80\x04rest of it")
 
 
 @pytest.mark.parametrize("name, settings, lazy", [

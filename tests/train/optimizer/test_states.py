@@ -1,4 +1,4 @@
-"""Optimizer-state files: there and back, and every damaged file refused before anything is allocated."""
+"""Optimizer-state files: written and read back, and every damaged file refused."""
 
 import json
 
@@ -22,14 +22,14 @@ def same(a, b):
     return a is b if a is None or b is None else (a.dtype == b.dtype and np.array_equal(a, b))
 
 
-def test_there_and_back():
+def test_a_file_gives_back_the_trees_and_extra():
     got, extra = states.load(states.dump(TREES, EXTRA))
     assert extra == EXTRA
     assert list(got) == list(TREES)
     assert all(same(TREES[k], got[k]) for k in TREES)
 
 
-def test_it_is_the_safetensors_layout():
+def test_a_file_has_the_safetensors_layout():
     data = states.dump(TREES, EXTRA)
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
@@ -38,10 +38,10 @@ def test_it_is_the_safetensors_layout():
     assert np.frombuffer(data[8 + size : 8 + size + 24], "<f4").tolist() == [0, 1, 2, 3, 4, 5]
 
 
-def test_every_cut_is_refused():
+def test_a_file_cut_short_anywhere_is_refused():
     data = states.dump(TREES, EXTRA)
     for n in range(len(data)):
-        with pytest.raises(FileError, match=r"f\.states: offset"):
+        with pytest.raises(FileError, match=r"f\.states: .*, at byte \d+ of \d+"):
             states.load(data[:n], "f.states")
 
 
@@ -72,10 +72,10 @@ def damaged(change):
     ],
 )
 def test_a_damaged_header_is_refused(change):
-    with pytest.raises(FileError, match="f: offset 8: the header is damaged"):
+    with pytest.raises(FileError, match=r"f: (.*, at byte 8 of|the metadata of the optimizer states are damaged)"):
         states.load(damaged(change), "f")
 
 
-def test_a_foreign_file_is_named():
-    with pytest.raises(FileError, match="cut short, or of another format"):
+def test_a_file_of_another_format_is_refused():
+    with pytest.raises(FileError, match="The file is damaged, cut short, or"):
         states.load(b"PNG\r\n" + bytes(range(100, 200)))

@@ -45,15 +45,15 @@ def walk(opt, dtype="float32", steps=4, sizes=SIZES):
 
 @pytest.fixture
 def functions(monkeypatch):
-    """How many C functions each group of steps had bound."""
+    """How many C functions each group of updates had bound."""
     seen = []
-    real = update._Plan.bind
+    real = update._UpdatePlan.bind
 
     def bind(plan, steps):
         real(plan, steps)
-        seen.append(sum("bind_in_c" in call.__qualname__ for call in plan.calls))
+        seen.append(sum("bind_in_c" in call.__qualname__ for call in plan.bound))
 
-    monkeypatch.setattr(update._Plan, "bind", bind)
+    monkeypatch.setattr(update._UpdatePlan, "bind", bind)
     return seen
 
 
@@ -104,9 +104,9 @@ def test_bits_do_not_depend_on_how_many_workers_there_are(mode, monkeypatch):
 
 
 def test_a_plan_is_made_once_and_bound_when_it_comes_again(monkeypatch):
-    made, bound = [], []
-    plan, bind = update._Plan, update._Plan.bind
-    monkeypatch.setattr(update, "_Plan", lambda *a: made.append(1) or plan(*a))
+    built, bound = [], []
+    plan, bind = update._UpdatePlan, update._UpdatePlan.bind
+    monkeypatch.setattr(update, "_UpdatePlan", lambda *a: built.append(1) or plan(*a))
     monkeypatch.setattr(plan, "bind", lambda self, steps: bound.append(1) or bind(self, steps))
     weights, grads = arrays(0), arrays(1)
 
@@ -118,7 +118,7 @@ def test_a_plan_is_made_once_and_bound_when_it_comes_again(monkeypatch):
             slope = np.sign(g.asnumpy()) if op == "signsgd_update" else np.clip(g.asnumpy(), -c, c) \
                 if (c := more.get("clip_gradient", 0)) else g.asnumpy()
             np.testing.assert_allclose(w.asnumpy(), b - lr * slope, rtol=1e-5, atol=1e-6)
-        return len(made), len(bound)
+        return len(built), len(bound)
 
     assert step(lr=0.5) == (1, 0)
     assert step(lr=0.5) == (1, 1)

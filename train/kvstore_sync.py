@@ -1,0 +1,152 @@
+"""Apply gradients to weights: on each device, with gradients summed by a key-value store, or by the store itself.
+
+`choose_sync` picks one of three classes when `Module.init_optimizer` runs. The four functions after it have MXNet's names and
+arguments; `mx.model` exports them to scripts with a training loop of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..atomic_file import read_file, write_atomic
+from ..errors import FileError, ParameterError
+from ..kvstore import KVStore, create
+from ..ndarray import NDArray
+
+Arrays = Sequence[Sequence[Any]]  # one entry per parameter: its array on each device
+
+
+class ParamSync:
+    """Base: `push_pull(grads, weights)` updates the weights in place. A parameter whose gradients are None keeps its value."""
+
+    def push_pull(self, grads: Arrays, weights: Arrays) -> None:
+        raise NotImplementedError(f"{type(self).__name__}.push_pull")
+
+    def save_optimizer_states(self, fname: str) -> None:
+        raise NotImplementedError(f"{type(self).__name__}.save_optimizer_states")
+
+    def load_optimizer_states(self, fname: str) -> None:
+        raise NotImplementedError(f"{type(self).__name__}.load_optimizer_states")
+
+
+class DeviceUpdate(ParamSync):
+    """Update each device's weights by its own gradients. The updater's key of parameter i on device k of n is i · n + k."""
+
+    def __init__(self, updater: Any):
+        self.updater = updater
+
+    def push_pull(self, grads: Arrays, weights: Arrays) -> None:
+        learned = _learned(grads)
+        n = len(weights[0]) if learned else 0
+        for k in range(n):
+            self.updater([i * n + k for i in learned], [grads[i][k] for i in learned], [weights[i][k] for i in learned])
+
+    def save_optimizer_states(self, fname: str) -> None:
+        write_atomic(fname, self.updater.get_states())
+
+    def load_optimizer_states(self, fname: str) -> None:
+        try:
+            data = read_file(fname)
+        except OSError as e:
+            raise FileError(f"Module.load_optimizer_states: {fname}: cannot be read: {e.strerror}.") from e
+        self.updater.set_states(data, str(fname))
+
+
+class SummedUpdate(DeviceUpdate):
+    """Sum the gradients of all devices and workers in a store, then update each device's weights by the sums."""
+
+    def __init__(self, updater: Any, kvstore: Any, param_names: Sequence[str]):
+        super().__init__(updater)
+        self.kvstore, self.param_names = kvstore, param_names
+
+    def push_pull(self, grads: Arrays, weights: Arrays) -> None:
+        learned = _learned(grads)
+        if learned:
+            names, sums = [self.param_names[i] for i in learned], [list(grads[i]) for i in learned]
+            self.kvstore.push(names, sums)
+            self.kvstore.pull(names, sums)
+        super().push_pull(grads, weights)
+
+
+class StoreUpdate(ParamSync):
+    """Push the gradients to a store that runs the optimizer, then pull the new weights: one call each for all parameters."""
+
+    def __init__(self, kvstore: Any, param_names: Sequence[str]):
+        self.kvstore, self.param_names = kvstore, param_names
+
+    def push_pull(self, grads: Arrays, weights: Arrays) -> None:
+        learned = _learned(grads)
+        if learned:
+            names = [self.param_names[i] for i in learned]
+            self.kvstore.push(names, [list(grads[i]) for i in learned])
+            self.kvstore.pull(names, [list(weights[i]) for i in learned])
+
+    def save_optimizer_states(self, fname: str) -> None:
+        self.kvstore.save_optimizer_states(fname)
+
+    def load_optimizer_states(self, fname: str) -> None:
+        self.kvstore.load_optimizer_states(fname)
+
+
+def _learned(grads: Arrays) -> list[int]:
+    """Indices of the parameters that have gradients."""
+    return [i for i, g in enumerate(grads) if g[0] is not None]
+
+
+def choose_sync(kvstore: Any, update_on_kvstore: bool, optimizer: Any, param_names: Sequence[str], param_arrays: Arrays,
+                arg_params: Mapping[str, NDArray]) -> ParamSync:
+    """Return the ParamSync for a store (or None) and an optimizer. Creates the store's keys."""
+    if kvstore is None:
+        return DeviceUpdate(optimizer.create_updater())
+    if update_on_kvstore:
+        kvstore.set_optimizer(optimizer)
+    initialize_kvstore(kvstore, param_arrays, arg_params, param_names, update_on_kvstore)
+    if update_on_kvstore:
+        return StoreUpdate(kvstore, param_names)
+    return SummedUpdate(optimizer.create_updater(), kvstore, param_names)
+
+
+# ---- for training loops of users, under MXNet's names -----------------------------------------------------------------
+def create_kvstore(kvstore: Any, num_device: int, arg_params: Mapping[str, NDArray]) -> tuple[KVStore | None, bool]:
+    """Return (store or None, True if the store runs the optimizer). kvstore: a store, the name of a type, or None.
+
+    As in MXNet, the name of a local type gives None for a single device. A "local" store does not run the optimizer if an
+    array has more than 16 Mi elements; no store does if MXNET_UPDATE_ON_KVSTORE=0.
+    """
+    on_store = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") != "0"
+    if kvstore is None:
+        return None, False
+    if isinstance(kvstore, KVStore):
+        return kvstore, on_store
+    if not isinstance(kvstore, str):
+        raise ParameterError(f"kvstore: {kvstore!r} is neither a KVStore, nor the name of a type, nor None.")
+    if num_device == 1 and not kvstore.startswith("dist"):
+        return None, False
+    if kvstore == "local" and max((math.prod(p.shape) for p in arg_params.values()), default=0) > 1 << 24:
+        on_store = False
+    return create(kvstore), on_store
+
+
+def initialize_kvstore(kvstore: KVStore, param_arrays: Arrays, arg_params: Mapping[str, NDArray], param_names: Sequence[str],
+                       update_on_kvstore: bool) -> None:
+    """Create a key for every parameter. If the store updates them, copy its values to the devices."""
+    for i, (name, on_devices) in enumerate(zip(param_names, param_arrays)):
+        kvstore.init(name, arg_params[name])
+        if update_on_kvstore:
+            kvstore.pull(name, on_devices, priority=-i)
+
+
+def update_params_on_kvstore(param_arrays: Arrays, grad_arrays: Arrays, kvstore: KVStore, param_names: Sequence[str]) -> None:
+    """Push every gradient to a store that runs the optimizer, and pull every new weight."""
+    StoreUpdate(kvstore, param_names).push_pull(grad_arrays, param_arrays)
+
+
+def update_params(param_arrays: Arrays, grad_arrays: Arrays, updater: Any, num_device: int, kvstore: KVStore | None = None,
+                  param_names: Sequence[str] | None = None) -> None:
+    """Sum every gradient in the store, if there is one, then call the updater once for each of num_device devices."""
+    names = param_names or [str(i) for i in range(len(param_arrays))]
+    sync = DeviceUpdate(updater) if kvstore is None else SummedUpdate(updater, kvstore, names)
+    sync.push_pull(grad_arrays, param_arrays)
