@@ -98,7 +98,7 @@ class FeedForward:
         label_names = [d[0] for d in data.provide_label or () if d[0] in arguments]
         return data_names, label_names or [n for n in arguments if n.endswith("label")]
 
-    def _own_params(self) -> list[dict[str, NDArray]]:
+    def _own_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Return the arg_params and aux_params of the network. Raises ParameterError for others, unless allow_extra_params."""
         assert self.symbol is not None
         result = []
@@ -109,7 +109,7 @@ class FeedForward:
                 raise ParameterError(f"FeedForward: the network has no parameter {extra[0]!r}. "
                                      f"Pass allow_extra_params=True to ignore it.")
             result.append({n: v for n, v in params.items() if n in own})
-        return result
+        return result[0], result[1]
 
     # ---- training ---------------------------------------------------------------------------------------------------
     def fit(self, X: Any, y: Any = None, eval_data: Any = None, eval_metric: Any = "acc", epoch_end_callback: Any = None,

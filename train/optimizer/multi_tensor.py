@@ -34,7 +34,8 @@ class DeviceTables:
         from ...kernels.ops.optimizer.triton_multi import tables  # optional dependency
 
         self.update = update
-        self._tables: Any = [_on_device(t, ctx) for t in tables(addresses, sizes, update.block)]
+        table, lengths, chunks = tables(addresses, sizes, update.block)
+        self._tables = _on_device(table, ctx), _on_device(lengths, ctx), _on_device(chunks, ctx)
         self._scalars = storage.array((len(sizes), max(1, update.columns)), np.float64, ctx)
         self._last: Any = None
 
