@@ -50,7 +50,6 @@ def main() -> None:
 
         kernel = kernel_of(CHAIN, "chain")
         arrays = [Array(1 << 20 + i) for i in range(4)]
-        pointers = [a.address for a in arrays]
 
         def launched() -> None:
             gpu_launch.launch(kernel, (1024,), *arrays, 1 << 20, 1.5, BLOCK=1024)
@@ -63,9 +62,6 @@ def main() -> None:
         common.say({"bench": "launch", **common.machine(), "triton imported": "triton" in sys.modules})
         common.emit("launch, 4 arrays and 2 numbers", common.rounds_of(launched, calls=20_000, rounds=rounds))
         common.emit("two launches on two grids", common.rounds_of(moved, calls=10_000, rounds=rounds))
-        function = gpu_launch.bound(kernel, arrays, {"BLOCK": 1024}, [1, 1.5])
-        common.emit("the same, looked up before",
-                    common.rounds_of(lambda: function(0, (1024,), *pointers, 1 << 20, 1.5), calls=20_000, rounds=rounds))
 
 
 if __name__ == "__main__":

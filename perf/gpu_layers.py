@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gpu_machine import Machine
 from tritium.kernels import op as ops
-from tritium.kernels.gpu.epilogue import Tail
+from tritium.kernels.gpu.epilogue import Epilogue
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req, Spec
@@ -249,16 +249,16 @@ def _batch_norm(m: Machine, dtype: str) -> Iterator[Case]:
                lambda: plain_back_sum(m.torch.float64), 8.0 * moved, "byte", {"copy": 0.75}, dtype)
 
 
-def tails(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator[Case]:
+def epilogues(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator[Case]:
     """A product and a convolution with bias and rectifier in one kernel, against torch's in two."""
     functional, of = m.torch.nn.functional, np.dtype(dtype)
-    tail = Tail(L.maximum(load(0, of), 0), (of,), (-1,))
+    epilogue = Epilogue(L.maximum(load(0, of), 0), (of,), (-1,))
     n = m.size(4096)
     a, b, bias, c = m.randn(n, n, dtype=dtype), m.randn(n, n, dtype=dtype), m.randn(n, dtype=dtype), m.empty(n, n, dtype=dtype)
     view = ((1, n, n), (n * n, n, 1))
 
     def product() -> Any:
-        gemm(m.run, a, view, b, view, c, view, bias=bias, tail=tail)
+        gemm(m.run, a, view, b, view, c, view, bias=bias, epilogue=epilogue)
         return c
 
     yield Case(f"gemm, bias, relu {n}", product, {"torch": lambda: (a @ b + bias).relu()},
@@ -270,7 +270,7 @@ def tails(m: Machine, batch: int = 128, dtype: str = "bfloat16") -> Iterator[Cas
     px, pw = x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2)
 
     def convolution() -> Any:
-        triton_conv.forward(m.run, g, x, w, shift, y, add=False, tail=tail)
+        triton_conv.forward(m.run, g, x, w, shift, y, add=False, epilogue=epilogue)
         return y.permute(0, 3, 1, 2)
 
     plain = lambda u, v, s: functional.conv2d(u, v, s, padding=1).relu()

@@ -76,10 +76,10 @@ def _check(m: Machine, found: list[Any], start: int, specs_of: Any, data: Any) -
 def _compile_ahead(m: Machine, found: list[Any], jobs_of: Any) -> None:
     """All kernels at once, by as many processes as there are processors. What fails is said when it is run."""
     from tritium.kernels.gpu.compile import build
-    from tritium.kernels.gpu.launch import target
+    from tritium.kernels.gpu.target import compute_capability
     from tritium.kernels.op import Req
 
-    jobs, sm = [], target()
+    jobs, sm = [], compute_capability()
     for op, inputs, params in found:
         with contextlib.suppress(Exception):
             jobs += jobs_of(op, inputs, params, np.dtype("float32"), sm, gradient=Req.WRITE)

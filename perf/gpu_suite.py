@@ -48,7 +48,9 @@ import gpu_operators
 import gpu_train
 from gpu_layers import Case
 from gpu_machine import Dead, Machine, Report
-from tritium.kernels.gpu.launch import record, specialisations, target
+from tritium.kernels.gpu.launch import specialisations
+from tritium.kernels.gpu.record import record
+from tritium.kernels.gpu.target import compute_capability
 
 BUDGET = 450  # seconds of the whole run, after which no case begins
 GRACE = 20  # seconds more that a section gets for the case it is at
@@ -220,7 +222,7 @@ def _compile_ahead(m: Machine, cases: Callable[[], Iterator[Case]]) -> None:
     from tritium.kernels.gpu.compile import build  # with a GPU alone
 
     m.recording = True
-    with record(target()) as recorder:
+    with record(compute_capability()) as recorder:
         for case in cases():
             try:
                 case.work()
@@ -238,7 +240,7 @@ def _elementwise(m: Machine, nbytes: int) -> Iterator[Case]:
 
 def _record(torch: Any) -> None:
     machine = Machine(torch, "cpu", 64)
-    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.tails, gpu_layers.layers):
+    for cases in (gpu_layers.products, gpu_layers.convolutions, gpu_layers.epilogues, gpu_layers.layers):
         for case in cases(machine):
             with record(90) as recorder:
                 case.work()
@@ -284,7 +286,7 @@ SECTIONS: dict[str, Callable[[Machine, int, int], None]] = {
     "products": _template(gpu_layers.products),
     "convolutions": _template(gpu_layers.convolutions),
     "layers": _template(gpu_layers.layers),
-    "tails": _template(gpu_layers.tails),
+    "epilogues": _template(gpu_layers.epilogues),
     "sanitizer": _sanitized,
 }
 

@@ -10,7 +10,7 @@ import pytest
 from support.guard_pages import dies_of, guarded
 from support.operator_jobs import DTYPES, on_host, operators, specs_of, uses
 from test_every_operator import data
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.op import Req, Spec
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")

@@ -77,12 +77,12 @@ class Timer(threading.Thread):
         pass
 
 def command(name, first, left, copy, given):
-    gpu_suite.GRACE = -left if name == "tails" else 0
+    gpu_suite.GRACE = -left if name == "epilogues" else 0
     return [sys.executable, section, name, str(first), hangs]
 
 gpu_suite._command, gpu_suite.threading = command, Namespace(Timer=Timer)
 torch = Namespace(cuda=Namespace(get_device_name=lambda: "none"), version=Namespace(cuda=""), __version__="")
-gpu_suite._all(gpu_suite.Report(Path(out)), ["operators", "layers", "tails"], Namespace(seconds=1e6), torch)
+gpu_suite._all(gpu_suite.Report(Path(out)), ["operators", "layers", "epilogues"], Namespace(seconds=1e6), torch)
 """
 
 
@@ -95,10 +95,10 @@ def test_a_section_that_dies_or_hangs_loses_no_line(tmp_path):
     lines = json.loads(out.read_text())
     assert [(line["bench"], line.get("first")) for line in lines[1:]] == [
         ("copy (torch)", None), ("ran", 0), ("operators", None), ("ran", 7), ("said", None), ("layers", None), ("before", None),
-        ("tails", None), ("asked for", None), ("took", None)]
+        ("epilogues", None), ("asked for", None), ("took", None)]
     errors = {line["bench"]: line["error"] for line in lines if "error" in line}
-    assert errors == {"operators": "gone", "layers": "status 1: it broke", "tails": "it was ended: the time ran out"}
-    assert lines[-2]["of"] == 2 and lines[-2]["failed"] == ["operators", "layers", "tails"]
+    assert errors == {"operators": "gone", "layers": "status 1: it broke", "epilogues": "it was ended: the time ran out"}
+    assert lines[-2]["of"] == 2 and lines[-2]["failed"] == ["operators", "layers", "epilogues"]
 
 
 @pytest.mark.nightly

@@ -11,20 +11,20 @@ from typing import Any
 from ..errors import OperatorError
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
-from ..kernels.gpu.compile import CompiledKernel, Job, build
-from ..kernels.gpu.launch import FakeArray, FakeRun, record
+from ..kernels.gpu.compile import CompiledKernel, CompileJob, build
+from ..kernels.gpu.record import FakeArray, FakeRun, record
 from .tasks import Task
 
 _OPTIONS = ("num_warps", "num_stages")
 MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides the memory's latency
 
 
-def jobs_of(task: Task, config: Config, target: int) -> list[Job]:
+def jobs_of(task: Task, config: Config, target: int) -> list[CompileJob]:
     """What must be compiled to run task with config on a compute capability (times ten)."""
     return [_with(job, config) for job in recorded(task, config, target)]
 
 
-def recorded(task: Task, config: Config, target: int) -> list[Job]:
+def recorded(task: Task, config: Config, target: int) -> list[CompileJob]:
     """The jobs of task's own kernels, as the operator launches them when it is told config."""
     with active_configs.forced(task.key.template, config), record(target) as recorder:
         kernel = task.op.kernel(task.params, task.ins, task.outs, task.reqs, "gpu", task.train)
@@ -44,12 +44,12 @@ def follows(task: Task, config: Config, target: int) -> bool:
                and all(getattr(j, n) == config[n] for n in _OPTIONS if n in config) for j in jobs)
 
 
-def _with(job: Job, config: Config) -> Job:
+def _with(job: CompileJob, config: Config) -> CompileJob:
     constexprs = {**job.constexprs, **{n: v for n, v in config.items() if n in job.constexprs}}
     return replace(job, constexprs=constexprs, **{n: config[n] for n in _OPTIONS if n in config})
 
 
-def compile_jobs(jobs: Sequence[Job], *, timeout: float, workers: int | None = None, until: float = math.inf
+def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | None = None, until: float = math.inf
                  ) -> Iterator[tuple[int, CompiledKernel | str]]:
     """(position, kernel or the compiler's words) of every job as it is done. timeout: seconds for each.
 

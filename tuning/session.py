@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import OperatorError
 from ..kernels.configs.key import Config
 from ..kernels.configs.store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
-from ..kernels.gpu.compile import CompiledKernel, Job
+from ..kernels.gpu.compile import CompiledKernel, CompileJob
 from .collect import Item, Work
 from .gpu_candidates import compile_jobs, follows, jobs_of, judge
 from .prune import Pruned, estimate, prune
@@ -148,7 +148,7 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, un
 def _compile_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, until: float, workers: int | None,
                      summary: Summary, listener: Listener, clock: Callable[[], float]) -> None:
     groups: dict[str, list[tuple[Part, Config]]] = {}
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, CompileJob] = {}
     wanted: dict[tuple[int, str], list[str]] = {}
     deep = max((len(p.todo) for p in parts), default=0)
     todos = [(part, part.todo) for part in parts]

@@ -21,7 +21,7 @@ from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config, Key, key
 from ..kernels.cpu.numpy_printer import TILE
 from ..kernels.declare.traced import TracedOp
-from ..kernels.gpu.launch import FakeArray, FakeRun, record
+from ..kernels.gpu.record import FakeArray, FakeRun, record
 from ..kernels.op import Op, Req, Spec
 from ..kernels.ops.linalg import gemm
 from ..kernels.ops.nn import convolution_cpu

@@ -15,12 +15,12 @@ from .cuda_graph import CapturedSegment
 from .segment import Part, Segment
 
 if TYPE_CHECKING:
-    from ...kernels.gpu.job import Job
+    from ...kernels.gpu.job import CompileJob
 
 
-def kernels_of(parts: Iterable[Part], target: int) -> list[Job]:
+def kernels_of(parts: Iterable[Part], target: int) -> list[CompileJob]:
     """What the captured segments will launch, each kernel once, for a compute capability (times ten). Nothing is launched."""
-    from ...kernels.gpu.launch import FakeRun, record  # only a process with a GPU needs it
+    from ...kernels.gpu.record import FakeRun, record  # only a process with a GPU needs it
 
     with record(target) as recorder:
         for part in parts:

@@ -21,7 +21,7 @@ from ...kernels.declare.host_op import OnHost
 from ...kernels.declare.operator_property import BackwardOp, OperatorProperty, PropertyOp
 from ...kernels.declare.traced import TracedOp
 from ...kernels.fusion.epilogue import EpilogueOp
-from ...kernels.gpu.launch_log import running, taped
+from ...kernels.gpu.launch import launches_logged, log_launches
 from ...kernels.kernel import BoundKernel
 from ...kernels.op import Op
 from ...kernels.ops.nn.batch_norm_fused import NormTailOp
@@ -80,7 +80,7 @@ class _Kept:
 class CapturedSegment(Segment):
     """A segment whose first run goes launch by launch, and whose later ones are replays."""
 
-    __slots__ = ("_graph", "_held", "_kept", "_plain", "_tape")
+    __slots__ = ("_graph", "_held", "_kept", "_plain", "_log")
 
     def __init__(self, *args: Any):
         super().__init__(*args)
@@ -88,7 +88,7 @@ class CapturedSegment(Segment):
         self._held: Any = None  # [draws, 2] on the device: seed and offset of each step that draws random numbers
         self._kept = _Kept(self.ctx)
         self._plain = False  # it cannot be captured after all
-        self._tape: list[Callable[[], None]] | None = None  # of the first run; empty on a real GPU
+        self._log: list[Callable[[], None]] | None = None  # of the first run; empty on a real GPU
         if self.random:
             self._hold()
 
@@ -101,11 +101,11 @@ class CapturedSegment(Segment):
         self._kept.stream = rc.stream
         if draws:
             cuda.from_host(self._held, np.array([draws[at] for at, _ in self.random], np.uint64).view(np.int64))
-        if self._tape is None:  # compiles, loads and takes memory, none of which may happen in a capture
-            with taped() as tape:
+        if self._log is None:  # compiles, loads and takes memory, none of which may happen in a capture
+            with log_launches() as log:
                 super().run(self._kept)
-            self._tape = tape
-        elif self._graph is None and (self._plain or not self._capture(self._tape)):
+            self._log = log
+        elif self._graph is None and (self._plain or not self._capture(self._log)):
             super().run(self._kept)
         else:
             assert self._graph is not None
@@ -121,21 +121,21 @@ class CapturedSegment(Segment):
     def _bound(self) -> list[BoundKernel]:
         def kept(call: BoundKernel, writes: bool) -> BoundKernel:
             def launch(run: Any) -> None:
-                before = len(running() or ())
+                before = launches_logged()
                 call(run)
                 run.next()
-                if writes and not cuda.is_real() and len(running() or ()) == before:
-                    self._plain = True  # it works in a way that the tape does not see
+                if writes and not cuda.is_real() and launches_logged() == before:
+                    self._plain = True  # it works in a way that the log does not see
 
             return launch
 
         return [kept(call, any(a is not None and a.size for a in c[2])) for call, c in zip(super()._bound(), self.calls)]
 
-    def _capture(self, tape: list[Callable[[], None]]) -> bool:
+    def _capture(self, log: list[Callable[[], None]]) -> bool:
         """Record what a run enqueues; whether that went well."""
 
         def again() -> None:
-            for launch in tape:
+            for launch in log:
                 launch()
 
         graph = cuda.Graph(self.ctx.device_id, self.name)

@@ -139,7 +139,7 @@ def gpu_module(name: str) -> Any:
     """Return the module kernels/ops/<name>, a file of Triton kernels such as "nn.triton_conv", importing it at its first use."""
     found = _gpu_modules.get(name)
     if found is None:  # gpu.launch decides between compiled and interpreted, so it goes before triton
-        importlib.import_module("..gpu.launch", __package__).check_triton()
+        importlib.import_module("..gpu.target", __package__).check_triton()
         found = _gpu_modules[name] = importlib.import_module(f"..ops.{name}", __package__)
     return found
 

@@ -1,8 +1,8 @@
 """EpilogueOp: a product or convolution, forward or backward, with elementwise work done on each block while it is in cache.
 
-The head's first output is made a few samples at a time; the tail runs on each block before the next is made, so that the
+The head's first output is made a few samples at a time; the epilogue runs on each block before the next is made, so that the
 head's result need not be stored, and its memory traffic is saved. What a backward head adds up over samples (the weight's
-derivative) is computed first, whole: so the tail may overwrite what the head read.
+derivative) is computed first, whole: so the epilogue may overwrite what the head read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...dtype import float32, is_float
 from ..cpu.c_printer import CFunction
-from ..gpu.epilogue import Tail
+from ..gpu.epilogue import Epilogue
 from ..ir.expr import LOAD, topological
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Op, Req, Shape, Spec, compiled
@@ -37,12 +37,12 @@ HEADS: dict[str, tuple[bool, ...]] = {
 class Wiring:
     """Who reads what, as positions in the step's inputs.
 
-    head, tail:  the inputs of either; -1 in tail is the head's first output.
-    n_outputs:   of the head; the tail's follow.
+    head, epilogue:  the inputs of either; -1 in epilogue is the head's first output.
+    n_outputs:   of the head; the epilogue's follow.
     """
 
     head: tuple[int, ...]
-    tail: tuple[int, ...]
+    epilogue: tuple[int, ...]
     n_outputs: int
 
 
@@ -63,18 +63,18 @@ class _Serial:
 
 
 class EpilogueOp(Op):
-    """One head and one tail. Its outputs are the head's (the first one NULL where only the tail reads it), then the tail's.
+    """One head and one epilogue. Its outputs are the head's (the first one NULL where only the epilogue reads it), then the epilogue's.
 
-    target: "cpu", or "gpu", where the tail becomes part of the head's template (gpu_tail), and nobody else reads the head.
+    target: "cpu", or "gpu", where the epilogue becomes part of the head's template (gpu_epilogue), and nobody else reads the head.
     """
 
     hidden = True
 
     def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring, target: str = "cpu"):
         self.target = target
-        self.name = f"{head.name}+tail"
+        self.name = f"{head.name}+epilogue"
         self.head, self.head_params, self.body, self.wiring = head, params, body, wiring
-        n = 1 + max((*wiring.head, *wiring.tail))
+        n = 1 + max((*wiring.head, *wiring.epilogue))
         self.input_names = tuple(f"x{i}" for i in range(n))
         self._names = tuple(f"output{i}" for i in range(wiring.n_outputs + len(body.outs)))
 
@@ -82,13 +82,13 @@ class EpilogueOp(Op):
         return self._names
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        """Whatever has a sample per row may be overwritten by the tail: its block was read before."""
+        """Whatever has a sample per row may be overwritten by the epilogue: its block was read before."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):
             return ()
         rows = {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if by_row}
-        rows |= {i for i, view in zip(self.wiring.tail, self.body.ins) if i >= 0 and view == self.body.shape}
+        rows |= {i for i, view in zip(self.wiring.epilogue, self.body.ins) if i >= 0 and view == self.body.shape}
         rows -= {i for i, by_row in zip(self.wiring.head, HEADS[self.head.name]) if not by_row}
-        rows -= {i for i, view in zip(self.wiring.tail, self.body.ins) if view != self.body.shape}
+        rows -= {i for i, view in zip(self.wiring.epilogue, self.body.ins) if view != self.body.shape}
         full = [o for o, view in enumerate(self.body.outs) if view == self.body.shape]
         return tuple((i, self.wiring.n_outputs + o) for i in sorted(rows) for o in full)
 
@@ -97,10 +97,10 @@ class EpilogueOp(Op):
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
         if target == "gpu":
-            tail, others = gpu_tail(self.head.name, self.head_params, self.body, wiring.tail), [i for i in wiring.tail if i >= 0]
-            assert isinstance(tail, Tail), tail
+            epilogue, others = gpu_epilogue(self.head.name, self.head_params, self.body, wiring.epilogue), [i for i in wiring.epilogue if i >= 0]
+            assert isinstance(epilogue, Epilogue), epilogue
             both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
-                head_ins, outs[n_head], reqs[n_head], tail)
+                head_ins, outs[n_head], reqs[n_head], epilogue)
             return Kernel(lambda run, inputs, outputs: both(run, [inputs[i] for i in (*wiring.head, *others)], outputs[n_head]))
         total, keep = outs[0].shape[0], reqs[0] != Req.NULL
         step = _block(self.head.name, outs[0])
@@ -116,15 +116,15 @@ class EpilogueOp(Op):
         n_rest = n_head - 1
 
         def shaped(outputs: Sequence[Any]) -> list[Any]:
-            """The tail's outputs as it sees them; None where nothing is wanted."""
+            """The epilogue's outputs as it sees them; None where nothing is wanted."""
             return [None if o is None else o.reshape(view) for o, view in zip(outputs, self.body.outs)]
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
             """All in one block."""
-            main, tail = blocks[total]
+            main, epilogue = blocks[total]
             made = outputs[0] if keep else np.empty(outs[0].shape, scratch)
             calls = [main.bind([inputs[i] for i in wiring.head], [made, *[None] * n_rest]),
-                     tail.bind([made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)],
+                     epilogue.bind([made if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.epilogue, views)],
                           shaped(outputs[n_head:]))]
             if rest is not None:
                 calls.insert(0, rest.bind([inputs[i] for i in wiring.head], [None, *outputs[1:n_head]]))
@@ -138,19 +138,19 @@ class EpilogueOp(Op):
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             if rest is not None:
                 rest(run, [inputs[i] for i in wiring.head], [None, *outputs[1:n_head]])
-            tails = shaped(outputs[n_head:])
-            sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.tail, views)]
+            epilogues = shaped(outputs[n_head:])
+            sources = [None if i < 0 else inputs[i].reshape(view) for i, view in zip(wiring.epilogue, views)]
             inner = run if len(starts) == 1 else _Serial(run)
 
             def block(k: int) -> None:
                 a = starts[k]
                 z = min(a + step, total)
-                main, tail = blocks[z - a]
+                main, epilogue = blocks[z - a]
                 made = outputs[0][a:z] if keep else np.empty((z - a, *outs[0].shape[1:]), scratch)
                 main(inner, [inputs[i][a:z] if rows else inputs[i] for i, rows in zip(wiring.head, by_row)],
                      [made, *[None] * n_rest])
-                tail(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
-                     [None if t is None else t[a:z] for t in tails])
+                epilogue(inner, [made if s is None else s[a:z] if view == full else s for s, view in zip(sources, views)],
+                     [None if t is None else t[a:z] for t in epilogues])
 
             if len(starts) == 1:
                 block(0)
@@ -162,7 +162,7 @@ class EpilogueOp(Op):
 
     def _block_kernels(self, n: int, head_ins: Sequence[Spec], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req],
                        target: str, train: bool) -> tuple[Kernel, Kernel]:
-        """The head for n samples, and the tail."""
+        """The head for n samples, and the epilogue."""
         n_head = self.wiring.n_outputs
 
         def cut(shape: Shape) -> Shape:
@@ -173,21 +173,21 @@ class EpilogueOp(Op):
             self.head, self.head_params,
             tuple(Spec(cut(s.shape), s.dtype) if rows else s for s, rows in zip(head_ins, by_row)),
             (Spec(cut(outs[0].shape), outs[0].dtype), *outs[1:n_head]), (Req.WRITE, *[Req.NULL] * (n_head - 1)), target, train)
-        op, tail_ins, tail_outs = self._tail(n, ins, outs)
-        return head, op.kernel(Params({}), tail_ins, tail_outs, reqs[n_head:], target, train)
+        op, epilogue_ins, epilogue_outs = self._epilogue(n, ins, outs)
+        return head, op.kernel(Params({}), epilogue_ins, epilogue_outs, reqs[n_head:], target, train)
 
-    def _tail(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
-        """The tail for n samples as an operator, its inputs and outputs."""
+    def _epilogue(self, n: int, ins: Sequence[Spec], outs: Sequence[Spec]) -> tuple[FusedOp, list[Spec], list[Spec]]:
+        """The epilogue for n samples as an operator, its inputs and outputs."""
         body, n_head = self.body, self.wiring.n_outputs
         views, results = ([(n, *v[1:]) if v == body.shape else v for v in seen] for seen in (body.ins, body.outs))
-        dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.tail]
-        return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_tail"),
+        dtypes = [outs[0].dtype if i < 0 else ins[i].dtype for i in self.wiring.epilogue]
+        return (fused_op(Expression(body.roots), len(views), name=f"{self.head.name}_epilogue"),
                 [Spec(v, d) for v, d in zip(views, dtypes)], [Spec(v, s.dtype) for v, s in zip(results, outs[n_head:])])
 
     def c_code(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
-        """The C function that computes the tail on the CPU, of whole blocks, or why NumPy does: a phrase."""
-        op, tail_ins, tail_outs = self._tail(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
-        return op.c_code(Params({}), tail_ins, tail_outs, reqs[self.wiring.n_outputs:])
+        """The C function that computes the epilogue on the CPU, of whole blocks, or why NumPy does: a phrase."""
+        op, epilogue_ins, epilogue_outs = self._epilogue(min(_block(self.head.name, outs[0]), outs[0].shape[0]), ins, outs)
+        return op.c_code(Params({}), epilogue_ins, epilogue_outs, reqs[self.wiring.n_outputs:])
 
 
 def _block(head: str, out: Spec) -> int:
@@ -197,24 +197,24 @@ def _block(head: str, out: Spec) -> int:
 
 
 GPU_HEADS = ("FullyConnected", "Convolution")
-_MOST = 4  # arrays that a tail on a GPU reads beside the head's result
+_MOST = 4  # arrays that an epilogue on a GPU reads beside the head's result
 
 
-def gpu_tail(head: str, params: Params, body: Body, wiring: Sequence[int]) -> Tail | str:
-    """The tail of a GPU's template for a head, or why it has none. wiring: the tail's inputs; -1 is the head's result."""
+def gpu_epilogue(head: str, params: Params, body: Body, wiring: Sequence[int]) -> Epilogue | str:
+    """The epilogue of a GPU's template for a head, or why it has none. wiring: the epilogue's inputs; -1 is the head's result."""
     shape, n = body.shape, sum(i >= 0 for i in wiring)
     if head not in GPU_HEADS:
-        return f"on the GPU {head} takes no tail"
+        return f"on the GPU {head} takes no epilogue"
     if len(body.roots) != 1 or body.rows or body.combine or body.outs[0] != shape:
-        return "on the GPU a tail has one result, element by element"
+        return "on the GPU an epilogue has one result, element by element"
     last = head == "FullyConnected" or params.get("layout") in ("NWC", "NHWC", "NDHWC")
     channels = tuple(s if i == (len(shape) - 1 if last else 1) else 1 for i, s in enumerate(shape))
     if any((1,) * (len(shape) - len(v)) + v != channels for i, v in zip(wiring, body.ins) if i >= 0) or n > _MOST:
-        return f"on the GPU a tail reads the result of {head} and at most {_MOST} arrays of a number per channel"
+        return f"on the GPU an epilogue reads the result of {head} and at most {_MOST} arrays of a number per channel"
     found = {x.value: x.dtype for x in topological(body.roots) if x.op == LOAD}
     if not all(d is not None and is_float(d) for d in (*found.values(), body.roots[0].dtype)):
-        return "on the GPU a tail reads floats and gives one"
+        return "on the GPU an epilogue reads floats and gives one"
     order = iter(range(n))
     vectors = tuple(-1 if i < 0 else next(order) for i in wiring)
     dtypes = tuple(found.get(k, float32) for k in range(len(wiring)))
-    return Tail(body.roots[0], dtypes, vectors)  # type: ignore[arg-type]
+    return Epilogue(body.roots[0], dtypes, vectors)  # type: ignore[arg-type]

@@ -17,10 +17,12 @@ from ...dtype import bfloat16, float32, is_float, is_half, to_integer
 from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, retype
 from ..ir.primitives import PRIMITIVES
 from ..op import Req, Spec
-from .job import Job
-from .launch import HEADER, Flavour, launch
+from .job import CompileJob
+from .launch import launch
+from .load import HEADER
 from .source import kernel_of
 from .special import helpers_for
+from .target import CodegenTarget
 
 _WHOLE = {"int32": "_whole32", "int64": "_whole64", "uint64": "_whole64u"}
 _SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
@@ -51,17 +53,17 @@ def literal(value: Any, dtype: np.dtype) -> str:
 
 
 #: An array of a launch: ("in", i), ("out", i), or ("space", i) for scratch.
-Place = tuple[str, int]
+ArrayRef = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Target:
+class StoreTarget:
     """A root, what its array is, and where that is found."""
 
     root: Expr
     spec: Spec
     req: Req
-    place: Place
+    place: ArrayRef
 
     @property
     def dtype(self) -> np.dtype:
@@ -70,7 +72,7 @@ class Target:
 
 
 @dataclass
-class Step:
+class KernelLaunch:
     """One kernel of a printed operator, and what it is launched with.
 
     pointers:    per pointer parameter, where the array comes from, and its dtype.
@@ -81,7 +83,7 @@ class Step:
 
     name: str
     source: str
-    pointers: list[tuple[Place, np.dtype]]
+    pointers: list[tuple[ArrayRef, np.dtype]]
     sizes: dict[str, int]
     scalars: list[tuple[str, int, str]]
     grid: tuple[int, ...]
@@ -89,14 +91,14 @@ class Step:
     num_warps: int = 4
     _function: Any = field(default=None, repr=False)
 
-    def run(self, stream: Any, arrays: Mapping[Place, Any], scalars: Sequence[float]) -> None:
+    def run(self, stream: Any, arrays: Mapping[ArrayRef, Any], scalars: Sequence[float]) -> None:
         if self._function is None:
             self._function = kernel_of(self.source, self.name)
         values = [_handed(scalars[i], kind) for _, i, kind in self.scalars]
         launch(self._function, self.grid, *(arrays[place] for place, _ in self.pointers), *self.sizes.values(),
                *values, num_warps=self.num_warps, stream=stream, **self.constexprs)
 
-    def job(self, target: int, **constexprs: Any) -> Job:
+    def job(self, target: int, **constexprs: Any) -> CompileJob:
         """This kernel, to be compiled ahead of time for a compute capability (times ten)."""
         inside = re.search(rf"def {self.name}\((.*?)\):", self.source, re.DOTALL)
         assert inside, self.source
@@ -107,14 +109,14 @@ class Step:
         for parameter, usual in zip(inside[1].split(","), types):
             name, _, annotation = parameter.partition(":")
             signature[name.strip()] = annotated.get(annotation.strip(), usual)
-        return Job(self.source, self.name, signature, {**self.constexprs, **constexprs}, target, None, self.num_warps)
+        return CompileJob(self.source, self.name, signature, {**self.constexprs, **constexprs}, target, None, self.num_warps)
 
 
-class Plan:
+class LaunchPlan:
     """The launches of one operator, in order, and the scratch arrays they pass on."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.launches: list[KernelLaunch] = []
         self.spaces: list[Spec] = []
 
     def space(self, shape: tuple[int, ...], dtype: np.dtype) -> int:
@@ -124,15 +126,15 @@ class Plan:
 
     def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
         """Launch every step. run: the engine's RunContext; None where nothing needs a stream or scratch."""
-        arrays: dict[Place, Any] = {("in", i): a for i, a in enumerate(inputs)}
+        arrays: dict[ArrayRef, Any] = {("in", i): a for i, a in enumerate(inputs)}
         arrays |= {("out", i): a for i, a in enumerate(outputs)}
         arrays |= {("space", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.spaces)}
         stream = run.stream if run is not None else None
-        for step in self.steps:
+        for step in self.launches:
             step.run(stream, arrays, scalars)
 
 
-class Body:
+class KernelBody:
     """Names and text of an expression's nodes, for one kernel.
 
     inputs:  the dtype of each input array; scalars: the names of the run-time scalars, in order.
@@ -280,12 +282,12 @@ def typed_root(root: Expr, dtype: np.dtype) -> Expr:
 
 
 def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str],
-                flavour: Flavour) -> str:
+                codegen: CodegenTarget) -> str:
     """A whole file: header, the device functions it needs, and the kernel."""
     decorator = f"@triton.jit(do_not_specialize={list(unspecialised)!r})" if unspecialised else "@triton.jit"
     body = "\n".join("    " + line for line in lines)
     text = f"{decorator}\ndef {name}({', '.join(parameters)}):\n{body}\n"
-    return HEADER + helpers_for(text, interpreted=flavour.interpreted) + text
+    return HEADER + helpers_for(text, interpreted=codegen.interpreted) + text
 
 
 def size_parameter(name: str, value: int) -> tuple[str, int, list[str]]:

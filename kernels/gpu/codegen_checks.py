@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .compile import CompiledKernel, Job
+from .compile import CompiledKernel, CompileJob
 
 
 def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_loads: int = 0, bits: int = 128,
@@ -70,13 +70,13 @@ _FEW, _FEW_BYTES = 8, 16
 _SINE, _SINE_BYTES = ("tl.sin(", "tl.cos("), 64
 
 
-def hardly_spills(job: Job, kernel: CompiledKernel) -> bool:
+def hardly_spills(job: CompileJob, kernel: CompiledKernel) -> bool:
     """Whether what a kernel keeps in slow memory is a register around a called division, or the table of a sine's slow path."""
     few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
     return few or (any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES)
 
 
-def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
+def wrong_with(job: CompileJob, kernel: CompiledKernel) -> list[str]:
     """What is wrong with the machine code of any operator's kernel, whatever its shapes: it spills, has more registers than
     MOST_REGISTERS (with a matrix product: all there are), a matrix product in half precision or TF32 without tensor cores, or
     is elementwise and reads, or writes, nothing 128 bits at once in the branch without masks.
@@ -94,7 +94,7 @@ def wrong_with(job: Job, kernel: CompiledKernel) -> list[str]:
     return wrong
 
 
-def _could_be_wide(job: Job, array: str, kind: str) -> bool:
+def _could_be_wide(job: CompileJob, array: str, kind: str) -> bool:
     """Whether a thread's elements of an array make 128 bits. Whole numbers need not be loaded where 0 · x is 0: none is NaN."""
     aligned = job.signature if job.align16 is None else job.align16
     dtype = job.signature[array][1:]

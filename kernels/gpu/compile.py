@@ -26,11 +26,11 @@ from typing import Any
 
 from ...errors import OperatorError
 from . import store
-from .job import Job, constexpr
+from .job import CompileJob, constexpr
 from .load import load
 from .store import Access, CompiledKernel
 
-__all__ = ["Access", "CompiledKernel", "Job", "build", "compile_all", "compile_source", "prepare", "read_accesses"]
+__all__ = ["Access", "CompiledKernel", "CompileJob", "build", "compile_all", "compile_source", "prepare", "read_accesses"]
 
 #: A job's outcome: what came of it, or the compiler's words.
 Outcome = CompiledKernel | OperatorError
@@ -39,10 +39,10 @@ Outcome = CompiledKernel | OperatorError
 def compile_source(source: str, name: str, signature: Mapping[str, str], constexprs: Mapping[str, Any] | None = None,
                    *, target: int = 90, align16: tuple[str, ...] | None = None, num_warps: int = 4) -> CompiledKernel:
     """One kernel, compiled. Raises OperatorError with the compiler's words."""
-    return compile_all([Job(source, name, signature, constexprs or {}, target, align16, num_warps)])[0]
+    return compile_all([CompileJob(source, name, signature, constexprs or {}, target, align16, num_warps)])[0]
 
 
-def compile_all(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> list[CompiledKernel]:
+def compile_all(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> list[CompiledKernel]:
     """Every job, from the store or compiled; results in the order of jobs.
 
     timeout: seconds for each.
@@ -57,7 +57,7 @@ def compile_all(jobs: Sequence[Job], *, timeout: float = 300, workers: int | Non
     return results  # type: ignore[return-value]
 
 
-def prepare(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None) -> int:
+def prepare(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> int:
     """See to it that every job is in the store, before the first run of what needs them.
 
     Returns: how many had to be compiled. Which kernel runs never depends on how long this took.
@@ -72,7 +72,7 @@ def prepare(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = 
     return len(missing)
 
 
-def build(jobs: Sequence[Job], *, timeout: float = 300, workers: int | None = None, until: float = math.inf
+def build(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None, until: float = math.inf
           ) -> Iterator[tuple[int, Outcome]]:
     """(position, outcome) of every job as it is done: those in the store first. The others go to a pool.
 

@@ -19,16 +19,17 @@ from ..ir.coalesce import Layout, merge
 from ..ir.expr import LOAD, Expr, loads, topological
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Shape, Spec
-from .body import Body, Place, Step, Target, indent, kernel_text, size_parameter, store
-from .launch import Flavour, cdiv
+from .body import ArrayRef, KernelBody, KernelLaunch, StoreTarget, indent, kernel_text, size_parameter, store
+from .sizes import cdiv
 from .special import HELPERS
+from .target import CodegenTarget
 
 MANY_NODES = 150  # of a body whose arithmetic, not memory, takes the time: one element a thread, or registers spill
 INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit int32
 
 
-def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str,
-                     flavour: Flavour, source: Place | None = None) -> Step:
+def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str,
+                     codegen: CodegenTarget, source: ArrayRef | None = None) -> KernelLaunch:
     """The kernel that stores targets, all of the full shape.
 
     source: where input 0 is found, if it is not the operator's own.
@@ -36,7 +37,7 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     roots = [t.root for t in targets]
     used = loads(roots)
     layout = merge([full, *(ins[i].shape for i in used), *(t.spec.shape for t in targets)])
-    body = Body(roots, topological(roots), [s.dtype for s in ins], e.scalars)
+    body = KernelBody(roots, topological(roots), [s.dtype for s in ins], e.scalars)
     n = math.prod(full)
     wide = n > INT32_ELEMENTS
     sizes: dict[str, int] = {"n": n}
@@ -68,10 +69,10 @@ def elementwise_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Targe
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
     pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
     widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
-    blocks = {"BLOCK": flavour.block(n, lanes(body.order, widest)), "num_warps": 4}
-    if not flavour.interpreted and active_configs.active():
+    blocks = {"BLOCK": codegen.block(n, lanes(body.order, widest)), "num_warps": 4}
+    if not codegen.interpreted and active_configs.active():
         blocks = active_configs.choice(flat_key(widest.name, n, len(pointers), not index.sizes), blocks)
-    return Step(name, kernel_text(name, parameters, lines, list(sizes), flavour), pointers, sizes, body.scalars(),
+    return KernelLaunch(name, kernel_text(name, parameters, lines, list(sizes), codegen), pointers, sizes, body.scalars(),
                 (cdiv(n, blocks["BLOCK"]),), {"BLOCK": blocks["BLOCK"]}, blocks["num_warps"])
 
 

@@ -1,7 +1,8 @@
-"""A tail: elementwise work on the result of a template kernel, done in registers before it is stored.
+"""Epilogue: elementwise work on the result of a template kernel, done in registers before it is stored.
 
-A template says where, in a line `x = tail(x, index, mask)` (or `tail_flat`, where x has one axis): index and mask are those
-of x's columns. The template with a tail is its text with that line replaced, and with the arrays the tail reads behind `bias`.
+A template marks the place with a line `x = epilogue(x, index, mask)`, or `epilogue_flat` for an x with one axis; index and mask
+are those of x's columns. A template with an epilogue is its text with that line replaced and with further parameters behind
+`bias` for the arrays that the epilogue reads.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ import numpy as np
 
 from ...dtype import float32, float64
 from ..ir.expr import Expr, topological
-from .body import Body, convert
-from .launch import interpreting
-from .source import Kernel, triton
+from .body import KernelBody, convert
+from .source import KernelSource, triton
 from .special import helpers_for
+from .target import interpreting
 
-_PLACE = re.compile(r"^( *)(\w+) = tail(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
-_made: dict[tuple, tuple[Expr, Kernel]] = {}  # by the id of the expression, which is kept with it
+_PLACE = re.compile(r"^( *)(\w+) = epilogue(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
+_made: dict[tuple, tuple[Expr, KernelSource]] = {}  # by the id of the expression, which is kept with it
 
 
 @triton.jit
-def tail(x, index, mask):
+def epilogue(x, index, mask):
     return x
 
 
 @triton.jit
-def tail_flat(x, index, mask):
+def epilogue_flat(x, index, mask):
     return x
 
 
 @dataclass(frozen=True)
-class Tail:
+class Epilogue:
     """One value for every element of a result.
 
     root:    the expression. Its loads are numbered as dtypes are.
@@ -50,8 +51,8 @@ class Tail:
         """Whether it takes many registers beside those of the result."""
         return len(self.vectors) > 1 or len(topological([self.root])) > 5
 
-    def of(self, kernel: Kernel) -> Kernel:
-        """The template with this tail."""
+    def of(self, kernel: KernelSource) -> KernelSource:
+        """The template with this epilogue."""
         interpreted = interpreting()
         key = (kernel, id(self.root), self.dtypes, self.vectors, interpreted)
         found = _made.get(key)
@@ -59,9 +60,9 @@ class Tail:
             found = _made[key] = self.root, self._printed(kernel, interpreted)
         return found[1]
 
-    def _printed(self, kernel: Kernel, interpreted: bool) -> Kernel:
+    def _printed(self, kernel: KernelSource, interpreted: bool) -> KernelSource:
         text, n = _PLACE.subn(self._lines, kernel.source)
-        assert n == 1, f"{kernel.name} has {n} places for a tail"
+        assert n == 1, f"{kernel.name} has {n} places for an epilogue"
         extra = [f"e{i}" for i in range(max((*self.vectors, -1)) + 1)]
         text, n = re.subn(rf"(def {kernel.name}\([^)]*?\bbias,)", lambda m: " ".join([m[1], *(f"{e}," for e in extra)]), text)
         assert n == 1, f"{kernel.name} takes no bias"
@@ -72,11 +73,11 @@ class Tail:
             parameters[p] = kernel.annotations[p]
             if p == "bias":
                 parameters |= dict.fromkeys(extra, "")
-        return Kernel(kernel.name, lambda: text, parameters)
+        return KernelSource(kernel.name, lambda: text, parameters)
 
     def _lines(self, place: re.Match[str]) -> str:
         indent, x, flat, index, mask = place.groups()
-        body = Body([self.root], topological([self.root]), self.dtypes, ())
+        body = KernelBody([self.root], topological([self.root]), self.dtypes, ())
         wide = float64 if self.dtypes[self.vectors.index(-1)] == float64 else float32
         assert self.root.dtype is not None
 
@@ -91,6 +92,6 @@ class Tail:
         return "\n".join(indent + line for line in lines)
 
 
-def with_tail(kernel: Kernel, tail: Tail | None) -> Kernel:
-    """The template, with a tail if there is one."""
-    return kernel if tail is None else tail.of(kernel)
+def with_epilogue(kernel: KernelSource, epilogue: Epilogue | None) -> KernelSource:
+    """The template, with an epilogue if there is one."""
+    return kernel if epilogue is None else epilogue.of(kernel)

@@ -1,4 +1,4 @@
-"""Job: one kernel, one specialisation, one target. Everything that the machine code depends on, and nothing else."""
+"""CompileJob: one kernel, one specialisation, one target. Everything that the machine code depends on, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FORMAT = 1  # of what the store keeps, and of the facts read from machine code
 
 
 @dataclass(frozen=True)
-class Job:
+class CompileJob:
     """One kernel to compile.
 
     source, name:  as for gpu/load.py: load.

@@ -19,30 +19,30 @@ from ..ir.expr import LOAD, REDUCE, Expr, cast, load, topological
 from ..ir.rows import lies_along, whole_rows
 from ..kernel import Kernel
 from ..op import Expression, Req, Shape, Spec
-from .body import Plan, Target, kernel_name, typed_root
-from .elementwise import elementwise_step
-from .launch import Flavour, here
-from .reduction import fold_steps
-from .row import row_step
+from .body import LaunchPlan, StoreTarget, kernel_name, typed_root
+from .elementwise import elementwise_launch
+from .reduction import reduction_launches
+from .row import row_launch
+from .target import CodegenTarget, codegen_target
 
 
 def triton_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
                   name: str = "kernel") -> Kernel:
     """The kernel: kernel(run, inputs, outputs, scalars=()). Nothing is compiled before it first runs."""
-    return Kernel(plan_steps(e, ins, outs, reqs, name=name).run)
+    return Kernel(plan_launches(e, ins, outs, reqs, name=name).run)
 
 
 def triton_source(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
                   name: str = "kernel") -> str:
     """The text of the kernels, for reading."""
-    return "\n\n".join(step.source for step in plan_steps(e, ins, outs, reqs, name=name).steps)
+    return "\n\n".join(step.source for step in plan_launches(e, ins, outs, reqs, name=name).launches)
 
 
-def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
-               name: str = "kernel", flavour: Flavour | None = None) -> Plan:
-    """What triton_kernel runs. flavour: what is printed for; None: as this thread launches now."""
-    flavour = flavour or here()
-    plan = Plan()
+def plan_launches(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], *,
+               name: str = "kernel", codegen: CodegenTarget | None = None) -> LaunchPlan:
+    """What triton_kernel runs. codegen: what is printed for; None: as this thread launches now."""
+    codegen = codegen or codegen_target()
+    plan = LaunchPlan()
     name = kernel_name(name)
     states = dict(e.states)
     targets = []
@@ -50,11 +50,11 @@ def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
         spec, req = (ins[states[i]], Req.WRITE) if i in states else (outs[i], reqs[i])
         place = ("in", states[i]) if i in states else ("out", i)
         if req != Req.NULL and spec.size:
-            targets.append(Target(typed_root(root, spec.dtype), spec, req, place))
+            targets.append(StoreTarget(typed_root(root, spec.dtype), spec, req, place))
     full = full_shape([s.shape for s in (*ins, *(t.spec for t in targets))])
     size = math.prod(full)
     if e.kind == "row":
-        return _plan_rows(plan, e, ins, targets, full, name, flavour)
+        return _plan_rows(plan, e, ins, targets, full, name, codegen)
     spread = [t for t in targets if t.spec.size == size]
     folded = [t for t in targets if t.spec.size != size]
     late = []  # folds go first, since what is spread may overwrite inputs; a fold that overwrites one waits in scratch
@@ -62,12 +62,12 @@ def plan_steps(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
         if t.req == Req.INPLACE and len(targets) > 1:
             held = plan.space(t.spec.shape, t.dtype)
             late.append((held, t))
-            t = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
-        plan.steps += fold_steps(plan, e, ins, t, full, f"{name}_fold{k or ''}", flavour)
+            t = StoreTarget(t.root, plan.spaces[held], Req.WRITE, ("space", held))
+        plan.launches += reduction_launches(plan, e, ins, t, full, f"{name}_fold{k or ''}", codegen)
     if spread:
-        plan.steps.append(elementwise_step(e, ins, spread, full, name, flavour))
+        plan.launches.append(elementwise_launch(e, ins, spread, full, name, codegen))
     for held, t in late:
-        plan.steps.append(_copy_step(plan, held, t, f"{name}_copy", flavour))
+        plan.launches.append(_copy_launch(plan, held, t, f"{name}_copy", codegen))
     return plan
 
 
@@ -82,15 +82,15 @@ def _spans_columns(root: Expr, ins: Sequence[Spec]) -> bool:
     return spans[id(root)]
 
 
-def _copy_step(plan: Plan, held: int, t: Target, name: str, flavour: Flavour) -> Any:
+def _copy_launch(plan: LaunchPlan, held: int, t: StoreTarget, name: str, codegen: CodegenTarget) -> Any:
     spec = plan.spaces[held]
     copy = Expression((load(0, spec.dtype),))
-    moved = Target(copy.outputs[0], t.spec, t.req, t.place)
-    return elementwise_step(copy, [spec], [moved], spec.shape, name, flavour, source=("space", held))
+    moved = StoreTarget(copy.outputs[0], t.spec, t.req, t.place)
+    return elementwise_launch(copy, [spec], [moved], spec.shape, name, codegen, source=("space", held))
 
 
-def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str,
-               flavour: Flavour) -> Plan:
+def _plan_rows(plan: LaunchPlan, e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str,
+               codegen: CodegenTarget) -> LaunchPlan:
     """Rows first; an output that has not all the rows is folded from scratch."""
     if math.prod(full) == 0:
         return plan
@@ -104,13 +104,13 @@ def _plan_rows(plan: Plan, e: Expression, ins: Sequence[Spec], targets: Sequence
         else:
             wide = float64 if t.dtype == np.float64 else float32 if t.dtype.kind not in "iub" else t.dtype
             held = plan.space(full, wide)
-            direct.append(Target(cast(t.root, wide), plan.spaces[held], Req.WRITE, ("space", held)))
+            direct.append(StoreTarget(cast(t.root, wide), plan.spaces[held], Req.WRITE, ("space", held)))
             folds.append((held, t))
-    plan.steps.append(row_step(e, ins, direct, full, name, flavour))
+    plan.launches.append(row_launch(e, ins, direct, full, name, codegen))
     for k, (held, t) in enumerate(folds):
         spec = plan.spaces[held]
         whole = Expression((load(0, spec.dtype),), combine=e.combine)
-        moved = Target(whole.outputs[0], t.spec, t.req, t.place)
-        plan.steps += fold_steps(plan, whole, [spec], moved, full, f"{name}_fold{k or ''}", flavour,
+        moved = StoreTarget(whole.outputs[0], t.spec, t.req, t.place)
+        plan.launches += reduction_launches(plan, whole, [spec], moved, full, f"{name}_fold{k or ''}", codegen,
                                  source=("space", held))
     return plan

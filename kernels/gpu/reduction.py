@@ -18,9 +18,23 @@ from ..configs.key import Key, key
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import BOOL, Expr, load, loads, topological
 from ..op import Expression, Req, Shape, Spec
-from .body import Body, Place, Plan, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
+from .body import (
+    ArrayRef,
+    KernelBody,
+    KernelLaunch,
+    LaunchPlan,
+    StoreTarget,
+    convert,
+    indent,
+    kernel_text,
+    literal,
+    size_parameter,
+    store,
+    tl_type,
+)
 from .elementwise import INT32_ELEMENTS
-from .launch import Flavour, cdiv, next_power_of_2
+from .sizes import cdiv, next_power_of_2
+from .target import CodegenTarget
 
 ENOUGH_PROGRAMS = 512  # about four waves of the smaller data-centre GPUs
 MOST_TURNS = 256  # numbers that a lane adds one after the other: what is longer is split further, lest digits are lost
@@ -44,8 +58,8 @@ def identity(combine: str, dtype: np.dtype) -> Any:
     return int(info.min if low else info.max)
 
 
-def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: Shape, name: str,
-               flavour: Flavour, source: Place | None = None, split: int | None = None) -> list[Step]:
+def reduction_launches(plan: LaunchPlan, e: Expression, ins: Sequence[Spec], t: StoreTarget, full: Shape, name: str,
+               codegen: CodegenTarget, source: ArrayRef | None = None, split: int | None = None) -> list[KernelLaunch]:
     """The kernel, or two, that fold t.root over the axes that t's array does not have.
 
     source: where input 0 is found, if not among the operator's own. split: into how many parts r is cut; None: by size.
@@ -58,16 +72,16 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
     m = math.prod(layout.dims[a] for a in kept)
     r = math.prod(layout.dims[a] for a in folded)
     inner = bool(folded) and folded[-1] == len(layout.dims) - 1
-    block_m, block_r = _tile(m, r, inner, flavour)
+    block_m, block_r = _tile(m, r, inner, codegen)
     warps = 4
-    if split is None and not flavour.interpreted and active_configs.active():
+    if split is None and not codegen.interpreted and active_configs.active():
         widest = max((ins[i].dtype for i in used), key=lambda d: d.itemsize, default=t.spec.dtype)
         blocks = active_configs.choice(fold_key(widest.name, m, r, len(used), inner),
                               {"BLOCK_M": block_m, "BLOCK_R": block_r, "num_warps": warps})
         block_m, block_r, warps = blocks["BLOCK_M"], blocks["BLOCK_R"], blocks["num_warps"]
     if split is None:
         rows = cdiv(m, block_m)
-        split = 1 if flavour.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
+        split = 1 if codegen.interpreted or rows >= ENOUGH_PROGRAMS else min(cdiv(r, 4 * block_r), cdiv(ENOUGH_PROGRAMS, rows))
         split = max(split, cdiv(cdiv(r, block_r), MOST_TURNS))
     split = max(1, split)
     turns = max(1, cdiv(cdiv(r, split), block_r))
@@ -77,14 +91,14 @@ def fold_steps(plan: Plan, e: Expression, ins: Sequence[Spec], t: Target, full: 
         target = t
     else:
         held = plan.space((split, m), accumulator)
-        target = Target(t.root, plan.spaces[held], Req.WRITE, ("space", held))
+        target = StoreTarget(t.root, plan.spaces[held], Req.WRITE, ("space", held))
     first = _Fold(e, ins, target, used, layout, kept, folded, (m, r, turns), inner, accumulator)
-    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, flavour, warps)]
+    steps = [first.step(name, (cdiv(m, block_m), split), block_m, block_r, source, codegen, warps)]
     if split > 1:
         root: Expr = load(0, accumulator)
         parts = Expression((root,), combine=e.combine)
-        last = Target(root, Spec((1, m), t.spec.dtype), t.req, t.place)
-        steps += fold_steps(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", flavour,
+        last = StoreTarget(root, Spec((1, m), t.spec.dtype), t.req, t.place)
+        steps += reduction_launches(plan, parts, [Spec((split, m), accumulator)], last, (split, m), f"{name}_parts", codegen,
                             source=target.place, split=1)
     return steps
 
@@ -102,31 +116,31 @@ def _accumulator(root: Expr) -> np.dtype:
     return _INT32 if dtype == BOOL or (dtype.kind in "iu" and dtype.itemsize < 4) else dtype
 
 
-def _tile(m: int, r: int, inner: bool, flavour: Flavour) -> tuple[int, int]:
+def _tile(m: int, r: int, inner: bool, codegen: CodegenTarget) -> tuple[int, int]:
     """Block sizes along m and r: wide along whichever is contiguous."""
-    total = max(16, flavour.block(max(1, m) * max(1, r), 2048))
+    total = max(16, codegen.block(max(1, m) * max(1, r), 2048))
     if inner:
         block_r = min(next_power_of_2(r), total)
         return min(next_power_of_2(m), max(1, total // block_r)), block_r
-    block_m = min(next_power_of_2(m), 4096 if flavour.interpreted else 128, total)
+    block_m = min(next_power_of_2(m), 4096 if codegen.interpreted else 128, total)
     return block_m, min(next_power_of_2(r), max(1, total // block_m))
 
 
 class _Fold:
     """Prints one fold kernel."""
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], t: Target, used: Sequence[int], layout: Layout,
+    def __init__(self, e: Expression, ins: Sequence[Spec], t: StoreTarget, used: Sequence[int], layout: Layout,
                  kept: Sequence[int], folded: Sequence[int], extent: tuple[int, int, int], inner: bool,
                  accumulator: np.dtype):
         self.e, self.ins, self.t, self.used, self.layout = e, ins, t, used, layout
         self.kept, self.folded, (self.m, self.r, self.turns), self.inner = kept, folded, extent, inner
         self.accumulator = accumulator
         self.wide = max(math.prod(layout.dims), self.m * self.r) > INT32_ELEMENTS
-        self.body = Body([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
+        self.body = KernelBody([t.root], topological([t.root]), [s.dtype for s in ins], e.scalars)
         self.sizes: dict[str, int] = {}
 
-    def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: Place | None,
-             flavour: Flavour, warps: int) -> Step:
+    def step(self, name: str, grid: tuple[int, int], block_m: int, block_r: int, source: ArrayRef | None,
+             codegen: CodegenTarget, warps: int) -> KernelLaunch:
         lines = [*self.body.prologue, *self._sizes()]
         along_m, along_r = ("[:, None]", "[None, :]") if self.inner else ("[None, :]", "[:, None]")
         first, second = ("0", "1")
@@ -155,7 +169,7 @@ class _Fold:
         wide = ": tl.int64" if self.wide else ""
         parameters = [f"x{i}" for i in self.used] + ["y0"] + [s + wide for s in self.sizes]
         parameters += [*self.body.scalar_parameters(), "BLOCK_M: tl.constexpr", "BLOCK_R: tl.constexpr"]
-        return Step(name, kernel_text(name, parameters, lines, list(self.sizes), flavour), pointers, self.sizes,
+        return KernelLaunch(name, kernel_text(name, parameters, lines, list(self.sizes), codegen), pointers, self.sizes,
                     self.body.scalars(), grid, {"BLOCK_M": block_m, "BLOCK_R": block_r}, warps)
 
     def _sizes(self) -> list[str]:

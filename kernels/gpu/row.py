@@ -16,35 +16,36 @@ from ..configs.key import alignment, key
 from ..ir.coalesce import Layout, merge
 from ..ir.expr import REDUCE, Expr, loads, topological
 from ..op import Expression, Shape, Spec
-from .body import Body, Step, Target, convert, indent, kernel_text, literal, size_parameter, store, tl_type
+from .body import KernelBody, KernelLaunch, StoreTarget, convert, indent, kernel_text, literal, size_parameter, store, tl_type
 from .elementwise import INT32_ELEMENTS
-from .launch import Flavour, cdiv, next_power_of_2
 from .reduction import identity
+from .sizes import cdiv, next_power_of_2
+from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
 WALKING_BLOCK = 8192  # elements of a longer row taken at a time
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
-def row_step(e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, name: str, flavour: Flavour,
-             longest: int | None = None) -> Step:
+def row_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str, codegen: CodegenTarget,
+             longest: int | None = None) -> KernelLaunch:
     """The kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
     longest: the longest row that is held in one block, a power of two; None: LONGEST_BLOCK.
     """
-    return _Rows(e, ins, targets, full, longest or LONGEST_BLOCK, flavour).step(name)
+    return _Rows(e, ins, targets, full, longest or LONGEST_BLOCK, codegen).step(name)
 
 
 class _Rows:
     """Prints one row kernel."""
 
-    def __init__(self, e: Expression, ins: Sequence[Spec], targets: Sequence[Target], full: Shape, longest: int,
-                 flavour: Flavour):
-        self.ins, self.targets, self.flavour = ins, targets, flavour
+    def __init__(self, e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, longest: int,
+                 codegen: CodegenTarget):
+        self.ins, self.targets, self.codegen = ins, targets, codegen
         roots = [t.root for t in targets]
         self.used = loads(roots)
         self.order = topological(roots)
-        self.body = Body(roots, self.order, [s.dtype for s in ins], e.scalars)
+        self.body = KernelBody(roots, self.order, [s.dtype for s in ins], e.scalars)
         rank = max(len(full), 1)
         shapes = [(1,) * (rank - len(s)) + tuple(s) for s in
                   (full, *(ins[i].shape for i in self.used), *(t.spec.shape for t in targets))]
@@ -59,7 +60,7 @@ class _Rows:
         self.looped = self.last > longest
         self.crowded = self.looped * ((len(dtypes) > 3) + any(d.itemsize > 4 for d in dtypes))  # times its block is halved
         self.block = min(longest, WALKING_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
-        budget = 1 << 16 if flavour.interpreted else 2048
+        budget = 1 << 16 if codegen.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         self.sizes: dict[str, int] = {}
         self.level = self._levels()
@@ -71,7 +72,7 @@ class _Rows:
             level[id(x)] = max((level[id(a)] for a in x.args), default=0) + (x.op == REDUCE)
         return level
 
-    def step(self, name: str) -> Step:
+    def step(self, name: str) -> KernelLaunch:
         lines = [*self.body.prologue, *self._places()]
         roots = [t.root for t in self.targets]
         names: dict[int, str] = {}
@@ -89,11 +90,11 @@ class _Rows:
         parameters += [*self.body.scalar_parameters(), "BLOCK_ROWS: tl.constexpr", "BLOCK: tl.constexpr"]
         fewest = 16 if self.crowded else 4 if self.block * self.block_rows <= 2048 else 8
         blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": fewest if self.block <= 8192 else 16}
-        if not self.flavour.interpreted and active_configs.active():
+        if not self.codegen.interpreted and active_configs.active():
             widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
             blocks = active_configs.choice(key("gpu row", widest.name, "", alignment(self.last * widest.itemsize), rows=self.rows,
                                       last=self.last, arrays=len(pointers)), blocks)
-        return Step(name, kernel_text(name, parameters, lines, list(self.sizes), self.flavour), pointers, self.sizes,
+        return KernelLaunch(name, kernel_text(name, parameters, lines, list(self.sizes), self.codegen), pointers, self.sizes,
                     self.body.scalars(), (cdiv(self.rows, blocks["BLOCK_ROWS"]),),
                     {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK": self.block}, blocks["num_warps"])
 

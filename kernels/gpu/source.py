@@ -49,7 +49,7 @@ class _Language:
         return Name(name)
 
 
-class Kernel:
+class KernelSource:
     """One kernel as text.
 
     name, arg_names:  the function's.
@@ -88,7 +88,7 @@ class _Triton:
         if fn is None:
             return _Triton.jit
         parameters = {p: str(fn.__annotations__.get(p, "")) for p in inspect.signature(fn).parameters}
-        kernel = Kernel(fn.__name__, lambda: HEADER + "\n\n".join(_with_helpers(fn)), parameters)
+        kernel = KernelSource(fn.__name__, lambda: HEADER + "\n\n".join(_with_helpers(fn)), parameters)
         kernel.fn = fn  # type: ignore[attr-defined]
         return kernel
 
@@ -100,7 +100,7 @@ def _with_helpers(fn: Any) -> list[str]:
     def visit(f: Any) -> None:
         for called in f.__code__.co_names:
             helper = f.__globals__.get(called)
-            if isinstance(helper, Kernel) and called not in found:
+            if isinstance(helper, KernelSource) and called not in found:
                 visit(helper.fn)  # type: ignore[attr-defined]
         found[f.__name__] = inspect.getsource(f)
 
@@ -108,10 +108,10 @@ def _with_helpers(fn: Any) -> list[str]:
     return list(found.values())
 
 
-_from_text: dict[tuple[str, str], Kernel] = {}
+_from_text: dict[tuple[str, str], KernelSource] = {}
 
 
-def kernel_of(source: str, name: str) -> Kernel:
+def kernel_of(source: str, name: str) -> KernelSource:
     """The kernel called name in a text that was generated. The same text gives the same kernel."""
     found = _from_text.get((source, name))
     if found is None:
@@ -122,7 +122,7 @@ def kernel_of(source: str, name: str) -> Kernel:
             p, _, annotation = parameter.partition(":")
             parameters[p.strip()] = annotation
         text = source if source.startswith("import triton") else HEADER + source
-        found = _from_text[source, name] = Kernel(name, lambda: text, parameters)
+        found = _from_text[source, name] = KernelSource(name, lambda: text, parameters)
     return found
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from tritium.kernels import op as ops
 from tritium.kernels.declare import operator_property as props
-from tritium.kernels.gpu import launch as gpu_launch
 from tritium.kernels.gpu.compile import build
-from tritium.kernels.gpu.source import Kernel
+from tritium.kernels.gpu.record import record
+from tritium.kernels.gpu.source import KernelSource
 from tritium.kernels.op import Req, Spec
 
 CASES = [
@@ -73,14 +73,14 @@ def visit(name, shapes, params, dtype):
 
 
 def main(one_in, *dtypes):
-    with gpu_launch.record(90) as recorder:
+    with record(90) as recorder:
         for name, shapes, params in CASES:
             for dtype in dtypes if shapes else ["float32"]:
                 visit(name, shapes, params, dtype)
     assert len(props._gpu_modules) == 12, sorted(props._gpu_modules)
     modules = {k.source: ".".join(module.__name__.split(".")[3:]) for module in list(sys.modules.values())
                if module.__name__.startswith("tritium.kernels.ops.") and ".triton_" in module.__name__
-               for k in vars(module).values() if isinstance(k, Kernel) and k.fn.__module__ == module.__name__}
+               for k in vars(module).values() if isinstance(k, KernelSource) and k.fn.__module__ == module.__name__}
     jobs = recorder.jobs
     compiled = dict(build([job for job in jobs if zlib.crc32(job.name.encode()) % int(one_in) == 0]))
     for job in jobs:

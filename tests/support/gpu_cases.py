@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 from tritium.dtype import bfloat16
 from tritium.kernels import op as ops
-from tritium.kernels.gpu.epilogue import Tail
-from tritium.kernels.gpu.launch import FakeArray, FakeRun, record
+from tritium.kernels.gpu.epilogue import Epilogue
+from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Req
@@ -56,14 +56,14 @@ def view(rows, columns, turned=False, batch=1):
 
 
 def rectifier(dtype):
-    return Tail(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,))
+    return Epilogue(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,))
 
 
 def normalised(dtype):
     """A BatchNorm of inference with tanh behind it: reads four arrays of a number per channel."""
     ins = [np.dtype(dtype), *[F32] * 4]
     root = L.tanh(normalise_moving().trace(P, [load(i, d) for i, d in enumerate(ins)])[0])
-    return Tail(root, tuple(ins), (-1, 0, 1, 2, 3))
+    return Epilogue(root, tuple(ins), (-1, 0, 1, 2, 3))
 
 
 def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ieee"):
@@ -72,19 +72,19 @@ def product(m, n, k, dtype, *, ta=False, tb=False, blocks=None, batch=1, how="ie
     def work():
         with float32_as(how):
             gemm(RUN, a, view(m, k, ta, batch), b, view(k, n, tb, batch), c, view(m, n, batch=batch),
-                 bias=FakeArray((n,), dtype), tail=rectifier(dtype), blocks=blocks)
+                 bias=FakeArray((n,), dtype), epilogue=rectifier(dtype), blocks=blocks)
 
     return work
 
 
-def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, tail=None):
+def convolution(n, c, f, spatial, kernel, stride=(1, 1), pad=(1, 1), groups=1, dtype=bfloat16, last=True, epilogue=None):
     out = tuple((s + 2 * p - k) // t + 1 for s, k, t, p in zip(spatial, kernel, stride, pad))
     g = Geometry(n, c, f, groups, spatial, out, kernel, stride, (1, 1), pad, last)
     a = FakeArray((1,), dtype)
-    others = [] if tail is None else [FakeArray((f,), F32)] * 4
+    others = [] if epilogue is None else [FakeArray((f,), F32)] * 4
 
     def work():
-        triton_conv.forward(RUN, g, a, a, None, a, add=False, tail=tail, others=others)
+        triton_conv.forward(RUN, g, a, a, None, a, add=False, epilogue=epilogue, others=others)
         triton_conv.backward(RUN, g, a, a, a, [a, a], WRITE[:2])
 
     return work
@@ -194,9 +194,11 @@ def cases():
     add("conv channels first", convolution(128, 64, 64, (56, 56), (3, 3), last=False), (90,), **body)
     add("conv stem", convolution(128, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), last=False), (90,))
     for name, kernel, groups in (("3x3", (3, 3), 1), ("1x1", (1, 1), 1), ("depthwise", (3, 3), 128)):
-        add(f"tail conv {name}", convolution(32, 128, 128, (28, 28), kernel, pad=(kernel[0] // 2,) * 2, groups=groups,
-                                             tail=normalised(bfloat16)), **({} if groups > 1 else body), gemm_pointer=fast)
-    add("tail conv stem", convolution(32, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), tail=normalised(bfloat16), last=False))
+        add(f"epilogue conv {name}", convolution(32, 128, 128, (28, 28), kernel, pad=(kernel[0] // 2,) * 2, groups=groups,
+                                                 epilogue=normalised(bfloat16)),
+            **({} if groups > 1 else body), gemm_pointer=fast)
+    add("epilogue conv stem", convolution(32, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3), epilogue=normalised(bfloat16),
+                                          last=False))
     add("norm last", norm((128 * 56 * 56, 64, 1)))
     add("norm first", norm((128, 64, 3136)))
     for n in (1000, 1024, 10_000):
@@ -214,5 +216,5 @@ def cases():
 
 #: What every change is checked against, some of every family; the rest is nightly.
 SAMPLE = ("gemm bfloat16 sm_90", "gemm bfloat16 specialised sm_90", "gemm bfloat16 split sm_90", "gemm float32 sm_90",
-          "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "tail conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
+          "gemv bfloat16 sm_90", "conv 3x3 64 sm_90", "epilogue conv 1x1 sm_90", "norm last sm_90", "softmax 1000 sm_90",
           "embedding sm_90", "update adam sm_90", *(f"{name} sm_90" for name in OPERATORS))

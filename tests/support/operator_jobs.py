@@ -5,7 +5,7 @@ import numpy as np
 from test_every_operator import DISTRIBUTIONS, INTS, TABLE
 from tritium.dtype import bfloat16
 from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
-from tritium.kernels.gpu.launch import FakeArray, FakeRun, record
+from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.op import Req, Spec, registered
 from tritium.kernels.params import REQUIRED
 

@@ -16,9 +16,10 @@ import numpy as np
 from ....errors import DTypeError, ParameterError
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
-from ...gpu.epilogue import Tail, with_tail
-from ...gpu.launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2, target
-from ...gpu.source import tl
+from ...gpu.epilogue import Epilogue, with_epilogue
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, wide_float
+from ...gpu.target import block_for, compute_capability, interpreting, multiprocessors, tile_size
 from ..tensor.triton_reduce import sum_into
 from . import triton_gemm_kernels as kernels
 
@@ -75,16 +76,6 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
     return Blocks(**{**asdict(found), "splits": splits}) if splits > 1 else found
 
 
-def wide(tensor: Any) -> Any:
-    """The dtype sums over a tensor's elements are computed in."""
-    return tl.float64 if str(tensor.dtype) == "torch.float64" else tl.float32
-
-
-def tile(n: int, compiled: int, interpreted: int = 256) -> int:
-    """Block along an axis of n: at least 16, a power of two; large in the interpreter."""
-    return max(16, min(next_power_of_2(n), interpreted if interpreting() else compiled))
-
-
 def _leading(view: Any) -> tuple[bool, int]:
     """Whether [rows, columns] lies with neighbours along rows, and elements between what are not neighbours."""
     (_, rows, columns), (_, by_row, by_column) = view
@@ -95,10 +86,10 @@ def _leading(view: Any) -> tuple[bool, int]:
 
 
 def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any, *, bias: Any = None,
-         add: bool = False, blocks: Blocks | None = None, tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
+         add: bool = False, blocks: Blocks | None = None, epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
     """c = (or +=) a @ b + bias, every tensor seen through a view ([batch, rows, columns], strides in elements).
 
-    tail: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
+    epilogue: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
     blocks: instead of those that `choose` gives.
     Raises DTypeError for whole numbers.
     """
@@ -107,7 +98,7 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
                          f"multiplied on the CPU. Convert both with astype(\"float32\").")
     (batch, m, n), k = c_view[0], a_view[0][2]
     if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
-        assert bias is None and tail is None, c_view
+        assert bias is None and epilogue is None, c_view
         gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, blocks=blocks)
         return
     (ta, lda), (tb, ldb), (_, ldc) = _leading(a_view), _leading(b_view), _leading(c_view)
@@ -118,10 +109,10 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     if blocks is None:
         device = getattr(run.stream, "device_index", 0)
         aligned = unit == 8 and (a.data_ptr() | b.data_ptr()) % 16 == 0
-        capability, sms = target(device), multiprocessors(device)
+        capability, sms = compute_capability(device), multiprocessors(device)
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
-        if tail is not None and tail.heavy and blocks.BN > 128:  # or its registers spill
+        if epilogue is not None and epilogue.heavy and blocks.BN > 128:  # or its registers spill
             blocks = replace(blocks, BN=128)
         if active_configs.active() and blocks.template != GEMV:
             dtype = str(c.dtype).removeprefix("torch.")
@@ -129,10 +120,10 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
                         batch=batch, m=m, n=n, k=k)
             blocks = Blocks(**active_configs.choice(asked, asdict(blocks)))
         if interpreting() and blocks.template != GEMV:
-            blocks = Blocks(POINTER, tile(m, 0), tile(n, 0), tile(k, 0))
-    common: dict[str, Any] = {"UNIT": unit, "BIAS": bias is not None, "WIDE": wide(c)}
+            blocks = Blocks(POINTER, tile_size(m, 0), tile_size(n, 0), tile_size(k, 0))
+    common: dict[str, Any] = {"UNIT": unit, "BIAS": bias is not None, "WIDE": wide_float(c)}
     if blocks.template == GEMV:
-        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add}, tail, others)
+        _launch_gemv(run, a, b, c, bias, (m, n, k), (ta, lda), (tb, ldb), ldc, {**common, "ADD": add}, epilogue, others)
         return
     cast = itemsize == 8 or interpreting()
     common |= {"TA": ta, "TB": tb, "CAST": cast, "PRECISION": how, "GROUP": 8, "BM": blocks.BM, "BN": blocks.BN,
@@ -143,14 +134,15 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
     more = (c if bias is None else bias, *others)
     if blocks.template in (TMA, SPECIALISED) and batch == 1:
         programs = min(tiles, 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0)))
-        launch(with_tail(kernels.gemm_tma, tail), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit, ldc // unit,
-               programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED, workspace=run.workspace, **options)
+        launch(with_epilogue(kernels.gemm_tma, epilogue), (programs,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
+               ldc // unit, programs, **common, ADD=add, SPECIALISE=blocks.template == SPECIALISED,
+               workspace=run.workspace, **options)
         return
     splits = blocks.splits
     per_split = cdiv(cdiv(k, splits), blocks.BK) * blocks.BK if splits > 1 else 0
     steps = tuple(s // unit for s in steps) if batch > 1 else (0, 0, 0)
     if splits == 1:
-        launch(with_tail(kernels.gemm_pointer, tail), (tiles * batch,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
+        launch(with_epilogue(kernels.gemm_pointer, epilogue), (tiles * batch,), a, b, c, *more, *sizes, lda // unit, ldb // unit,
                ldc // unit, *steps, 1, 0, **common, ADD=add, SPLIT=False, **options)
         return
     parts = run.workspace((batch * splits, m, n), np.dtype("float64" if itemsize == 8 else "float32"))
@@ -158,10 +150,9 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
            n // unit, *steps[:2], m * n // unit, splits, per_split // 16, **{**common, "BIAS": False}, ADD=False,
            SPLIT=True, **options)
     block = block_for(batch * m * n)
-    launch(with_tail(kernels.gemm_sum_splits, tail), (cdiv(batch * m * n, block),), parts, c, *more, m, n // unit, ldc // unit,
-           batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
-           BIAS=bias is not None, WIDE=wide(c),
-           BLOCK=block, stream=run.stream)
+    launch(with_epilogue(kernels.gemm_sum_splits, epilogue), (cdiv(batch * m * n, block),), parts, c, *more, m, n // unit,
+           ldc // unit, batch, steps[2], splits, UNIT=unit, DENSE=ldc == n and (batch == 1 or c_view[1][0] == m * n), ADD=add,
+           BIAS=bias is not None, WIDE=wide_float(c), BLOCK=block, stream=run.stream)
 
 
 def _turned(view: Any) -> Any:
@@ -170,7 +161,7 @@ def _turned(view: Any) -> Any:
 
 
 def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
-                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], tail: Tail | None,
+                 b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], epilogue: Epilogue | None,
                  others: Sequence[Any]) -> None:
     """One column of c, or one row: then it is the matrix b, turned, that meets the vector a."""
     (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
@@ -180,8 +171,8 @@ def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, 
     x_step = (1 if tb else ldb) if column else (lda if ta else 1)
     y_step = ldc if column else 1
     unit = 1 if (rows | k | ld) % 8 else 8
-    bm, bk = (tile(rows, 64), tile(k, 32)) if turned else (tile(rows, 16), tile(k, 256))
-    launch(with_tail(kernels.gemv, tail), (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, *others,
+    bm, bk = (tile_size(rows, 64), tile_size(k, 32)) if turned else (tile_size(rows, 16), tile_size(k, 256))
+    launch(with_epilogue(kernels.gemv, epilogue), (cdiv(rows, bm),), matrix, vector, c, c if bias is None else bias, *others,
            rows // unit, k // unit, ld // unit, x_step, y_step, **{**options, "UNIT": unit}, TA=turned,
            ROW_BIAS=not column, BM=bm, BK=bk, stream=run.stream)
 

@@ -6,7 +6,7 @@ Every matrix has neighbours in one of its two directions: TA says that a [M, K] 
 
 from __future__ import annotations
 
-from ...gpu.epilogue import tail, tail_flat
+from ...gpu.epilogue import epilogue, epilogue_flat
 from ...gpu.source import tl, triton
 
 
@@ -81,7 +81,7 @@ def gemm_pointer(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.i
     keep = (m[:, None] < M) & (n[None, :] < N)
     if BIAS:
         total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
-    total = tail(total, n, n < N)
+    total = epilogue(total, n, n < N)
     _finish(total, c, at, keep, ADD, WIDE)
 
 
@@ -129,7 +129,7 @@ def gemm_tma(a, b, c, bias, M, N, K, lda: tl.int64, ldb: tl.int64, ldc: tl.int64
         keep = (m[:, None] < M) & (n[None, :] < N)
         if BIAS:
             total += tl.load(bias + n, mask=n < N, other=0).to(WIDE)[None, :]
-        total = tail(total, n, n < N)
+        total = epilogue(total, n, n < N)
         _finish(total, c, at, keep, ADD, WIDE)
 
 
@@ -150,7 +150,7 @@ def gemm_sum_splits(parts, c, bias, M, N, ldc: tl.int64, batches: tl.int64, c_b:
         total += tl.load(parts + (batch * splits + s) * size + within, mask=keep, other=0)
     if BIAS:
         total += tl.load(bias + n, mask=keep, other=0).to(WIDE)
-    total = tail_flat(total, n, keep)
+    total = epilogue_flat(total, n, keep)
     if DENSE:
         at = c + i
     else:
@@ -182,7 +182,7 @@ def gemv(a, x, y, bias, M, K, lda: tl.int64, x_step: tl.int64, y_step: tl.int64,
     n = m * ROW_BIAS  # y is a row of the result, or its only column
     if BIAS:
         folded += tl.load(bias + n, mask=m < M, other=0).to(WIDE)
-    folded = tail_flat(folded, n, m < M)
+    folded = epilogue_flat(folded, n, m < M)
     if ADD:
         folded += tl.load(y + m * y_step, mask=m < M, other=0).to(WIDE)
     tl.store(y + m * y_step, folded.to(y.dtype.element_ty), mask=m < M)

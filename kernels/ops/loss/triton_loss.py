@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for
 
 
 @triton.jit
@@ -65,7 +66,7 @@ def sigmoid(run: Any, x: Any, y: Any, *, add: bool) -> None:
     """y = (or +=) 1 / (1 + exp(-x))."""
     n = x.numel()
     block, unit = block_for(n), math.gcd(n, 16)
-    launch(_sigmoid, (cdiv(n, block),), x, y, n // unit, stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BLOCK=block)
+    launch(_sigmoid, (cdiv(n, block),), x, y, n // unit, stream=run.stream, UNIT=unit, ADD=add, WIDE=wide_float(y), BLOCK=block)
 
 
 def difference(run: Any, y: Any, label: Any, dx: Any, *, scale: float, sign: bool, add: bool) -> None:
@@ -73,7 +74,7 @@ def difference(run: Any, y: Any, label: Any, dx: Any, *, scale: float, sign: boo
     n = y.numel()
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_difference, (cdiv(n, block),), y, label, dx, n // unit, float(scale), stream=run.stream, UNIT=unit, SIGN=sign,
-           ADD=add, WIDE=wide(dx), BLOCK=block)
+           ADD=add, WIDE=wide_float(dx), BLOCK=block)
 
 
 def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: bool) -> None:
@@ -85,7 +86,7 @@ def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: 
         launch(_count_above, (1,), x, count, n // unit, float(threshold), stream=run.stream, UNIT=unit, BLOCK=block_for(n, 1024))
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_constant, (cdiv(n, block),), dx, count, n // unit, float(scale), stream=run.stream, UNIT=unit,
-           VALID=x is not None, ADD=add, WIDE=wide(dx), BLOCK=block)
+           VALID=x is not None, ADD=add, WIDE=wide_float(dx), BLOCK=block)
 
 
 @triton.jit

@@ -138,13 +138,14 @@ class Convolution(OperatorProperty):
         return lambda run, inputs, outputs: forward(run, g, inputs[0], inputs[1], inputs[2] if bias else None,
                                                     outputs[0], req)
 
-    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the inputs."""
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
+                   epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """Return what a GPU launches: f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:
             return lambda run, inputs, output: None
         return lambda run, inputs, output: conv.forward(
-            run, g, inputs[0], inputs[1], inputs[2] if bias else None, output, add=req == Req.ADD, tail=tail,
+            run, g, inputs[0], inputs[1], inputs[2] if bias else None, output, add=req == Req.ADD, epilogue=epilogue,
             others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,

@@ -107,13 +107,14 @@ class FullyConnected(OperatorProperty):
 
         return Kernel(bind=bind)
 
-    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req, tail: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Tail (gpu/epilogue.py) follow the inputs."""
+    def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
+                   epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
+        """Return what a GPU launches: f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         return lambda run, inputs, output: gemm.gemm(
             run, inputs[0], x[1:], inputs[1], w[1:], output, y[1:], bias=inputs[2] if bias else None,
-            add=req == Req.ADD, tail=tail, others=inputs[2 + bias:])
+            add=req == Req.ADD, epilogue=epilogue, others=inputs[2 + bias:])
 
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ....dtype import bfloat16
-from ...gpu.epilogue import Tail, tail, with_tail
-from ...gpu.launch import cdiv, interpreting, launch
+from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv
 from ...gpu.source import tl, triton
+from ...gpu.target import interpreting, tile_size
 from ...op import Req
-from ..linalg.triton_gemm import tile
 from ..tensor.triton_copy import turn
 from ..tensor.triton_reduce import sum_into
 from . import triton_conv_nhwc as inside
@@ -62,7 +63,7 @@ def _forward(x, w, bias, y, N, C, F, D, H, W, OD, OH, OW, tiles_f,
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
-    total = tail(total, group * F + f, f < F)
+    total = epilogue(total, group * F + f, f < F)
     at = (y + (n * y_n + od * y_d + oh * y_h + ow * y_w)[:, None] + (group * F + f).to(tl.int64)[None, :] * y_c)
     keep = (n[:, None] < N) & (f[None, :] < F)
     if ADD:
@@ -194,13 +195,13 @@ def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = 
 
 
 def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, turned: bool | None = None,
-            tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
+            epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
     """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
 
     turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
-    tail: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
+    epilogue: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
     """
-    more: dict[str, Any] = {"tail": tail, "others": others}
+    more: dict[str, Any] = {"epilogue": epilogue, "others": others}
     s = inside.sizes(g) if turned else _inside(g)
     if s is not None and g.channels_last:
         inside.forward(run, s, x, weight, bias, y, add=add, **more)
@@ -214,12 +215,11 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
         return
     c, f, xs, ys, k, rest = _sizes(g)
     m, inner = g.n * math.prod(ys), c * math.prod(k)
-    bm, bn, bk = tile(m, 64, 1024), tile(f, 64), tile(inner, 32, 64)
+    bm, bn, bk = tile_size(m, 64, 1024), tile_size(f, 64), tile_size(inner, 32, 64)
     tiles = cdiv(f, bn)
-    launch(with_tail(_forward, tail), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, *others, y, g.n,
-           c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
-           **inside.numbers(y), BM=bm, BN=bn, BK=bk,
-           num_warps=8)
+    launch(with_epilogue(_forward, epilogue), (cdiv(m, bm) * tiles, g.groups), x, weight, y if bias is None else bias, *others, y,
+           g.n, c, f, *xs, *ys, tiles, *rest, stream=run.stream, KD=k[0], KH=k[1], KW=k[2], ADD=add, BIAS=bias is not None,
+           **inside.numbers(y), BM=bm, BN=bn, BK=bk, num_warps=8)
 
 
 def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
@@ -255,13 +255,13 @@ def _general_backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Seq
     kernel, positions = {"KD": k[0], "KH": k[1], "KW": k[2]}, math.prod(ys)
     if reqs[0] != Req.NULL:
         m, inner = g.n * math.prod(xs), f * math.prod(k)
-        bm, bn, bk = tile(m, 64, 1024), tile(c, 64), tile(inner, 32, 64)
+        bm, bn, bk = tile_size(m, 64, 1024), tile_size(c, 64), tile_size(inner, 32, 64)
         tiles = cdiv(c, bn)
         launch(_data_gradient, (cdiv(m, bm) * tiles, g.groups), dy, weight, grads[0], g.n, c, f, *xs, *ys, tiles,
                *rest, stream=run.stream, **kernel, ADD=reqs[0] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)
     if reqs[1] != Req.NULL:
         inner = c * math.prod(k)
-        bm, bn, bk = tile(f, 64), tile(inner, 64), tile(g.n * positions, 16, 512)
+        bm, bn, bk = tile_size(f, 64), tile_size(inner, 64), tile_size(g.n * positions, 16, 512)
         tiles = cdiv(inner, bn)
         launch(_weight_gradient, (cdiv(f, bm) * tiles, g.groups), dy, x, grads[1], g.n, c, f, *xs, *ys, tiles, *rest,
                stream=run.stream, **kernel, ADD=reqs[1] == Req.ADD, **inside.numbers(dy), BM=bm, BN=bn, BK=bk, num_warps=8)

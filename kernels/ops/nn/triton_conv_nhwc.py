@@ -17,11 +17,13 @@ import numpy as np
 from ....errors import DTypeError
 from ...configs import active as active_configs
 from ...configs.key import alignment, key
-from ...gpu.epilogue import Tail, tail, with_tail
-from ...gpu.launch import block_for, cdiv, interpreting, launch, multiprocessors, next_power_of_2
+from ...gpu.epilogue import Epilogue, epilogue, with_epilogue
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
+from ...gpu.target import block_for, interpreting, multiprocessors, tile_size
 from ..linalg import triton_gemm_kernels as products
-from ..linalg.triton_gemm import Blocks, gemm, precision, tile, wide
+from ..linalg.triton_gemm import Blocks, gemm, precision
 
 
 @triton.jit
@@ -71,7 +73,7 @@ def conv_gather(x, w, bias, y, N, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_
         total = tl.dot(a, b, total, input_precision=PRECISION, out_dtype=WIDE)
     if BIAS:
         total += tl.load(bias + group * F + f, mask=f < F, other=0).to(WIDE)[None, :]
-    total = tail(total, group * F + f, f < F)
+    total = epilogue(total, group * F + f, f < F)
     to = y + (((n * OH + p * OUT_H + out_h) * OW + q * OUT_W + out_w) * row_f + group * F)[:, None] + f[None, :]
     keep = (m < rows)[:, None] & (f < F)[None, :]
     if ADD:
@@ -152,7 +154,7 @@ def depthwise(x, w, bias, y, H, W, C, P, Q, rows: tl.int64, UNIT_C: tl.constexpr
             total += a.to(WIDE) * b.to(WIDE)[None, :]
     if BIAS:
         total += tl.load(bias + c, mask=c < C, other=0).to(WIDE)[None, :]
-    total = tail(total, c, c < C)
+    total = epilogue(total, c, c < C)
     to = y + m[:, None] * C + c[None, :]
     keep = (m < rows)[:, None] & (c < C)[None, :]
     if ADD:
@@ -276,7 +278,7 @@ def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, t
     itemsize = {"float64": 8, "float32": 4}.get(name, 2)
     if interpreting():
         rows, inner = (256, 512) if what == "weight" else (1024, 64)
-        return Blocks(0, tile(m, 0, rows), tile(n, 0), tile(tap_k, 0, inner))
+        return Blocks(0, tile_size(m, 0, rows), tile_size(n, 0), tile_size(tap_k, 0, inner))
     default = choose(m, n, tap_k, itemsize, itemsize == 2 or (itemsize == 4 and precision() != "ieee"),
                      multiprocessors(getattr(run.stream, "device_index", 0)))
     if not active_configs.active():
@@ -293,7 +295,7 @@ def numbers(array: Any) -> dict[str, Any]:
                          f"convolved on the CPU. Convert data and weight with astype(\"float32\").")
     double = str(array.dtype) == "torch.float64"
     how = precision() if str(array.dtype) == "torch.float32" else "ieee"
-    return {"WIDE": wide(array), "CAST": double or interpreting(), "PRECISION": how}
+    return {"WIDE": wide_float(array), "CAST": double or interpreting(), "PRECISION": how}
 
 
 def _rows(n: int, columns: int) -> Any:
@@ -301,10 +303,10 @@ def _rows(n: int, columns: int) -> Any:
 
 
 # ---- launches --------------------------------------------------------------------------------------------------------
-def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, tail: Tail | None = None,
+def forward(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, *, add: bool, epilogue: Epilogue | None = None,
             others: Sequence[Any] = ()) -> None:
-    """y [n, p, q, f] = (or +=) convolution of x [n, h, w, c] with weight [f, r, s, c], plus bias (or None), through a tail."""
-    m, more = s.n * math.prod(s.y), {"tail": tail, "others": others}
+    """y [n, p, q, f] = (or +=) convolution of x [n, h, w, c] with weight [f, r, s, c], plus bias (or None); then the epilogue."""
+    m, more = s.n * math.prod(s.y), {"epilogue": epilogue, "others": others}
     if s.plain:
         gemm(run, x, _rows(m, s.c), weight, ((1, s.c, s.f), (s.c * s.f, 1, s.c)), y, _rows(m, s.f), bias=bias, add=add, **more)
     elif s.depthwise:
@@ -333,12 +335,12 @@ def data_gradient(run: Any, s: Sizes, dy: Any, weight: Any, dx: Any, *, add: boo
 
 def _gather(run: Any, what: str, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
             walked: tuple[int, int], written: tuple[int, int], inner: int, columns: int, vertical: Phase,
-            horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool, tail: Tail | None = None,
-            others: Sequence[Any] = ()) -> None:
+            horizontal: Phase, mul: tuple[int, int], out: tuple[int, int], *, turn: bool, add: bool,
+            epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
     rows, taps = s.n * math.prod(walked), vertical.taps * horizontal.taps
     b = _blocks(run, what, s, y, rows, columns, inner * taps, inner)
     uc, uf = _unit(inner), _unit(columns)
-    launch(with_tail(conv_gather, tail), (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight,
+    launch(with_epilogue(conv_gather, epilogue), (cdiv(rows, b.BM) * cdiv(columns, b.BN), s.groups), x, weight,
            y if bias is None else bias, *others, y, s.n,
            *read, inner // uc, *walked, columns // uf, *written, rows, inner * s.groups // uc, columns * s.groups // uf,
            vertical.offset, horizontal.offset, vertical.tap * s.kernel[1] + horizontal.tap, vertical.step,
@@ -372,15 +374,15 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
     if s.depthwise:
         c = s.groups
         uc = _unit(c)
-        bm, bn = tile(m, 32, 1024), tile(c, 64)
+        bm, bn = tile_size(m, 32, 1024), tile_size(c, 64)
         splits, per = splits_of(m, s.taps * cdiv(c, bn), bm, sms)
         parts = run.workspace((splits, c, s.taps), scratch)
         launch(depthwise_weight, (s.taps * splits, cdiv(c, bn)), dy, x, parts, *s.x, c // uc, *s.y, m, per, UNIT_C=uc,
-               **geometry, WIDE=wide(dy), BM=bm, BN=bn, stream=run.stream)
+               **geometry, WIDE=wide_float(dy), BM=bm, BN=bn, stream=run.stream)
         _sum(run, parts, dw, splits, c * s.taps, add)
         return
     b = _blocks(run, "weight", s, dy, s.f, s.c * s.taps, m, m)
-    b = replace(b, BN=min(b.BN, tile(s.c, WEIGHT_BN)), BK=b.BK if interpreting() else min(b.BK, WEIGHT_BK))
+    b = replace(b, BN=min(b.BN, tile_size(s.c, WEIGHT_BN)), BK=b.BK if interpreting() else min(b.BK, WEIGHT_BK))
     uc, uf = _unit(s.c), _unit(s.f)
     tiles = s.taps * cdiv(s.c, b.BN) * cdiv(s.f, b.BM)
     splits, per = splits_of(m, tiles * s.groups, b.BK, sms)
@@ -394,14 +396,15 @@ def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) 
 def _sum(run: Any, parts: Any, out: Any, splits: int, size: int, add: bool) -> None:
     unit, block = _unit(size), block_for(size)
     launch(products.gemm_sum_splits, (cdiv(size, block),), parts, out, out, 1, size // unit, size // unit, 1, 0, splits,
-           UNIT=unit, DENSE=True, ADD=add, BIAS=False, WIDE=wide(parts), BLOCK=block, stream=run.stream)
+           UNIT=unit, DENSE=True, ADD=add, BIAS=False, WIDE=wide_float(parts), BLOCK=block, stream=run.stream)
 
 
 def _depthwise(run: Any, s: Sizes, x: Any, weight: Any, bias: Any, y: Any, read: tuple[int, int],
-               written: tuple[int, int], *, back: bool, add: bool, tail: Tail | None = None, others: Sequence[Any] = ()) -> None:
+               written: tuple[int, int], *, back: bool, add: bool, epilogue: Epilogue | None = None,
+               others: Sequence[Any] = ()) -> None:
     c, rows = s.groups, s.n * math.prod(written)
-    uc, bm, bn = _unit(c), tile(rows, 16, 1024), tile(c, 64)
-    launch(with_tail(depthwise, tail), (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, *others, y, *read,
-           c // uc, *written, rows, UNIT_C=uc, KH=s.kernel[0], KW=s.kernel[1], SH=s.stride[0], SW=s.stride[1], DH=s.dilate[0],
-           DW=s.dilate[1], PH=s.pad[0], PW=s.pad[1], BACK=back, ADD=add, BIAS=bias is not None, WIDE=wide(y), BM=bm, BN=bn,
-           stream=run.stream)
+    uc, bm, bn = _unit(c), tile_size(rows, 16, 1024), tile_size(c, 64)
+    launch(with_epilogue(depthwise, epilogue), (cdiv(rows, bm), cdiv(c, bn)), x, weight, y if bias is None else bias, *others, y,
+           *read, c // uc, *written, rows, UNIT_C=uc, KH=s.kernel[0], KW=s.kernel[1], SH=s.stride[0], SW=s.stride[1],
+           DH=s.dilate[0], DW=s.dilate[1], PH=s.pad[0], PW=s.pad[1], BACK=back, ADD=add, BIAS=bias is not None,
+           WIDE=wide_float(y), BM=bm, BN=bn, stream=run.stream)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for
 
 
 @triton.jit
@@ -63,7 +64,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, x: Any, y: Any, *, add
     n, (outer, channels, inner) = x.numel(), rows
     block, unit = block_for(n), math.gcd(inner, 16)
     launch(_forward, (cdiv(n, block),), x, y, outer, channels, inner // unit, float(p.knorm), p.alpha / p.nsize,
-           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)
+           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide_float(x), BLOCK=block)
 
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, dy: Any, x: Any, dx: Any, *, add: bool) -> None:
@@ -72,4 +73,4 @@ def backward(run: Any, rows: tuple[int, int, int], p: Any, dy: Any, x: Any, dx: 
     block = block_for(n) // (4 if x.dtype.itemsize == 8 else 1)  # powers in float64 take the registers
     unit = math.gcd(inner, 16)
     launch(_backward, (cdiv(n, block),), dy, x, dx, outer, channels, inner // unit, float(p.knorm), p.alpha / p.nsize,
-           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide(x), BLOCK=block)
+           float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide_float(x), BLOCK=block)

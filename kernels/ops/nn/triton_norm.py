@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import cdiv, interpreting, launch, multiprocessors, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
+from ...gpu.target import interpreting, multiprocessors, tile_size
 from ...op import Req
-from ..linalg.triton_gemm import tile, wide
 
 
 @triton.jit
@@ -229,10 +230,10 @@ def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: A
     outer, n, inner = rows
     sms = 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
     arrays = (x, x if dy is None else dy, x if y is None else y, mean, inverse)
-    options: dict[str, Any] = {"BACK": back, "RELU": relu, "WIDE": wide(x), "stream": run.stream}
+    options: dict[str, Any] = {"BACK": back, "RELU": relu, "WIDE": wide_float(x), "stream": run.stream}
     if inner == 1:
-        bn = tile(n, 64)
-        bm = tile(outer, 2048 // bn, 1024)
+        bn = tile_size(n, 64)
+        bm = tile_size(outer, 2048 // bn, 1024)
         splits = max(1, min(cdiv(4 * sms, cdiv(n, bn)), cdiv(outer, 4 * bm), 1024))
         per = cdiv(cdiv(outer, splits), bm) * bm
         splits = max(1, cdiv(outer, per))
@@ -240,7 +241,7 @@ def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: A
         launch(norm_sums_last, (splits, cdiv(n, bn)), *arrays, first, second, outer, n // _unit(n), per, UNIT=_unit(n), **options,
                BM=bm, BN=bn)
         return first, second, splits
-    bn = min(1024, tile(inner, 1024, 1024))
+    bn = min(1024, tile_size(inner, 1024, 1024))
     bm = max(1, min(next_power_of_2(outer), (1 << 14 if interpreting() else 2048) // bn))
     splits = max(1, min(cdiv(4 * sms, n), cdiv(outer, bm)))
     per = cdiv(cdiv(outer, splits), bm) * bm
@@ -252,7 +253,7 @@ def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: A
 
 
 def _tiles(rows: int, columns: int) -> tuple[int, int]:
-    bn = min(tile(columns, 256, 1024), 1024)
+    bn = min(tile_size(columns, 256, 1024), 1024)
     return max(1, min(next_power_of_2(rows), (1 << 16 if interpreting() else 1024) // bn)), bn
 
 
@@ -274,7 +275,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
         launch(norm_shift, (blocks,), x, shift, n, inner, stream=run.stream, BLOCK=128)
         first, second, splits = _sums(run, rows, x, None, None, shift, shift, back=False, relu=False)
     launch(norm_statistics, (blocks,), moving_mean, moving_var, mean, inverse, shift, first, second, n, splits,
-           float(max(1, count)), float(p.eps), float(p.momentum), stream=run.stream, BATCH=batch, WIDE=wide(x), BLOCK=128)
+           float(max(1, count)), float(p.eps), float(p.momentum), stream=run.stream, BATCH=batch, WIDE=wide_float(x), BLOCK=128)
     for value, out, req in ((mean, outputs[1], reqs[1]), (inverse, outputs[2], reqs[2])):
         if req == Req.ADD:
             launch(norm_add, (blocks,), value, out, n, stream=run.stream, BLOCK=128)
@@ -284,7 +285,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
     bm, bn = _tiles(height, width)
     launch(norm_apply, (cdiv(height, bm) * cdiv(width, bn),), x, gamma, beta, mean, inverse, x if other is None else other,
            outputs[0], height, width // _unit(width), n, UNIT=_unit(width), LAST=last, FIX=p.fix_gamma,
-           OTHER=other is not None, RELU=relu, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn, stream=run.stream)
+           OTHER=other is not None, RELU=relu, ADD=reqs[0] == Req.ADD, WIDE=wide_float(x), BM=bm, BN=bn, stream=run.stream)
 
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
@@ -300,7 +301,7 @@ def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: 
     first, second, splits = _sums(run, rows, x, dy, y, mean, inverse, back=True, relu=relu)
     how = {Req.NULL: 0, Req.ADD: 2}
     launch(norm_channels, (cdiv(n, 128),), first, second, total, along, outputs[2], outputs[1], n, splits,
-           BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide(x), BLOCK=128, stream=run.stream)
+           BETA=how.get(reqs[2], 1), GAMMA=how.get(reqs[1], 1), FIX=p.fix_gamma, WIDE=wide_float(x), BLOCK=128, stream=run.stream)
     if reqs[0] == Req.NULL:
         return
     last, height, width = _matrix(rows)
@@ -308,5 +309,5 @@ def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: 
     launch(norm_gradient, (cdiv(height, bm) * cdiv(width, bn),), dy, x, y if relu else dy, gamma, mean, inverse, total, along,
            outputs[0], outputs[0] if d_other is None else d_other, height, width // _unit(width), n,
            float(max(1, outer * inner)), UNIT=_unit(width), LAST=last, BATCH=batch, FIX=p.fix_gamma, RELU=relu,
-           OTHER=0 if d_other is None else 2 if add_other else 1, ADD=reqs[0] == Req.ADD, WIDE=wide(x), BM=bm, BN=bn,
+           OTHER=0 if d_other is None else 2 if add_other else 1, ADD=reqs[0] == Req.ADD, WIDE=wide_float(x), BM=bm, BN=bn,
            stream=run.stream)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from ....dtype import as_dtype
-from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for, interpreting
 from .pooling import finite_lowest
 from .triton_conv import strides, three
 
@@ -239,7 +240,7 @@ def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
 def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any = None) -> None:
     """y = (or +=) pooled x; with index, only which place of each window is the greatest. g: pooling.Geometry."""
     lowest = finite_lowest(as_dtype(str(y.dtype)[6:]))
-    options = {"ADD": add, "INDEX": index is not None, "WIDE": wide(x), "stream": run.stream}
+    options = {"ADD": add, "INDEX": index is not None, "WIDE": wide_float(x), "stream": run.stream}
     arrays = (x, y, y if index is None else index)
     size = math.prod(g.spatial)
     if size and g.kernel == g.spatial and math.prod(g.out) == 1 and not (g.channels_last or any(g.pad)):
@@ -265,4 +266,4 @@ def backward(run: Any, g: Any, p: Any, inputs: Sequence[Any], dx: Any, *, add: b
     grid, total, blocks = _tiles(g, n)
     nd, nh, nw = (min(cdiv(k, s), o) for k, s, o in zip(three(g.kernel, 1), three(g.stride, 1), ys))
     launch(_backward, grid, dy, x, y, index, dx, total, channels, *xs, *ys, *steps, *window, stream=run.stream, **fixed,
-           ND=nd, NH=nh, NW=nw, ADD=add, WIDE=wide(dx), **blocks)
+           ND=nd, NH=nh, NW=nw, ADD=add, WIDE=wide_float(dx), **blocks)

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import FakeArray, block_for, cdiv, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.record import FakeArray
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for
 
 
 @triton.jit
@@ -51,4 +53,4 @@ def apply(run: Any, x: Any, tables: tuple[Any, Any], y: Any, lines: tuple[int, i
     bc = min(next_power_of_2(inner), block)
     br = min(next_power_of_2(outer * m), max(1, block // bc))
     launch(_apply, (cdiv(outer * m, br) * cdiv(inner, bc),), x, *tables, y, outer * m, n, m, inner // unit, terms,
-           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BR=br, BC=bc)
+           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide_float(y), BR=br, BC=bc)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for, interpreting
 
 
 @triton.jit
@@ -206,12 +207,12 @@ def forward(run: Any, shape: tuple[int, int, int], x: Any, y: Any, *, scale: flo
     if inner == 1 and 0 < n <= _LONGEST and length is None and not halves:
         o = _whole_rows(outer, n)
         launch(softmax_rows, (cdiv(outer, o["BR"]),), x, y, outer, n // o["UNIT"], float(scale), stream=run.stream, LOG=log,
-               ADD=add, WIDE=wide(x), **o)
+               ADD=add, WIDE=wide_float(x), **o)
         return
     br, bc, unit = _columns(outer, n, inner)
     launch(_forward, (cdiv(outer * inner, br),), x, y, x if length is None else length, outer, n, inner // unit,
-           float(scale), stream=run.stream, UNIT=unit, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add, WIDE=wide(x),
-           BR=br, BC=bc)
+           float(scale), stream=run.stream, UNIT=unit, LOG=log, LENGTH=length is not None, HALVES=halves, ADD=add,
+           WIDE=wide_float(x), BR=br, BC=bc)
 
 
 def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *, scale: float, log: bool,
@@ -221,11 +222,11 @@ def backward(run: Any, shape: tuple[int, int, int], dy: Any, y: Any, dx: Any, *,
     if inner == 1 and 0 < n <= _LONGEST:
         o = _whole_rows(outer, n)
         launch(softmax_rows_gradient, (cdiv(outer, o["BR"]),), dy, y, dx, outer, n // o["UNIT"], float(scale),
-               stream=run.stream, LOG=log, ADD=add, WIDE=wide(dx), **o)
+               stream=run.stream, LOG=log, ADD=add, WIDE=wide_float(dx), **o)
         return
     br, bc, unit = _columns(outer, n, inner)
     launch(_backward, (cdiv(outer * inner, br),), dy, y, dx, outer, n, inner // unit, float(scale),
-           stream=run.stream, UNIT=unit, LOG=log, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+           stream=run.stream, UNIT=unit, LOG=log, ADD=add, WIDE=wide_float(dx), BR=br, BC=bc)
 
 
 def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, soft: bool, inputs: Sequence[Any],
@@ -246,4 +247,4 @@ def loss_gradient(run: Any, shape: tuple[int, int, int], p: Any, scale: float, s
     unit = math.gcd(n, 16)
     launch(_loss, (cdiv(rows, br), cdiv(n, bc)), y, label, count, dx, rows, n // unit, inner, float(scale), ignored,
            float(1 - p.smoothing), float(miss), stream=run.stream, UNIT=unit, FLAT=inner == 1, SOFT=soft,
-           IGNORE=p.use_ignore, VALID=valid, TIMES=p.out_grad, ADD=add, WIDE=wide(dx), BR=br, BC=bc)
+           IGNORE=p.use_ignore, VALID=valid, TIMES=p.out_grad, ADD=add, WIDE=wide_float(dx), BR=br, BC=bc)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError
-from ...gpu.body import Body, indent, kernel_name, kernel_text, store, tl_type, typed_root
+from ...gpu.body import KernelBody, indent, kernel_name, kernel_text, store, tl_type, typed_root
 from ...gpu.elementwise import MANY_NODES
-from ...gpu.launch import here, interpreting, launch
-from ...gpu.source import Kernel, kernel_of
+from ...gpu.launch import launch
+from ...gpu.source import KernelSource, kernel_of
+from ...gpu.target import codegen_target, interpreting
 from ...ir.expr import topological
 from ...op import Expression, Req, Spec
 
@@ -34,7 +35,7 @@ class ManyUpdate:
     block:    elements of one program. align: bytes that the address of every array must divide by.
     """
 
-    kernel: Kernel
+    kernel: KernelSource
     rows: int
     columns: int
     block: int
@@ -50,7 +51,7 @@ def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype
     rows, states = [*ins, *([] if out is None else [out])], dict(e.states)
     places = [states.get(k, 0 if out is None else len(ins)) for k in range(len(e.outputs))]
     roots = [typed_root(root, rows[at]) for root, at in zip(e.outputs, places)]
-    body = Body(roots, topological(roots), list(ins), e.scalars)
+    body = KernelBody(roots, topological(roots), list(ins), e.scalars)
     lines = [*body.prologue, "t = tl.load(chunks + 2 * tl.program_id(0))",
              "base = tl.load(chunks + 2 * tl.program_id(0) + 1) * BLOCK", "n = tl.load(sizes + t)", "lane = tl.arange(0, BLOCK)"]
     for (scalar, kind), parameter in body.used_scalars.items():
@@ -71,7 +72,8 @@ def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype
     lines += ["if base + BLOCK <= n:", *indent(branch("")), "else:",
               *indent(["mask = lane < (n - base).to(tl.int32)", *branch(", mask=mask")])]
     name = f"{kernel_name(name)}_many"
-    text = kernel_text(name, ["table", "sizes", "chunks", "numbers", "count", "BLOCK: tl.constexpr"], lines, ["count"], here())
+    parameters = ["table", "sizes", "chunks", "numbers", "count", "BLOCK: tl.constexpr"]
+    text = kernel_text(name, parameters, lines, ["count"], codegen_target())
     block = 1 << 14 if interpreting() else 128 if len(body.order) > MANY_NODES else 1024
     return ManyUpdate(kernel_of(text, name), len(rows), len(e.scalars), block)
 

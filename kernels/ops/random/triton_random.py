@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, wide_float
 from ...gpu.source import tl, triton
+from ...gpu.target import block_for
 from ...op import Req, Shape
 from ...philox import uniform_bits
-from ..linalg.triton_gemm import wide
 
 
 @triton.jit
@@ -139,7 +140,7 @@ def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: flo
     bits = 32 if whole else uniform_bits(dtype)
     launch(_draw, (cdiv(n, block),), out, held, seed, offset, n, 0.0 if whole else float(a),
            0.0 if whole else float(b), int(a) if whole else 0, int(b) if whole else 1, stream=run.stream, KIND=kind,
-           BITS=bits, UNIT=2.0**-bits, ADD=add, HELD=is_held, WIDE=wide(out), BLOCK=block)
+           BITS=bits, UNIT=2.0**-bits, ADD=add, HELD=is_held, WIDE=wide_float(out), BLOCK=block)
 
 
 def mask(run: Any, out: Any, seed: Any, offset: int, threshold: int) -> None:
@@ -158,7 +159,7 @@ def apply_mask(run: Any, shapes: tuple[Shape, Shape], x: Any, mask: Any, y: Any,
     """y = (or +=) x · factor where mask is 1, x where it is 2, 0 where it is 0. shapes: of x, and of mask."""
     if req == Req.NULL:
         return
-    n, how = x.numel(), {"ADD": req == Req.ADD, "WIDE": wide(y), "stream": run.stream}
+    n, how = x.numel(), {"ADD": req == Req.ADD, "WIDE": wide_float(y), "stream": run.stream}
     if math.prod(shapes[1]) == n:
         block = block_for(n, 2048)
         launch(_apply_dense, (cdiv(n, block),), x, mask, y, n, float(factor), **how, BLOCK=block)

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...gpu.launch import Flavour, block_for, here, interpreting, launch
+from ...gpu.launch import launch
 from ...gpu.source import tl, triton
+from ...gpu.target import CodegenTarget, block_for, codegen_target, interpreting
 from . import triton_tiles as tiles
 from .data_movement import AXES, Strided
 from .triton_tiles import converted, put_tile
@@ -99,11 +100,11 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
 
 def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
     """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged."""
-    _turning(batch, rows, columns, add, here())(run, src, dst)
+    _turning(batch, rows, columns, add, codegen_target())(run, src, dst)
 
 
 @functools.lru_cache(1024)
-def _turning(batch: int, rows: int, columns: int, add: bool, flavour: Flavour) -> Callable[[Any, Any, Any], None]:
-    """What turn runs; flavour: here(), on which plans depend."""
+def _turning(batch: int, rows: int, columns: int, add: bool, codegen: CodegenTarget) -> Callable[[Any, Any, Any], None]:
+    """What turn runs; codegen: codegen_target(), on which plans depend."""
     shape, n = (batch, columns, rows), rows * columns
     return plan(Strided(0, shape, (n, 1, columns)), Strided(0, shape, (n, rows, 1)), add)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...gpu.launch import launch
+from ...gpu.sizes import accumulator
 from ...gpu.source import tl, triton
-from .triton_pick import columns_of, exact, own_columns
+from .triton_pick import columns_of, own_columns
 
 
 @triton.jit
@@ -31,4 +32,4 @@ def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT:
 def cumsum(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, back: bool, add: bool) -> None:
     """y [outer, n, inner] = (or +=) the sums of x from the start of n up to each place; from the end with back."""
     programs, sizes, fixed = columns_of(lines)
-    launch(_cumsum, (programs,), x, y, *sizes, stream=run.stream, BACK=back, ADD=add, WIDE=exact(y), **fixed)
+    launch(_cumsum, (programs,), x, y, *sizes, stream=run.stream, BACK=back, ADD=add, WIDE=accumulator(y), **fixed)

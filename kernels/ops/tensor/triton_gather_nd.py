@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv
 from ...gpu.source import tl, triton
+from ...gpu.target import block_for
 
 AXES = 8
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, launch
+from ...gpu.launch import launch
+from ...gpu.sizes import accumulator, cdiv
 from ...gpu.source import tl, triton
-from .triton_pick import exact
+from ...gpu.target import block_for
 
 
 @triton.jit
@@ -65,7 +66,7 @@ def diagonal(run: Any, y: Any, columns: int, k: int, *, add: bool) -> None:
     """y [rows, columns] = (or +=) 1 on diagonal k, 0 elsewhere."""
     n = y.numel()
     block, unit = block_for(n), math.gcd(n, 16)
-    launch(_diagonal, (cdiv(n, block),), y, n // unit, columns, k, stream=run.stream, UNIT=unit, ADD=add, WIDE=exact(y),
+    launch(_diagonal, (cdiv(n, block),), y, n // unit, columns, k, stream=run.stream, UNIT=unit, ADD=add, WIDE=accumulator(y),
            BLOCK=block)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import accumulator, cdiv, next_power_of_2
 from ...gpu.source import tl, triton
-from .triton_pick import columns_of, exact, own_columns
+from ...gpu.target import block_for, interpreting
+from .triton_pick import columns_of, own_columns
 
 
 @triton.jit
@@ -85,7 +87,7 @@ def rank(run: Any, lines: tuple[int, int, int], k: int, x: Any, order: Any, *, d
     _, n, inner = lines
     block, others = _sizes(x.numel(), n)
     launch(_rank, (cdiv(x.numel(), block),), x, order, order, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=False,
-           WIDE=exact(x), BLOCK=block, OTHERS=others)
+           WIDE=accumulator(x), BLOCK=block, OTHERS=others)
 
 
 def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *, down: bool) -> None:
@@ -93,11 +95,11 @@ def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *
     _, n, inner = lines
     block, others = _sizes(x.numel(), n)
     launch(_rank, (cdiv(x.numel(), block),), x, x, chosen, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=True,
-           WIDE=exact(x), BLOCK=block, OTHERS=others)
+           WIDE=accumulator(x), BLOCK=block, OTHERS=others)
 
 
 def extreme(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, low: bool, add: bool) -> None:
     """y [outer, inner] = (or +=) where the largest (or smallest) of x [outer, n, inner] first stands."""
     programs, sizes, fixed = columns_of(lines)
     launch(_extreme, (programs,), x, y, *sizes, stream=run.stream, LOW=low, ADD=add,
-           WIDE=tl.float64 if not x.dtype.is_floating_point else exact(x), **fixed)
+           WIDE=tl.float64 if not x.dtype.is_floating_point else accumulator(x), **fixed)

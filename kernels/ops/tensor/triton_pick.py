@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import accumulator, cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for
 
 Lines = tuple[int, int, int, int, int]  # outer, n, m, groups, rest
 
@@ -77,11 +78,6 @@ def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS
         return c, outer * (inner * UNIT), n, inner * UNIT, c // (inner * UNIT) * n * (inner * UNIT) + c % (inner * UNIT)
 
 
-def exact(tensor: Any) -> Any:
-    """The dtype elements are added in: float64 and whole numbers in their own width."""
-    return wide(tensor) if tensor.dtype.is_floating_point else tl.int64
-
-
 def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], dict[str, int]]:
     """(programs, sizes, constexprs) of a kernel that walks the columns of [outer, n, inner], some rows at a time.
 
@@ -101,7 +97,7 @@ def _launch(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, put
     bc = min(next_power_of_2(rest), block)
     br = min(next_power_of_2(rows), max(1, block // bc))
     launch(_along, (cdiv(rows, br) * cdiv(rest, bc),), x, index, y, rows, n, m, groups, rest // unit, stream=run.stream,
-           UNIT=unit, HOW=how, PUT=put, ADD=add, WIDE=exact(y), BR=br, BC=bc)
+           UNIT=unit, HOW=how, PUT=put, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
 
 
 def pick(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
@@ -120,4 +116,4 @@ def mask_steps(run: Any, lines: tuple[int, int, int, int], x: Any, lengths: Any,
     total = outer * steps * groups * rest
     block, unit = block_for(total), math.gcd(rest, 16)
     launch(_mask_steps, (cdiv(total, block),), x, lengths, y, total // unit, steps, groups, rest // unit, float(value),
-           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide(y), BLOCK=block)
+           stream=run.stream, UNIT=unit, ADD=add, WIDE=wide_float(y), BLOCK=block)

@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 from ....dtype import as_dtype
-from ...gpu.body import Plan
-from ...gpu.launch import Flavour, here
-from ...gpu.printer import plan_steps
+from ...gpu.body import LaunchPlan
+from ...gpu.printer import plan_launches
+from ...gpu.target import CodegenTarget, codegen_target
 from ...ir.expr import load
 from ...op import Expression, Req, Shape, Spec
 
@@ -16,10 +16,11 @@ from ...op import Expression, Req, Shape, Spec
 def sum_into(run: Any, a: Any, shape: Shape, kept: Shape, out: Any, *, add: bool) -> None:
     """out = (or +=) a, seen as shape, summed over the axes that have size 1 in kept."""
     dtypes = (str(t.dtype).removeprefix("torch.") for t in (a, out))
-    _planned(shape, kept, *dtypes, Req.ADD if add else Req.WRITE, here()).run(run, [a], [out])
+    _planned(shape, kept, *dtypes, Req.ADD if add else Req.WRITE, codegen_target()).run(run, [a], [out])
 
 
 @functools.lru_cache(256)
-def _planned(shape: Shape, kept: Shape, dtype: str, to: str, req: Req, flavour: Flavour) -> Plan:
+def _planned(shape: Shape, kept: Shape, dtype: str, to: str, req: Req, codegen: CodegenTarget) -> LaunchPlan:
     whole = Expression((load(0, as_dtype(dtype)),))
-    return plan_steps(whole, [Spec(shape, as_dtype(dtype))], [Spec(kept, as_dtype(to))], [req], name="sum_into", flavour=flavour)
+    return plan_launches(whole, [Spec(shape, as_dtype(dtype))], [Spec(kept, as_dtype(to))], [req], name="sum_into",
+                         codegen=codegen)

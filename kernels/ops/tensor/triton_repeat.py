@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import accumulator, cdiv, next_power_of_2
 from ...gpu.source import tl, triton
-from .triton_pick import exact
+from ...gpu.target import block_for
 
 
 @triton.jit
@@ -50,4 +51,4 @@ def total(run: Any, sizes: tuple[int, int, int], factors: tuple[int, int], x: An
     bc = min(next_power_of_2(columns), most)
     br = min(next_power_of_2(rows), max(1, most // bc))
     launch(_sum_blocks, (cdiv(rows, br) * cdiv(columns, bc),), x, y, rows, inner, columns // unit, step, begin, KH=kh, KW=kw,
-           UNIT=unit, ADD=add, WIDE=exact(y), BR=br, BC=bc, stream=run.stream)
+           UNIT=unit, ADD=add, WIDE=accumulator(y), BR=br, BC=bc, stream=run.stream)

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import accumulator, cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for, interpreting
 from .triton_copy import fill
-from .triton_pick import exact
 
 
 @triton.jit
@@ -110,7 +110,7 @@ def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: An
     bc = min(next_power_of_2(inner), most)
     br = min(next_power_of_2(rows), max(1, most // bc))
     launch(take_rows, (cdiv(rows, br) * cdiv(inner, bc),), x, index, y, rows, n, k, inner // unit, stream=run.stream, UNIT=unit,
-           WRAP=wrap, ADD=add, WIDE=exact(y), BR=br, BC=bc)
+           WRAP=wrap, ADD=add, WIDE=accumulator(y), BR=br, BC=bc)
 
 
 def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,
@@ -130,9 +130,9 @@ def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: A
             launch(take_rank, (cdiv(k, block),), index, order, numbers, k, n, stream=run.stream, WRAP=wrap, BLOCK=block)
             block = min(1024, max(16, next_power_of_2(inner)))
             launch(take_segments, (outer * k, cdiv(inner, block)), dy, order, numbers, dx, k, n, inner // unit, stream=run.stream,
-                   UNIT=unit, ADD=add, WIDE=wide(dx), BLOCK=block)
+                   UNIT=unit, ADD=add, WIDE=wide_float(dx), BLOCK=block)
         return
     total = outer * n * inner
     block = block_for(total)
     launch(put_by_search, (cdiv(total, block),), dy, index, dx, outer, n, k, inner // unit, stream=run.stream, UNIT=unit,
-           WRAP=wrap, ADD=add, WIDE=wide(dx), BLOCK=block)
+           WRAP=wrap, ADD=add, WIDE=wide_float(dx), BLOCK=block)

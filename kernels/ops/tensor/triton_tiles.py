@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...gpu.launch import cdiv, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2
 from ...gpu.source import tl, triton
 
 OTHERS = 4  # axes beside the two of a tile

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...gpu.launch import block_for, cdiv, interpreting, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2, wide_float
 from ...gpu.source import tl, triton
-from ..linalg.triton_gemm import wide
+from ...gpu.target import block_for, interpreting
 
 
 @triton.jit
@@ -121,7 +122,7 @@ def read(run: Any, data: Any, y: Any, x: Any, image: Any, out: Any, *, add: bool
     total = out.numel()
     block = block_for(total)
     launch(_read, (cdiv(total, block),), data, y, x, image, out, total, *data.shape, y.shape[1], stream=run.stream, ADD=add,
-           WIDE=wide(out), BLOCK=block)
+           WIDE=wide_float(out), BLOCK=block)
 
 
 def back(run: Any, dy: Any, data: Any, y: Any, x: Any, image: Any, outputs: Any, add: list[bool]) -> None:
@@ -133,10 +134,10 @@ def back(run: Any, dy: Any, data: Any, y: Any, x: Any, image: Any, outputs: Any,
         bc, bp, be = (max(16, min(next_power_of_2(k), 256 if interpreting() else most))
                       for k, most in ((c, 64), (points, 32), (h * w, 64)))
         launch(_spread, (n, cdiv(c, bc), cdiv(h * w, be)), dy, y, x, image, by_data, groups, c, h, w, points, stream=run.stream,
-               ADD=add[0], WIDE=wide(by_data), BC=bc, BP=bp, BE=be)
+               ADD=add[0], WIDE=wide_float(by_data), BC=bc, BP=bp, BE=be)
     if by_y is not None or by_x is not None:
         total = groups * points
         block = block_for(total, 256)
         launch(_slope, (cdiv(total, block),), dy, data, y, x, image, by_y if by_y is not None else by_x,
                by_x if by_x is not None else by_y, total, n, c, h, w, points, stream=run.stream, DOWN=by_y is not None,
-               RIGHT=by_x is not None, ADD_Y=add[1], ADD_X=add[2], WIDE=wide(data), BLOCK=block)
+               RIGHT=by_x is not None, ADD_Y=add[1], ADD_X=add[2], WIDE=wide_float(data), BLOCK=block)

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ...gpu.launch import block_for, cdiv, launch, next_power_of_2
+from ...gpu.launch import launch
+from ...gpu.sizes import cdiv, next_power_of_2
 from ...gpu.source import tl, triton
+from ...gpu.target import block_for
 from ..tensor.triton_copy import fill
 
 

@@ -170,7 +170,7 @@ def test_a_value_per_row_behind_a_product_is_kept_as_it_is(rng):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-def test_a_tail_of_which_not_everything_is_wanted(rng):
+def test_an_epilogue_of_which_not_everything_is_wanted(rng):
     """LayerNorm's derivative follows the product's, and the derivative by beta is not asked for."""
     x = sym.LayerNorm(sym.Variable("a"), sym.Variable("gamma"), sym.Variable("beta"))
     y = sym.FullyConnected(x, num_hidden=3, no_bias=True, name="fc")

@@ -31,7 +31,7 @@ def names(executor):
 def test_a_rectifier_joins():
     net = dense(mx.sym.Activation(dense(mx.sym.Variable("x"), 4, "a"), act_type="relu"), 2, "b")
     executor, out, grads = run(net)
-    assert names(executor) == ["FullyConnected+tail", "FullyConnected"]
+    assert names(executor) == ["FullyConnected+epilogue", "FullyConnected"]
     x, w, b, v, c = (a.asnumpy() for a in executor.arg_dict.values())
     h = np.maximum(x @ w.T + b, 0)
     assert np.allclose(out, h @ v.T + c, atol=1e-5)
@@ -41,7 +41,7 @@ def test_a_rectifier_joins():
 
 
 CHANNELS = mx.sym.Variable("c", shape=(1, 16, 1, 1))
-TAILS = {
+EPILOGUES = {
     "tanh": lambda y: mx.sym.tanh(y), "sigmoid": lambda y: mx.sym.Activation(y, act_type="sigmoid"),
     "leaky": lambda y: mx.sym.LeakyReLU(y, slope=0.1), "two steps": lambda y: mx.sym.relu(y + 1),
     "read twice": lambda y: mx.sym.relu(y) + y, "per channel": lambda y: mx.sym.relu(mx.sym.broadcast_mul(y, CHANNELS)),
@@ -74,21 +74,21 @@ def both(net, shape, dtype="float32", train=False, **how):
     return steps, fused, apart
 
 
-def convolution(tail, **head):
-    return tail(mx.sym.Convolution(mx.sym.Variable("x"), num_filter=16, name="a", **head))
+def convolution(epilogue, **head):
+    return epilogue(mx.sym.Convolution(mx.sym.Variable("x"), num_filter=16, name="a", **head))
 
 
-@pytest.mark.parametrize("name", TAILS)
+@pytest.mark.parametrize("name", EPILOGUES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_follows_a_product_element_by_element_joins(name, dtype):
     if name == "per channel":
         net = mx.sym.relu(mx.sym.broadcast_mul(dense(mx.sym.Variable("x"), 16, "a"), mx.sym.Variable("c", shape=(1, 16))))
     else:
-        net = TAILS[name](dense(mx.sym.Variable("x"), 16, "a"))
+        net = EPILOGUES[name](dense(mx.sym.Variable("x"), 16, "a"))
     for train in (False, True):
         steps, fused, apart = both(net, (5, 3), dtype, train)
         kept = train and name in ("leaky", "read twice", "per channel")  # whose derivative reads the product
-        assert ("FullyConnected+tail" in steps) != kept, steps
+        assert ("FullyConnected+epilogue" in steps) != kept, steps
         assert all(np.array_equal(a, b) for a, b in zip(fused, apart))
 
 
@@ -97,42 +97,42 @@ def test_what_follows_a_product_element_by_element_joins(name, dtype):
 @pytest.mark.parametrize("layout", [True, False], ids=["turned once", "turned inside"])
 def test_what_follows_a_convolution_joins(head, name, layout):
     if name == "per channel" and head == "channels last":
-        tail = lambda y: mx.sym.relu(mx.sym.broadcast_mul(y, mx.sym.Variable("c", shape=(1, 1, 1, 16))))
+        epilogue = lambda y: mx.sym.relu(mx.sym.broadcast_mul(y, mx.sym.Variable("c", shape=(1, 1, 1, 16))))
     else:
-        tail = TAILS[name]
+        epilogue = EPILOGUES[name]
     shape = (2, 6, 5, 16) if head == "channels last" else (2, 16, 6, 5)
-    steps, fused, apart = both(convolution(tail, **HEADS[head]), shape, layout=layout)
+    steps, fused, apart = both(convolution(epilogue, **HEADS[head]), shape, layout=layout)
     if name == "tanh" or head == "channels last":
-        assert "Convolution+tail" in steps, steps
+        assert "Convolution+epilogue" in steps, steps
     assert all(np.array_equal(a, b) for a, b in zip(fused, apart))
 
 
 def test_three_dimensions_and_few_channels_join_too():
     for shape, kernel in (((2, 3, 4, 5, 4), (3, 3, 3)), ((2, 3, 9, 9), (3, 3))):
         steps, fused, apart = both(convolution(mx.sym.relu, kernel=kernel), shape, layout=False)
-        assert "Convolution+tail" in steps and np.array_equal(fused[0], apart[0])
+        assert "Convolution+epilogue" in steps and np.array_equal(fused[0], apart[0])
 
 
 def test_a_convolution_in_training_joins_its_rectifier():
     steps, fused, apart = both(convolution(mx.sym.relu, kernel=(3, 3)), (2, 16, 6, 5), train=True)
-    assert "Convolution+tail" in steps
+    assert "Convolution+epilogue" in steps
     assert all(np.array_equal(a, b) for a, b in zip(fused, apart))
 
 
 def test_at_inference_a_convolution_takes_in_its_batch_norm():
     net = convolution(lambda y: mx.sym.relu(mx.sym.BatchNorm(y, name="b", fix_gamma=False)), kernel=(3, 3), no_bias=True)
     steps, fused, apart = both(net, (2, 16, 6, 5))
-    assert steps == ["transpose", "transpose", "Convolution+tail", "transpose"]
+    assert steps == ["transpose", "transpose", "Convolution+epilogue", "transpose"]
     assert np.array_equal(fused[0], apart[0])
 
 
-@pytest.mark.parametrize("tail, why", [
+@pytest.mark.parametrize("epilogue, why", [
     (lambda y: y + mx.sym.Variable("z", shape=(5, 4)), "at most 4 arrays of a number per channel"),
     (lambda y: mx.sym.broadcast_add(y, mx.sym.Variable("z", shape=(1, 1))), "at most 4 arrays of a number per channel"),
     (lambda y: mx.sym.Group([mx.sym.tanh(y), y]), "the result of a is read elsewhere too")],
     ids=["whole array", "one number", "an output"])
-def test_others_stay_apart(tail, why):
-    executor = tail(dense(mx.sym.Variable("x"), 4, "a")).simple_bind(mx.gpu(0), "null", x=(5, 3))
+def test_others_stay_apart(epilogue, why):
+    executor = epilogue(dense(mx.sym.Variable("x"), 4, "a")).simple_bind(mx.gpu(0), "null", x=(5, 3))
     executor.forward()
     assert executor._compile(False).program.steps[0].op.name == "FullyConnected"
     assert why in str(executor.explain())

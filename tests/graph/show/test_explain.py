@@ -44,7 +44,7 @@ def test_the_reason_why_a_reader_is_another_kernel_is_the_one_that_fusion_found(
     assert reason in next(iter(bound(symbol, **shapes))).apart
 
 
-def test_a_tail_joins_its_product_unless_fusion_is_off(ctx):
+def test_an_epilogue_joins_its_product_unless_fusion_is_off(ctx):
     y = sym.tanh(sym.FullyConnected(sym.Variable("a"), num_hidden=3, name="f"), name="r")
     first = bound(y, ctx, a=(2, 3))[0]
     assert first.operators == ("f (FullyConnected)", "r (tanh)") and first.apart == "apart from r_backward: it runs in backward"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tritium import engine
 from tritium.kernels.cpu.numpy_printer import TILE, numpy_kernel
 from tritium.kernels.cpu.sum_tree import combined, total
-from tritium.kernels.gpu.launch import Flavour
-from tritium.kernels.gpu.printer import plan_steps
+from tritium.kernels.gpu.printer import plan_launches
 from tritium.kernels.gpu.reduction import MOST_TURNS
+from tritium.kernels.gpu.target import CodegenTarget
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Expression, Req, Spec
 from tritium.kernels.ops.linalg.gemm import sum_rows
@@ -137,9 +137,9 @@ def test_a_gpu_adds_few_numbers_one_after_the_other():
     """What is printed for a GPU: long sums are split until no lane adds more than so many."""
     f32 = np.dtype("float32")
     for rows, columns in ((1_000_000, 1024), (1 << 24, 8), (1 << 30, 1), (3_000_000, 100)):
-        plan = plan_steps(Expression((load(0, f32),)), [Spec((rows, columns), f32)], [Spec((1, columns), f32)], [Req.WRITE],
-                          flavour=Flavour(False))
-        assert len(plan.steps) == 2 and all(step.sizes["TURNS"] <= MOST_TURNS for step in plan.steps)
+        plan = plan_launches(Expression((load(0, f32),)), [Spec((rows, columns), f32)], [Spec((1, columns), f32)], [Req.WRITE],
+                          codegen=CodegenTarget(False))
+        assert len(plan.launches) == 2 and all(step.sizes["TURNS"] <= MOST_TURNS for step in plan.launches)
 
 
 # ---- nansum and whole numbers ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""EpilogueOp: block by block equals one after the other, for every request, also where the tail overwrites what was read."""
+"""EpilogueOp: block by block equals one after the other, for every request, also where the epilogue overwrites what was read."""
 
 import numpy as np
 import pytest
@@ -68,21 +68,21 @@ def test_forward(head, params, shapes, result, req, keep, rng):
 @pytest.mark.parametrize("head, params, shapes, result", CASES)
 @pytest.mark.parametrize("over", [True, False])
 def test_backward_may_overwrite_the_data(head, params, shapes, result, over, rng):
-    """The weight's derivative is taken before the tail writes over the data."""
+    """The weight's derivative is taken before the epilogue writes over the data."""
     n = len(shapes)
     x, w = (rng.normal(size=s).astype(F32) for s in shapes[:2])
     dy = rng.normal(size=result).astype(F32)
     fused, grad, q, act, p = relu_behind(head, params, 3, shapes[0], n, backward=True)
     want = [np.empty(s, F32) for s in shapes]
     call(grad, q, [dy, x, w], want, [Req.WRITE] * n)
-    tail = np.empty(shapes[0], F32)
-    call(act, p, [want[0], x], [tail], [Req.WRITE])
+    epilogue = np.empty(shapes[0], F32)
+    call(act, p, [want[0], x], [epilogue], [Req.WRITE])
     got = [np.empty(s, F32) for s in shapes]
     data = x.copy()
     out = data if over else np.empty_like(x)
     assert (1, n) in fused.inplace(q) and (2, n) not in fused.inplace(q)
     call(fused, q, [dy, data, w], [*got, out], [Req.NULL, *[Req.WRITE] * (n - 1), Req.INPLACE if over else Req.WRITE])
-    np.testing.assert_allclose(out, tail, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(out, epilogue, rtol=1e-5, atol=1e-5)
     for a, b in zip(got[1:], want[1:]):
         assert (a == b).all()
 

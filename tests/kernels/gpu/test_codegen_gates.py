@@ -11,7 +11,7 @@ from support import gpu_cases
 from tritium.kernels.gpu.codegen_checks import gate, hardly_spills
 from tritium.kernels.gpu.compile import compile_all
 from tritium.kernels.gpu.job import toolchain
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 
 pytestmark = pytest.mark.skipif(not INTERPRET, reason="needs TRITIUM_GPU=interpret")
 pytest.importorskip("torch")

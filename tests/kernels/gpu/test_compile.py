@@ -6,9 +6,9 @@ import pytest
 from tritium.dtype import bfloat16
 from tritium.errors import GraphError, OperatorError, ParameterError
 from tritium.kernels.gpu.codegen_checks import gate, hardly_spills
-from tritium.kernels.gpu.compile import Access, Job, compile_all, compile_source, read_accesses
-from tritium.kernels.gpu.launch import Flavour
-from tritium.kernels.gpu.printer import plan_steps
+from tritium.kernels.gpu.compile import Access, CompileJob, compile_all, compile_source, read_accesses
+from tritium.kernels.gpu.printer import plan_launches
+from tritium.kernels.gpu.target import CodegenTarget
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load, prim
 from tritium.kernels.ir.primitives import PRIMITIVES
@@ -18,14 +18,14 @@ from tritium.kernels.params import REQUIRED
 pytest.importorskip("triton")
 
 F32, F16, F64 = np.dtype("float32"), np.dtype("float16"), np.dtype("float64")
-COMPILED = Flavour(False)
+COMPILED = CodegenTarget(False)
 ODD = 1_000_003  # divides by nothing
 
 
 def jobs_of(root, shapes, out, dtype=F32, req=Req.WRITE, targets=(80, 90, 100), combine="add", kind="elementwise"):
     ins = [Spec(s, dtype) for s in shapes]
-    plan = plan_steps(Expression((root,), kind, combine), ins, [Spec(out, dtype)], [req], flavour=COMPILED)
-    return [step.job(target) for target in targets for step in plan.steps]
+    plan = plan_launches(Expression((root,), kind, combine), ins, [Spec(out, dtype)], [req], codegen=COMPILED)
+    return [step.job(target) for target in targets for step in plan.launches]
 
 
 def softmax(x):
@@ -104,8 +104,8 @@ def crowded(x, y, BLOCK: tl.constexpr):
 
 def test_gates_catch_what_they_are_for():
     pointers = {"x": "*fp32", "y": "*fp32"}
-    masked, crowded = compile_all([Job(MASKED, "masked", {**pointers, "n": "i32"}, {"BLOCK": 1024}),
-                                   Job(CROWDED, "crowded", pointers, {"BLOCK": 128})])
+    masked, crowded = compile_all([CompileJob(MASKED, "masked", {**pointers, "n": "i32"}, {"BLOCK": 1024}),
+                                   CompileJob(CROWDED, "crowded", pointers, {"BLOCK": 128})])
     wrong = gate(masked, loads=1, stores=1)
     assert wrong[0] == "0 unmasked 128-bit loads, 1 needed; loads are 8x32"
     assert wrong[1] == "0 unmasked 128-bit stores, 1 needed; stores are 8x32"
@@ -139,9 +139,9 @@ def primitive_jobs(dtype, target):
     for name, row in PRIMITIVES.items():
         dtypes = [np.dtype("bool") if row.rule == "where" and i == 0 else dtype for i in range(row.arity)]
         root = prim(name, *(load(i, d) for i, d in enumerate(dtypes)))
-        plan = plan_steps(Expression((root,)), [Spec((ODD,), d) for d in dtypes], [Spec((ODD,), root.dtype)],
-                          [Req.WRITE], name=name, flavour=COMPILED)
-        jobs += [step.job(target) for step in plan.steps]
+        plan = plan_launches(Expression((root,)), [Spec((ODD,), d) for d in dtypes], [Spec((ODD,), root.dtype)],
+                          [Req.WRITE], name=name, codegen=COMPILED)
+        jobs += [step.job(target) for step in plan.launches]
     return jobs
 
 
@@ -179,7 +179,7 @@ def test_every_declared_operator_and_its_derivative_compiles():
                 continue
             spec = Spec((128, 96), F32)
             outs = [spec] * len(part.outputs(p))
-            steps = plan_steps(e, [spec] * n, outs, [Req.WRITE] * len(outs), name=part.name, flavour=COMPILED).steps
+            steps = plan_launches(e, [spec] * n, outs, [Req.WRITE] * len(outs), name=part.name, codegen=COMPILED).launches
             jobs += [step.job(90) for step in steps]
     assert len(jobs) > 100
     kernels = [k for i in range(0, len(jobs), 50) for k in compile_all(jobs[i:i + 50])]

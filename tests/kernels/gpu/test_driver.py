@@ -21,10 +21,11 @@ PRELUDE = """
 import ctypes, json, os, sys, threading
 from types import SimpleNamespace as N
 from tritium.errors import *
-from tritium.kernels.gpu import launch as launching, store as triton_store
+from tritium.kernels.gpu import store as triton_store
 from tritium.kernels.gpu.driver import driver
 from tritium.kernels.gpu.source import kernel_of
-from tritium.kernels.gpu.launch import FakeArray, launch, record, specialisations
+from tritium.kernels.gpu.launch import launch, specialisations
+from tritium.kernels.gpu.record import FakeArray, record
 SOURCE = '''@triton.jit
 def mixed(x, y, n, wide: tl.int64, alpha, BLOCK: tl.constexpr):
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -170,26 +171,23 @@ def test_scratch_of_a_kernel_comes_from_the_run(place):
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(1, marks=pytest.mark.nightly)])
-def test_a_launch_costs_little(place, times):
-    """At most 3 µs, `times` over. Processor time of a launch, and of one that was looked up before: the least of many short runs,
-    tried for up to 20 s of it while the machine is too busy to show one. On a slower machine, which takes longer for plain
-    Python, by so much more."""
-    plain, launched, known = child(place, """
+def test_a_launch_costs_at_most_three_microseconds(place, times):
+    """`times` over: the least processor time of many short runs, tried for up to 20 s while the machine is too busy to show one.
+    The bound grows with the cost of a plain Python call on slower machines."""
+    plain, launched = child(place, """
         import time
         def plain(a, *rest, **names):
             return (a, rest, *[names[n] for n in names])
-        looked_up = launching.bound(mixed, [x, y], {"BLOCK": 256}, [7, 1, 1.5], num_warps=8)
         runs = [lambda: plain(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8),
-                lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8),
-                lambda: looked_up(0, (4,), 4096, 8192, 7, 1, 1.5)]
+                lambda: launch(mixed, (4,), x, y, 7, 1, 1.5, BLOCK=256, num_warps=8)]
         def cost(run):
             start = time.process_time()
             for _ in range(200): run()
             return (time.process_time() - start) / 200 * 1e6
-        least = [1e9] * 3
-        while time.process_time() < 20 and not (least[1] < 2.8 * TIMES and least[2] < 1.3 * TIMES):
+        least = [1e9] * 2
+        while time.process_time() < 20 and least[1] >= 2.8 * TIMES:
             least = [min(a, cost(run)) for a, run in zip(least, runs)]
         print(json.dumps(least))
     """.replace("TIMES", str(times)))
     slower = times * max(1, plain / PLAIN)
-    assert launched < 3 * slower and known < 1.5 * slower, f"{launched} and {known} µs, a plain call {plain}"
+    assert launched < 3 * slower, f"{launched} µs, a plain call {plain}"

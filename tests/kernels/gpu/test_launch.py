@@ -1,27 +1,19 @@
 """gpu/launch: from text to function to launch; what it refuses; and that no generated kernel touches a byte outside
 its arrays (guard pages: the memory after an array is unreadable, and a child process makes the attempt)."""
 
-import contextlib
 import signal
-import types
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
 from tritium.errors import OperatorError, ParameterError, ShapeError
-from tritium.kernels.gpu import launch as gpu_launch
-from tritium.kernels.gpu.launch import (
-    HEADER,
-    INTERPRET,
-    Flavour,
-    block_for,
-    cdiv,
-    launch,
-    load,
-    next_power_of_2,
-    write_source,
-)
-from tritium.kernels.gpu.printer import plan_steps
+from tritium.kernels.gpu.launch import launch
+from tritium.kernels.gpu.load import HEADER, INTERPRET, load, write_source
+from tritium.kernels.gpu.printer import plan_launches
+from tritium.kernels.gpu.sizes import cdiv, next_power_of_2
+from tritium.kernels.gpu.source import kernel_of
+from tritium.kernels.gpu.target import CodegenTarget, block_for
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load as load_input
 from tritium.kernels.op import Expression, Req, Spec
@@ -48,11 +40,11 @@ def test_small_arithmetic():
     assert [cdiv(a, 4) for a in (0, 1, 4, 5)] == [0, 1, 1, 2]
     assert [next_power_of_2(n) for n in (0, 1, 2, 3, 64, 65)] == [1, 1, 2, 4, 64, 128]
     assert block_for(10**9) == 1 << 16 and block_for(3) == 16
-    assert Flavour(False).block(10**9) == 1024 and Flavour(False).block(3) == 1024
+    assert CodegenTarget(False).block(10**9) == 1024 and CodegenTarget(False).block(3) == 1024
 
 
 def test_tensors_and_arrays(cache):
-    fn = load(WHOLE, "add_one")
+    fn = kernel_of(WHOLE, "add_one")
     x, y = torch.arange(10.0), torch.zeros(10)
     launch(fn, (2,), x, y, 10, BLOCK=8)
     assert torch.equal(y, x + 1)
@@ -79,7 +71,7 @@ def test_without_a_writable_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRITIUM_CACHE_DIR", str(tmp_path / "file" / "kernels"))
     y = np.zeros(4, "float32")
-    launch(load(WHOLE + "# b\n", "add_one"), (1,), np.ones(4, "float32"), y, 4, BLOCK=4)
+    launch(kernel_of(WHOLE + "# b\n", "add_one"), (1,), np.ones(4, "float32"), y, 4, BLOCK=4)
     assert (y == 2).all()
 
 
@@ -89,7 +81,7 @@ def test_a_missing_name():
 
 
 def test_refusals(cache):
-    fn = load(WHOLE, "add_one")
+    fn = kernel_of(WHOLE, "add_one")
     a = np.zeros(4, "float32")
     with pytest.raises(ShapeError, match=r"add_one: a grid of 65536 x 32768 is 2147483648 programs, the limit is"):
         launch(fn, (65536, 32768), a, a, 4, BLOCK=4)
@@ -107,7 +99,7 @@ def widths(y, z, i: tl.int64, d: tl.float64):
     tl.store(z, d)
 """
     y, z = np.zeros(1, "int64"), np.zeros(1, "float64")
-    launch(load(text, "widths"), (1,), y, z, 2**40 + 1, 0.1)
+    launch(kernel_of(text, "widths"), (1,), y, z, 2**40 + 1, 0.1)
     assert y[0] == 2**40 + 1 and z[0] == 0.1
 
 
@@ -121,38 +113,15 @@ def count(y, n):
     tl.store(y, total)
 """
     y = np.zeros(1, "int32")
-    launch(load(text, "count"), (1,), y, 9)
+    launch(kernel_of(text, "count"), (1,), y, 9)
     assert y[0] == 10
-
-
-def test_a_compiled_kernel_is_launched_inside_its_stream(monkeypatch):
-    seen = []
-
-    class Compiled:
-        arg_names, fn = ("x", "n"), types.SimpleNamespace(__annotations__={}, __name__="k")
-
-        def __getitem__(self, grid):
-            return lambda *args, **options: seen.append((grid, args, options))
-
-    class Stream:
-        @contextlib.contextmanager
-        def enter(self):
-            seen.append("enter")
-            yield
-            seen.append("leave")
-
-    monkeypatch.setattr(gpu_launch, "INTERPRET", False)
-    launch(Compiled(), (3,), "x", 5, num_warps=8, stream=Stream(), BLOCK=16)
-    assert seen == ["enter", ((3,), ("x", 5), {"num_warps": 8, "num_stages": 3, "BLOCK": 16}), "leave"]
-    launch(Compiled(), (3,), "x", 5, stream=object(), BLOCK=16)
-    assert seen[3:] == [((3,), ("x", 5), {"num_warps": 4, "num_stages": 3, "BLOCK": 16})]
 
 
 # ---- guard pages -------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("missing", ["load", "store", ""])
 def test_a_missing_mask_is_caught(cache, missing):
     text = ADD_ONE.format(load="" if missing == "load" else MASK, store="" if missing == "store" else MASK)
-    fn = load(text, "add_one")
+    fn = kernel_of(text, "add_one")
     x, y = guarded(np.ones(1000, "float32")), guarded(np.zeros(1000, "float32"))
     died = dies_of(lambda: launch(fn, (1,), x, y, 1000, BLOCK=4096))
     assert died == (signal.SIGSEGV if missing else 0)
@@ -187,8 +156,8 @@ def test_generated_kernels_stay_inside_their_arrays(case):
     arrays = [guarded(np.ones(s, "float32")) for s in shapes]
     out = guarded(np.zeros(shape, "float32"))
     for req in (Req.WRITE, Req.ADD):
-        plan = plan_steps(Expression((root,), kind="row" if row else "elementwise"),
+        plan = plan_launches(Expression((root,), kind="row" if row else "elementwise"),
                           [Spec(a.shape, a.dtype) for a in arrays], [Spec(out.shape, out.dtype)], [req],
-                          flavour=Flavour(True, 1 << 12))
-        run = types.SimpleNamespace(stream=None, workspace=lambda s, d: guarded(np.zeros(s, d)))
+                          codegen=CodegenTarget(True, 1 << 12))
+        run = SimpleNamespace(stream=None, workspace=lambda s, d: guarded(np.zeros(s, d)))
         assert dies_of(lambda plan=plan, run=run: plan.run(run, arrays, [out])) == 0

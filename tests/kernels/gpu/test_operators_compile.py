@@ -15,8 +15,8 @@ from tritium.errors import MXNetError
 from tritium.kernels import ops
 from tritium.kernels.gpu import codegen_checks
 from tritium.kernels.gpu.codegen_checks import excuse, gate, hardly_spills, wrong_with
-from tritium.kernels.gpu.compile import Access, CompiledKernel, Job, build, compile_all
-from tritium.kernels.gpu.source import Kernel
+from tritium.kernels.gpu.compile import Access, CompiledKernel, CompileJob, build, compile_all
+from tritium.kernels.gpu.source import KernelSource
 from tritium.kernels.op import get
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed")
@@ -79,7 +79,7 @@ def test_all(dtype, target):
 
 def test_what_is_wrong_with_a_kernel():
     flat = "if base + BLOCK <= n:\n    t = tl.load(x0 + base + lane)\n    tl.store(y0 + base + lane, t)"
-    job = Job(flat, "k", {"x0": "*fp16", "y0": "*i8"}, {"BLOCK": 1024})
+    job = CompileJob(flat, "k", {"x0": "*fp16", "y0": "*i8"}, {"BLOCK": 1024})
     wide, narrow = Access("load", 128, False), Access("load", 16, True)
     good = CompiledKernel("k", 90, 40, 0, 0, 0, 0, 4, (wide, narrow), True, 0, 0)
     product = replace(job, source="tl.dot(a, b)", constexprs={"PRECISION": "ieee"})
@@ -218,7 +218,7 @@ def test_every_kernel_is_wide_or_says_why_not():
                for path in Path(ops.__path__[0]).rglob("triton_*.py")]
     assert len(modules) >= 25
     kernels = {f"{m.__name__}.{n}": k for m in modules for n, k in vars(m).items()
-               if isinstance(k, Kernel) and k.fn.__module__ == m.__name__}
+               if isinstance(k, KernelSource) and k.fn.__module__ == m.__name__}
     called = {n for k in kernels.values() for n in k.fn.__code__.co_names}  # compiled with those that call them
     missing = [where for where, k in kernels.items() if k.name not in called and k.name not in SMALL and not excuse(k.source)
                and "PRECISION" not in k.arg_names and k.source not in seen]

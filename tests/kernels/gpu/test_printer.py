@@ -8,10 +8,11 @@ import pytest
 from support.helpers import assert_close
 from tritium.dtype import bfloat16
 from tritium.kernels.gpu import row as gpu_row
-from tritium.kernels.gpu.body import Plan, Target
-from tritium.kernels.gpu.launch import INTERPRET, Flavour
-from tritium.kernels.gpu.printer import plan_steps, triton_source
-from tritium.kernels.gpu.reduction import fold_steps
+from tritium.kernels.gpu.body import LaunchPlan, StoreTarget
+from tritium.kernels.gpu.load import INTERPRET
+from tritium.kernels.gpu.printer import plan_launches, triton_source
+from tritium.kernels.gpu.reduction import reduction_launches
+from tritium.kernels.gpu.target import CodegenTarget
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import cast, const, load, param
 from tritium.kernels.op import Expression, Req, Spec
@@ -27,7 +28,7 @@ RUN = types.SimpleNamespace(stream=None, workspace=lambda shape, dtype: np.full(
 def run(e, arrays, outs, reqs=None, scalars=(), largest=1 << 16):
     """Print, interpret, and give back the outputs. largest: elements of one program."""
     ins, outs_ = [Spec(a.shape, a.dtype) for a in arrays], [Spec(o.shape, o.dtype) for o in outs]
-    plan = plan_steps(e, ins, outs_, reqs or [Req.WRITE] * len(outs), flavour=Flavour(True, largest))
+    plan = plan_launches(e, ins, outs_, reqs or [Req.WRITE] * len(outs), codegen=CodegenTarget(True, largest))
     plan.run(RUN, arrays, outs, scalars)
     return outs[0] if len(outs) == 1 else outs
 
@@ -111,16 +112,16 @@ def test_a_fold_in_two_stages_equals_one():
     a = normal(30, 20, 40)
     e = Expression((load(0, F32),))
     for split in (2, 7):
-        plan, spec = Plan(), Spec((1, 20, 1), F32)
-        plan.steps += fold_steps(plan, e, [Spec(a.shape, F32)], Target(e.outputs[0], spec, Req.WRITE, ("out", 0)),
-                                 a.shape, "k", Flavour(True, 32), split=split)
+        plan, spec = LaunchPlan(), Spec((1, 20, 1), F32)
+        plan.launches += reduction_launches(plan, e, [Spec(a.shape, F32)], StoreTarget(e.outputs[0], spec, Req.WRITE, ("out", 0)),
+                                 a.shape, "k", CodegenTarget(True, 32), split=split)
         out = np.zeros((1, 20, 1), F32)
         plan.run(RUN, [a], [out])
-        assert len(plan.steps) == 2
+        assert len(plan.launches) == 2
         assert_close(out, a.astype("float64").sum((0, 2), keepdims=True).astype(F32), scale=4)  # 1200 terms of both signs
-    plan = Plan()
-    total = Target(e.outputs[0], Spec((1, 1, 1), F32), Req.ADD, ("out", 0))
-    plan.steps += fold_steps(plan, e, [Spec(a.shape, F32)], total, a.shape, "k", Flavour(True, 64), split=9)
+    plan = LaunchPlan()
+    total = StoreTarget(e.outputs[0], Spec((1, 1, 1), F32), Req.ADD, ("out", 0))
+    plan.launches += reduction_launches(plan, e, [Spec(a.shape, F32)], total, a.shape, "k", CodegenTarget(True, 64), split=9)
     out = np.full((1, 1, 1), 5, F32)
     plan.run(RUN, [a], [out])
     assert_close(out, 5 + a.astype("float64").sum(keepdims=True).astype(F32), scale=10)  # 24000 terms of both signs

@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 from tritium.dtype import bfloat16
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.gpu.printer import triton_kernel
 from tritium.kernels.gpu.special import HELPERS, helpers_for
 from tritium.kernels.ir.expr import cast, load, prim

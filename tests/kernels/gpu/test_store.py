@@ -12,7 +12,7 @@ from tritium.kernels.gpu import compile as gpu_compile
 from tritium.kernels.gpu import job as gpu_job
 from tritium.kernels.gpu import store as gpu_store
 from tritium.kernels.gpu.compile import build, prepare, run_pool
-from tritium.kernels.gpu.job import Job
+from tritium.kernels.gpu.job import CompileJob
 from tritium.kernels.gpu.source import Name
 
 SOURCE = """@triton.jit
@@ -20,7 +20,7 @@ def small(x, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(x + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
 """
-JOB = Job(SOURCE, "small", {"x": "*fp32", "n": "i32"}, {"BLOCK": 64})
+JOB = CompileJob(SOURCE, "small", {"x": "*fp32", "n": "i32"}, {"BLOCK": 64})
 
 
 @pytest.fixture

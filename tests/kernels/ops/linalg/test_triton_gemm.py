@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
 from tritium.errors import ParameterError
-from tritium.kernels.gpu.epilogue import Tail
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.epilogue import Epilogue
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.ir import lang as L
 from tritium.kernels.ir.expr import load
 from tritium.kernels.ops.linalg import triton_gemm
@@ -48,8 +48,8 @@ def check(rng, batch, m, n, k, *, ta=False, tb=False, tc=False, dtype="float32",
         want = want.clip(0)
     if add:
         want += c_values
-    tail = Tail(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,)) if relu else None
-    gemm(RUN, a, a_view, b, b_view, c, c_view, bias=shift, add=add, blocks=blocks, tail=tail)
+    epilogue = Epilogue(L.maximum(load(0, np.dtype(dtype)), 0), (np.dtype(dtype),), (-1,)) if relu else None
+    gemm(RUN, a, a_view, b, b_view, c, c_view, bias=shift, add=add, blocks=blocks, epilogue=epilogue)
     error = np.abs(c_values - want).max() / max(1, np.abs(want).max())
     assert error < {"float32": 3e-6, "float16": 2e-3, "float64": 1e-13}[dtype], error
 

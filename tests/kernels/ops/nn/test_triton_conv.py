@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.op import Req
 from tritium.kernels.ops.nn import triton_conv
 from tritium.kernels.ops.nn.convolution_cpu import Geometry

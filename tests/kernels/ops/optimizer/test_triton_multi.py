@@ -7,7 +7,7 @@ import pytest
 from support.guard_pages import dies_of, guarded
 from tritium.errors import ParameterError
 from tritium.kernels import op as ops
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.ops.optimizer.mixed_precision import mixed
 from tritium.kernels.ops.optimizer.triton_multi import many_update, tables
 

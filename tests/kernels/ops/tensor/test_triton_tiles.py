@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 from support.guard_pages import dies_of, guarded
-from tritium.kernels.gpu.launch import INTERPRET
+from tritium.kernels.gpu.load import INTERPRET
 from tritium.kernels.ops.tensor import triton_copy, triton_tiles
 from tritium.kernels.ops.tensor.data_movement import layout
 
