@@ -80,7 +80,7 @@ class _Kept:
 class CapturedSegment(Segment):
     """A segment whose first run goes launch by launch, and whose later ones are replays."""
 
-    __slots__ = ("_graph", "_held", "_kept", "_plain", "_log")
+    __slots__ = ("_graph", "_held", "_kept", "_log", "_plain")
 
     def __init__(self, *args: Any):
         super().__init__(*args)

@@ -114,6 +114,7 @@ def _join(program: Program, head: Step, epilogue: Step, body: Body, reads: Count
     if not keep:
         unused[0] = program.values[v].spec
     unused |= {len(head.outputs) + k: s for k, s in epilogue.unused_outputs.items()}
-    return Step(op, _NONE, f"{head.name}...{epilogue.name}", tuple(order), (v if keep else -1, *head.outputs[1:], *epilogue.outputs),
-                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *epilogue.reqs), 0, unused, (*head.operators, *epilogue.operators),
-                head.ctx, refusals=head.refusals | epilogue.refusals)
+    return Step(op, _NONE, f"{head.name}...{epilogue.name}", tuple(order),
+                (v if keep else -1, *head.outputs[1:], *epilogue.outputs),
+                (Req.WRITE if keep else Req.NULL, *head.reqs[1:], *epilogue.reqs), 0, unused,
+                (*head.operators, *epilogue.operators), head.ctx, refusals=head.refusals | epilogue.refusals)

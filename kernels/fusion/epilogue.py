@@ -63,9 +63,10 @@ class _Serial:
 
 
 class EpilogueOp(Op):
-    """One head and one epilogue. Its outputs are the head's (the first one NULL where only the epilogue reads it), then the epilogue's.
+    """One head and one epilogue. Its outputs are the head's (the first one NULL where only the epilogue reads it), then those of
+    the epilogue.
 
-    target: "cpu", or "gpu", where the epilogue becomes part of the head's template (gpu_epilogue), and nobody else reads the head.
+    target: "cpu", or "gpu", where the epilogue becomes part of the head's template and nothing else reads the head.
     """
 
     hidden = True
@@ -97,7 +98,8 @@ class EpilogueOp(Op):
         wiring, n_head = self.wiring, self.wiring.n_outputs
         head_ins = tuple(ins[i] for i in wiring.head)
         if target == "gpu":
-            epilogue, others = gpu_epilogue(self.head.name, self.head_params, self.body, wiring.epilogue), [i for i in wiring.epilogue if i >= 0]
+            epilogue = gpu_epilogue(self.head.name, self.head_params, self.body, wiring.epilogue)
+            others = [i for i in wiring.epilogue if i >= 0]
             assert isinstance(epilogue, Epilogue), epilogue
             both = self.head.property(self.head_params).gpu_kernel(  # type: ignore[attr-defined]
                 head_ins, outs[n_head], reqs[n_head], epilogue)
