@@ -25,7 +25,7 @@ from ..errors import ContextError, FileError, ParameterError
 from ..kernels.cache_dir import cache_dir
 from ..kernels.configs.gpu_device import gpu_device
 from ..kernels.configs.store import Store, cpu_device, installed, store_path
-from ..kernels.cpu.c_compile import compiler, trial
+from ..kernels.cpu.c_compile import compiler, self_test
 from ..kernels.cpu.c_compile import folder as c_folder
 from ..ndarray import zeros
 from ..tuning.tasks import cache_bytes
@@ -99,7 +99,7 @@ def doctor(test: bool, as_json: bool) -> None:
     report.environment = {n: v for n, v in sorted(os.environ.items()) if n.startswith(("TRITIUM_", "MXNET_"))}
     contexts(report)
     caches(report)
-    wrong = trial()
+    wrong = self_test()
     if wrong:
         report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {wrong}")
     show_facts(console, report)

@@ -203,7 +203,8 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
         kinds = [OUTPUT if (id(node), i) in head_entries else INNER for i in range(len(known))]
         outs = [program.add_value(*fields, ctx) for fields in zip(known, kinds, node.output_names())]
         values[id(node)] = outs
-        drops_hidden = not keep and (node.subgraphs or node.op.forgets)  # hidden outputs are for backward alone
+        # hidden outputs are for backward alone
+        drops_hidden = not keep and (node.subgraphs or node.op.drops_hidden_at_inference)
         shown = node.n_visible() if drops_hidden else len(outs)
         dropped = len(outs) - shown
         program.steps.append(Step(

@@ -112,11 +112,10 @@ class Op:
     doc: str = ""
     params: tuple[Param, ...] = ()
     input_names: tuple[str, ...] = ()
-    at_once = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
-    same_bytes = False  # True if the one output is the first input's bytes under another shape
-    forgets = False  # True if outside training the hidden outputs may be left out (request NULL)
+    nonblocking = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
+    is_reshape = False  # True if the one output is the first input's bytes under another shape
+    drops_hidden_at_inference = False  # True if outside training the hidden outputs may be left out (request NULL)
     is_users = False  # True for what a user declared: whatever its name, the framework knows nothing about it
-    hidden = False  # True for operators only graphs contain (derivatives, fused bodies): they are not in the registry
 
     @property
     def role(self) -> str:
@@ -179,11 +178,11 @@ class Op:
         """(input, output) pairs that may share memory."""
         return ()
 
-    def idle(self, p: Params) -> bool:
+    def is_identity_at_inference(self, p: Params) -> bool:
         """Whether outside training the first output is the first input as it is."""
         return False
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         """How many random numbers one run takes; 0 for most. If > 0, kernels get `random=(seed, offset)`."""
         return 0
 

@@ -29,7 +29,7 @@ def tensor(a):
 
 def launch(op, p, arrays, outs, req):
     run = types.SimpleNamespace(stream=None, workspace=lambda s, d: tensor(np.full(s, 1, d)), parallel=None)
-    more = {"random": (1, 2)} if op.draws(p, outs) else {}
+    more = {"random": (1, 2)} if op.num_random(p, outs) else {}
     if p.scalars:
         more["scalars"] = p.scalars
     kernel = op.kernel(p, tuple(Spec(a.shape, a.dtype) for a in arrays), tuple(outs), (req,) * len(outs), "gpu", True)

@@ -152,7 +152,7 @@ def run(op, p, arrays, outs, req=Req.WRITE, fill=0):
     made = [np.full(s.shape, fill, s.dtype) for s in outs]
     if not any(s.size for s in outs):
         return made  # as ndarray/dispatch/invoke.py
-    more = {"random": (1, 2)} if op.draws(p, outs) else {}
+    more = {"random": (1, 2)} if op.num_random(p, outs) else {}
     reqs = [Req.WRITE if req == Req.ADD and i >= op.visible_outputs(p) else req for i in range(len(outs))]
     compiled(op, p, tuple(map(spec, arrays)), tuple(outs), tuple(reqs), "cpu", True)(HostRun(), [a.copy() for a in arrays], made,
                                                                                      **more)
@@ -195,7 +195,7 @@ def test_dtypes(op, inputs, params):
             assert dtype != "float32"
             continue
         found = run(op, p, arrays, outs)
-        if op.draws(p, outs) or dtype == "float64":
+        if op.num_random(p, outs) or dtype == "float64":
             continue
         wide = [a.astype("float64") if a.dtype == DTYPES[dtype] else a for a in arrays]
         want = run(op, p, wide, specs_of(op, p, inputs, DTYPES["float64"])[1])

@@ -45,7 +45,7 @@ class Bench:
         rng = np.random.default_rng(SEED)
         self.ins = [device_array(run, sample(rng, s.shape, s.dtype), s.dtype) for s in task.ins]
         self.outs = [device_array(run, np.zeros(s.shape, s.dtype), s.dtype) for s in task.outs]
-        self.more: dict[str, Any] = {"random": (SEED, 0)} if task.op.draws(task.params, task.outs) else {}
+        self.more: dict[str, Any] = {"random": (SEED, 0)} if task.op.num_random(task.params, task.outs) else {}
         if task.params.scalars:
             self.more["scalars"] = task.params.scalars
         self.kernels: dict[str, Callable[..., None]] = {}

@@ -28,7 +28,7 @@ def recorded(task: Task, config: Config, target: int) -> list[CompileJob]:
     """The jobs of task's own kernels, as the operator launches them when it is told config."""
     with active_configs.forced(task.key.template, config), record(target) as recorder:
         kernel = task.op.kernel(task.params, task.ins, task.outs, task.reqs, "gpu", task.train)
-        more: dict[str, Any] = {"random": (1, 2)} if task.op.draws(task.params, task.outs) else {}
+        more: dict[str, Any] = {"random": (1, 2)} if task.op.num_random(task.params, task.outs) else {}
         if task.params.scalars:
             more["scalars"] = task.params.scalars
         kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs],

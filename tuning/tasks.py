@@ -157,7 +157,7 @@ def _gpu_tasks(task: Task, roles: Sequence[tuple[Req, ...]], target: int) -> lis
         seen: dict[Key, Config] = {}
         with active_configs.asked(seen.setdefault), record(target):
             kernel = task.op.kernel(task.params, task.ins, task.outs, reqs, "gpu", task.train)
-            more: dict[str, Any] = {"random": (1, 2)} if task.op.draws(task.params, task.outs) else {}
+            more: dict[str, Any] = {"random": (1, 2)} if task.op.num_random(task.params, task.outs) else {}
             if task.params.scalars:
                 more["scalars"] = task.params.scalars
             kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins],

@@ -83,7 +83,7 @@ class ControlFlow(Op):
         histories: list[Shape | None] = [s if s is None else (rounds, *s) for s in states] if self.loop_states else []
         return [*histories, *[(1,)] * self.counts, *[(2,)] * any(s.draws for s in p.subgraphs)]
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return RESERVED if any(s.draws for s in p.subgraphs) else 0
 
     # ---- inference ----------------------------------------------------------------------------------------------------
@@ -121,8 +121,6 @@ class ControlFlow(Op):
 
 class _Backward(Op):
     """The derivative of a control-flow operator, with the same parameters."""
-
-    hidden = True
 
     def __init__(self, forward: ControlFlow):
         self.forward, self.name = forward, f"_backward{forward.name}"

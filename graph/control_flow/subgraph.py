@@ -44,7 +44,7 @@ class Subgraph:
             self.body.append((node, index))
         self.order = topological(n for n, _ in self.body)
         self.states = frozenset(int(n.name) for node in self.order for n, _ in node.auxiliary_inputs())
-        self.draws = any(n.op.draws(n.use, [_ONE] * n.n_outputs()) for n in self.order if n.op is not None)
+        self.draws = any(n.op.num_random(n.use, [_ONE] * n.n_outputs()) for n in self.order if n.op is not None)
         at = {id(n): i for i, n in enumerate(self.order)}
         self._key = (tuple((n.op, n.params, n.name if n.op is None else "", _attributes(n),
                             tuple((at[id(b)], k) for b, k in n.inputs)) for n in self.order),

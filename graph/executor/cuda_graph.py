@@ -16,8 +16,8 @@ import numpy as np
 
 from ...engine.gpu import cuda
 from ...engine.memory import storage
-from ...kernels.declare.dispatch_op import ChosenOp
-from ...kernels.declare.host_op import OnHost
+from ...kernels.declare.dispatch_op import DispatchOp
+from ...kernels.declare.host_op import HostOp
 from ...kernels.declare.operator_property import BackwardOp, OperatorProperty, PropertyOp
 from ...kernels.declare.traced import TracedOp
 from ...kernels.fusion.epilogue import EpilogueOp
@@ -33,14 +33,14 @@ def capturable(op: Op, p: Params) -> bool:
     """Whether a GPU kernel of op does nothing but launch, the same each time: declared bodies and Tritium's own layers do."""
     if isinstance(op, TracedOp):
         return True
-    if isinstance(op, ChosenOp):
+    if isinstance(op, DispatchOp):
         return capturable(op.choose(p), p)
     if isinstance(op, PropertyOp):
         cls = type(op.property(p))
-        return cls.forward_kernel is not OperatorProperty.forward_kernel and not issubclass(cls, OnHost)
+        return cls.forward_kernel is not OperatorProperty.forward_kernel and not issubclass(cls, HostOp)
     if isinstance(op, BackwardOp):
         cls = type(op.forward.property(p))
-        return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, OnHost)
+        return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, HostOp)
     return isinstance(op, NormTailOp) or (isinstance(op, EpilogueOp) and capturable(op.head, op.head_params))
 
 

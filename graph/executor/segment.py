@@ -99,7 +99,7 @@ class Segment:
             sources = [_shaped(arrays[v], step.input_views.get(k)) for k, v in enumerate(step.inputs)]
             targets = [arrays[v] if v >= 0 else None for v in step.outputs]
             self.calls.append((kernel, sources, targets, f"{step.name} ({step.op.name})"))
-            draws = step.op.draws(step.params, outs)
+            draws = step.op.num_random(step.params, outs)
             if draws:
                 self.random.append((at, draws))
             n = len(sources) - step.auxiliaries

@@ -87,7 +87,7 @@ class _ChannelsLast:
         if step.auxiliaries or any(d.name in _AXES for d in step.op.params):
             return False
         e = step.op.expression(step.params, [self.old.values[v].spec.dtype for v in step.inputs])
-        return e is not None and e.kind == "elementwise" and not e.states and not step.op.draws(step.params, ())
+        return e is not None and e.kind == "elementwise" and not e.states and not step.op.num_random(step.params, ())
 
     def _is_plane(self, v: int) -> bool:
         return v >= 0 and len(self.old.values[v].spec.shape) == 4

@@ -24,7 +24,6 @@ class CrossDeviceCopyOp(Op):
     """Copy an array to another context. The executor does it; there is no kernel."""
 
     name = "_cross_device_copy"
-    hidden = True
     input_names = ("data",)
 
 

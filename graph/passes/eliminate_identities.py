@@ -10,13 +10,13 @@ from .gradient import copy_step
 
 def eliminate_identities(program: Program) -> Program:
     """Leave out the identities of an inference program without backward steps; one that writes an output becomes a copy."""
-    if not any(s.op.idle(s.params) for s in program.steps):
+    if not any(s.op.is_identity_at_inference(s.params) for s in program.steps):
         return program
     source: dict[int, int] = {}  # result of an identity -> its input
 
     def emit(_: int, step: Step) -> list[Step]:
         inputs = tuple(source.get(v, v) for v in step.inputs)
-        if not step.op.idle(step.params):
+        if not step.op.is_identity_at_inference(step.params):
             return [step if inputs == step.inputs else replace(step, inputs=inputs)]
         if program.values[step.outputs[0]].kind == INNER and program.values[inputs[0]].kind in (ARG, INNER, OUTPUT):
             source[step.outputs[0]] = inputs[0]

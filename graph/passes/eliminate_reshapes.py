@@ -14,7 +14,7 @@ _READABLE = (ARG, HEAD, INNER, OUTPUT, ZERO)  # not a state: it may change befor
 
 def eliminate_reshapes(program: Program) -> Program:
     """Leave out the steps that only change a shape."""
-    if not any(s.op.same_bytes for s in program.steps):
+    if not any(s.op.is_reshape for s in program.steps):
         return program
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
     last_write = {v: i for i, s in enumerate(program.steps) for v in s.outputs if v >= 0}
@@ -22,7 +22,7 @@ def eliminate_reshapes(program: Program) -> Program:
     source: dict[int, int] = {}  # result of a reshape -> its input
 
     def emit(i: int, step: Step) -> list[Step]:
-        if step.op.same_bytes and step.outputs[0] not in crossing and _is_view(program, step, writers) \
+        if step.op.is_reshape and step.outputs[0] not in crossing and _is_view(program, step, writers) \
                 and last_write.get(step.inputs[0], -1) < i:
             source[step.outputs[0]] = source.get(step.inputs[0], step.inputs[0])
             return []

@@ -81,7 +81,7 @@ def repeatable(program: Program, i: int) -> bool:
         return step.outputs[0] >= 0 and min(step.outputs[1:]) >= 0
     if step.auxiliaries or not step.inputs or any(r != Req.WRITE or o < 0 for r, o in zip(step.reqs, step.outputs)):
         return False
-    if step.op.draws(step.params, program.value_specs(step.outputs)):
+    if step.op.num_random(step.params, program.value_specs(step.outputs)):
         return False
     return all(program.values[o].kind in (INNER, OUTPUT) for o in step.outputs)
 

@@ -113,7 +113,7 @@ def available() -> bool:
     return found is not None and found.command not in _hung
 
 
-def want(function: CFunction) -> None:
+def request(function: CFunction) -> None:
     """See to it that function is compiled together with what else is wanted."""
     with _lock:
         if function.name not in _loaded:
@@ -132,12 +132,12 @@ def compile_wanted() -> int:
 def function(f: CFunction) -> Loaded | None:
     """The compiled function; None where it could not be compiled."""
     if f.name not in _loaded:
-        want(f)
+        request(f)
         compile_wanted()
     return _loaded[f.name]
 
 
-def trial() -> str:
+def self_test() -> str:
     """What is wrong with the compiler, in its own words; "" where nothing is, or there is none."""
     try:
         found = compiler()

@@ -34,7 +34,7 @@ def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
     def decide() -> CFunction | str:
         mode = c_compile.mode()
         if mode not in decided:
-            decided[mode] = chosen(e, ins, outs, reqs)
+            decided[mode] = select_c_function(e, ins, outs, reqs)
         return decided[mode]
 
     def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
@@ -43,11 +43,11 @@ def cpu_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
 
     first = decide()
     if not isinstance(first, str):
-        c_compile.want(first)
+        c_compile.request(first)
     return Kernel(bind=bind)
 
 
-def chosen(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
+def select_c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req]) -> CFunction | str:
     """The C function that computes the group, or why NumPy does: a phrase."""
     mode = c_compile.mode()
     if mode == "numpy":
@@ -60,13 +60,13 @@ def chosen(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Seque
     return f if c_compile.available() else "there is no C compiler"
 
 
-def pay(functions: Sequence[CFunction]) -> bool:
+def worth_compiling(functions: Sequence[CFunction]) -> bool:
     """Whether these, run one after the other, are worth compiling; if so they will be, together."""
     mode = c_compile.mode()
     if not functions or mode == "numpy" or (mode == "auto" and sum(map(_saved, functions)) < SAVED) or not c_compile.available():
         return False
     for f in functions:
-        c_compile.want(f)
+        c_compile.request(f)
     return True
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...dtype import float32, float64, is_float
 from ..ir.coalesce import Layout, merge
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, retype, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, Expr, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..op import Expression, Req, Spec
 from .c_math import BLOCKWISE, FUNCTIONS, PREAMBLE, TYPES, definitions
@@ -83,7 +83,8 @@ def c_function(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs: S
     layout = merge([s.shape for s in specs])
     if any(layout.shape(len(ins) + k) != layout.dims for k in range(len(targets))) or not targets or not layout.size:
         return "an output is summed, or nothing is computed"
-    roots = [retype(e.outputs[t], s.dtype) if e.outputs[t].dtype is None else e.outputs[t] for t, s in zip(targets, stored)]
+    roots = [resolve_weak_dtype(e.outputs[t], s.dtype) if e.outputs[t].dtype is None else e.outputs[t]
+             for t, s in zip(targets, stored)]
     adds = [wanted[t] == Req.ADD for t in targets]
     try:
         return _Printer(roots, specs, len(ins), layout, adds, e.scalars).function(targets, states)

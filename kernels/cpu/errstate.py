@@ -1,4 +1,4 @@
-"""quietly: NumPy code without floating-point warnings, at a tenth of the price of `np.errstate`.
+"""no_fp_warnings: NumPy code without floating-point warnings, at a tenth of the price of `np.errstate`.
 
 NumPy 2 keeps what to do about overflow and the like in a context variable. Each thread has one prepared context in which
 it is "ignore", and runs leaf code there. Source: numpy.org, release notes 2.0, "errstate is thread and context safe".
@@ -35,7 +35,7 @@ def _errstate(fn: Callable[..., Any], *args: Any) -> Any:
 if int(np.__version__.split(".")[0]) >= 2:
     prepared = _Prepared()
 
-    def quietly(fn: Callable[..., Any], *args: Any) -> Any:
+    def no_fp_warnings(fn: Callable[..., Any], *args: Any) -> Any:
         """fn(*args) without floating-point warnings."""
         here = prepared
         if here.busy:  # a finalizer in the middle of a kernel: a context cannot be entered twice
@@ -51,4 +51,4 @@ else:
         leaf = staticmethod(_errstate)
 
     prepared: Any = _Old()
-    quietly = _errstate
+    no_fp_warnings = _errstate

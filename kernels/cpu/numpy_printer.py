@@ -21,13 +21,13 @@ from ...dtype import cast_into, is_float, is_half, to_integer
 from ..configs import active as active_configs
 from ..configs.key import key
 from ..ir.coalesce import Layout, merge
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, retype, topological, typed
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, cost, resolve_weak_dtype, topological, typed
 from ..ir.primitives import PRIMITIVES
 from ..ir.rows import whole_rows
 from ..ir.special import mask_dtype
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Req, Spec
-from .errstate import quietly
+from .errstate import no_fp_warnings
 from .sum_tree import combined, total
 
 TILE = 256 * 1024  # elements of one register: 1 MiB in float32; what is smaller than two is not cut
@@ -83,25 +83,25 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
             arrays = [*inputs, *results(inputs, outputs)]
             if not same:
                 arrays = [a if a.shape == s else a.reshape(s) for a, s in zip(arrays, shapes)]
-            folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
+            folded = no_fp_warnings(tile, *arrays, *_registers(run, make_registers), *scalars)
             if folded:
                 for store, t, part in zip(single_fold, folds, folded):
-                    quietly(store, arrays[n_in + t], part)
+                    no_fp_warnings(store, arrays[n_in + t], part)
 
         def plain(run: Any, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], scalars: tuple = ()) -> None:
-            quietly(tile, *inputs, *outputs, *scalars)
+            no_fp_warnings(tile, *inputs, *outputs, *scalars)
 
         def bind(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> BoundKernel:
             seen = [ins[0].shape] * len(shapes) if same else shapes
             arrays = [a if a.shape == s else a.reshape(s) for a, s in zip([*inputs, *results(inputs, outputs)], seen)]
             stores = [(store, arrays[n_in + t]) for store, t in zip(single_fold, folds)]
             if not make_registers and not stores:
-                return lambda run, scalars=(): quietly(tile, *arrays, *scalars)
+                return lambda run, scalars=(): no_fp_warnings(tile, *arrays, *scalars)
 
             def call(run: Any, scalars: Sequence[float] = ()) -> None:
-                folded = quietly(tile, *arrays, *_registers(run, make_registers), *scalars)
+                folded = no_fp_warnings(tile, *arrays, *_registers(run, make_registers), *scalars)
                 for (store, out), part in zip(stores, folded or ()):
-                    quietly(store, out, part)
+                    no_fp_warnings(store, out, part)
 
             return call
 
@@ -231,7 +231,7 @@ class _Printer:
             self.layout = _row_layout([s.shape for s in (*ins, *self.specs)])
         n = len(ins)
         self.folded = [bool(self.layout.folded(n + i)) and math.prod(self.layout.dims) != 1 for i in range(len(self.specs))]
-        self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else retype(e.outputs[t], s.dtype)
+        self.roots = [e.outputs[t] if e.outputs[t].dtype is not None else resolve_weak_dtype(e.outputs[t], s.dtype)
                       for t, s in zip(self.targets, self.specs)]
         if self.whole_rows:
             self.roots = whole_rows(self.roots, [p[-1] for p in self.layout.present], self.layout.dims[-1])

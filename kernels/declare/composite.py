@@ -5,7 +5,7 @@
         '''alpha A Aᵀ of each matrix.'''
         return alpha * ops.batch_dot(A, A, transpose_a=transpose, transpose_b=not transpose)
 
-The body runs once for each set of shapes, on `Part`s: values with a shape and a dtype, and no numbers. It may branch on
+The body runs once for each set of shapes, on `TracedValue`s: values with a shape and a dtype, and no numbers. It may branch on
 shapes and parameters. Its calls become the steps of one kernel; the derivative walks them backward, works what it needs
 out again, and is a composite itself, so it can be differentiated too.
 """
@@ -32,7 +32,7 @@ from .simple_op import _signature as signature_of
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One call: values by number. An output that nothing reads is not computed."""
 
     op: Op
@@ -46,21 +46,21 @@ class Trace:
 
     def __init__(self, inputs: Sequence[Spec]):
         self.specs: list[Spec] = list(inputs)
-        self.steps: list[Step] = []
-        self.inputs = [Part(self, i) for i in range(len(inputs))]
+        self.steps: list[TraceStep] = []
+        self.inputs = [TracedValue(self, i) for i in range(len(inputs))]
 
-    def step(self, op: Op, p: Params, ins: Sequence[Part], outs: Sequence[Spec]) -> list[Part]:
+    def step(self, op: Op, p: Params, ins: Sequence[TracedValue], outs: Sequence[Spec]) -> list[TracedValue]:
         """One more call, whose results have these specs."""
         first = len(self.specs)
         self.specs += outs
         numbers = tuple(range(first, len(self.specs)))
-        self.steps.append(Step(op, p, tuple(a.number for a in ins), numbers))
-        return [Part(self, n) for n in numbers]
+        self.steps.append(TraceStep(op, p, tuple(a.number for a in ins), numbers))
+        return [TracedValue(self, n) for n in numbers]
 
-    def call(self, op: Op, arrays: Sequence[Part], params: dict[str, Any]) -> Any:
-        """op on values of this trace. Returns: a Part, or a list of the visible ones."""
+    def call(self, op: Op, arrays: Sequence[TracedValue], params: dict[str, Any]) -> Any:
+        """op on values of this trace. Returns: a TracedValue, or a list of the visible ones."""
         p = op.parse(params)
-        if op.auxiliaries(p) or op.draws(p, ()):
+        if op.auxiliaries(p) or op.num_random(p, ()):
             raise OperatorError(f"{op.name}: has states or draws random numbers, and cannot be part of a composite.")
         given = [self.specs[a.number] for a in arrays]
         _, shapes = op.infer_shape(p, [s.shape for s in given])
@@ -70,7 +70,7 @@ class Trace:
         return seen[0] if len(seen) == 1 else seen
 
 
-class Part:
+class TracedValue:
     """A value inside a composite's body: operators and arithmetic on it become steps."""
 
     __slots__ = ("number", "trace")
@@ -98,41 +98,41 @@ class Part:
             params.setdefault("num_args", len(args))
         return self.trace.call(op, [a for a in args if a is not None], params)
 
-    def reshape(self, shape: Shape) -> Part:
+    def reshape(self, shape: Shape) -> TracedValue:
         """The same elements in another shape (with MXNet's codes)."""
         return self if tuple(shape) == self.shape else ops.Reshape(self, shape=tuple(shape))
 
-    def _with(self, other: Any, same: str, spread: str, scalar: str) -> Part:
-        if not isinstance(other, Part):
+    def _with(self, other: Any, same: str, spread: str, scalar: str) -> TracedValue:
+        if not isinstance(other, TracedValue):
             return getattr(ops, scalar)(self, scalar=float(other))
         return getattr(ops, same if self.shape == other.shape else spread)(self, other)
 
-    def __neg__(self) -> Part:
+    def __neg__(self) -> TracedValue:
         return ops.negative(self)
 
-    def __add__(self, other: Any) -> Part:
+    def __add__(self, other: Any) -> TracedValue:
         return self._with(other, "elemwise_add", "broadcast_add", "_plus_scalar")
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Part:
+    def __sub__(self, other: Any) -> TracedValue:
         return self._with(other, "elemwise_sub", "broadcast_sub", "_minus_scalar")
 
-    def __rsub__(self, other: float) -> Part:
+    def __rsub__(self, other: float) -> TracedValue:
         return ops._rminus_scalar(self, scalar=float(other))
 
-    def __mul__(self, other: Any) -> Part:
+    def __mul__(self, other: Any) -> TracedValue:
         return self._with(other, "elemwise_mul", "broadcast_mul", "_mul_scalar")
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> Part:
+    def __truediv__(self, other: Any) -> TracedValue:
         return self._with(other, "elemwise_div", "broadcast_div", "_div_scalar")
 
-    def __rtruediv__(self, other: float) -> Part:
+    def __rtruediv__(self, other: float) -> TracedValue:
         return ops._rdiv_scalar(self, scalar=float(other))
 
-    def __pow__(self, exponent: float) -> Part:
+    def __pow__(self, exponent: float) -> TracedValue:
         return ops._power_scalar(self, scalar=float(exponent))
 
 
@@ -146,16 +146,16 @@ class _Operators:
 ops: Any = _Operators()
 
 
-def arange(like: Part, n: int) -> Part:
+def arange(like: TracedValue, n: int) -> TracedValue:
     """0 … n - 1, in the dtype of like."""
     return like.trace.call(registry.builtin("_arange"), [], {"start": 0, "stop": n, "dtype": like.dtype})
 
 
 # ---- running ---------------------------------------------------------------------------------------------------------
-def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: str, train: bool) -> KernelFunction:
+def program(trace: Trace, results: Sequence[TracedValue], reqs: Sequence[Req], target: str, train: bool) -> KernelFunction:
     """The kernel that runs the steps which results need, and stores each result as its request says."""
     live = {r.number for r, req in zip(results, reqs) if req != Req.NULL}
-    steps: list[Step] = []
+    steps: list[TraceStep] = []
     for step in reversed(trace.steps):
         if not live.isdisjoint(step.outs):
             steps.append(step)
@@ -201,16 +201,17 @@ def program(trace: Trace, results: Sequence[Part], reqs: Sequence[Req], target: 
 
 
 # ---- going back -------------------------------------------------------------------------------------------------------
-def walk(trace: Trace, results: Sequence[Part], dys: Sequence[Part], wanted: Sequence[Part]) -> list[Part | None]:
+def backprop(trace: Trace, results: Sequence[TracedValue], dys: Sequence[TracedValue], wanted: Sequence[TracedValue]
+             ) -> list[TracedValue | None]:
     """The derivatives of Σ results·dys by wanted, as further steps; None for what results do not depend on."""
     active = {w.number for w in wanted}
     steps = list(trace.steps)
     for step in steps:
         if not active.isdisjoint(step.ins):
             active.update(step.outs)
-    found: dict[int, Part] = {}
+    found: dict[int, TracedValue] = {}
 
-    def add(n: int, part: Part) -> None:
+    def add(n: int, part: TracedValue) -> None:
         found[n] = part if n not in found else found[n] + part
 
     for r, dy in zip(results, dys):
@@ -218,22 +219,22 @@ def walk(trace: Trace, results: Sequence[Part], dys: Sequence[Part], wanted: Seq
     for step in reversed(steps):
         if active.isdisjoint(step.ins) or not any(n in found for n in step.outs):
             continue
-        for n, part in _through(trace, step, {i: found[n] for i, n in enumerate(step.outs) if n in found}):
+        for n, part in _step_vjp(trace, step, {i: found[n] for i, n in enumerate(step.outs) if n in found}):
             if n in active:
                 add(n, part)
     return [found.get(w.number) for w in wanted]
 
 
-def _through(trace: Trace, step: Step, dys: dict[int, Part]) -> list[tuple[int, Part]]:
+def _step_vjp(trace: Trace, step: TraceStep, dys: dict[int, TracedValue]) -> list[tuple[int, TracedValue]]:
     """What one step passes back: (value, derivative by it). dys: the derivatives by its outputs, as far as there are any."""
     op, p = step.op, step.p
-    xs, ys = [Part(trace, n) for n in step.ins], [Part(trace, n) for n in step.outs]
+    xs, ys = [TracedValue(trace, n) for n in step.ins], [TracedValue(trace, n) for n in step.outs]
     if op.role == "batch_dot":
         return list(zip(step.ins, _product_rule(p, dys[0], *xs)))
     if op.role in ("sum", "mean"):
         return [(step.ins[0], _spread(cast(ReductionOp, op), p, dys[0], xs[0]))]
     if isinstance(op, BackwardOp):
-        return _through_transpose(op, step, dys, xs, ys)
+        return _transpose_vjp(op, step, dys, xs, ys)
     g = op.gradient(p)
     if g is None:
         return []
@@ -242,7 +243,7 @@ def _through(trace: Trace, step: Step, dys: dict[int, Part]) -> list[tuple[int, 
     return [(step.ins[i], part) for i, part in zip(g.gives, made)]
 
 
-def _product_rule(p: Params, dy: Part, a: Part, b: Part) -> tuple[Part, Part]:
+def _product_rule(p: Params, dy: TracedValue, a: TracedValue, b: TracedValue) -> tuple[TracedValue, TracedValue]:
     """The derivatives of batch_dot, as products, so that they can be differentiated again."""
     ta, tb = p.transpose_a, p.transpose_b
     dot = ops.batch_dot
@@ -251,15 +252,15 @@ def _product_rule(p: Params, dy: Part, a: Part, b: Part) -> tuple[Part, Part]:
     return da, db
 
 
-def _spread(op: ReductionOp, p: Params, dy: Part, x: Part) -> Part:
+def _spread(op: ReductionOp, p: Params, dy: TracedValue, x: TracedValue) -> TracedValue:
     """The derivative of sum or mean, in a form that can be differentiated again."""
     kept = op.kept(p, x.shape)
     dx = ops.broadcast_to(dy.reshape(kept), shape=x.shape)
     return dx if op.name == "sum" else dx / (math.prod(x.shape) / max(math.prod(kept), 1))
 
 
-def _through_transpose(op: BackwardOp, step: Step, dys: dict[int, Part], xs: list[Part], ys: list[Part]
-                       ) -> list[tuple[int, Part]]:
+def _transpose_vjp(op: BackwardOp, step: TraceStep, dys: dict[int, TracedValue], xs: list[TracedValue], ys: list[TracedValue]
+                       ) -> list[tuple[int, TracedValue]]:
     """The derivative of a linear operator's derivative is the operator."""
     g = op.forward.gradient(step.p)
     if g is None or not is_linear(op.forward, step.p):
@@ -277,9 +278,9 @@ class Composite(Op):
 
     def __init__(self) -> None:
         self._gradients: dict[tuple, Gradient | None] = {}
-        self._last: tuple[Any, Trace, list[Part]] | None = None  # inference and the kernel ask for the same trace, in turn
+        self._last: tuple[Any, Trace, list[TracedValue]] | None = None  # inference and the kernel ask for the same trace, in turn
 
-    def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[Part]]:
+    def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[TracedValue]]:
         """The steps for inputs of these specs, and the outputs among their values."""
         asked, last = (p, tuple(ins)), self._last
         if last is None or last[0] != asked:
@@ -287,7 +288,7 @@ class Composite(Op):
             self._last = last = asked, trace, self.results(p, trace.inputs)
         return last[1:]
 
-    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+    def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         """The outputs, worked out from the inputs."""
         raise NotImplementedError(self.name)
 
@@ -312,8 +313,6 @@ class Composite(Op):
 
 class CompositeGradient(Composite):
     """The derivative of a composite: reads the derivatives of its outputs, then its inputs."""
-
-    hidden = True
 
     def __init__(self, forward: Composite):
         super().__init__()
@@ -341,12 +340,12 @@ class CompositeGradient(Composite):
         m = len(self.forward.outputs(p))
         return list(inputs), [inputs[m + i] for i in self.forward.differentiable(p)]
 
-    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+    def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         m = len(self.forward.outputs(p))
         dys, xs = parts[:m], parts[m:]
         ys = self.forward.results(p, xs)
         wanted = [xs[i] for i in self.forward.differentiable(p)]
-        return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, walk(xs[0].trace, ys, dys, wanted))]
+        return [ops.zeros_like(w) if d is None else d for w, d in zip(wanted, backprop(xs[0].trace, ys, dys, wanted))]
 
 
 # ---- declaring --------------------------------------------------------------------------------------------------------
@@ -394,7 +393,7 @@ class DeclaredComposite(Composite):
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         return super().infer_dtype(p, inputs, outputs) if self._dtypes is None else self._dtypes(p, inputs)
 
-    def results(self, p: Params, parts: Sequence[Part]) -> list[Part]:
+    def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         values = {d.name: p[d.name] for d in self.params}
         try:
             if self._arguments is None or not self.input_names:

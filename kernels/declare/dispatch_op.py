@@ -1,4 +1,4 @@
-"""ChosenOp: one operator whose parameters say which of several it is (LeakyReLU's act_type, norm's ord)."""
+"""DispatchOp: one operator whose parameters say which of several it is (LeakyReLU's act_type, norm's ord)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec
 from ..params import Param, Params
 
 
-class ChosenOp(Op):
+class DispatchOp(Op):
     """Hands everything to the operator that `choose(p)` names, which reads its own parameters from p."""
 
     def __init__(self, name: str, doc: str, params: Sequence[Param], choose: Callable[[Params], Op],
@@ -46,8 +46,8 @@ class ChosenOp(Op):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return self.choose(p).inplace(p)
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
-        return self.choose(p).draws(p, outs)
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+        return self.choose(p).num_random(p, outs)
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         return self.choose(p).expression(p, dtypes)

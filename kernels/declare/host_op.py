@@ -1,4 +1,4 @@
-"""OnHost: a layer that NumPy computes, wherever its arrays live. A GPU's are copied to the host and the results back.
+"""HostOp: a layer that NumPy computes, wherever its arrays live. A GPU's are copied to the host and the results back.
 
 For what a GPU is no help with, and is done once a step at most: matrix decompositions, and choices that depend on one
 another (which boxes suppress which, what matches what).
@@ -37,7 +37,7 @@ def store(array: Any, req: Req, values: Any) -> None:
         array.copy_(made)
 
 
-class OnHost(OperatorProperty):
+class HostOp(OperatorProperty):
     """Subclasses compute with NumPy alone. Halves arrive as float32."""
 
     def compute(self, *arrays: np.ndarray) -> Any:

@@ -169,8 +169,8 @@ class OperatorProperty:
     """
 
     name: ClassVar[str] = ""
-    same_bytes: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
-    forgets: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
+    is_reshape: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
+    drops_hidden_at_inference: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -211,11 +211,11 @@ class OperatorProperty:
     def backward_resource(self) -> list[str]:
         return []
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         """Random numbers one forward takes. Default: one per output element, if forward_resource names RANDOM."""
         return sum(s.size for s in outs) if RANDOM in self.forward_resource() else 0
 
-    def idle(self) -> bool:
+    def is_identity_at_inference(self) -> bool:
         """Whether outside training output 0 is input 0 as it is."""
         return False
 
@@ -367,8 +367,8 @@ class PropertyOp(Op):
 
     def __init__(self, name: str, cls: type[OperatorProperty], aliases: Sequence[str] = ()):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
-        self.same_bytes, self.forgets = cls.same_bytes, cls.forgets
-        self.at_once = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
+        self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
+        self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._made: dict[Params, OperatorProperty] = {}
@@ -456,11 +456,11 @@ class PropertyOp(Op):
         n, m = len(prop.list_arguments()), len(prop.list_outputs())
         return tuple(prop.forward_inplace_option(list(range(n)), list(range(m))))
 
-    def idle(self, p: Params) -> bool:
-        return self.property(p).idle()
+    def is_identity_at_inference(self, p: Params) -> bool:
+        return self.property(p).is_identity_at_inference()
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
-        return self.property(p).draws(outs)
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
+        return self.property(p).num_random(outs)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
@@ -473,10 +473,8 @@ class PropertyOp(Op):
 class BackwardOp(Op):
     """The derivative of a PropertyOp, with the same parameters. Only graphs and tapes contain it."""
 
-    hidden = True
-
     def __init__(self, forward: PropertyOp):
-        self.name, self.forward, self.same_bytes = f"_backward_{forward.name}", forward, forward.same_bytes
+        self.name, self.forward, self.is_reshape = f"_backward_{forward.name}", forward, forward.is_reshape
         self.doc = f"Derivative of {forward.name}."
         self.is_users = forward.is_users
         self.params = forward.params
@@ -539,7 +537,7 @@ class BackwardOp(Op):
         return tuple((asked.index(a), b - first) for a, b in prop.backward_inplace_option(dy, x, y, in_grad)
                      if a in asked)
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return sum(s.size for s in outs) if RANDOM in self._prop(p).backward_resource() else 0
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,

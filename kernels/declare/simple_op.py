@@ -27,7 +27,7 @@ from ...errors import DTypeError, OperatorError, ShapeError
 from .. import op as registry
 from ..ir import lang
 from ..ir.differentiate import derive
-from ..ir.expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, retype, substitute, typed
+from ..ir.expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, resolve_weak_dtype, substitute, typed
 from ..ir.lang import where
 from ..kernel import Kernel
 from ..op import Expression, Gradient, Req, Shape, Spec
@@ -274,13 +274,11 @@ class ReductionOp(SimpleOp):
             return _derived_spread(self, p)
         arrays, keywords = _array_names(body)
         needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", 0) for a in arrays)
-        return Gradient(SpreadOp(self, needs, body, keywords), needs, (0,))
+        return Gradient(ReductionGradOp(self, needs, body, keywords), needs, (0,))
 
 
 class FoldOp(ReductionOp):
     """A fold that the derivative of a reduction reads: of what the reduction's body gives, or of something made of it."""
-
-    hidden = True
 
     def __init__(self, forward: ReductionOp, combine: str, of: Callable[[Expr], Expr]):
         super().__init__(forward.body, combine=combine, name=f"_{forward.name}_{combine}")
@@ -294,14 +292,13 @@ class FoldOp(ReductionOp):
         return (self.of(each),)
 
 
-class SpreadOp(TracedOp):
+class ReductionGradOp(TracedOp):
     """The derivative of a reduction: dy, y and folds arrive spread along the folded axes.
 
     body:   (what `needs` names, then the folds, *, keywords) -> the derivative by one element.
     folds:  computed again from the input before the derivative is, in float32 where the input is half precision.
     """
 
-    hidden = True
     broadcast = True
 
     def __init__(self, forward: ReductionOp, needs: tuple[tuple[str, int], ...], body: Callable[..., Any],
@@ -379,7 +376,7 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
         dy = read["dy", 0]
         x, *folded = (read.get(place, node(LOAD, (), -1 - k, dy.dtype)) for k, place in enumerate(places[1:]))
         each = as_expr(op.body(x, **values))
-        each = each if each.dtype is not None else retype(each, typed(x))
+        each = each if each.dtype is not None else resolve_weak_dtype(each, typed(x))
         whole = where(folded[1] > 0, 0, folded[0]) if product else folded[0]
         if op.finish is not None:
             leaf = node(LOAD, (), -9, typed(whole))
@@ -408,7 +405,7 @@ def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
         return const(0) if found is None else found
 
     needs = tuple(place for place in read if place[0] != "fold")
-    return Gradient(SpreadOp(op, needs, body, keywords, [folds[i] for kind, i in read if kind == "fold"]), needs, (0,))
+    return Gradient(ReductionGradOp(op, needs, body, keywords, [folds[i] for kind, i in read if kind == "fold"]), needs, (0,))
 
 
 def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options: Any) -> Any:

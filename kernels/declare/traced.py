@@ -16,7 +16,7 @@ from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_kernel, numpy_source
 from ..ir.coalesce import full_shape
 from ..ir.differentiate import derive, in_terms_of_output
-from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, retype, substitute, topological
+from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, resolve_weak_dtype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import Kernel
 from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes
@@ -29,7 +29,7 @@ class TracedOp(Op):
     Subclasses give `trace`.
     """
 
-    at_once = True
+    nonblocking = True
     broadcast = False  # False: all inputs have one shape. True: they broadcast, NumPy's rule
     combine = "add"
 
@@ -136,7 +136,6 @@ class TracedOp(Op):
 class GradientOp(TracedOp):
     """The derivative of a traced op. Its inputs are what the Gradient needs, in order; it reduces to the inputs' shapes."""
 
-    hidden = True
     broadcast = True
 
     def __init__(self, forward: TracedOp, needs: tuple[tuple[str, int], ...], gives: tuple[int, ...], make: Any):
@@ -189,7 +188,7 @@ def derived_gradient(op: TracedOp, p: Params) -> Gradient | None:
         out_dtype = op.result_dtype(q, dtypes)
         dys = [load(n + i, out_dtype) for i in range(m)]
         ins = [node(LOAD, (), i, d) for i, d in enumerate(dtypes)]
-        typed = [r if r.dtype is not None else retype(r, out_dtype) for r in roots]
+        typed = [r if r.dtype is not None else resolve_weak_dtype(r, out_dtype) for r in roots]
         dx = derive(typed, [cast(d, t.dtype) if t.dtype is not None else d for d, t in zip(dys, typed)], ins[:n])
         some = [d for d in dx if d is not None]
         if by_output and some:

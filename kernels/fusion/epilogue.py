@@ -69,8 +69,6 @@ class EpilogueOp(Op):
     target: "cpu", or "gpu", where the epilogue becomes part of the head's template and nothing else reads the head.
     """
 
-    hidden = True
-
     def __init__(self, head: Op, params: Params, body: Body, wiring: Wiring, target: str = "cpu"):
         self.target = target
         self.name = f"{head.name}+epilogue"

@@ -13,13 +13,13 @@ from functools import cache
 from typing import Any
 
 from ...dtype import float32, is_float, is_half
-from ..cpu.c_kernel import chosen, cpu_kernel
+from ..cpu.c_kernel import cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
-from ..declare.dispatch_op import ChosenOp
-from ..declare.simple_op import ReductionOp, SpreadOp
+from ..declare.dispatch_op import DispatchOp
+from ..declare.simple_op import ReductionGradOp, ReductionOp
 from ..declare.traced import TracedOp
 from ..ir.coalesce import full_shape
-from ..ir.expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, retype, substitute, topological
+from ..ir.expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, resolve_weak_dtype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Formula, Op, Req, Shape, Spec, compiled
@@ -58,11 +58,11 @@ class Body:
 
 def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | str:
     """The Body of one use of op, or why it has none: a phrase for `executor.explain()`."""
-    if isinstance(op, ChosenOp):
+    if isinstance(op, DispatchOp):
         op = op.choose(p)
     if isinstance(op, ReductionOp):
         return _reduction_body(op, p, ins[0], outs[0])
-    if isinstance(op, SpreadOp):
+    if isinstance(op, ReductionGradOp):
         if op.folds:
             return f"{op.name} folds its input again"
         full = outs[0].shape
@@ -80,7 +80,7 @@ def body_of(op: Op, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Bod
         return f"{op.name} is no formula over single elements"
     if isinstance(op, FusedOp) and op.finished:
         return f"{op.name} ends in a fold"
-    if e.states or len(e.outputs) != len(outs) or op.draws(p, outs):
+    if e.states or len(e.outputs) != len(outs) or op.num_random(p, outs):
         return f"{op.name} keeps a state or draws random numbers"
     views = tuple(s.shape for s in ins)
     shapes = tuple(s.shape for s in outs)
@@ -151,7 +151,6 @@ class NormaliseOp(TracedOp):
     Its parameters are BatchNorm's; the formula is the one BatchNorm computes with, so that the bits agree.
     """
 
-    hidden = True
     broadcast = True
     name = "_normalise"
     input_names = ("data", "gamma", "beta", "mean", "inverse")
@@ -187,7 +186,6 @@ def normalise() -> NormaliseOp:
 class FusedOp(TracedOp):
     """Several operators in one kernel; its inputs broadcast. The dtypes are those it was built for."""
 
-    hidden = True
     broadcast = True
 
     def __init__(self, name: str, expression: Expression, n_inputs: int, output_names: Sequence[str],
@@ -243,7 +241,7 @@ class FusedOp(TracedOp):
             return "an output is summed"
         seen_in = [Spec(v, s.dtype) for v, s in zip(self.ins or [s.shape for s in ins], ins)]
         seen_out = [Spec(v, s.dtype) for v, s in zip(self.outs or [s.shape for s in outs], outs)]
-        return chosen(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs)
+        return select_c_function(self.expression(p, [s.dtype for s in ins]), seen_in, seen_out, reqs)
 
     def _plain(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool) -> Kernel:
@@ -313,7 +311,7 @@ def connect(roots: Sequence[Expr], inputs: Sequence[Expr]) -> list[Expr]:
 
 def stored(root: Expr, dtype: Any) -> Expr:
     """root as it would be read back from an array of dtype: fused and unfused agree to the bit."""
-    value = root if root.dtype is not None else retype(root, dtype)
+    value = root if root.dtype is not None else resolve_weak_dtype(root, dtype)
     if value.dtype == dtype:
         return value
     rounded = cast(value, dtype)

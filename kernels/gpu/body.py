@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...dtype import bfloat16, float32, is_float, is_half, to_integer
-from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, retype
+from ..ir.expr import BOOL, CAST, CONST, LOAD, PARAM, REDUCE, Expr, loads, resolve_weak_dtype
 from ..ir.primitives import PRIMITIVES
 from ..op import Req, Spec
 from .job import CompileJob
@@ -278,7 +278,7 @@ def store(value: str, root: np.dtype, spec: Spec, req: Req, pointer: str, mask: 
 
 def typed_root(root: Expr, dtype: np.dtype) -> Expr:
     """root with a dtype: a weak one (a number, a scalar) takes dtype, or float32 for half precision."""
-    return root if root.dtype is not None else retype(root, float32 if is_half(dtype) else dtype)
+    return root if root.dtype is not None else resolve_weak_dtype(root, float32 if is_half(dtype) else dtype)
 
 
 def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str],

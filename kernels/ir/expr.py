@@ -184,7 +184,7 @@ def as_expr(x: Any) -> Expr:
 def cast(x: Expr, dtype: np.dtype) -> Expr:
     """x in dtype; the node itself if it has that dtype."""
     if x.dtype is None:
-        return retype(x, dtype)
+        return resolve_weak_dtype(x, dtype)
     if x.dtype == dtype:
         return x
     if x.op == CONST:
@@ -192,7 +192,7 @@ def cast(x: Expr, dtype: np.dtype) -> Expr:
     return node(CAST, (x,), None, dtype)
 
 
-def retype(x: Expr, dtype: np.dtype) -> Expr:
+def resolve_weak_dtype(x: Expr, dtype: np.dtype) -> Expr:
     """A weak expression in dtype. A fraction cannot become an integer constant: such constants stay float32 and are cast."""
     if x.dtype is not None:
         return cast(x, dtype)
@@ -203,12 +203,12 @@ def retype(x: Expr, dtype: np.dtype) -> Expr:
     if x.op == PARAM:
         return node(PARAM, (), x.value, dtype)
     if x.op == "where":
-        return prim("where", x.args[0], *(retype(a, dtype) for a in x.args[1:]))
+        return prim("where", x.args[0], *(resolve_weak_dtype(a, dtype) for a in x.args[1:]))
     if x.op == REDUCE:
-        return reduce(x.value, retype(x.args[0], dtype))
+        return reduce(x.value, resolve_weak_dtype(x.args[0], dtype))
     if PRIMITIVES[x.op].rule == "compare":  # of numbers with their fractions, whatever becomes of the answer
-        return cast(prim(x.op, *(retype(a, float64) for a in x.args)), dtype)
-    return prim(x.op, *(retype(a, dtype) for a in x.args))
+        return cast(prim(x.op, *(resolve_weak_dtype(a, float64) for a in x.args)), dtype)
+    return prim(x.op, *(resolve_weak_dtype(a, dtype) for a in x.args))
 
 
 def reduce(kind: str, x: Expr) -> Expr:

@@ -18,7 +18,7 @@ from typing import Any
 from ...dtype import is_half
 from ...errors import MXNetError
 from ...kernels.declare.operator_property import PropertyOp
-from ...kernels.declare.simple_op import SpreadOp
+from ...kernels.declare.simple_op import ReductionGradOp
 from ...kernels.linear import is_linear
 from ...kernels.op import Gradient, builtin
 from ..core.arithmetic import array_op
@@ -35,7 +35,7 @@ def differentiable_gradient(node: OpNode, gradient: Gradient, inputs: Sequence[A
     inputs: the arrays that the derivative reads, in the order of gradient.needs, with their gradient edges.
     """
     read = dict(zip(gradient.needs, inputs))
-    if isinstance(gradient.op, SpreadOp):
+    if isinstance(gradient.op, ReductionGradOp):
         return [_reduction_gradient(node, gradient.op, read)]
     if isinstance(node.op, PropertyOp):
         return node.op.property(node.p).differentiable_gradient(read, node.train)
@@ -93,7 +93,7 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
     return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))
 
 
-def _reduction_gradient(node: OpNode, op: SpreadOp, read: dict[tuple[str, int], Any]) -> Any:
+def _reduction_gradient(node: OpNode, op: ReductionGradOp, read: dict[tuple[str, int], Any]) -> Any:
     """Compute a reduction's derivative with a broadcasting operator, which has a derivative itself."""
     if len(op.folds) > 1:
         raise MXNetError(f"grad: create_graph=True needs the second derivative of {op.forward.name}, a product, which is not "

@@ -275,7 +275,7 @@ class _Custom(Op):
 class _CustomBackward(Op):
     """The derivative of Custom; only graphs and tapes contain it."""
 
-    name, hidden = "_backward_Custom", True
+    name = "_backward_Custom"
 
     def __init__(self, forward: _Custom):
         self.forward, self.params = forward, forward.params

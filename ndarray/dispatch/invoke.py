@@ -54,11 +54,11 @@ class DispatchPlan:
         self.target = "gpu" if ctx.is_gpu else "cpu"
         self.mutated = tuple(range(len(op.arguments(p)), len(ins))) if op.changes_states(p, train) else ()
         self.visible = op.visible_outputs(p)
-        self.draws = op.draws(p, [o.spec for o in outs])
+        self.draws = op.num_random(p, [o.spec for o in outs])
         self.inplace = frozenset(op.inplace(p))
         small = self.target == "cpu" and sum(a.nbytes for a in (*ins, *outs)) <= _INLINE
         self.prop = "inline" if small else None
-        self.instant = small and op.at_once and not self.draws and not self.mutated
+        self.instant = small and op.nonblocking and not self.draws and not self.mutated
         self.run = engine.RunContext(ctx)
         self._kernels: dict[tuple[Req, ...], Kernel] = {}
         self.kernel = self.kernel_for((Req.WRITE,) * len(outs))
@@ -158,7 +158,7 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[Any], outputs: 
 
     # a user's operator may block, so it has no key
     engine.current().push_sync(run, plan.ctx, const, mutable, prop=plan.prop, name=plan.name,
-                               cost_key=plan if plan.op.at_once else None)
+                               cost_key=plan if plan.op.nonblocking else None)
 
 
 def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:

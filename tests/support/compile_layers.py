@@ -62,7 +62,7 @@ def visit(name, shapes, params, dtype):
     ins, outs = op.infer_shape(p, shapes)
     in_types, out_types = op.infer_dtype(p, [np.dtype(dtype), *[None] * (len(shapes) - 1)] if shapes else [])
     ins, outs = (tuple(Spec(tuple(s), d or np.dtype(dtype)) for s, d in zip(*z)) for z in ((ins, in_types), (outs, out_types)))
-    extra = {"random": (1, 2)} if op.draws(p, outs) else {}
+    extra = {"random": (1, 2)} if op.num_random(p, outs) else {}
     ops.compiled(op, p, ins, outs, (Req.WRITE,) * len(outs), "gpu", True)(Run(), tensors(ins), tensors(outs), **extra)
     g = op.gradient(p)
     if g is not None:

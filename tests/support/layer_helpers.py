@@ -114,7 +114,8 @@ def check_golden(m, z, target="cpu"):
         assert m["error"], e
         return
     assert not m["error"], f"accepted what MXNet refuses: {m['error']}"
-    outs, after = call(op, p, inputs, specs, target=target, train=m["is_train"], random=(1, 0) if op.draws(p, specs) else None)
+    random = (1, 0) if op.num_random(p, specs) else None
+    outs, after = call(op, p, inputs, specs, target=target, train=m["is_train"], random=random)
     for i in range(op.visible_outputs(p)):
         close(outs[i], z[f"{c}out.{i}"], f"out {i}")
     for n, a in zip(m["aux"], after[len(m["inputs"]):]):

@@ -76,7 +76,7 @@ def specs_of(op, p, inputs, dtype):
 
 def _launch(op, p, ins, outs, req):
     arrays = [[FakeArray(s.shape, s.dtype) for s in group] for group in (ins, outs)]
-    more = {"random": (1, 2)} if op.draws(p, outs) else {}
+    more = {"random": (1, 2)} if op.num_random(p, outs) else {}
     if p.scalars:
         more["scalars"] = p.scalars
     op.kernel(p, ins, outs, (req,) * len(outs), "gpu", True)(FakeRun(), *arrays, **more)
@@ -85,7 +85,7 @@ def _launch(op, p, ins, outs, req):
 def on_host(op, p):
     """Whether NumPy computes an operator wherever its arrays live (kernels/declare/host_op.py), so that there is no kernel."""
     of = getattr(op, "property", None)
-    return of is not None and any(c.__name__ == "OnHost" for c in type(of(p)).__mro__)
+    return of is not None and any(c.__name__ == "HostOp" for c in type(of(p)).__mro__)
 
 
 def jobs_of(op, inputs, params, dtype, target, *, backward=True, gradient=Req.ADD):

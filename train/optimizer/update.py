@@ -19,7 +19,7 @@ import numpy as np
 from ... import engine
 from ...engine.memory import storage
 from ...kernels import op as ops
-from ...kernels.cpu.c_kernel import bind_in_c, pay
+from ...kernels.cpu.c_kernel import bind_in_c, worth_compiling
 from ...kernels.cpu.c_printer import CFunction, c_function
 from ...kernels.kernel import BoundKernel
 from ...kernels.op import Op, Req, compiled_static
@@ -172,7 +172,7 @@ class _UpdatePlan:
     def bind(self, updates: Sequence[ParamUpdate]) -> None:
         """Bind the kernels to their arrays, in C if that saves enough for all of them together."""
         functions = [c.c_function for c in self.compiled]
-        in_c, bound = pay([f for f in functions if f is not None]), []
+        in_c, bound = worth_compiling([f for f in functions if f is not None]), []
         for update, compiled, function in zip(updates, self.compiled, functions):
             ins, outs = update.device_arrays()
             call = bind_in_c(function, ins, outs) if in_c and function is not None else None

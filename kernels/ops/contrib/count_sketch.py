@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 
 
 @register_operator("_contrib_count_sketch")
-class CountSketch(OnHost):
+class CountSketch(HostOp):
     """Element i of each row of data is added, times s[i], to element h[i] of the result's row.
 
     data: [..., d]; h: [1, d] or [d], whole numbers of 0 … out_dim - 1; s: the same, +1 or -1. Only data gets a derivative.

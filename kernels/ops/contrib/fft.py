@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 
 
@@ -23,7 +23,7 @@ def _complex(x: np.ndarray) -> Any:
     return x[..., 0::2] + 1j * x[..., 1::2]
 
 
-class Transform(OnHost):
+class Transform(HostOp):
     """Of data with any leading axes. compute_size is accepted and not needed: rows are not gathered in batches."""
 
     compute_size: int = 128

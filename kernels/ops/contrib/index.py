@@ -8,7 +8,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.composite import composite, ops
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 from ..tensor.reshape import check_axis
 
@@ -30,7 +30,7 @@ def arange_like(data: Any, *, start: float = 0.0, step: float = 1.0, repeat: int
 
 
 @register_operator("_contrib_index_array")
-class IndexArray(OnHost):
+class IndexArray(HostOp):
     """The position of every element of data, along all axes or those in `axes`: int64 [*data.shape, axes]. On the host."""
 
     axes: tuple | None = None
@@ -57,7 +57,7 @@ class IndexArray(OnHost):
 
 
 @register_operator("_contrib_index_copy")
-class IndexCopy(OnHost):
+class IndexCopy(HostOp):
     """old_tensor with its rows index_vector replaced by new_tensor's, in order: the last of equal numbers stays. On the host.
 
     old_tensor: [n, ...]; index_vector: [m]; new_tensor: [m, ...]. A number outside is an error.
@@ -105,7 +105,7 @@ class IndexCopy(OnHost):
 
 
 @register_operator("_histogram")
-class Histogram(OnHost):
+class Histogram(HostOp):
     """How many values of data lie in each bin, int64, and the bins' edges. On the host.
 
     bins: the edges, ascending [n + 1]; or bin_cnt bins of one width over range. The last bin includes its upper edge.

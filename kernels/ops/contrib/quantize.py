@@ -12,7 +12,7 @@ import numpy as np
 
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError
-from ...declare.host_op import OnHost
+from ...declare.host_op import HostOp
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 
 _INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
@@ -35,7 +35,7 @@ def _span(low: Any, high: Any, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]
     return np.array([ends[0]], np.float32), np.array([ends[1]], np.float32)
 
 
-class _Quantizer(OnHost):
+class _Quantizer(HostOp):
     """Outputs: the numbers, and the ends of the range, [1] each."""
 
     def list_gradients(self) -> list[int]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ....dtype import float32
 from ....errors import DTypeError, ParameterError, ShapeError
-from ...declare.composite import Part, composite, ops
-from ...declare.host_op import OnHost, to_host
+from ...declare.composite import TracedValue, composite, ops
+from ...declare.host_op import HostOp, to_host
 from ...declare.operator_property import Shapes, register_operator
 from ...op import Shape
 from ..nn.resize import Taps, bilinear_taps, chosen
@@ -71,7 +71,7 @@ def flip_top_bottom(data: Any) -> Any:
     return _mirrored("flip_top_bottom", data, 0)
 
 
-def _mirrored(name: str, data: Part, which: int) -> Part:
+def _mirrored(name: str, data: TracedValue, which: int) -> TracedValue:
     return ops.reverse(data, axis=(picture_axes(name, data.ndim)[which],))
 
 
@@ -80,7 +80,7 @@ def _nearest_taps(n: int, m: int) -> Taps:
 
 
 @register_operator("_image_resize")
-class ImageResize(OnHost):
+class ImageResize(HostOp):
     """Pictures in another size. data: [h, w, c] or [n, h, w, c]; whole numbers are rounded. No derivative.
 
     size: (width, height), or one number for both; with keep_ratio, for the shorter side. interp: 0 nearest, 1 bilinear, where

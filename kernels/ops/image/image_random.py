@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError
-from ...declare.host_op import OnHost
+from ...declare.host_op import HostOp
 from ...declare.operator_property import RANDOM, RandomNumbers, Shapes, register_operator
 from ...op import Spec
 from .image import picture_axes
@@ -67,7 +67,7 @@ def lit(x: np.ndarray, amounts: Any) -> np.ndarray:
     return x if x.shape[-1] == 1 else x + LIGHT @ np.asarray(amounts, np.float32)
 
 
-class Changed(OnHost):
+class Changed(HostOp):
     """A picture of the same shape and dtype."""
 
     numbers: ClassVar[int] = 1  # random numbers one run takes
@@ -76,7 +76,7 @@ class Changed(OnHost):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return self.numbers
 
     def list_gradients(self) -> list[int]:
@@ -197,7 +197,7 @@ class AdjustLighting(Changed):
     def forward_resource(self) -> list[str]:
         return []
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return 0
 
     def compute(self, *arrays: np.ndarray) -> Any:

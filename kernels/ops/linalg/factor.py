@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import DTypeError, OperatorError, ShapeError
-from ...declare.host_op import OnHost
+from ...declare.host_op import HostOp
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 from ...op import Shape, is_known
 
@@ -26,7 +26,7 @@ def _symmetric(x: np.ndarray) -> np.ndarray:
     return np.tril(x) + _t(np.tril(x, -1))
 
 
-class Factor(OnHost):
+class Factor(HostOp):
     """Of the square matrices A [..., n, n]."""
 
     def list_arguments(self) -> list[str]:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from ....errors import ShapeError
-from ...declare.composite import Part, composite, ops
+from ...declare.composite import TracedValue, composite, ops
 
 
-def matrices(name: str, x: Part, axis: int = -2) -> Part:
+def matrices(name: str, x: TracedValue, axis: int = -2) -> TracedValue:
     """x with its matrices' rows along the last axis but one. axis: where they are."""
     if x.ndim < 2 or not -x.ndim <= axis < x.ndim or axis % x.ndim == x.ndim - 1:
         raise ShapeError(f"{name}: axis={axis} cannot hold the rows of the matrices of an array {x.shape}: it must be one "
@@ -18,7 +18,7 @@ def matrices(name: str, x: Part, axis: int = -2) -> Part:
     return x if axis == x.ndim - 2 else ops.SwapAxis(x, dim1=axis, dim2=x.ndim - 2)
 
 
-def product(name: str, a: Part, b: Part, transpose_a: bool, transpose_b: bool) -> Part:
+def product(name: str, a: TracedValue, b: TracedValue, transpose_a: bool, transpose_b: bool) -> TracedValue:
     """The product of each matrix of a with that of b. Raises ShapeError where they do not fit."""
     inner = a.shape[-2 if transpose_a else -1], b.shape[-1 if transpose_b else -2]
     if a.shape[:-2] != b.shape[:-2] or inner[0] != inner[1]:
@@ -30,7 +30,7 @@ def product(name: str, a: Part, b: Part, transpose_a: bool, transpose_b: bool) -
     return y.reshape((*a.shape[:-2], *y.shape[-2:]))
 
 
-def scaled(x: Part, by: float) -> Part:
+def scaled(x: TracedValue, by: float) -> TracedValue:
     """x · by."""
     return x if by == 1 else x * by
 

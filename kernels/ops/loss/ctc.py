@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 
 
@@ -74,7 +74,7 @@ def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np
 
 
 @register_operator("CTCLoss", aliases=("ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss"))
-class CTCLoss(OnHost):
+class CTCLoss(HostOp):
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;

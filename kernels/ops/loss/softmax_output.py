@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ShapeError
-from ...cpu.errstate import quietly
+from ...cpu.errstate import no_fp_warnings
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
@@ -132,7 +132,7 @@ class SoftmaxOutput(OperatorProperty):
                 np.add.reduce(y, axis=1, out=row, keepdims=True)
                 np.divide(y, row, out=y)
 
-            return lambda run: quietly(softmax)
+            return lambda run: no_fp_warnings(softmax)
 
         return Kernel(kernel, bind)
 
@@ -194,7 +194,7 @@ class SoftmaxOutput(OperatorProperty):
                 d[at] -= one
                 np.multiply(d, factor, out=d)
 
-            return lambda run: quietly(derive)
+            return lambda run: no_fp_warnings(derive)
 
         return Kernel(kernel, bind)
 

@@ -11,10 +11,10 @@ import math
 from typing import Any
 
 from ....errors import ShapeError
-from ...declare.composite import Part, composite, ops
+from ...declare.composite import TracedValue, composite, ops
 
 
-def _heads(name: str, x: Part, heads: int, kinds: int) -> list[Part]:
+def _heads(name: str, x: TracedValue, heads: int, kinds: int) -> list[TracedValue]:
     """[time, batch, heads · kinds · depth] as kinds of [batch · heads, time, depth]."""
     if x.ndim != 3 or heads < 1 or x.shape[2] % (heads * kinds):
         raise ShapeError(f"{name}: {x.shape} must be [time, batch, heads · {kinds} · depth] with heads={heads}.")
@@ -28,13 +28,13 @@ def _heads(name: str, x: Part, heads: int, kinds: int) -> list[Part]:
     return found
 
 
-def _together(x: Part, heads: int) -> Part:
+def _together(x: TracedValue, heads: int) -> TracedValue:
     """[batch · heads, time, depth] as [time, batch, heads · depth]."""
     rows, time, depth = x.shape
     return ops.transpose(x, axes=(1, 0, 2)).reshape((time, rows // heads, heads * depth))
 
 
-def _scores(q: Part, k: Part) -> Part:
+def _scores(q: TracedValue, k: TracedValue) -> TracedValue:
     return ops.batch_dot(q / math.sqrt(q.shape[2]), k, transpose_b=True)
 
 

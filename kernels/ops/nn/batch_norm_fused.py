@@ -24,8 +24,6 @@ from .softmax import Rows, rows_along
 class NormTailOp(Op):
     """What both directions share. plus: whether another array is added. Parameters are BatchNorm's."""
 
-    hidden = True
-
     def __init__(self, plus: bool):
         self.plus, self.params = plus, builtin("BatchNorm").params
         self.name = f"{self._prefix}BatchNorm+{'add+' if plus else ''}relu"

@@ -54,10 +54,10 @@ class Dropout(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def idle(self) -> bool:
+    def is_identity_at_inference(self) -> bool:
         return self.mode == "training" or self.p == 0
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[1].size if self.p > 0 else 0
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
-from ...declare.composite import CompositeGradient, Part, composite, ops
+from ...declare.composite import CompositeGradient, TracedValue, composite, ops
 from ...op import Shape
 from ...params import Params
 
@@ -22,7 +22,7 @@ def _geometry(name: str, rank: int, p: Any) -> tuple[Shape, Shape, Shape]:
     return stride, dilate, pad
 
 
-def padded(x: Part, pad: Sequence[int], after: Sequence[int] | None = None, value: float = 0.0) -> Part:
+def padded(x: TracedValue, pad: Sequence[int], after: Sequence[int] | None = None, value: float = 0.0) -> TracedValue:
     """x with zeros, or another value, around its last axes. after: how many behind them, if not as many as before."""
     after = pad if after is None else after
     if not any((*pad, *after)):
@@ -48,7 +48,8 @@ def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), 
     return _columns(padded(data, pad), kernel, stride, dilate, outs).reshape((n, c * math.prod(kernel), math.prod(outs)))
 
 
-def _columns(x: Part, kernel: Sequence[int], stride: Sequence[int], dilate: Sequence[int], outs: Sequence[int]) -> Part:
+def _columns(x: TracedValue, kernel: Sequence[int], stride: Sequence[int], dilate: Sequence[int], outs: Sequence[int]
+             ) -> TracedValue:
     """[n, c, kernel, windows]: what each of the windows of x [n, c, ...] holds."""
     n, c, *_ = x.shape
     parts = []
@@ -120,7 +121,7 @@ def correlation(data1: Any, data2: Any, *, kernel_size: int = 1, max_displacemen
     a, b = (padded(x, (pad_size, pad_size)) for x in (data1, data2))
     extent = [(o - 1) * stride1 + kernel_size for o in outs]
 
-    def window(x: Part, row: int, column: int) -> Part:
+    def window(x: TracedValue, row: int, column: int) -> TracedValue:
         for axis, (at, n) in enumerate(zip((row, column), extent), 2):
             x = ops.slice_axis(x, axis=axis, begin=at, end=at + n)
         return x

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
-from ...declare.dispatch_op import ChosenOp
+from ...declare.dispatch_op import DispatchOp
 from ...declare.operator_property import RANDOM, OperatorProperty, PropertyOp, Shapes
 from ...declare.row_kernel import row_kernel
 from ...declare.simple_op import Float, SimpleOp
@@ -117,7 +117,7 @@ class Rrelu(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[1].size
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -164,7 +164,7 @@ _KINDS: dict[str, Op] = {
 }
 
 
-class LeakyReLUOp(ChosenOp):
+class LeakyReLUOp(DispatchOp):
     """Checks the parameters of rrelu where it is chosen."""
 
     def parse(self, given: Any) -> Params:

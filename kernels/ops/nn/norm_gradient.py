@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ...declare.composite import Part, composite, ops
+from ...declare.composite import TracedValue, composite, ops
 
 
 def differentiable_gradient(norm: Any, read: Mapping[tuple[str, int], Any], fixed: bool) -> list[Any] | None:
@@ -37,10 +37,10 @@ def norm_gradient(dy: Any, data: Any, gamma: Any, *, full: tuple[int, ...], kept
     spread = (1,) * (len(full) - len(row)) + tuple(row)
     others = tuple(i for i, n in enumerate(spread) if n == 1)
 
-    def mean(v: Part) -> Part:
+    def mean(v: TracedValue) -> TracedValue:
         return ops.sum(v, axis=axes, keepdims=True) / count
 
-    def folded(v: Part) -> Part:
+    def folded(v: TracedValue) -> TracedValue:
         return (ops.sum(v, axis=others, keepdims=True) if others else v).reshape(gamma.shape)
 
     x, g = data.reshape(full), dy.reshape(full)

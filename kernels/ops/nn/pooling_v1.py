@@ -9,13 +9,13 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 from .convolution import per_axis
 
 
 @register_operator("Pooling_v1")
-class PoolingV1(OnHost):
+class PoolingV1(HostOp):
     """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
 
     Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;

@@ -19,8 +19,6 @@ class MixedOp(SimpleOp):
     The states and weight32 keep their own dtypes; all arithmetic is in float32. The output has the gradient's dtype.
     """
 
-    hidden = True
-
     def __init__(self, rule: SimpleOp):
         super().__init__(rule.body, name=f"_mixed_{rule.name.lstrip('_')}", differentiable=False, params=rule.params)
         given = rule.input_names[1:]

@@ -204,7 +204,7 @@ class SampleOp(Op):
         ins, _ = super().infer_dtype(p, inputs, None) if inputs else ([], [])
         return ins, [as_dtype(p.dtype) if p.dtype is not None else float32]
 
-    def draws(self, p: Params, outs: Sequence[Spec]) -> int:
+    def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return outs[0].size * (self.d.draws + self.d.counts * _POISSON_DRAWS)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -222,7 +222,7 @@ class SampleOp(Op):
                            [*given, *mean * count], *((mean, [Req.WRITE]) if d.counts else (outs, reqs)), target, self.name)
         attempts = _gamma_attempts(d.gamma, given, full, wide, target, self.name) if d.gamma else None
         finish = _counting(size, wide, outs, reqs, target, self.name) if d.counts else None
-        total = self.draws(p, outs) // size
+        total = self.num_random(p, outs) // size
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int]) -> None:
             drawn = run.workspace((total, size), wide)

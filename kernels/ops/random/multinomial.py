@@ -46,7 +46,7 @@ class SampleMultinomial(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].size
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -119,7 +119,7 @@ class Shuffle(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].shape[0] if outs[0].shape else 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

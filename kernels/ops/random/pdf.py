@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ....errors import ShapeError
-from ...declare.composite import Part, composite, ops
+from ...declare.composite import TracedValue, composite, ops
 from ...declare.simple_op import Float, simple_op
 from ...ir.lang import gammaln, log
 from ...params import Param
@@ -19,7 +19,7 @@ from ...params import Param
 IS_LOG = Param("is_log", "bool", False, doc="the logarithm")
 
 
-def _spread(name: str, sample: Part, parameter: Part) -> Part:
+def _spread(name: str, sample: TracedValue, parameter: TracedValue) -> TracedValue:
     shape = parameter.shape
     if sample.shape[:len(shape)] != shape:
         raise ShapeError(f"{name}: sample {sample.shape} must begin with the parameters' shape {shape}.")
@@ -33,7 +33,7 @@ def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., A
     made = simple_op(body, name=inner, broadcast=True, doc=f"The logarithm of {says}")
     assert made.input_names == ("x", *names)
 
-    def pdf(*arrays: Part, is_log: bool) -> Part:
+    def pdf(*arrays: TracedValue, is_log: bool) -> TracedValue:
         sample, *parameters = arrays
         y = getattr(ops, inner)(sample, *(_spread(f"random_pdf_{name}", sample, p) for p in parameters))
         return y if is_log else ops.exp(y)

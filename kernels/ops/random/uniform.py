@@ -35,7 +35,7 @@ class Drawn(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM]
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].size + outs[0].size % 2
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

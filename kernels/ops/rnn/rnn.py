@@ -31,7 +31,7 @@ class RNN(OperatorProperty):
     Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
     """
 
-    forgets = True
+    drops_hidden_at_inference = True
 
     state_size: int
     num_layers: int
@@ -135,7 +135,7 @@ class RNN(OperatorProperty):
     def forward_resource(self) -> list[str]:
         return [RANDOM] if self._drops else []
 
-    def draws(self, outs: Sequence[Spec]) -> int:
+    def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[-1].size if self._drops else 0
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:

@@ -136,11 +136,11 @@ class MoveProperty(OperatorProperty):
         return list(out_grad)
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])] if self.same_bytes else []
+        return [(in_data[0], out_data[0])] if self.is_reshape else []
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0])] if self.same_bytes else []
+        return [(out_grad[0], in_grad[0])] if self.is_reshape else []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import as_dtype
-from ...declare.dispatch_op import ChosenOp
+from ...declare.dispatch_op import DispatchOp
 from ...declare.simple_op import Array, ReductionOp
 from ...ir.lang import sign, sqrt
 from ...op import Op, register
@@ -52,7 +52,7 @@ def _squares_gradient(dy, data, y):
 _BY_ORD = {1: _length(_absolute, _absolute_gradient),
            2: _length(_squares, _squares_gradient, lambda total, count: sqrt(total))}
 
-norm = register(ChosenOp(
+norm = register(DispatchOp(
     "norm",
     """The length of data along axis: Σ|x| (ord=1) or √Σx² (ord=2).
 

@@ -28,7 +28,7 @@ def check_axis(name: str, axis: int, rank: int, *, low: int | None = None) -> in
 class SameElements(MoveProperty):
     """One input, one output, the same elements in the same order: free when both share memory."""
 
-    same_bytes = True
+    is_reshape = True
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         n, m = math.prod(ins[0]), math.prod(outs[0])

@@ -82,7 +82,7 @@ class WhereOp(SimpleOp):
 class _WhereBackward(TracedOp):
     """dy where it was taken from, for x and for y; zero elsewhere."""
 
-    name, hidden, broadcast, input_names = "_backward_where", True, True, ("dy", "condition")
+    name, broadcast, input_names = "_backward_where", True, ("dy", "condition")
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return ("dx", "dy")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 
 Format = Literal["corner", "center"]
@@ -67,7 +67,7 @@ def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, in
 
 
 @register_operator("_contrib_box_iou")
-class BoxIou(OnHost):
+class BoxIou(HostOp):
     """Intersection over union of every pair of boxes.
 
     lhs: [..., 4], rhs: [..., 4]. Returns: lhs.shape[:-1] + rhs.shape[:-1]; 0 where both are empty. No derivative.
@@ -95,7 +95,7 @@ class BoxIou(OnHost):
 
 
 @register_operator("_contrib_box_nms", aliases=("_contrib_box_non_maximum_suppression",))
-class BoxNms(OnHost):
+class BoxNms(HostOp):
     """Boxes that overlap no better one of their kind by more than overlap_thresh, best first; the rest of the rows is -1.
 
     data: [..., n, k]; score_index, coord_start and id_index say where in k score, box and kind are (id_index -1: one kind).
@@ -172,7 +172,7 @@ class BoxNms(OnHost):
 
 
 @register_operator("_contrib_bipartite_matching")
-class BipartiteMatching(OnHost):
+class BipartiteMatching(HostOp):
     """Rows and columns paired, the best score first, each at most once.
 
     data: [..., n, m] scores. is_ascend: small ones are better. threshold: the worst score that still pairs. topk: above
@@ -217,7 +217,7 @@ class BipartiteMatching(OnHost):
 
 
 @register_operator("_contrib_box_encode")
-class BoxEncode(OnHost):
+class BoxEncode(HostOp):
     """What a network is to predict for each anchor: its reference box, coded by the anchor.
 
     samples: [b, n], above 0.5 for anchors that have a reference; matches: [b, n], which; anchors: [b, n, 4], refs: [b, m, 4],
@@ -254,7 +254,7 @@ class BoxEncode(OnHost):
 
 
 @register_operator("_contrib_box_decode")
-class BoxDecode(OnHost):
+class BoxDecode(HostOp):
     """The boxes that codes data [b, n, 4] mean for anchors [1, n, 4], by corners: what box_encode made, undone.
 
     std0 ... std3: what the codes are multiplied with. clip: above 0, the largest logarithm of a size. format: of the anchors.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
-from ...declare.composite import Part, arange, composite, ops
+from ...declare.composite import TracedValue, arange, composite, ops
 from ...op import Shape
 from ...params import Params
 
@@ -60,7 +60,7 @@ def _complete(name: str, p: Params, shapes: list[Shape | None]) -> list[Shape | 
     return found
 
 
-def _columns(data: Part, offset: Part, p: Any, size: tuple[int, int], clamp: bool) -> Part:
+def _columns(data: TracedValue, offset: TracedValue, p: Any, size: tuple[int, int], clamp: bool) -> TracedValue:
     """[n · groups, c / groups, kh, kw, h', w']: data at every kernel element's place, moved by offset.
 
     clamp: a point less than one element outside the far edges is read at the edge, and one before the near edges is zero.
@@ -74,7 +74,7 @@ def _columns(data: Part, offset: Part, p: Any, size: tuple[int, int], clamp: boo
         moved = ops.slice_axis(moves, axis=3, begin=axis, end=axis + 1).reshape((groups, kh, kw, rows, columns))
         start = arange(data, max(steps)).reshape(steps) * stride[axis] - pad[axis]
         at.append(moved + arange(data, max(taps)).reshape(taps) * dilate[axis] + start)
-    seen: Part | None = None
+    seen: TracedValue | None = None
     if clamp:
         for axis, n_elements in enumerate((h, w)):
             inside = (ops._greater_equal_scalar(at[axis], scalar=0.0) * ops._lesser_scalar(at[axis], scalar=float(n_elements)))
@@ -86,7 +86,8 @@ def _columns(data: Part, offset: Part, p: Any, size: tuple[int, int], clamp: boo
     return read if seen is None else read * seen.reshape(shape)
 
 
-def _convolve(columns: Part, weight: Part, bias: Part | None, p: Any, n: int, size: tuple[int, int]) -> Part:
+def _convolve(columns: TracedValue, weight: TracedValue, bias: TracedValue | None, p: Any, n: int, size: tuple[int, int]
+              ) -> TracedValue:
     g, f = p.num_group, p.num_filter
     depth, places = weight.shape[1] * weight.shape[2] * weight.shape[3], size[0] * size[1]
     filters = ops.broadcast_to(weight.reshape((1, g, f // g, depth)), shape=(n, g, f // g, depth))

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 from ...op import Shape
 from .boxes import centers, overlaps, suppressed
 
 
 @register_operator("_contrib_MultiBoxPrior")
-class MultiBoxPrior(OnHost):
+class MultiBoxPrior(HostOp):
     """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size
     with all other ratios.
 
@@ -68,7 +68,7 @@ def _anchors(name: str, anchors: Shape) -> int:
 
 
 @register_operator("_contrib_MultiBoxTarget")
-class MultiBoxTarget(OnHost):
+class MultiBoxTarget(HostOp):
     """What a detector is to say of each anchor.
 
     anchor: [1, n, 4]; label: [b, m, 5 or more], each row kind, left, top, right, bottom, and -1 from the first row that is
@@ -155,7 +155,7 @@ class MultiBoxTarget(OnHost):
 
 
 @register_operator("_contrib_MultiBoxDetection")
-class MultiBoxDetection(OnHost):
+class MultiBoxDetection(HostOp):
     """Detections: for each anchor its best kind and its box, thinned out, best first.
 
     cls_prob: [b, kinds + 1, n], the background first; loc_pred: [b, n · 4]; anchor: [1, n, 4]. threshold: detections with a

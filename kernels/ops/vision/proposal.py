@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 from .boxes import suppressed
 
@@ -28,7 +28,7 @@ def base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ..
 
 
 @register_operator("_contrib_Proposal")
-class Proposal(OnHost):
+class Proposal(HostOp):
     """Regions [image, left, top, right, bottom], in pixels with the last included, best first; with output_score also [.., 1].
 
     cls_prob: [1, 2 · anchors, h, w], probabilities of background, then of something; bbox_pred: [1, 4 · anchors, h, w];

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 
 
@@ -18,7 +18,7 @@ def _rounded(x: Any) -> Any:
 
 
 @register_operator("_contrib_PSROIPooling")
-class PSROIPooling(OnHost):
+class PSROIPooling(HostOp):
     """The mean of the elements in each of pooled_size × pooled_size bins of each region; bin (i, j) reads channel group (i, j).
 
     data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom, in pixels of the picture, which

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
@@ -145,7 +145,7 @@ class ROIPooling(Regions):
 
 
 @register_operator("_contrib_ROIAlign")
-class ROIAlign(OnHost, Regions):
+class ROIAlign(HostOp, Regions):
     """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, which is not rounded.
 
     data: [n, c, h, w]; rois: [r, 5], image first; a region of no image gives zeros. sample_ratio at most 0: as many points as

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import OnHost, known
+from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Shapes, register_operator
 
 
@@ -55,7 +55,7 @@ def _scatter(planes: np.ndarray, p: _Points, values: np.ndarray) -> None:
         np.add.at(planes, (every, at[None]), values * weight)
 
 
-class _PointRegions(OnHost):
+class _PointRegions(HostOp):
     """Checks what both have in common."""
 
     rois_are = 0  # numbers of a region

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from ....errors import ParameterError, ShapeError
-from ...declare.composite import Part, arange, composite, ops
+from ...declare.composite import TracedValue, arange, composite, ops
 
 
-def _axis(like: Part, n: int) -> Part:
+def _axis(like: TracedValue, n: int) -> TracedValue:
     """n places from -1 to 1."""
     return arange(like, n) * (2 / (n - 1) if n > 1 else 0.0) - 1.0
 
 
-def affine_grid(theta: Part, h: int, w: int) -> Part:
+def affine_grid(theta: TracedValue, h: int, w: int) -> TracedValue:
     """The grid [n, 2, h, w] that the 2 × 3 matrices theta [n, 6] make of the plain one."""
     n = theta.shape[0]
     x = ops.broadcast_to(_axis(theta, w).reshape((1, 1, w)), shape=(1, h, w))
@@ -26,7 +26,7 @@ def affine_grid(theta: Part, h: int, w: int) -> Part:
     return ops.batch_dot(theta.reshape((n, 2, 3)), ops.broadcast_to(plain, shape=(n, 3, h * w))).reshape((n, 2, h, w))
 
 
-def sample_grid(data: Part, grid: Part) -> Part:
+def sample_grid(data: TracedValue, grid: TracedValue) -> TracedValue:
     """data [n, c, h, w] along the grid [n, 2, h', w']."""
     (n, c, h, w), (_, _, rows, columns) = data.shape, grid.shape
     x, y = (ops.slice_axis(grid, axis=1, begin=i, end=i + 1).reshape((n, rows * columns)) for i in (0, 1))
@@ -60,7 +60,7 @@ def grid_generator(data: Any, *, transform_type: Literal["affine", "warp"], targ
     return ops.Concat(x, y, dim=1)
 
 
-def _check_sampler(name: str, data: Part, n: int) -> None:
+def _check_sampler(name: str, data: TracedValue, n: int) -> None:
     if data.ndim != 4 or data.shape[0] != n:
         raise ShapeError(f"{name}: data {data.shape} must be [n, c, h, w], with as many samples as there are grids, {n}.")
 

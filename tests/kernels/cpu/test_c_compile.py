@@ -71,15 +71,15 @@ def test_what_is_wanted_is_compiled_in_one_call(tmp_path, monkeypatch):
     calls = fake(tmp_path, monkeypatch, 'exec cc "$@"')
     functions = [times(n) for n in (2, 3, 5)]
     for f in functions:
-        c_compile.want(f)
+        c_compile.request(f)
     assert c_compile.compile_wanted() == 3 and c_compile.compile_wanted() == 0
     assert all(right(f, n) for f, n in zip(functions, (2, 3, 5)))
     assert calls() == 1 and len(list(c_compile.folder().glob("*"))) == 1
-    c_compile.want(functions[0])
+    c_compile.request(functions[0])
     assert c_compile.compile_wanted() == 0
     forget()
     for f in functions:
-        c_compile.want(f)
+        c_compile.request(f)
     assert c_compile.compile_wanted() == 3 and right(functions[1], 3) and calls() == 1
     assert c_compile.usage() == (1, next(c_compile.folder().glob("*")).stat().st_size)
 
@@ -128,20 +128,20 @@ def test_a_compiler_that_fails(body, words, tmp_path, monkeypatch, caplog):
     assert c_compile.function(times(13)) is None and c_compile.function(times(13)) is None and calls() == 1
     assert c_compile.function(times(17)) is None
     assert "the C compiler failed" in caplog.text and "computed with NumPy" in caplog.text
-    assert words in c_compile.trial() or words == "exit status"
+    assert words in c_compile.self_test() or words == "exit status"
     assert not list((tmp_path / "cache").glob("**/*.so"))
 
 
 def test_a_compiler_that_makes_nonsense(tmp_path, monkeypatch):
     fake(tmp_path, monkeypatch, 'while [ "$1" != -o ]; do shift; done; echo nonsense > "$2"')
     assert c_compile.function(times(13)) is None
-    assert "trial" in c_compile.trial() or c_compile.trial()
+    assert "trial" in c_compile.self_test() or c_compile.self_test()
 
 
 def test_no_compiler_is_said_once(monkeypatch, caplog):
     monkeypatch.setenv("TRITIUM_CC", "there-is-no-such-compiler")
     assert c_compile.compiler() is None and not c_compile.available() and not c_compile.available()
-    assert c_compile.function(times(2)) is None and c_compile.trial() == ""
+    assert c_compile.function(times(2)) is None and c_compile.self_test() == ""
     assert caplog.text.count("no C compiler was found") == 1
 
 
@@ -175,7 +175,7 @@ def test_any_text_in_tritium_cc_is_a_command_none_or_a_named_error(monkeypatch, 
     try:
         found = c_compile.compiler()
     except ParameterError as e:
-        assert str(e).startswith(f"TRITIUM_CC: {given!r} is no command: No ") and c_compile.trial() == str(e)
+        assert str(e).startswith(f"TRITIUM_CC: {given!r} is no command: No ") and c_compile.self_test() == str(e)
     else:
         assert found is None or "cc" in found.command[0]
 
@@ -188,7 +188,7 @@ def test_an_open_quote_in_tritium_cc_is_named(monkeypatch):
 
 def test_what_a_compiler_says_in_no_utf_8_is_told(tmp_path, monkeypatch):
     fake(tmp_path, monkeypatch, "printf 'caf\\351: no' >&2; exit 1")
-    assert c_compile.function(times(13)) is None and c_compile.trial() == "caf\ufffd: no"
+    assert c_compile.function(times(13)) is None and c_compile.self_test() == "caf\ufffd: no"
 
 
 def test_an_unknown_mode_is_named(monkeypatch):

@@ -7,7 +7,7 @@ import tritium as mx
 from support.helpers import assert_close
 from tritium.errors import OperatorError, ParameterError
 from tritium.kernels.cpu import c_compile, c_kernel
-from tritium.kernels.cpu.c_kernel import PIECE, bind_in_c, chosen, cpu_kernel, pay
+from tritium.kernels.cpu.c_kernel import PIECE, bind_in_c, cpu_kernel, select_c_function, worth_compiling
 from tritium.kernels.cpu.c_printer import CFunction, c_function
 from tritium.kernels.cpu.numpy_printer import numpy_kernel
 from tritium.kernels.ir import lang
@@ -41,7 +41,7 @@ def both(roots, arrays, outs, reqs, run=None, in_c=True):
     ins, out_specs = ([Spec(a.shape, a.dtype) for a in group] for group in (arrays, outs))
     memory = {id(a): a.copy() for a in (*arrays, *outs)}
     numpy_kernel(e, ins, out_specs, reqs)(None, [memory[id(a)] for a in arrays], [memory[id(a)] for a in outs])
-    assert isinstance(chosen(e, ins, out_specs, reqs), CFunction) == in_c
+    assert isinstance(select_c_function(e, ins, out_specs, reqs), CFunction) == in_c
     cpu_kernel(e, ins, out_specs, reqs, "k").bind(arrays, outs)(run)
     for a in outs:
         np.testing.assert_array_equal(a, memory[id(a)])
@@ -110,7 +110,7 @@ def test_c_is_for_groups_that_pay(monkeypatch):
         root = X
         for _ in range(nodes):
             root = root * 1.5
-        return chosen(Expression((root,)), [Spec((size,), F32)], [Spec((size,), F32)], [Req.WRITE])
+        return select_c_function(Expression((root,)), [Spec((size,), F32)], [Spec((size,), F32)], [Req.WRITE])
 
     assert decided(3, 1000) == "it is too small to be worth compiling" == decided(1, 4000)
     assert not isinstance(decided(60, 10), str) and not isinstance(decided(3, 100_000), str)
@@ -127,14 +127,14 @@ def test_functions_that_run_together_pay_together(monkeypatch):
         root = root * 1.5
     f = c_function(Expression((root,)), [spec], [spec], [Req.WRITE])
     monkeypatch.setattr(c_compile, "available", lambda: True)
-    monkeypatch.setattr(c_compile, "want", wanted.append)
+    monkeypatch.setattr(c_compile, "request", wanted.append)
     for mode, few, many in (("auto", False, True), ("c", True, True), ("numpy", False, False)):
         monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
-        assert (pay([f] * 3), pay([f] * 4), pay([])) == (few, many, False)
+        assert (worth_compiling([f] * 3), worth_compiling([f] * 4), worth_compiling([])) == (few, many, False)
     assert len(wanted) == 4 + 3 + 4
     monkeypatch.setattr(c_compile, "available", lambda: False)
     monkeypatch.setenv("TRITIUM_CPU_CODE", "c")
-    assert not pay([f] * 4) and len(wanted) == 11
+    assert not worth_compiling([f] * 4) and len(wanted) == 11
 
 
 @needs_compiler

@@ -159,7 +159,7 @@ def test_states_and_numbers_given_at_run_time_are_numpys_to_the_bit():
         f = c_function(e, ins, ins[:1], reqs)
         if not isinstance(f, str):
             assert f.exact and f.scalars == 3
-            c_compile.want(f)  # all by one call of the compiler
+            c_compile.request(f)  # all by one call of the compiler
             made.append((seed, e, ins, reqs, f))
     assert len(made) > 40
     for seed, e, ins, reqs, f in made:

@@ -143,7 +143,7 @@ def test_resources():
     x = np.zeros((2, 3), "f")
     op = ops.get("_test_noise")
     p = op.parse({})
-    assert op.draws(p, [Spec((2, 3), x.dtype)]) == 6 and op.gradient(p) is None
+    assert op.num_random(p, [Spec((2, 3), x.dtype)]) == 6 and op.gradient(p) is None
     close(forward("_test_noise", [x], random=(4, 10))[0], uniform(4, 10, 6).reshape(2, 3))
 
 

@@ -46,7 +46,7 @@ class Split(Op):
 class SplitBackward(Op):
     """dx = dy0 + 2 dy1; the other input gets 5."""
 
-    name, input_names, hidden, seen = "_backward_test_split", ("dy0", "dy1"), True, []
+    name, input_names, seen = "_backward_test_split", ("dy0", "dy1"), []
 
     def kernel(self, p, ins, outs, reqs, target, train=False):
         def kernel(run, inputs, outputs):

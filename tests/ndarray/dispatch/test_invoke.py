@@ -61,7 +61,7 @@ class Draw(Op):
     def infer_dtype(self, p, inputs, outputs=None):
         return [], [np.dtype("float64")]
 
-    def draws(self, p, outs):
+    def num_random(self, p, outs):
         return p.n
 
     def kernel(self, p, ins, outs, reqs, target, train=False):
@@ -163,7 +163,7 @@ def pushed(monkeypatch):
 def test_small_layers_are_computed_at_once_and_users_functions_are_not(pushed):
     a = nd.ones((3, 3))
     assert nd.dot(a, a).asnumpy().tolist() == [[3.0] * 3] * 3 and nd.tanh(a).shape == (3, 3)
-    assert "dot" not in pushed and "tanh" not in pushed and not Count.at_once
+    assert "dot" not in pushed and "tanh" not in pushed and not Count.nonblocking
 
 
 def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypatch):

@@ -39,7 +39,7 @@ def test_values_and_requests(target):
     op = ops.get("uniform")
     p = op.parse({"shape": (6,)})
     specs = specs_of(op, p, [])
-    assert op.draws(p, specs) == 6
+    assert op.num_random(p, specs) == 6
     wrote = call(op, p, [], specs, random=(1, 0), target=target)[0][0]
     close(call(op, p, [], specs, reqs=[Req.ADD], random=(1, 0), target=target)[0][0], wrote + np.float32(7))
     assert (call(op, p, [], specs, reqs=[Req.NULL], random=(1, 0), target=target)[0][0] == 7).all()
