@@ -1,6 +1,6 @@
-"""`mx.optimizer`: every optimizer, and `create`, which finds one by its name. Here stand those of plain descent.
+"""`mx.optimizer`: all optimizers, and `create`, which makes one from its name. This file defines SGD and its variants.
 
-Their formulas are operators (`mx.nd.sgd_update` and so on); the classes hold the settings, the states and the rates.
+The formulas are operators (`mx.nd.sgd_update` and so on). The classes hold settings, states and learning rates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ...errors import ParameterError
 from ...ndarray import NDArray
 from ...ndarray.functions.random import normal
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
-from .base import Index, Optimizer, Updater, create, get_updater, register, zeros_like
+from .base import Index, MomentumOptimizer, Optimizer, Updater, create, get_updater, register
 from .layerwise import LAMB, LARS, LBSGD
 from .update import ParamUpdate
 
@@ -22,22 +22,16 @@ __all__ = [
 
 
 @register
-class SGD(Optimizer):
-    """Stochastic gradient descent: m = momentum · m - lr · (g + wd · w); w = w + m, with g rescaled, then clipped.
+class SGD(MomentumOptimizer):
+    """Stochastic gradient descent: m = momentum · m - lr · (g + wd · w); w = w + m, where g is rescaled, then clipped.
 
     momentum:     0 keeps no state.
-    lazy_update:  accepted; it concerns sparse gradients only.
+    lazy_update:  a row-sparse gradient only updates its rows.
     """
 
-    master_first = False
-
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.momentum = momentum
+        super().__init__(momentum, **kwargs)
         self.lazy_update = lazy_update
-
-    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -46,25 +40,16 @@ class SGD(Optimizer):
 
 
 @register
-class ccSGD(SGD):  # MXNet's name for it
-    """SGD under an older name."""
+class ccSGD(SGD):
+    """SGD under an older name of MXNet."""
 
 
 @register
-class NAG(Optimizer):
+class NAG(MomentumOptimizer):
     """Nesterov's accelerated gradient: g = g + wd · w; m = momentum · m - lr · g; w = w + momentum · m - lr · g.
 
     Source: Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13.
     """
-
-    master_first = False
-
-    def __init__(self, momentum: float = 0.0, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.momentum = momentum
-
-    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -73,19 +58,17 @@ class NAG(Optimizer):
 
 
 @register
-class Signum(Optimizer):
-    """Descent by the sign of the gradient, or of its running mean: w = (1 - lr · wd_lh) · w - lr · sign(m).
+class Signum(MomentumOptimizer):
+    """Descent by the sign of the gradient or of its running mean: w = (1 - lr · wd_lh) · w - lr · sign(m).
 
-    wd_lh:  weight decay that is not part of the gradient. Source: Bernstein et al. 2018, arXiv:1802.04434.
+    wd_lh:  weight decay outside the gradient. Source: Bernstein et al. 2018, arXiv:1802.04434.
     """
 
-    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any):
-        super().__init__(learning_rate=learning_rate, **kwargs)
-        self.momentum = momentum
-        self.wd_lh = wd_lh
+    master_first = True
 
-    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return zeros_like(weight) if self.momentum else None
+    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any):
+        super().__init__(momentum, learning_rate=learning_rate, **kwargs)
+        self.wd_lh = wd_lh
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         if state is None:
@@ -96,7 +79,7 @@ class Signum(Optimizer):
 
 @register
 class SGLD(Optimizer):
-    """Langevin dynamics: half a step of descent, and normal noise of variance lr. It draws from a posterior.
+    """Langevin dynamics: half a step of descent plus normal noise of variance lr. The weights are samples of a posterior.
 
     Source: Welling and Teh 2011, "Bayesian Learning via Stochastic Gradient Langevin Dynamics".
     """
@@ -107,19 +90,20 @@ class SGLD(Optimizer):
 
 
 @register
-class DCASGD(Optimizer):
-    """Descent that makes up for stale gradients: to g is added lamda · g² · (w - w before).
+class DCASGD(MomentumOptimizer):
+    """Descent that compensates for stale gradients: it adds lamda · g² · (w - previous w) to g.
 
-    Source: Zheng et al. 2017, arXiv:1609.08326. (MXNet 1.9.1's own fails at its first update.)
+    Source: Zheng et al. 2017, arXiv:1609.08326. (MXNet 1.9.1's DCASGD fails at its first update.)
     """
 
+    master_first = True
+
     def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.momentum = momentum
+        super().__init__(momentum, **kwargs)
         self.lamda = lamda
 
     def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray | None, NDArray]:
-        return (zeros_like(weight) if self.momentum else None), weight.copy()
+        return super().create_state(index, weight), weight.copy()
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         mom, previous = state
@@ -131,15 +115,13 @@ class DCASGD(Optimizer):
 
 @register
 class Test(Optimizer):
-    """Adds the rescaled gradient to the weight and keeps a copy of it: for tests of stores and files."""
+    """Adds the rescaled gradient to the weight and copies the weight to the state: for tests of stores and files."""
 
-    __test__ = False  # no test class of pytest's
-
-    def create_state(self, index: Index, weight: NDArray) -> NDArray:
-        return zeros_like(weight)
+    __test__ = False  # pytest must not collect it
+    num_states = 1
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         if state is None:
-            raise ParameterError("Test.update: the state is missing. Make it with create_state.")
+            raise ParameterError("Test.update: the state is missing. Create it with create_state.")
         weight += grad * self.rescale_grad
         state[:] = weight

@@ -43,6 +43,8 @@ class Optimizer:
     elementwise = True  # the update of an element does not depend on other elements (such as a norm of the weight)
     lazy_update = False  # a row-sparse gradient only changes its rows of weight and states
     master_first = True  # a state under multi_precision is (float32 copy, state); False: (state, float32 copy)
+    num_states = 0  # arrays of zeros in a new state
+    has_step = False  # `step` alone defines the updates, so that they can run together
 
     def __init__(self, rescale_grad: float = 1.0, param_idx2name: Mapping[int, str] | None = None, wd: float = 0.0,
                  clip_gradient: float | None = None, learning_rate: float | None = None,
@@ -88,8 +90,12 @@ class Optimizer:
 
     # ---- implemented by subclasses ---------------------------------------------------------------------------------
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """Return the state of a parameter, kept between its updates: None, an array, or a tuple of these."""
-        return None
+        """Return the state of a parameter, kept between its updates: None, an array, or a tuple of these.
+
+        By default num_states arrays of zeros: None for 0, an array for 1, else a tuple.
+        """
+        state = tuple(zeros_like(weight) for _ in range(self.num_states))
+        return state if len(state) > 1 else state[0] if state else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         """Return the update of weight and state as one declared operator, or None for no update.
@@ -103,12 +109,10 @@ class Optimizer:
         """Change weight and state by grad, in place."""
         apply([self.step(index, weight, grad, state)])
 
-    @property
-    def has_step(self) -> bool:
-        """True if the optimizer is defined by `step` alone, so that updates can run together."""
-        cls = type(self)
-        return (cls.step is not Optimizer.step and cls.update is Optimizer.update
-                and cls.update_multi_precision is Optimizer.update_multi_precision)
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        cls.has_step = (cls.step is not Optimizer.step and cls.update is Optimizer.update
+                        and cls.update_multi_precision is Optimizer.update_multi_precision)
 
     # ---- 16-bit weights --------------------------------------------------------------------------------------------
     def has_master_weight(self, weight: NDArray) -> bool:
@@ -211,6 +215,20 @@ class Optimizer:
     def create_updater(self) -> Updater:
         """Return an Updater of this optimizer. `KVStore.set_optimizer` calls this."""
         return Updater(self)
+
+
+class MomentumOptimizer(Optimizer):
+    """Base of optimizers whose state is a momentum. momentum=0 keeps no state."""
+
+    master_first = False
+
+    def __init__(self, momentum: float = 0.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.momentum = momentum
+
+    @property
+    def num_states(self) -> int:  # type: ignore[override]
+        return 1 if self.momentum else 0
 
 
 class Updater:

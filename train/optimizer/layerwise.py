@@ -1,4 +1,4 @@
-"""Optimizers for large batches: each layer's rate goes by the norm of its weights."""
+"""Optimizers for large batches: the learning rate of a layer depends on the norm of its weights."""
 
 from __future__ import annotations
 
@@ -7,33 +7,27 @@ from typing import Any
 
 from ...errors import ParameterError
 from ...ndarray import NDArray
-from .base import Index, Optimizer, register, zeros_like
+from .base import Index, MomentumOptimizer, Optimizer, register, zeros_like
 from .update import ParamUpdate
 
 
 @register
 class LAMB(Optimizer):
-    """Adam's step, scaled to each layer's norm.
+    """The step of Adam, scaled to the norm of each layer's weights.
 
-    lower_bound, upper_bound:  of the norm of the weights, None for none.
+    lower_bound, upper_bound:  clip that norm; None does not.
     Source: You et al. 2019, arXiv:1904.00962.
     """
 
     elementwise = False
+    num_states = 2
 
     def __init__(self, learning_rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6,
                  lower_bound: float | None = None, upper_bound: float | None = None, bias_correction: bool = True,
                  **kwargs: Any):
         super().__init__(learning_rate=learning_rate, **kwargs)
-        self.beta1 = beta1
-        self.beta2 = beta2
-        self.epsilon = epsilon
-        self.lower_bound = lower_bound
-        self.upper_bound = upper_bound
-        self.bias_correction = bias_correction
-
-    def create_state(self, index: Index, weight: NDArray) -> tuple[NDArray, NDArray]:
-        return zeros_like(weight), zeros_like(weight)
+        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
+        self.lower_bound, self.upper_bound, self.bias_correction = lower_bound, upper_bound, bias_correction
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
@@ -46,36 +40,28 @@ class LAMB(Optimizer):
 
 
 @register
-class LARS(Optimizer):
-    """SGD with momentum, where each layer's rate is eta · ‖w‖ / (‖g‖ + wd ‖w‖ + eps); biases, gammas and betas go plain.
+class LARS(MomentumOptimizer):
+    """SGD with momentum; the learning rate of a layer is scaled by eta · ‖w‖ / (‖g‖ + wd ‖w‖ + eps).
 
-    momentum_correction:  scale the momentum when the learning rate changes, by as much.
+    Biases, gammas and betas are updated by plain SGD.
+    momentum_correction:  when the learning rate changes, scale the momentum by the same factor.
     Source: You et al. 2017, arXiv:1708.03888.
     """
-
-    master_first = False
 
     elementwise = False
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, eta: float = 0.001, eps: float = 0,
                  momentum_correction: bool = True, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.momentum = momentum
-        self.lazy_update = lazy_update
-        self.eta = eta
-        self.eps = eps
-        self.momentum_correction = momentum_correction
+        super().__init__(momentum, **kwargs)
+        self.lazy_update, self.eta, self.eps, self.momentum_correction = lazy_update, eta, eps, momentum_correction
         self.last_lr: float | None = None
         self.cur_lr: float | None = None
-        self._seen = -1
-
-    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return zeros_like(weight) if self.momentum else None
+        self._last_update = -1
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate:
         settings = self._common(index)
-        if self.num_update != self._seen:  # once for all parameters of an update
-            self._seen = self.num_update
+        if self.num_update != self._last_update:  # once for all parameters of an update
+            self._last_update = self.num_update
             lr = self.learning_rate
             self.last_lr, self.cur_lr = lr if self.cur_lr is None else self.cur_lr, lr
         momentum = self.momentum
@@ -87,18 +73,18 @@ class LARS(Optimizer):
             return ParamUpdate("sgd_update", weight, grad, **settings)
         if plain:
             return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=momentum, **settings)
-        if state is None:  # a state that is thrown away: momentum 0 reads nothing of it
+        if state is None:  # the operator needs an array, but does not read it when momentum is 0
             state, momentum = zeros_like(weight), 0.0
         return ParamUpdate("_lars_update", weight, grad, (state,), flat=True, momentum=momentum, eta=self.eta, epsilon=self.eps,
                     **settings)
 
 
 @register
-class LBSGD(Optimizer):
-    """SGD with momentum that adds up `batch_scale` gradients before a step, whose rate rises over a warm-up.
+class LBSGD(MomentumOptimizer):
+    """SGD with momentum that sums `batch_scale` gradients before each step, with a warm-up of the learning rate.
 
-    warmup_strategy:  "linear", "power2", "sqrt": from lr to batch_scale · lr over warmup_epochs of updates_per_epoch;
-                      "lars": by the norms of weights and gradient.
+    warmup_strategy:  "linear", "power2", "sqrt": the rate rises from lr to batch_scale · lr over warmup_epochs of
+                      updates_per_epoch updates; "lars": it depends on the norms of weights and gradient.
     """
 
     elementwise = False
@@ -106,23 +92,14 @@ class LBSGD(Optimizer):
     def __init__(self, momentum: float = 0.0, multi_precision: bool = False, warmup_strategy: str = "linear",
                  warmup_epochs: int = 5, batch_scale: int = 1, updates_per_epoch: int = 32, begin_epoch: int = 0,
                  num_epochs: int = 60, **kwargs: Any):
-        super().__init__(multi_precision=multi_precision, **kwargs)
+        super().__init__(momentum, multi_precision=multi_precision, **kwargs)
         if warmup_strategy not in ("linear", "power2", "sqrt", "lars"):
             raise ParameterError(f"LBSGD: warmup_strategy={warmup_strategy!r} is not one of linear, power2, sqrt, lars.")
-        self.momentum = momentum
-        self.warmup_strategy = warmup_strategy
-        self.warmup_epochs = warmup_epochs
-        self.batch_scale = batch_scale
-        self.updates_per_epoch = updates_per_epoch
+        self.warmup_strategy, self.warmup_epochs, self.batch_scale = warmup_strategy, warmup_epochs, batch_scale
+        self.updates_per_epoch, self.num_epochs = updates_per_epoch, num_epochs
         self.init_updates = begin_epoch * updates_per_epoch
-        self.num_epochs = num_epochs
         self._sums: dict[Any, NDArray] = {}
         self._counts: dict[Any, int] = {}
-
-    master_first = False
-
-    def create_state(self, index: Index, weight: NDArray) -> NDArray | None:
-        return zeros_like(weight) if self.momentum else None
 
     def step(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> ParamUpdate | None:
         settings = self._common(index)
@@ -137,17 +114,17 @@ class LBSGD(Optimizer):
                 return None
             grad = self._sums.pop(index) / self.batch_scale
         if self.warmup_strategy == "lars":
-            kept = zeros_like(weight) if state is None else state
-            return ParamUpdate("_lbsgd_update", weight, grad, (kept,), flat=True, momentum=self.momentum, **settings)
-        settings["lr"] *= self._rise(count)
+            state = zeros_like(weight) if state is None else state
+            return ParamUpdate("_lbsgd_update", weight, grad, (state,), flat=True, momentum=self.momentum, **settings)
+        settings["lr"] *= self._warmup_factor(count)
         if state is None:
             return ParamUpdate("sgd_update", weight, grad, **settings)
         return ParamUpdate("sgd_mom_update", weight, grad, (state,), momentum=self.momentum, **settings)
 
-    def _rise(self, count: int) -> float:
-        whole = self.warmup_epochs * self.updates_per_epoch
-        if count >= whole or whole <= 1:
-            return float(self.batch_scale) if count >= whole else 1.0
-        t = count / whole
+    def _warmup_factor(self, count: int) -> float:
+        total = self.warmup_epochs * self.updates_per_epoch
+        if count >= total or total <= 1:
+            return float(self.batch_scale) if count >= total else 1.0
+        t = count / total
         t = {"linear": t, "power2": t * t, "sqrt": math.sqrt(t)}[self.warmup_strategy]
         return 1.0 + (self.batch_scale - 1) * t

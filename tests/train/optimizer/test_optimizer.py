@@ -99,7 +99,7 @@ def test_one_update_of_many_parameters_is_one_push_for_each_context(monkeypatch)
                                                ("power2", [1.0625, 1.25, 1.5625, 2.0])])
 def test_large_batches_rise_slowly(strategy, factors):
     opt = optimizer.LBSGD(learning_rate=1.0, warmup_strategy=strategy, warmup_epochs=1, updates_per_epoch=4, batch_scale=2)
-    assert [opt._rise(n) for n in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-4)
+    assert [opt._warmup_factor(n) for n in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-4)
     updater, w = opt.create_updater(), mx.nd.zeros((2,))
     updater(0, mx.nd.ones((2,)), w)
     assert w.asnumpy().tolist() == [0, 0]  # the first of two gradients is kept
