@@ -19,6 +19,7 @@ from ..context import Context
 from ..errors import ContextError, MXNetError
 from ..examples.networks import NETWORKS
 from ..examples.train_digits import Report, train_digits
+from ..integers import cdiv
 from ..ndarray import zeros
 from ..train.compat.install import install_as_mxnet
 from ..version import __version__
@@ -103,7 +104,7 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
         engine.profiler.set_config(filename=str(profile), profile_all=True)
         engine.profiler.set_state("run")
     try:
-        with Display(console, epochs, -(-1437 // batch_size)) as display:
+        with Display(console, epochs, cdiv(1437, batch_size)) as display:
             report = train_digits(network, device, epochs=epochs, batch_size=batch_size, seed=seed, out=out,
                                   after_batch=display.batch, after_epoch=display.epoch)
     except MXNetError as e:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
+from ..integers import cdiv
 
 
 class BatchPlan:
@@ -36,13 +37,13 @@ class BatchPlan:
         self.shuffle, self.seed = bool(shuffle), int(seed)
         self.first = part_index * rows // num_parts
         self.size = (part_index + 1) * rows // num_parts - self.first
-        self.largest = -(-rows // num_parts)  # rows of the largest part
+        self.largest = cdiv(rows, num_parts)  # rows of the largest part
         self.carries = bool(round_batch) and num_parts == 1
         self._orders: dict[int, np.ndarray] = {}
 
     def batches(self, begin: int = 0) -> int:
         """How many batches an epoch has that begins at position begin of its order."""
-        return -(-(self.largest - begin) // self.batch_size)
+        return cdiv(self.largest - begin, self.batch_size)
 
     def pad(self, begin: int, batch: int) -> int:
         """How many of the batch's last rows only fill it up."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..dtype import bfloat16, is_float
 from ..errors import DTypeError
+from ..integers import cdiv
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -38,7 +39,7 @@ def words(seed: int, offset: int, count: int) -> np.ndarray:
     while done < count:
         first = (offset + done) // 4
         skip = (offset + done) % 4
-        n = min(_CHUNK, -(-(count - done + skip) // 4))
+        n = min(_CHUNK, cdiv(count - done + skip, 4))
         counter = np.arange(first, first + n, dtype=np.uint64)
         zero = np.zeros(n, np.uint64)
         drawn = philox4x32(counter & _LOW, counter >> _HALF, zero, zero, seed & 0xFFFFFFFF, seed >> 32)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..integers import cdiv, next_power_of_2
 from ..kernels.configs.gpu_device import Limits, limits_of
 from ..kernels.configs.key import Config, Key
 from ..kernels.gpu.row import LONGEST_BLOCK, WALKING_BLOCK
@@ -81,7 +82,7 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     size, item = k.size, np_itemsize(k.dtype)
     m, n, inner = size["m"], size["n"], size["k"]
     batch = size.get("batch", 1) * size.get("groups", 1)
-    tiles = -(-m // bm) * -(-n // bn) * batch
+    tiles = cdiv(m, bm) * cdiv(n, bn) * batch
     wide, template, splits = 2 if k.dtype == "float64" else 1, c.get("template", 0), _parts(k, c, tiles, limits)
     if template and (k.align < 16 or batch > 1):
         return "alignment", f"TMA needs rows at multiples of 16 bytes and one product, here {k.align} and {batch}"
@@ -96,17 +97,17 @@ def product_reason(k: Key, c: Config, limits: Limits) -> tuple[str, str] | None:
     if shared > limits.shared_block:
         return "shared memory", f"{shared} bytes for {stages} stages, {limits.shared_block} are there"
     for name, block, whole in (("BM", bm, m), ("BN", bn, n), ("BK", bk, inner)):
-        if block > 16 and block >= 2 * max(16, power_of_2(whole)):
+        if block > 16 and block >= 2 * max(16, next_power_of_2(whole)):
             return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
     if k.template == WEIGHT:
-        most = max(16, min(power_of_2(n // size["taps"]), WEIGHT_BN))
+        most = max(16, min(next_power_of_2(n // size["taps"]), WEIGHT_BN))
         if bn > most or bk > WEIGHT_BK:
             return "same as another", f"BN={bn} BK={bk}: the weight gradient takes {most} and {WEIGHT_BK} at most"
     if bk * item < 32:
         return "alignment", f"rows of {bk * item} bytes in a tile, 32 make a full access"
     if stages > 3 and k.align < 16:
         return "alignment", f"rows start at multiples of {k.align} bytes: nothing is copied ahead, {stages} stages or not"
-    turns = -(-inner // (bk * splits))
+    turns = cdiv(inner, bk * splits)
     if stages > 2 and turns < stages:
         return "same as another", f"{turns} turns of the loop: {stages} stages are never full"
     if splits > 1 and tiles >= limits.sms and k.template != WEIGHT:
@@ -131,15 +132,15 @@ def _flat(k: Key, c: Config) -> tuple[str, str] | None:
         return "registers", f"{registers:.0f} registers per thread for the operands alone"
     if c["BLOCK"] >= 2 * max(1, k.size["elements"]) and c["BLOCK"] > 256:
         return "same as another", f"a block of {c['BLOCK']} for {k.size['elements']} elements"
-    blocks = -(-k.size["elements"] // c["BLOCK"])
-    if blocks < 132 <= -(-k.size["elements"] // 256):
+    blocks = cdiv(k.size["elements"], c["BLOCK"])
+    if blocks < 132 <= cdiv(k.size["elements"], 256):
         return "waves", f"{blocks} blocks leave multiprocessors without work"
     return None
 
 
 def _row(k: Key, c: Config) -> tuple[str, str] | None:
     last, rows, warps = k.size["last"], k.size["rows"], c["num_warps"]
-    block = power_of_2(last) if last <= LONGEST_BLOCK else WALKING_BLOCK
+    block = next_power_of_2(last) if last <= LONGEST_BLOCK else WALKING_BLOCK
     per_thread = block * c["BLOCK_ROWS"] / (warps * 32)
     registers = per_thread * k.size["arrays"]
     if registers > MAX_ACCUMULATORS:
@@ -150,7 +151,7 @@ def _row(k: Key, c: Config) -> tuple[str, str] | None:
         return "alignment", f"{per_thread:g} elements per thread: accesses are narrow"
     if c["BLOCK_ROWS"] > 1 and c["BLOCK_ROWS"] >= 2 * rows:
         return "same as another", f"{c['BLOCK_ROWS']} rows at once of {rows}"
-    programs = -(-rows // c["BLOCK_ROWS"])
+    programs = cdiv(rows, c["BLOCK_ROWS"])
     if c["BLOCK_ROWS"] > 1 and programs < 132 <= rows:
         return "waves", f"{programs} programs leave multiprocessors without work"
     return None
@@ -159,7 +160,7 @@ def _row(k: Key, c: Config) -> tuple[str, str] | None:
 def _fold(k: Key, c: Config) -> tuple[str, str] | None:
     m, r, block_m, block_r = k.size["m"], k.size["r"], c["BLOCK_M"], c["BLOCK_R"]
     for name, block, whole in (("BLOCK_M", block_m, m), ("BLOCK_R", block_r, r)):
-        if block > 1 and block >= 2 * power_of_2(whole):
+        if block > 1 and block >= 2 * next_power_of_2(whole):
             return "same as another", f"{name}={block} for {whole}: more than half of every tile is empty"
     per_thread = block_m * block_r / (c["num_warps"] * 32)
     registers = per_thread * (k.size["arrays"] + 1)
@@ -183,9 +184,9 @@ def estimate(task: Task, c: Config, target: int = 90) -> float:
         return LAUNCH_S + bound * (1 + 0.02 * spread)
     size, item = k.size, np_itemsize(k.dtype)
     bm, bn, bk = c["BM"], c["BN"], c["BK"]
-    tiles = -(-size["m"] // bm) * -(-size["n"] // bn) * size.get("batch", 1) * size.get("groups", 1)
+    tiles = cdiv(size["m"], bm) * cdiv(size["n"], bn) * size.get("batch", 1) * size.get("groups", 1)
     splits, template = _parts(k, c, tiles, limits), c.get("template", 0)
-    inner = -(-size["k"] // (bk * splits)) * bk
+    inner = cdiv(size["k"], bk * splits) * bk
     tiles *= splits
     shared = c["num_stages"] * (bm + bn) * bk * item
     registers = min(255, bm * bn // (c["num_warps"] * 32) + 40)
@@ -235,7 +236,7 @@ def _cuts(task: Task, c: Config) -> tuple[int, ...]:
     if task.key.template == "cpu tile":
         last = size.get("last", 1)
         step = max(c["tile"], last) if task.key.layout == "row" else c["tile"]
-        tiles = -(-size["elements"] // max(1, min(step, size["elements"])))
+        tiles = cdiv(size["elements"], max(1, min(step, size["elements"])))
         return tiles, step if tiles > 1 else 0, threads if tiles > 4 else 1
     if task.key.template == "cpu gemm":
         pieces = cut(size["batch"] * size["m"] * size["n"] * size["k"], c["piece"])
@@ -243,15 +244,10 @@ def _cuts(task: Task, c: Config) -> tuple[int, ...]:
     g = task.geometry
     assert g is not None, task
     images, rows = row_pieces(g, math_itemsize(task.key.dtype), c["cache"])
-    pieces = -(-g.n // images) * -(-g.out[0] // rows)
+    pieces = cdiv(g.n, images) * cdiv(g.out[0], rows)
     return max(1, pieces), min(images, g.n), rows, threads if pieces > 1 else 1
 
 
 def np_itemsize(dtype: str) -> int:
     """Bytes of an element of a dtype by name."""
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-
-
-def power_of_2(n: int) -> int:
-    """The smallest power of two that is at least n."""
-    return 1 << max(0, n - 1).bit_length()

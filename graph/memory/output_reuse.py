@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import OUTPUT, Program, Step
 from .packing import Piece, peak
@@ -110,5 +111,5 @@ def _gap(taken: Sequence[Piece], size: int, first: int, last: int, alignment: in
     for low, high in sorted((at, at + n) for n, a, z, at in taken if a <= last and first <= z):
         if low - end >= size:
             return end
-        end = max(end, -(-high // alignment) * alignment)
+        end = max(end, cdiv(high, alignment) * alignment)
     return end

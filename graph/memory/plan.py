@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ...atomic_file import write_atomic
+from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
@@ -249,4 +250,4 @@ def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes
 
 
 def _aligned(n: int, alignment: int) -> int:
-    return -(-n // alignment) * alignment
+    return cdiv(n, alignment) * alignment

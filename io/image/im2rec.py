@@ -14,6 +14,7 @@ import numpy as np
 
 from ...atomic_file import read_file, replace_file, write_atomic
 from ...errors import FileError, ParameterError
+from ...integers import cdiv
 from ..records.recordio import IRHeader, MXIndexedRecordIO, pack
 from .codec import check_libraries, decode, encode, opencv, stored_channels
 from .image_list import ListLine, read_lines
@@ -81,7 +82,7 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
     order = list(images)
     if shuffle:
         random.Random(100).shuffle(order)
-    size, lists = -(-len(order) // chunks), []
+    size, lists = cdiv(len(order), chunks), []
     for chunk in range(chunks):
         rows, suffix = order[chunk * size:(chunk + 1) * size], f"_{chunk}" if chunks > 1 else ""
         train, test = int(size * train_ratio), int(size * test_ratio)

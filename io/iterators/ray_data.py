@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DTypeError, MissingLibraryError, MXNetError, ParameterError, ShapeError
+from ...integers import cdiv
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
 from ..records.record_file import RecordFile
@@ -102,5 +103,5 @@ def to_ray_dataset(path_imgrec: str | os.PathLike, path_imgidx: str | os.PathLik
         return {"id": batch["id"], "label": np.array([header.label for header, _ in found], np.float32),
                 "data": [data for _, data in found]}
 
-    blocks = max(1, -(-count // rows_per_block))
+    blocks = max(1, cdiv(count, rows_per_block))
     return ray.data.range(count, override_num_blocks=blocks).map_batches(read, batch_size=rows_per_block)

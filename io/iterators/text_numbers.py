@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...integers import cdiv
+
 
 def numbers(text: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """What the words text[starts[i]:ends[i]] say, float64[n], each the double nearest to it.
@@ -46,7 +48,7 @@ def _by_pyarrow() -> Callable[[bytes, np.ndarray, np.ndarray], np.ndarray | None
             return None
         bounds = np.empty(2 * len(starts), np.int64)
         bounds[0::2], bounds[1::2] = starts, ends
-        every_second = np.full(-(-len(bounds) // 8), 0b01010101, np.uint8)  # what stands between words is no value
+        every_second = np.full(cdiv(len(bounds), 8), 0b01010101, np.uint8)  # what stands between words is no value
         words = pyarrow.Array.from_buffers(strings, len(bounds) - 1, [pyarrow.py_buffer(b) for b in (every_second, bounds, text)])
         try:
             values = compute.cast(words, double)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ...integers import cdiv
 from ...kernels.philox import philox4x32
 
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -13,7 +14,7 @@ _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarray:
     """Numbers in [0, 1), float64[n, count], one row for each of records int64[n]; each of 32 random bits."""
-    blocks = -(-count // 4)
+    blocks = cdiv(count, 4)
     record = np.repeat(records.astype(np.uint64), blocks)
     block = np.tile(np.arange(blocks, dtype=np.uint64), len(records))
     drawn = philox4x32(record & _LOW, record >> _HALF, block, np.full_like(block, epoch & 0xFFFFFFFF),

@@ -11,6 +11,7 @@ import numpy as np
 from ... import engine
 from ...context import cpu
 from ...engine import Var
+from ...integers import cdiv
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk, Layout
 
@@ -24,7 +25,7 @@ class PrefetchSlot:
         offsets, end = [], 0
         for layout in layouts:
             offsets.append(end)
-            end += -(-layout.nbytes // _ALIGNMENT) * _ALIGNMENT
+            end += cdiv(layout.nbytes, _ALIGNMENT) * _ALIGNMENT
         chunk = Chunk.new(end, cpu())
         self.var: Var = chunk.var
         self.arrays: list[NDArray] = [NDArray(layout, chunk=chunk, offset=offset) for offset, layout in zip(offsets, layouts)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError, UnreachableError
+from ...integers import cdiv
 from .files import ByteSource, is_url
 from .framing import (
     FIRST,
@@ -125,7 +126,7 @@ class RecordFile:
                 raise self._error(number, f"is cut short: it takes {length:,} more bytes at byte {start + at + 8:,}, "
                                           f"{len(data) - at - 8:,} are there")
             pieces.append(data[at + 8:at + 8 + length])
-            at += 8 + -(-length // 4) * 4
+            at += 8 + cdiv(length, 4) * 4
         return pieces[0] if len(pieces) == 1 else MAGIC_BYTES.join(pieces)
 
     def _longer(self, data: bytes, start: int, end: int, size: int) -> bytes:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...integers import cdiv
+
 Config = dict[str, int]  # block sizes and the like, by name
 
 STEPPED = frozenset({"m", "r", "elements", "rows"})  # sizes that vary with the batch
@@ -52,7 +54,7 @@ def step(n: int) -> int:
     if n <= 4:
         return max(n, 0)
     quarter = 1 << (n - 1).bit_length() - 3
-    return -(-n // quarter) * quarter
+    return cdiv(n, quarter) * quarter
 
 
 def alignment(*nbytes: int) -> int:

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...integers import cdiv
+
 _FEW, _LONG = 64, 132  # numbers that are added one after the other: short rows, and long ones, whose slabs leave the first cache
 
 
@@ -31,7 +33,7 @@ def _along(values: np.ndarray, axis: int) -> np.ndarray:
     all_before = (slice(None),) * axis
     most = _FEW if math.prod(after) < 256 else _LONG
     while (n := values.shape[axis]) > most:
-        part = -(-n // most)  # slabs of so many rows are added up: long loops, however short a row is
+        part = cdiv(n, most)  # slabs of so many rows are added up: long loops, however short a row is
         slabs = n // part
         added = np.add.reduce(values[(*all_before, slice(0, slabs * part))].reshape(*before, slabs, part, *after), axis=axis)
         if n > slabs * part:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError
+from ...integers import cdiv
 
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
 
 def packed_bytes(n: int) -> int:
     """Bytes that n values take."""
-    return -(-n // 16) * 4
+    return cdiv(n, 16) * 4
 
 
 class TwoBit:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...dtype import bfloat16
 from ...errors import FrameError
+from ...integers import cdiv
 
 MAGIC = 0x4B565354  # "KVST"
 CHUNK = 4 << 20  # bytes: the longest payload of one record, and of many small ones together
@@ -83,7 +84,7 @@ class Record(NamedTuple):
     def nbytes(self) -> int:
         """Bytes the elements take, in the payload or in shared memory."""
         if self.dtype == TWO_BITS:
-            return -(-self.n // 16) * 4
+            return cdiv(self.n, 16) * 4
         return self.n * DTYPES[self.dtype].itemsize
 
 

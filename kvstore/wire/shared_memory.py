@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import FrameError
+from ...integers import cdiv
 
 DIRECTORY = Path("/dev/shm")
 SMALLEST = 32 << 10  # bytes: what is smaller, with all that is sent together with it, travels in frames
@@ -54,7 +55,7 @@ class Pool:
 
     def take(self, nbytes: int) -> Slot | None:
         """A slot of at least nbytes; None if the system has no room."""
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        size = cdiv(nbytes, mmap.PAGESIZE) * mmap.PAGESIZE
         free = self._free.get(size)
         if free:
             return free.pop()

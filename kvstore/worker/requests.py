@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...integers import cdiv
 from ..wire.frame import CHUNK, CODES, INLINE, NOTHING, RUN, Record
 
 Done = Callable[[BaseException | None], None]
@@ -108,7 +109,7 @@ class Send(Work):
             per = RUN * 4
             for start in range(0, max(self.n, 1), per):
                 n = min(per, self.n - start)
-                raw = self.data[start // 4:start // 4 + -(-n // 16) * 4]
+                raw = self.data[start // 4:start // 4 + cdiv(n, 16) * 4]
                 yield Record(self.key, self.part, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
             return
         if self.place is not None:

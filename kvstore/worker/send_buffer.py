@@ -11,6 +11,7 @@ import numpy as np
 from ...context import cpu
 from ...engine import Var
 from ...engine.memory import storage
+from ...integers import cdiv
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import Chunk, layout_of
 from ..wire.shared_memory import SMALLEST
@@ -31,7 +32,7 @@ class Piece:
     def __init__(self, client: Client, like: Sequence[NDArray], apart: bool = False):
         layouts = [layout_of(tuple(a.shape), np.dtype(a.dtype), cpu()) for a in like]
         align = max(layout.dtype.itemsize for layout in layouts)  # equal dtypes lie side by side, without gaps
-        starts = list(itertools.accumulate((-(-layout.nbytes // align) * align for layout in layouts), initial=0))
+        starts = list(itertools.accumulate((cdiv(layout.nbytes, align) * align for layout in layouts), initial=0))
         nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
         self._client, self._users = client, 0
         self._slot = client.take_slot(nbytes) if nbytes >= SMALLEST and client.shared else None

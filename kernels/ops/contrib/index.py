@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
+from ....integers import cdiv
 from ...declare.composite import composite, ops
 from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
@@ -22,7 +23,7 @@ def arange_like(data: Any, *, start: float = 0.0, step: float = 1.0, repeat: int
     n = int(np.prod(data.shape)) if axis is None else data.shape[check_axis("arange_like", axis, data.ndim)]
     if repeat < 1:
         raise ParameterError(f"arange_like: repeat={repeat} must be at least 1.")
-    count = -(-n // repeat)
+    count = cdiv(n, repeat)
     line = data.trace.call(ops._arange, [], {"start": start, "stop": start + step * count - step / 2, "step": step,
                                              "repeat": repeat, "dtype": data.dtype.name})
     line = line if line.shape == (n,) else ops.slice_axis(line, axis=0, begin=0, end=n)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....dtype import is_half
+from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
@@ -88,13 +89,13 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
     if pieces < 2:
         return [partial(piece, a, b, out)], 0
     if out.ndim > 2 and len(out) >= pieces:
-        step = -(-len(out) // pieces)
+        step = cdiv(len(out), pieces)
         parts = [(a[i:i + step], b[i:i + step], out[i:i + step]) for i in range(0, len(out), step)]
     elif m > 2 * n:
-        step = max(1, -(-m // pieces))
+        step = max(1, cdiv(m, pieces))
         parts = [(a[..., i:i + step, :], b, out[..., i:i + step, :]) for i in range(0, m, step)]
     else:
-        step = max(1, -(-n // pieces))
+        step = max(1, cdiv(n, pieces))
         parts = [(a, b[..., i:i + step], out[..., i:i + step]) for i in range(0, n, step)]
     return [partial(piece, *part) for part in parts], chosen["threads"]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ....dtype import float32, is_half
 from ....errors import ParameterError, ShapeError
+from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import KernelFunction
@@ -180,13 +181,13 @@ class BatchNorm(OperatorProperty):
 def _step(rows: Rows) -> int:
     """How much of outer one piece takes: it depends on the size alone."""
     outer, n, inner = rows
-    return max(1, (1 << 16) // max(1, n * inner), -(-outer // _SLOTS))
+    return max(1, (1 << 16) // max(1, n * inner), cdiv(outer, _SLOTS))
 
 
 def _pieces(run: Any, rows: Rows, work: Any) -> None:
     """work(first, last) over outer, in at most _SLOTS pieces."""
     outer, step = rows[0], _step(rows)
-    run.parallel(lambda i: work(i * step, min(i * step + step, outer)), -(-outer // step))
+    run.parallel(lambda i: work(i * step, min(i * step + step, outer)), cdiv(outer, step))
 
 
 def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ....integers import cdiv
 from ...configs import active as active_configs
 from ...configs.key import Config, Key, key
 from ...declare.operator_property import assign, math_dtype
@@ -160,7 +161,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
     dxs = channels_second(g, grads[0])
     chosen = _chosen(g, "backward", dtype)
     images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
-    groups = -(-g.n // images)
+    groups = cdiv(g.n, images)
     slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
     dw = np.zeros((slots if want_w else 0, g.groups, g.f // g.groups, g.depth), dtype)
     db = np.zeros((slots, g.f))  # in float64: pieces are many, and added one after the other

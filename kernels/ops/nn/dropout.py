@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ....errors import ParameterError
+from ....integers import cdiv
 from ...declare.operator_property import (
     RANDOM,
     Dtypes,
@@ -109,7 +110,7 @@ class Dropout(OperatorProperty):
                     part = flat[i * _CHUNK:(i + 1) * _CHUNK]
                     part[...] = words(seed, offset + i * _CHUNK, part.size) >= np.uint64(threshold)
 
-                run.parallel(piece, -(-n // _CHUNK))
+                run.parallel(piece, cdiv(n, _CHUNK))
             _masked(inputs[0], outputs[1], outputs[0], factor, req, active)
 
         return kernel

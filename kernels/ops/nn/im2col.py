@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....errors import ParameterError, ShapeError
+from ....integers import cdiv
 from ...declare.composite import CompositeGradient, TracedValue, composite, ops
 from ...op import Shape
 from ...params import Params
@@ -114,7 +115,7 @@ def correlation(data1: Any, data2: Any, *, kernel_size: int = 1, max_displacemen
         raise ShapeError(f"Correlation: data1 {data1.shape} and data2 {data2.shape} must be one [n, c, h, w].")
     _, c, *size = data1.shape
     border = max_displacement + kernel_size // 2
-    outs = [-(-(s + 2 * pad_size - 2 * border) // stride1) for s in size]
+    outs = [cdiv(s + 2 * pad_size - 2 * border, stride1) for s in size]
     if min(outs) < 1:
         raise ShapeError(f"Correlation: max_displacement={max_displacement} and kernel_size={kernel_size} leave nothing of data "
                          f"{data1.shape} with pad_size={pad_size}.")

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
+from ....integers import cdiv
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
@@ -89,9 +90,9 @@ class Pooling(OperatorProperty):
             raise ShapeError(f"{self.name}: kernel {self.kernel} is larger than the input, {size} with pad {p}, on "
                              f"spatial axis {i}. Pad more, or use a smaller kernel.")
         if self.pooling_convention == "same":
-            return -(-(size + 2 * p) // s)
+            return cdiv(size + 2 * p, s)
         if self.pooling_convention == "full":
-            return -(-(size + 2 * p - k) // s) + 1
+            return cdiv(size + 2 * p - k, s) + 1
         return (size + 2 * p - k) // s + 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -262,7 +263,7 @@ def _blocks(run: Any, x: np.ndarray, work: Callable[[int, int], None]) -> None:
     if not x.size:
         return
     step = max(1, _CACHE * len(x) // x.nbytes)
-    run.parallel(lambda i: work(i * step, min(i * step + step, len(x))), -(-len(x) // step))
+    run.parallel(lambda i: work(i * step, min(i * step + step, len(x))), cdiv(len(x), step))
 
 
 def _extent(g: Geometry) -> Shape:

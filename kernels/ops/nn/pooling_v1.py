@@ -9,6 +9,7 @@ import numpy as np
 
 from ....dtype import is_float
 from ....errors import DTypeError, ParameterError, ShapeError
+from ....integers import cdiv
 from ...declare.host_op import HostOp, known
 from ...declare.operator_property import Dtypes, Shapes, register_operator
 from .convolution import per_axis
@@ -50,7 +51,7 @@ class PoolingV1(HostOp):
                 raise ShapeError(f"{self.name}: kernel {self.kernel} is larger than the input {tuple(shape)} with pad {p}. Pad "
                                  f"more, or use a smaller kernel.")
             left = n + 2 * p - k
-            found.append(((-(-left // s) if self.pooling_convention == "full" else left // s) + 1, k, s, p))
+            found.append(((cdiv(left, s) if self.pooling_convention == "full" else left // s) + 1, k, s, p))
         return found
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ....dtype import as_dtype, is_float
 from ....errors import DTypeError, ParameterError, ShapeError
+from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.composite import ops
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
@@ -78,7 +79,7 @@ def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, 
 def blocks(run: Any, rows: Rows, itemsize: int, work: Any) -> None:
     """work(first, last) over outer, in pieces that stay in cache."""
     step = max(1, _CACHE // max(1, rows[1] * rows[2] * itemsize))
-    run.parallel(lambda i: work(i * step, min(i * step + step, rows[0])), -(-rows[0] // step))
+    run.parallel(lambda i: work(i * step, min(i * step + step, rows[0])), cdiv(rows[0], step))
 
 
 class SoftmaxLike(OperatorProperty):

@@ -9,6 +9,7 @@ import numpy as np
 
 from ....dtype import as_dtype, bfloat16, is_float
 from ....errors import DTypeError, ParameterError
+from ....integers import cdiv
 from ...declare.operator_property import RANDOM, Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Spec
@@ -72,7 +73,7 @@ class Drawn(OperatorProperty):
                 part = flat[first:first + _CHUNK]
                 assign(part, req, self.numbers(seed, offset + first, part.size, dtype))
 
-            run.parallel(piece, -(-n // _CHUNK))
+            run.parallel(piece, cdiv(n, _CHUNK))
 
         return kernel
 
@@ -92,7 +93,7 @@ def fill_uniform(run: Any, target: str, out: Any, random: tuple[int, int], low: 
         u = uniform(seed, offset + i * _CHUNK, part.size, out.dtype)
         part[...] = u if (low, span) == (0.0, 1.0) else (u.astype(wide) * wide(span) + wide(low)).astype(out.dtype)
 
-    run.parallel(piece, -(-flat.size // _CHUNK))
+    run.parallel(piece, cdiv(flat.size, _CHUNK))
 
 
 def _floating(p: Drawn) -> None:

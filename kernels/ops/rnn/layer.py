@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ....integers import cdiv
 from ...declare.row_kernel import row_kernel
 from ...op import Req, Spec
 from ..linalg.gemm import Matrix, product
@@ -194,5 +195,5 @@ def stacked(sizes: Sequence[int]) -> list[int]:
     """Where arrays of these sizes begin, one after the other, each at a multiple of 64 elements; last, where they end."""
     starts = [0]
     for size in sizes:
-        starts.append(-(-(starts[-1] + size) // 64) * 64)
+        starts.append(cdiv(starts[-1] + size, 64) * 64)
     return starts

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ....integers import cdiv
 from ...declare.operator_property import OperatorProperty, gpu_module
 from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec
@@ -115,7 +116,7 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
                     convert(src, dst, add)
                 else:
                     run.parallel(lambda i, s=src, d=dst, n=step, a=add: convert(s[i * n:i * n + n], d[i * n:i * n + n], a),
-                                 -(-rows // step))
+                                 cdiv(rows, step))
 
         return call
 
