@@ -16,29 +16,30 @@ from ..io.image.im2rec import EXTENSIONS, PackOptions, find_images, pack_list, w
 @click.command(name="im2rec", context_settings={"show_default": True})
 @click.argument("prefix")
 @click.argument("root", type=click.Path(file_okay=False, exists=True, path_type=Path))
-@click.option("--list", "as_list", is_flag=True, help="Write PREFIX.lst, and no records.")
-@click.option("--exts", multiple=True, default=EXTENSIONS, help="Endings of image files; may be given several times.")
-@click.option("--chunks", type=click.IntRange(1), default=1, help="Cut the list into this many.")
+@click.option("--list", "as_list", is_flag=True, help="Write PREFIX.lst instead of records.")
+@click.option("--exts", multiple=True, default=EXTENSIONS, help="Extension of image files; may be repeated.")
+@click.option("--chunks", type=click.IntRange(1), default=1, help="Number of lists to split into.")
 @click.option("--train-ratio", type=click.FloatRange(0, 1, min_open=True), default=1.0,
-              help="Share of the images in PREFIX_train.lst.")
-@click.option("--test-ratio", type=click.FloatRange(0, 1), default=0.0, help="Share in PREFIX_test.lst; the rest in _val.lst.")
-@click.option("--recursive", is_flag=True, help="Look into subfolders too; each is a label.")
-@click.option("--no-shuffle", is_flag=True, help="Keep the images in the order of their names.")
-@click.option("--pass-through", is_flag=True, help="Pack the files as they are.")
-@click.option("--resize", type=click.IntRange(0), default=0, help="Shorter edge in pixels; 0 leaves the size.")
-@click.option("--center-crop", is_flag=True, help="Cut to a square, from the middle.")
+              help="Fraction of the images in PREFIX_train.lst.")
+@click.option("--test-ratio", type=click.FloatRange(0, 1), default=0.0,
+              help="Fraction in PREFIX_test.lst; the rest goes to _val.lst.")
+@click.option("--recursive", is_flag=True, help="Include subfolders; each is a label.")
+@click.option("--no-shuffle", is_flag=True, help="List the images in the order of their names.")
+@click.option("--pass-through", is_flag=True, help="Pack the files unchanged.")
+@click.option("--resize", type=click.IntRange(0), default=0, help="Shorter edge in pixels; 0 keeps the size.")
+@click.option("--center-crop", is_flag=True, help="Crop the central square.")
 @click.option("--quality", type=click.IntRange(0, 100), default=95, help="JPEG quality 1 to 100, or PNG compression 0 to 9.")
 @click.option("--num-thread", type=click.IntRange(1), default=None, show_default="one per core", help="Threads that encode.")
 @click.option("--color", type=click.Choice(["-1", "0", "1"]), default="1", help="1 colour, 0 grey, -1 as stored.")
-@click.option("--encoding", type=click.Choice([".jpg", ".png"]), default=".jpg", help="Form of the packed images.")
-@click.option("--pack-label", is_flag=True, help="Pack all labels of a line, and not the first alone.")
+@click.option("--encoding", type=click.Choice([".jpg", ".png"]), default=".jpg", help="Format of the packed images.")
+@click.option("--pack-label", is_flag=True, help="Pack all labels of a line instead of the first only.")
 def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks: int, train_ratio: float, test_ratio: float,
            recursive: bool, no_shuffle: bool, pass_through: bool, resize: int, center_crop: bool, quality: int,
            num_thread: int | None, color: str, encoding: str, pack_label: bool) -> None:
-    """Make list files of the images below ROOT (--list), or pack those of every PREFIX*.lst into PREFIX*.rec and .idx.
+    """List the images below ROOT (--list), or pack the images of every PREFIX*.lst into PREFIX*.rec and .idx.
 
-    Every image is decoded and so checked. Damaged ones are left out and listed, and the command then fails, the record
-    files being whole without them.
+    Every image is decoded as a check. Damaged images are left out and reported, and the exit code is 1; the record files
+    are complete without them.
     """
     try:
         if as_list:
@@ -49,25 +50,25 @@ def im2rec(prefix: str, root: Path, as_list: bool, exts: tuple[str, ...], chunks
         where = Path(prefix).absolute()
         lists = sorted(p for p in where.parent.glob("*.lst") if p.name.startswith(where.name) and p.is_file())
         if not lists:
-            raise click.ClickException(f"{prefix}: there is no list {prefix}*.lst. Make one first, with --list.")
-        how = PackOptions(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
+            raise click.ClickException(f"{prefix}: no list {prefix}*.lst exists. Write one with --list.")
+        options = PackOptions(pass_through, resize, center_crop, quality, int(color), encoding, pack_label)
         bad = 0
         for path in lists:
-            bad += _pack(path, root, how, num_thread or os.cpu_count() or 1)
+            bad += _pack(path, root, options, num_thread or os.cpu_count() or 1)
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
     if bad:
         sys.exit(1)
 
 
-def _pack(path: Path, root: Path, how: PackOptions, threads: int) -> int:
-    """Pack one list, with a bar in a terminal; how many images were bad."""
+def _pack(path: Path, root: Path, options: PackOptions, threads: int) -> int:
+    """Pack one list, with a progress bar in a terminal. Returns the number of bad images."""
     total = sum(1 for line in path.read_bytes().splitlines() if line.strip())
     with tqdm(total=total, desc=path.stem, unit=" images", leave=False, disable=not sys.stderr.isatty()) as bar:
-        packed = pack_list(path, root, how, threads, lambda done: bar.update(done - bar.n))
+        packed = pack_list(path, root, options, threads, lambda done: bar.update(done - bar.n))
     click.echo(f"{packed.path}: {packed.records:,} records, {packed.path.stat().st_size:,} bytes")
-    for name, what in packed.bad:
-        click.echo(f"left out {name}: {what}", err=True)
+    for name, error in packed.bad:
+        click.echo(f"left out {name}: {error}", err=True)
     if packed.bad:
         click.echo(f"{len(packed.bad):,} of {total:,} images of {path.name} are damaged and were left out.", err=True)
     return len(packed.bad)

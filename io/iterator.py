@@ -1,4 +1,4 @@
-"""DataIter: what every source of batches looks like; DataBatch and DataDesc, what it gives."""
+"""DataIter, the interface of every source of batches; DataBatch and DataDesc, its results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from ..engine.profiler import Event
 from ..errors import MXNetError, ParameterError
 from ..ndarray import NDArray
-from .iterator_state import check_keys, integers, state_of
+from .iterator_state import check_counts, check_identity, check_keys, integers, state_of
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
-    """The name, shape, dtype and layout of one array of a batch. Compares and unpacks as the pair (name, shape).
+    """Name, shape, dtype and layout of one array of a batch. It compares and unpacks as the pair (name, shape).
 
     layout:  one letter per axis; N is the batch ("NCHW", "TNC").
     """
@@ -33,31 +33,31 @@ class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
 
     @staticmethod
     def get_batch_axis(layout: str | None) -> int:
-        """Which axis counts the examples: 0 if layout is None, -1 if no axis does."""
+        """Return the batch axis: 0 if layout is None, -1 if the layout has no N."""
         return 0 if layout is None else layout.find("N")
 
     @staticmethod
     def get_list(shapes: Iterable[tuple[str, Sequence[int]]],
                  types: Iterable[tuple[str, Any]] | None) -> list[DataDesc]:
-        """One DataDesc per (name, shape), with the dtype that (name, dtype) pairs give it."""
+        """Return a DataDesc for each (name, shape); types are pairs (name, dtype)."""
         dtypes = dict(types or ())
         return [DataDesc(name, shape, dtypes.get(name, np.float32)) for name, shape in shapes]
 
 
 class DataBatch:
-    """One step's arrays.
+    """The arrays of one training step.
 
     data, label:  lists of NDArray.
-    pad:          how many of the last examples only fill the batch up, and count for nothing.
-    index:        int64[batch]: which examples of the source these are, where the iterator knows.
+    pad:          how many of the last examples are padding.
+    index:        int64[batch], the examples' positions in the source, or None.
     """
 
     def __init__(self, data: Sequence[NDArray] | None, label: Sequence[NDArray] | None = None, pad: int | None = None,
                  index: np.ndarray | None = None, bucket_key: Any = None,
                  provide_data: list[DataDesc] | None = None, provide_label: list[DataDesc] | None = None):
-        for what, arrays in (("data", data), ("label", label)):
+        for name, arrays in (("data", data), ("label", label)):
             if arrays is not None and not isinstance(arrays, (list, tuple)):
-                raise MXNetError(f"DataBatch: {what} is a {type(arrays).__name__}. Give a list of NDArrays.")
+                raise MXNetError(f"DataBatch: {name} is a {type(arrays).__name__}. Give a list of NDArrays.")
         self.data, self.label, self.pad, self.index = data, label, pad, index
         self.bucket_key, self.provide_data, self.provide_label = bucket_key, provide_data, provide_label
 
@@ -68,9 +68,9 @@ class DataBatch:
 
 
 def as_batch(batch: Any) -> DataBatch:
-    """A batch of any class as a DataBatch: `data` it must have; each other attribute that its class lacks is None.
+    """Convert a batch of any class to a DataBatch. Attributes that it lacks become None.
 
-    Raises ParameterError when there is no `data`.
+    Raises ParameterError if it has no attribute `data`.
     """
     if isinstance(batch, DataBatch):
         return batch
@@ -78,17 +78,17 @@ def as_batch(batch: Any) -> DataBatch:
         raise ParameterError(f"Module: a batch of class {type(batch).__name__} has no attribute `data`. Give a DataBatch, or any "
                              f"object whose `data` is a list of arrays.")
     index = getattr(batch, "index", None)
-    index = None if callable(index) else index  # every tuple, so every namedtuple, has a method of that name
+    index = None if callable(index) else index  # a namedtuple has a method of that name
     label, pad, bucket_key = (getattr(batch, name, None) for name in ("label", "pad", "bucket_key"))
     return DataBatch(batch.data, label, pad, index, bucket_key, getattr(batch, "provide_data", None),
                      getattr(batch, "provide_label", None))
 
 
 class DataIter:
-    """A source of batches: iterate over it, `reset()`, iterate again.
+    """A source of batches. Iterate over it, call `reset()`, iterate again.
 
-    A subclass gives iter_next and getdata, and getlabel, getpad, getindex if there is something to say; or next; and
-    provide_data, provide_label.
+    A subclass sets provide_data and provide_label. It implements either iter_next, getdata and, if needed, getlabel, getpad
+    and getindex, or it implements next.
     """
 
     def __init__(self, batch_size: int = 0):
@@ -102,7 +102,7 @@ class DataIter:
             return self.next()
 
     def next(self) -> DataBatch:
-        """The next batch. Raises StopIteration at the end of the epoch."""
+        """Return the next batch. Raises StopIteration at the end of the epoch."""
         if not self.iter_next():
             raise StopIteration
         return DataBatch(self.getdata(), self.getlabel(), self.getpad(), self.getindex())
@@ -111,28 +111,28 @@ class DataIter:
         """Go back to the first batch."""
 
     def iter_next(self) -> bool:
-        """Move on; whether there is a batch."""
+        """Move to the next batch. Returns False at the end of the epoch."""
         raise NotImplementedError(f"{type(self).__name__}.iter_next")
 
     def getdata(self) -> list[NDArray]:
-        """The data arrays of the batch iter_next moved to."""
+        """Return the data arrays of the current batch."""
         raise NotImplementedError(f"{type(self).__name__}.getdata")
 
     def getlabel(self) -> list[NDArray] | None:
-        """The label arrays of the batch iter_next moved to, or None if there are none."""
+        """Return the label arrays of the current batch, or None."""
         return None
 
     def getindex(self) -> np.ndarray | None:
-        """Which examples of the source the batch holds, int64[batch], or None if that is not known."""
+        """Return the positions of the batch's examples in the source, int64[batch], or None if unknown."""
         return None
 
     def getpad(self) -> int | None:
-        """How many of the batch's last examples only fill it up, or None if that is not known."""
+        """Return how many of the batch's last examples are padding, or None if unknown."""
         return None
 
 
 class CurrentBatchIter(DataIter):
-    """An iterator that takes its batches whole from others: a subclass's iter_next puts them into `current_batch`."""
+    """An iterator whose batches come from other iterators. A subclass's iter_next stores each in `current_batch`."""
 
     current_batch: DataBatch | None = None
 
@@ -156,9 +156,9 @@ class CurrentBatchIter(DataIter):
 
 
 class ResizeIter(CurrentBatchIter):
-    """Another iterator, cut or repeated to `size` batches an epoch.
+    """Another iterator, shortened or repeated so that an epoch has `size` batches.
 
-    reset_internal:  whether `reset()` also sends the inner iterator back to its beginning.
+    reset_internal:  also reset the inner iterator in `reset()`.
     """
 
     def __init__(self, data_iter: Any, size: int, reset_internal: bool = True):
@@ -187,15 +187,14 @@ class ResizeIter(CurrentBatchIter):
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, as plain data, if the inner one can say where it does."""
+        """Return the position as plain data. The inner iterator must have a state_dict, too."""
         return {"size": self.size, "cur": self.cur, "inner": state_of(self.data_iter, "ResizeIter")}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken. Refuses a state of another size; the inner iterator, one that is not its own."""
+        """Continue from a state of an iterator of the same size."""
         check_keys("ResizeIter", state, ("size", "cur", "inner"))
+        check_identity("ResizeIter", state, {"size": self.size})
         cur, = integers("ResizeIter", state, "cur")
-        if state["size"] != self.size or not 0 <= cur <= self.size:
-            raise ParameterError(f"ResizeIter.load_state_dict: the state is of size {state['size']!r}, cur {cur}; this iterator "
-                                 f"has size {self.size!r}.")
+        check_counts("ResizeIter", 0 <= cur <= self.size, cur=cur)
         self.data_iter.load_state_dict(state["inner"])
         self.cur = cur

@@ -1,4 +1,4 @@
-"""accepts_text: constructors that also take their values as text, as MXNet's do, where every value becomes text."""
+"""accepts_text: constructors whose arguments may be text, as in MXNet, which passes every argument as text."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, ParamSpec
 
 from ..kernels.params import Param, parse_value
 
-_KINDS = {bool: "bool", int: "int", float: "float"}
-_NAMED = {"data_shape": "shape", "label_shape": "shape", "batch_size": "int", "preprocess_threads": "int", "seed_aug": "int"}
-
+_KIND_OF_DEFAULT = {bool: "bool", int: "int", float: "float"}
+_KIND_OF_NAME = {"data_shape": "shape", "label_shape": "shape", "batch_size": "int", "preprocess_threads": "int",
+                 "seed_aug": "int"}
 
 P = ParamSpec("P")
 
 
 def accepts_text(init: Callable[P, None]) -> Callable[P, None]:
-    """An `__init__` whose arguments may be text: "(3, 32, 32)", "4", "True", "0". Only text is changed.
+    """Wrap an `__init__` so that its arguments may be text: "(3, 32, 32)", "4", "True", "0".
 
-    What a parameter is, its default says; text for one of **more becomes the number, truth value or tuple that it spells.
-    Raises ParameterError where it spells nothing that the parameter can be.
+    A parameter's default gives its type. Text for one of **kwargs becomes the number, bool or tuple that it spells.
+    Arguments that are not text are passed on unchanged. Raises ParameterError for text that does not parse.
     """
     declared = inspect.signature(init).parameters
 
     @functools.wraps(init)
-    def wrapper(*args: P.args, **given: P.kwargs) -> None:
-        iterator = type(args[0]).__name__  # the first is self
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
+        iterator = type(args[0]).__name__  # args[0] is self
         values: Any = [_parsed(iterator, name, declared[name], value) for name, value in zip(declared, args)]
-        named: Any = {name: _parsed(iterator, name, declared.get(name), value) for name, value in given.items()}
-        make: Any = init
-        make(*values, *args[len(values):], **named)
+        named: Any = {name: _parsed(iterator, name, declared.get(name), value) for name, value in kwargs.items()}
+        call: Any = init
+        call(*values, *args[len(values):], **named)
 
     return wrapper
 
@@ -40,15 +40,15 @@ def _parsed(iterator: str, name: str, declared: inspect.Parameter | None, value:
     if not isinstance(value, str):
         return value
     if declared is None:
-        return _spelled(value)
-    kind = _NAMED.get(name) or _KINDS.get(type(declared.default))
+        return _literal(value)
+    kind = _KIND_OF_NAME.get(name) or _KIND_OF_DEFAULT.get(type(declared.default))
     return value if kind is None else parse_value(iterator, Param(name, kind, declared.default), value)
 
 
-def _spelled(text: str) -> Any:
+def _literal(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
         return ast.literal_eval(text.strip()) if len(text) <= 4096 else text
     except (ValueError, SyntaxError):
-        return text  # a name, such as crop_emit_mode="center"
+        return text  # a plain string, such as crop_emit_mode="center"

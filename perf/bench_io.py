@@ -276,9 +276,9 @@ def stages(folder: Path) -> None:
             pixels = decode(data, upright=True)  # again: it lies in the caches as it would
             draw = iter(numbers).__next__
             start = time.perf_counter()
-            part = load.augment(pixels, draw, leave=True)
+            part = load.augment(pixels, draw, skip_last_resize=True)
             lap("augment")
-            load.normalise(part, rows[dtype][i % BATCH], draw)
+            load.write_row(part, rows[dtype][i % BATCH], draw)
             lap(f"row {dtype}")
     us = {stage: statistics.median(s) * 1e6 for stage, s in seconds.items()}
     whole = us["read"] + us["decode"] + us["augment"] + us["row uint8"]

@@ -1,4 +1,4 @@
-"""mx.image: reading and changing images, one by one or in batches, under MXNet's names."""
+"""mx.image: read and transform images, one by one or in batches, under MXNet's names."""
 
 from .augmenters import Augmenter as Augmenter
 from .augmenters import BrightnessJitterAug as BrightnessJitterAug
@@ -36,9 +36,9 @@ from .ops import fixed_crop as fixed_crop
 from .ops import imdecode as imdecode
 from .ops import imread as imread
 from .ops import imresize as imresize
+from .ops import imrotate as imrotate
 from .ops import random_crop as random_crop
+from .ops import random_rotate as random_rotate
 from .ops import random_size_crop as random_size_crop
 from .ops import resize_short as resize_short
 from .ops import scale_down as scale_down
-from .rotate import imrotate as imrotate
-from .rotate import random_rotate as random_rotate

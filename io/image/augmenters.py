@@ -1,6 +1,6 @@
-"""Augmenters of mx.image: each changes an image [height, width, 3]; CreateAugmenter makes the usual list of them.
+"""Augmenters of mx.image: each transforms an image [height, width, 3]. CreateAugmenter returns the usual list of them.
 
-They draw from Python's `random` (lighting: NumPy's), as MXNet's do.
+They draw from Python's `random` (LightingAug: from NumPy's), as MXNet's do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -16,30 +17,36 @@ import numpy as np
 from ...errors import ParameterError
 from ...ndarray import NDArray, array
 from . import ops
+from .record_augmenter import EIGENVALUES, EIGENVECTORS
 
+IMAGENET_MEAN, IMAGENET_STD = np.array([123.68, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 _GREY = np.array([[[0.299, 0.587, 0.114]]], np.float32)
-_EIGENVALUES = np.array([55.46, 4.794, 1.148])
-_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]])
 _FROM_YIQ = np.array([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.107, 1.705]])
 
 
 class Dumpable:
-    """What tells its name and its parameters, which are this constructor's keyword arguments."""
+    """Mixin: `dumps()` returns the class name and the constructor's keyword arguments as JSON.
+
+    A subclass passes these arguments to this constructor, or is a dataclass of them.
+    """
 
     def __init__(self, **kwargs: Any):
         self._kwargs = {k: _plain(v) for k, v in kwargs.items()}
 
+    def __post_init__(self) -> None:
+        Dumpable.__init__(self, **{f.metadata.get("name", f.name): getattr(self, f.name) for f in fields(self)})  # type: ignore
+
     def dumps(self) -> Any:
-        """Its name and parameters as JSON; of one that holds others, the pair of its name and what they tell."""
+        """Return name and arguments as JSON; for a container of augmenters, [name, the dumps of each]."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def restore_order(self) -> None:
-        """Forget what earlier images left behind, so that the next one's change depends on the random numbers alone."""
+        """Undo the shuffling of earlier calls, so that the next image depends on the random numbers alone."""
 
 
 class Augmenter(Dumpable):
-    """Changes an image: `augmenter(src)` gives another NDArray."""
+    """Transforms an image: `augmenter(src)` returns another NDArray."""
 
     def __call__(self, src: NDArray) -> NDArray:
         raise NotImplementedError(f"{type(self).__name__}.__call__")
@@ -52,17 +59,17 @@ def _plain(value: Any) -> Any:
 
 
 class SequentialAug(Augmenter):
-    """One after another."""
+    """Applies augmenters one after another."""
 
     def __init__(self, ts: Sequence[Augmenter]):
         super().__init__()
-        self.ts, self._given = list(ts), list(ts)
+        self.ts, self._original_order = list(ts), list(ts)
 
     def dumps(self) -> Any:
         return [type(self).__name__.lower(), [t.dumps() for t in self.ts]]
 
     def restore_order(self) -> None:
-        self.ts = list(self._given)
+        self.ts = list(self._original_order)
         for t in self.ts:
             t.restore_order()
 
@@ -73,34 +80,32 @@ class SequentialAug(Augmenter):
 
 
 class RandomOrderAug(SequentialAug):
-    """All of them, in a new order each time, made of the last one as MXNet does."""
+    """Applies augmenters in a random order, shuffled from the previous one as in MXNet."""
 
     def __call__(self, src: NDArray) -> NDArray:
         random.shuffle(self.ts)
         return super().__call__(src)
 
 
+@dataclass(eq=False, repr=False)
 class ResizeAug(Augmenter):
-    """Shorter edge to size."""
+    """Resizes the shorter edge to size."""
 
-    def __init__(self, size: int, interp: int = 2):
-        super().__init__(size=size, interp=interp)
-        self.size, self.interp = size, interp
+    size: int
+    interp: int = 2
 
     def __call__(self, src: NDArray) -> NDArray:
         return ops.resize_short(src, self.size, self.interp)
 
 
+@dataclass(eq=False, repr=False)
 class _SizedAug(Augmenter):
-    """To size (width, height)."""
-
-    def __init__(self, size: Sequence[int], interp: int = 2, **kwargs: Any):
-        super().__init__(size=size, **kwargs, interp=interp)
-        self.size, self.interp = size, interp
+    size: Sequence[int]
+    interp: int = 2
 
 
 class ForceResizeAug(_SizedAug):
-    """Both edges to size (width, height)."""
+    """Resizes both edges to size (width, height)."""
 
     def __call__(self, src: NDArray) -> NDArray:
         return ops.imresize(src, self.size[0], self.size[1], self.interp)
@@ -120,58 +125,54 @@ class CenterCropAug(_SizedAug):
         return ops.center_crop(src, self.size, self.interp)[0]
 
 
-class RandomSizedCropAug(_SizedAug):
+class RandomSizedCropAug(Augmenter):
     """`random_size_crop` to size (width, height)."""
 
     def __init__(self, size: Sequence[int], area: float | Sequence[float], ratio: Sequence[float], interp: int = 2,
                  **kwargs: Any):
         area = kwargs.pop("min_area", area)
-        super().__init__(size, interp, area=area, ratio=ratio)
-        self.area, self.ratio = area, ratio
+        super().__init__(size=size, area=area, ratio=ratio, interp=interp)
+        self.size, self.area, self.ratio, self.interp = size, area, ratio, interp
 
     def __call__(self, src: NDArray) -> NDArray:
         return ops.random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
 
 
+@dataclass(eq=False, repr=False)
 class HorizontalFlipAug(Augmenter):
-    """Mirrored, with probability p."""
+    """Mirrors the image with probability p."""
 
-    def __init__(self, p: float):
-        super().__init__(p=p)
-        self.p = p
+    p: float
 
     def __call__(self, src: NDArray) -> NDArray:
         return src.flip(axis=1) if random.random() < self.p else src
 
 
+@dataclass(eq=False, repr=False)
 class CastAug(Augmenter):
-    """Another dtype."""
+    """Converts to another dtype."""
 
-    def __init__(self, typ: Any = "float32"):
-        super().__init__(type=typ)
-        self.typ = typ
+    typ: Any = field(default="float32", metadata={"name": "type"})
 
     def __call__(self, src: NDArray) -> NDArray:
         return src.astype(self.typ)
 
 
+@dataclass(eq=False, repr=False)
 class BrightnessJitterAug(Augmenter):
-    """Times 1 ± at most brightness."""
+    """Multiplies by a random factor within 1 ± brightness."""
 
-    def __init__(self, brightness: float):
-        super().__init__(brightness=brightness)
-        self.brightness = brightness
+    brightness: float
 
     def __call__(self, src: NDArray) -> NDArray:
         return src * _factor(self.brightness)
 
 
+@dataclass(eq=False, repr=False)
 class ContrastJitterAug(Augmenter):
-    """Away from, or towards, the image's mean grey."""
+    """Moves pixels away from, or towards, the image's mean grey."""
 
-    def __init__(self, contrast: float):
-        super().__init__(contrast=contrast)
-        self.contrast = contrast
+    contrast: float
 
     def __call__(self, src: NDArray) -> NDArray:
         alpha = _factor(self.contrast)
@@ -179,34 +180,32 @@ class ContrastJitterAug(Augmenter):
         return src * alpha + grey.sum() * (3 * (1 - alpha) / grey.size)
 
 
+@dataclass(eq=False, repr=False)
 class SaturationJitterAug(Augmenter):
-    """Away from, or towards, each pixel's grey."""
+    """Moves pixels away from, or towards, their own grey."""
 
-    def __init__(self, saturation: float):
-        super().__init__(saturation=saturation)
-        self.saturation = saturation
+    saturation: float
 
     def __call__(self, src: NDArray) -> NDArray:
         alpha = _factor(self.saturation)
         return src * alpha + (src * array(_GREY)).sum(axis=2, keepdims=True) * (1 - alpha)
 
 
+@dataclass(eq=False, repr=False)
 class HueJitterAug(Augmenter):
-    """Colours turned by at most hue half turns in the YIQ plane."""
+    """Rotates colours in the YIQ plane by a random angle of at most hue half turns."""
 
-    def __init__(self, hue: float):
-        super().__init__(hue=hue)
-        self.hue = hue
+    hue: float
 
     def __call__(self, src: NDArray) -> NDArray:
         angle = random.uniform(-self.hue, self.hue) * math.pi
         c, s = math.cos(angle), math.sin(angle)
-        turn = np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
-        return _mix(src, (_FROM_YIQ @ turn @ _TO_YIQ).T)
+        rotation = np.array([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
+        return _multiply_colours(src, (_FROM_YIQ @ rotation @ _TO_YIQ).T)
 
 
 class ColorJitterAug(RandomOrderAug):
-    """Brightness, contrast and saturation, those that are not 0, in a random order."""
+    """Brightness, contrast and saturation, without those that are 0, in a random order."""
 
     def __init__(self, brightness: float, contrast: float, saturation: float):
         kinds = ((BrightnessJitterAug, brightness), (ContrastJitterAug, contrast), (SaturationJitterAug, saturation))
@@ -214,7 +213,7 @@ class ColorJitterAug(RandomOrderAug):
 
 
 class LightingAug(Augmenter):
-    """The same random shift for every pixel, along the colours' principal components (Krizhevsky et al. 2012)."""
+    """Adds the same random shift to every pixel, along the colours' principal components (Krizhevsky et al. 2012)."""
 
     def __init__(self, alphastd: float, eigval: Any, eigvec: Any):
         super().__init__(alphastd=alphastd, eigval=eigval, eigvec=eigvec)
@@ -238,23 +237,24 @@ class ColorNormalizeAug(Augmenter):
         return ops.color_normalize(src, self.mean, self.std)
 
 
+@dataclass(eq=False, repr=False)
 class RandomGrayAug(Augmenter):
-    """Grey, with probability p."""
+    """Makes the image grey with probability p."""
 
-    def __init__(self, p: float):
-        super().__init__(p=p)
-        self.p = p
+    p: float
 
     def __call__(self, src: NDArray) -> NDArray:
-        return _mix(src, np.repeat([[0.21], [0.72], [0.07]], 3, axis=1)) if random.random() < self.p else src
+        if random.random() >= self.p:
+            return src
+        return _multiply_colours(src, np.repeat([[0.21], [0.72], [0.07]], 3, axis=1))
 
 
 def _factor(most: float) -> float:
     return 1.0 + random.uniform(-most, most)
 
 
-def _mix(src: NDArray, matrix: np.ndarray) -> NDArray:
-    """Every pixel, a row of colours, times matrix [3, 3]."""
+def _multiply_colours(src: NDArray, matrix: np.ndarray) -> NDArray:
+    """Multiply every pixel, a row of colours, by matrix [3, 3]."""
     flat = src.reshape((-1, 3)).dot(array(matrix))
     return flat.reshape(src.shape)
 
@@ -263,10 +263,10 @@ def CreateAugmenter(data_shape: Sequence[int], resize: int = 0, rand_crop: bool 
                     rand_mirror: bool = False, mean: Any = None, std: Any = None, brightness: float = 0, contrast: float = 0,
                     saturation: float = 0, hue: float = 0, pca_noise: float = 0, rand_gray: float = 0,
                     inter_method: int = 2) -> list[Augmenter]:
-    """The augmenters that these parameters ask for, in MXNet's order: an image in, float32 data_shape (less axes) out.
+    """Return the augmenters for these parameters in MXNet's order. Their result is float32[height, width, channels].
 
     data_shape:  (channels, height, width).
-    mean, std:   per channel; True: ImageNet's.
+    mean, std:   one number per channel, or True for ImageNet's.
     """
     size = (data_shape[2], data_shape[1])
     chain: list[Augmenter] = [ResizeAug(resize, inter_method)] if resize > 0 else []
@@ -284,14 +284,14 @@ def CreateAugmenter(data_shape: Sequence[int], resize: int = 0, rand_crop: bool 
     if hue:
         chain.append(HueJitterAug(hue))
     if pca_noise > 0:
-        chain.append(LightingAug(pca_noise, _EIGENVALUES, _EIGENVECTORS))
+        chain.append(LightingAug(pca_noise, EIGENVALUES, EIGENVECTORS))
     if rand_gray > 0:
         chain.append(RandomGrayAug(rand_gray))
-    mean = np.array([123.68, 116.28, 103.53]) if mean is True else mean if mean is not False else None
-    std = np.array([58.395, 57.12, 57.375]) if std is True else std if std is not False else None
-    for what, value in (("mean", mean), ("std", std)):
+    mean = IMAGENET_MEAN if mean is True else mean if mean is not False else None
+    std = IMAGENET_STD if std is True else std if std is not False else None
+    for name, value in (("mean", mean), ("std", std)):
         if value is not None and np.shape(_plain(value)) not in ((1,), (3,)):
-            raise ParameterError(f"CreateAugmenter: {what} has shape {np.shape(_plain(value))}, not (1,) or (3,).")
+            raise ParameterError(f"CreateAugmenter: {name} has shape {np.shape(_plain(value))}, not (1,) or (3,).")
     if mean is not None or std is not None:
         chain.append(ColorNormalizeAug(mean, std))
     return chain

@@ -1,45 +1,44 @@
-"""Encoded images to pixels and back: the one file that knows simplejpeg and OpenCV, which are optional.
+"""Encoded images to pixels and back. simplejpeg and OpenCV, which are optional, are imported here alone.
 
-What is damaged is refused, also where a decoder would fill the missing part with grey.
+Damaged images are refused, also where a decoder would fill the missing part with grey.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import struct
 import zlib
 from typing import Any
 
 import numpy as np
 
 from ...errors import FileError, MissingLibraryError, ParameterError
-from .jpeg_header import JpegHeader, read_jpeg_header
+from .image_header import PNG_MAGIC, JpegHeader, image_format, read_jpeg_header
 
-MAX_PIXELS = 1 << 28  # a header may claim any size; more than this is refused before a byte is allocated
+FORMATS = (".jpg", ".jpeg", ".png")  # that `encode` writes
+MAX_PIXELS = 1 << 28  # larger images are refused before memory is allocated
 _PIXELS_PER_BYTE = 512  # of a JPEG at most: each block of 64 takes a bit or more
-_INFLATION = 1032  # deflate makes at most so many bytes of one
-_OF_A_BYTE = 4096  # pixels that other forms may make of one byte: they could make more of one colour, but no photograph does
-_SMALL = 1 << 24  # pixels that are decoded whatever the file's length
-_PNG = b"\x89PNG\r\n\x1a\n"
+_INFLATION = 1032  # deflate expands a byte to at most so many
+_MAX_PIXELS_PER_BYTE = 4096  # of other formats; a single colour could take fewer bytes, a photograph could not
+_SMALL = 1 << 24  # pixels that are decoded however short the data are
 
 
 @functools.cache
 def opencv(name: str) -> Any:
-    """The cv2 module, for the function called name. Raises MissingLibraryError that says how to install it."""
+    """Return the cv2 module. Raises MissingLibraryError, under the calling function's name, if it is not installed."""
     os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(MAX_PIXELS))  # read when it is first imported
     try:
         import cv2
     except ImportError:
         raise MissingLibraryError(f'{name}: images need OpenCV. Install it with pip install "tritium[image]".') from None
     cv2.setNumThreads(1)  # our threads decode; OpenCV's own would compete with them, and hang in a forked child
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # what it cannot read, our errors tell, with a name
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)  # our errors report what it cannot read
     return cv2
 
 
 @functools.cache
 def simplejpeg(name: str) -> Any:
-    """The simplejpeg module, as `opencv` gives cv2."""
+    """Return the simplejpeg module, as `opencv` returns cv2."""
     try:
         import simplejpeg
     except ImportError:
@@ -49,33 +48,33 @@ def simplejpeg(name: str) -> Any:
 
 
 def check_libraries(name: str) -> None:
-    """Raises MissingLibraryError, for the function called name, unless images of every kind can be decoded."""
+    """Raise MissingLibraryError, under the calling function's name, unless images of all formats can be decoded."""
     for library in (opencv, simplejpeg):
         library(name)
 
 
 def decode(data: bytes, channels: int = 3, upright: bool = False) -> np.ndarray:
-    """The pixels of an encoded image, uint8[height, width, channels], red first.
+    """Decode an image to uint8[height, width, channels], red first.
 
     channels:  1 grey, 3 colour (alpha is dropped), 4 colour and alpha, which the image must have.
-    upright:   turn a JPEG as its camera's mark says: MXNet's record iterators and im2rec do, mx.image does not.
-    Raises:    FileError saying what is wrong with the image: empty, of no known format, damaged, cut short, too large.
+    upright:   turn a JPEG as its orientation mark says: MXNet's record iterators and im2rec do, mx.image does not.
+    Raises:    FileError for an image that is empty, damaged, truncated, too large or of an unknown format.
     """
     if channels not in (1, 3, 4):
         raise ParameterError(f"imdecode: {channels} channels. Give 1, 3 or 4.")
     if not len(data):
         raise FileError("the image is empty (0 bytes)")
     if data[:2] == b"\xff\xd8":
-        return _jpeg(data, channels, upright)
-    check_whole(data)
+        return _decode_jpeg(data, channels, upright)
+    check_complete(data)
     return _opencv_pixels(data, channels)
 
 
-def _jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
+def _decode_jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
     jpeg = simplejpeg("imdecode")
     try:
-        height, width, colours, orientation = _head(data)
-        _bound(width, height)
+        height, width, colours, orientation = _jpeg_header(data)
+        _check_bound(width, height)
         if height * width > max(_SMALL, _PIXELS_PER_BYTE * len(data)):
             raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of JPEG cannot hold")
         if colours == 4:
@@ -92,17 +91,17 @@ def _jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
         raise FileError(f"the JPEG image of {len(data):,} bytes is damaged: {str(e).strip().rstrip('.')}") from None
 
 
-def _head(data: bytes) -> JpegHeader:
-    """The head of a JPEG. Raises ValueError where it has none."""
-    head = read_jpeg_header(data)  # the library gives up Python's lock to read it, and to take that again costs more than to read
-    if head is None:
-        height, width, space, _ = simplejpeg("imdecode").decode_jpeg_header(data)  # odd: the library finds it, or says why not
-        head = JpegHeader(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
-    return head
+def _jpeg_header(data: bytes) -> JpegHeader:
+    """Return the header of a JPEG. Raises ValueError if it has none."""
+    header = read_jpeg_header(data)  # the library would release the GIL, and taking it again costs more than this
+    if header is None or header.colours not in (1, 3, 4):
+        height, width, space, _ = simplejpeg("imdecode").decode_jpeg_header(data)  # or its error says what is wrong
+        header = JpegHeader(height, width, {"Gray": 1, "CMYK": 4, "YCCK": 4}.get(space, 3), 1)
+    return header
 
 
 def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
-    """Pixels [height, width, channels] as they were seen, of a camera held as Exif's orientation says."""
+    """Turn and mirror pixels [height, width, channels] of this Exif orientation to how the camera saw them."""
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (2, 3, 6, 7):
@@ -112,60 +111,28 @@ def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def check_whole(data: bytes) -> None:
-    """Raises FileError where the frame of an image that is not a JPEG says that it is cut short, damaged or too large."""
-    if data[:8] == _PNG:
+def check_complete(data: bytes) -> None:
+    """Raise FileError if the headers of an image other than a JPEG show that it is truncated, damaged or too large."""
+    if data[:8] == PNG_MAGIC:
         _check_png(data)
-    elif data[:2] == b"BM":
-        size = int.from_bytes(data[2:6], "little")
-        if size > len(data):
-            raise FileError(f"the BMP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
-        if len(data) >= 26:
-            old = data[14:18] == b"\x0c\0\0\0"  # OS/2's head
-            _justified(data, "BMP", *map(abs, struct.unpack_from("<HH" if old else "<ii", data, 18)))
-    elif data[:4] == b"RIFF":
-        size = int.from_bytes(data[4:8], "little") + 8
-        if size > len(data):
-            raise FileError(f"the WebP image is cut short: it takes {size:,} bytes, {len(data):,} are there")
-        _justified(data, "WebP", *_webp_size(data))
-    elif data[:3] == b"GIF" and len(data) >= 10:
-        _justified(data, "GIF", *struct.unpack_from("<HH", data, 6))
-    elif data[:4] in _TIFF_ORDERS:
-        _justified(data, "TIFF", *_tiff_size(data))
-
-
-_TIFF_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-_TIFF_NUMBERS = {1: "B", 3: "H", 4: "I"}  # by the type of a field
-
-
-def _webp_size(data: bytes) -> tuple[int, int]:
-    """Width and height of a WebP (RFC 9649), 0 and 0 where they cannot be read."""
-    kind, head = data[12:16], data[20:30]
-    if len(head) < 10:
-        return 0, 0
-    if kind == b"VP8X":
-        return int.from_bytes(head[4:7], "little") + 1, int.from_bytes(head[7:10], "little") + 1
-    if kind == b"VP8L":
-        bits = int.from_bytes(head[1:5], "little")
-        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    return int.from_bytes(head[6:8], "little") & 0x3FFF, int.from_bytes(head[8:10], "little") & 0x3FFF
-
-
-def _tiff_size(data: bytes) -> tuple[int, int]:
-    """Width and height of the first image of a TIFF 6.0 file, 0 and 0 where they cannot be read."""
-    order, found = _TIFF_ORDERS[bytes(data[:4])], {}
-    at = struct.unpack_from(f"{order}I", data, 4)[0] if len(data) >= 8 else len(data)
-    count = struct.unpack_from(f"{order}H", data, at)[0] if at + 2 <= len(data) else 0
-    for field in range(at + 2, min(at + 2 + 12 * count, len(data) - 11), 12):
-        tag, kind = struct.unpack_from(f"{order}HH", data, field)
-        if tag in (0x100, 0x101) and kind in _TIFF_NUMBERS:
-            found[tag] = struct.unpack_from(f"{order}{_TIFF_NUMBERS[kind]}", data, field + 8)[0]
-    return found.get(0x100, 0), found.get(0x101, 0)
+        return
+    name, size = image_format(data)
+    announced = (int.from_bytes(data[2:6], "little") if data[:2] == b"BM" else
+                 int.from_bytes(data[4:8], "little") + 8 if data[:4] == b"RIFF" else 0)
+    if announced > len(data):
+        raise FileError(f"the {'BMP' if data[:2] == b'BM' else 'WebP'} image is cut short: it takes {announced:,} bytes, "
+                        f"{len(data):,} are there")
+    if size is not None:
+        height, width = size
+        _check_bound(width, height)
+        if height * width > max(_SMALL, _MAX_PIXELS_PER_BYTE * len(data)):
+            raise FileError(f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data):,} bytes of "
+                            f"{name}")
 
 
 def decode_as_stored(data: bytes) -> np.ndarray:
-    """The pixels of an image that is no JPEG, channels and depth as stored, blue first. Raises FileError."""
-    check_whole(data)
+    """Decode an image other than a JPEG with channels and depth as stored, blue first. Raises FileError."""
+    check_complete(data)
     return _imdecode(data, opencv("imdecode").IMREAD_UNCHANGED)
 
 
@@ -193,7 +160,7 @@ def _imdecode(data: bytes, flag: int) -> np.ndarray:
 
 
 def _check_png(data: bytes) -> None:
-    """Every chunk of a PNG is whole and has its checksum, so that no decoder has to guess."""
+    """Raise FileError unless every chunk of a PNG is complete and has the right checksum."""
     at, kind = 8, b""
     while kind != b"IEND":
         if at + 12 > len(data):
@@ -201,52 +168,47 @@ def _check_png(data: bytes) -> None:
         length, kind = int.from_bytes(data[at:at + 4], "big"), bytes(data[at + 4:at + 8])
         end = at + 12 + length
         if end > len(data):
-            raise FileError(f"the PNG image is cut short: its part {kind!r} ends at byte {end:,}, {len(data):,} are there")
+            raise FileError(f"the PNG image is cut short: its chunk {kind!r} ends at byte {end:,}, {len(data):,} are there")
         if zlib.crc32(data[at + 4:end - 4]) != int.from_bytes(data[end - 4:end], "big"):
-            raise FileError(f"the PNG image is damaged: its part {kind!r} at byte {at:,} fails its checksum")
+            raise FileError(f"the PNG image is damaged: its chunk {kind!r} at byte {at:,} has a wrong checksum")
         if at == 8:
             height, width = int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
-            _bound(width, height)
+            _check_bound(width, height)
             depth = data[24] * {2: 3, 4: 2, 6: 4}.get(data[25], 1)  # bits of a pixel
             if height * width > _SMALL and height * width * depth // 8 > _INFLATION * len(data):
                 raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of PNG cannot hold")
         at = end
 
 
-def _justified(data: bytes, form: str, width: int, height: int) -> None:
-    _bound(width, height)
-    if height * width > max(_SMALL, _OF_A_BYTE * len(data)):
-        raise FileError(f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data):,} bytes of {form}")
-
-
-def _bound(width: int, height: int) -> None:
+def _check_bound(width: int, height: int) -> None:
     if height * width > MAX_PIXELS:
         raise FileError(f"the image claims {width:,} x {height:,} pixels; at most {MAX_PIXELS:,} are decoded")
 
 
-def encode(pixels: np.ndarray, quality: int, form: str) -> bytes:
-    """The bytes of an image, pixels uint8[height, width] or [height, width, 1, 3 or 4], red first.
+def encode(pixels: np.ndarray, quality: int, form: str, blue_first: bool = False) -> bytes:
+    """Encode pixels uint8[height, width] or [height, width, 1, 3 or 4], red first or blue first.
 
-    form:     ".jpg" or ".png".
+    form:     one of FORMATS.
     quality:  of a JPEG 1 to 100; of a PNG, compression 0 to 9.
     """
     cv2 = opencv("imencode")
-    option = {".jpg": cv2.IMWRITE_JPEG_QUALITY, ".jpeg": cv2.IMWRITE_JPEG_QUALITY, ".png": cv2.IMWRITE_PNG_COMPRESSION}
-    if form not in option:
-        raise ParameterError(f"imencode: the format {form!r} is not one of {', '.join(option)}.")
+    if form not in FORMATS:
+        raise ParameterError(f"imencode: the format {form!r} is not one of {', '.join(FORMATS)}.")
+    option = cv2.IMWRITE_PNG_COMPRESSION if form == ".png" else cv2.IMWRITE_JPEG_QUALITY
     colours = 1 if pixels.ndim == 2 else pixels.shape[2]
-    turned = {1: None, 3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}[colours]
-    done, encoded = cv2.imencode(form, pixels if turned is None else cv2.cvtColor(pixels, turned), [option[form], quality])
+    if not blue_first and colours > 1:
+        pixels = cv2.cvtColor(pixels, {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}[colours])
+    done, encoded = cv2.imencode(form, pixels, [option, quality])
     if not done:
         raise FileError(f"imencode: {pixels.dtype}{list(pixels.shape)} cannot be written as {form}.")
     return encoded.tobytes()
 
 
 def stored_channels(data: bytes) -> int:
-    """How many channels an encoded image has: 1, 3, or 4 where a PNG has colour and alpha."""
+    """Return the number of channels of an encoded image: 1, 3, or 4 for a PNG with alpha."""
     if data[:2] == b"\xff\xd8":
         try:
-            return 1 if _head(data).colours == 1 else 3
+            return 1 if _jpeg_header(data).colours == 1 else 3
         except ValueError:
-            return 3  # `decode` says what is wrong with it
-    return {0: 1, 4: 1, 6: 4}.get(data[25], 3) if data[:8] == _PNG and len(data) > 25 else 3
+            return 3  # `decode` raises its error
+    return {0: 1, 4: 1, 6: 4}.get(data[25], 3) if data[:8] == PNG_MAGIC and len(data) > 25 else 3

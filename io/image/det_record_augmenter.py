@@ -1,27 +1,42 @@
-"""DetRecordAugmenter: ImageDetRecordIter's augmentation of one image and the boxes in it, MXNet's parameters."""
+"""DetRecordAugmenter: augmentation of one image and its objects for ImageDetRecordIter, with MXNet's parameters."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import FileError, ParameterError
 from .codec import opencv
-from .ops import fitting
+from .ops import fitting, shorter_edge_to
 from .record_augmenter import Draw, below, between, shift_hls
 
-_LIMITS = ("crop_scales", "crop_aspect_ratios", "crop_overlaps", "crop_sample_coverages", "crop_object_coverages")
+Limits = tuple[float, float]  # min, max
+
+
+class CropSampler(NamedTuple):
+    """The limits of one kind of random crop.
+
+    overlap: intersection over union of crop and object.   sample_coverage: over the crop.   object_coverage: over the object.
+    """
+
+    scale: Limits
+    aspect_ratio: Limits
+    overlap: Limits
+    sample_coverage: Limits
+    object_coverage: Limits
+    trials: int
 
 
 @dataclasses.dataclass(frozen=True)
 class DetRecordAugmenter:
-    """Changes an image and its objects, float32[n, 5 or more]: class, left, top, right, bottom as shares of the image, more.
+    """Transforms an image and its objects, float32[n, 5 or more]: class, left, top, right, bottom as fractions of its size, more.
 
-    A random crop takes one of num_crop_sampler samplers, and tries until at least one object meets its limits on overlap
-    (intersection over union), sample coverage (intersection over crop) and object coverage (intersection over object).
+    A random crop takes one of num_crop_sampler samplers, and tries until at least one object meets its limits. Parameters
+    of samplers are one number, or one for each sampler.
     """
 
     data_shape: tuple[int, int, int]
@@ -62,29 +77,39 @@ class DetRecordAugmenter:
                                    ("inter_method", self.inter_method, (0, 1, 2, 3, 4))):
             if value not in known:
                 raise ParameterError(f"ImageDetRecordIter: {name}={value!r} is not one of {', '.join(map(repr, known))}.")
-        for name in ("max_crop_trials", *(f"{end}_{what}" for what in _LIMITS for end in ("min", "max"))):
-            value = getattr(self, name)
-            value = (value,) if isinstance(value, (int, float)) else tuple(value)
-            value = value * self.num_crop_sampler if len(value) == 1 else value
-            if len(value) < self.num_crop_sampler:
-                raise ParameterError(f"ImageDetRecordIter: {name} has {len(value)} numbers for {self.num_crop_sampler} samplers.")
-            object.__setattr__(self, name, value)
+        for field in dataclasses.fields(self):
+            if isinstance(field.default, tuple):  # a parameter of samplers
+                value = getattr(self, field.name)
+                value = (value,) if isinstance(value, (int, float)) else tuple(value)
+                value = value * self.num_crop_sampler if len(value) == 1 else value
+                if len(value) < self.num_crop_sampler:
+                    raise ParameterError(f"ImageDetRecordIter: {field.name} has {len(value)} numbers for "
+                                         f"{self.num_crop_sampler} samplers.")
+                object.__setattr__(self, field.name, value)
+
+    @functools.cached_property
+    def samplers(self) -> list[CropSampler]:
+        """The limits of each sampler."""
+        return [CropSampler(*limits) for limits in zip(
+            zip(self.min_crop_scales, self.max_crop_scales), zip(self.min_crop_aspect_ratios, self.max_crop_aspect_ratios),
+            zip(self.min_crop_overlaps, self.max_crop_overlaps),
+            zip(self.min_crop_sample_coverages, self.max_crop_sample_coverages),
+            zip(self.min_crop_object_coverages, self.max_crop_object_coverages), self.max_crop_trials)]
 
     @property
     def draws(self) -> int:
-        """The most random numbers that one image takes."""
+        """The largest number of random numbers that one image takes."""
         probabilities = (self.rand_crop_prob, self.rand_pad_prob, self.random_hue_prob, self.random_saturation_prob,
                          self.random_illumination_prob, self.random_contrast_prob, self.rand_mirror_prob)
         return 20 + 4 * max(self.max_crop_trials) if any(p > 0 for p in probabilities) else 0
 
     def __call__(self, pixels: np.ndarray, objects: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
-        """uint8[height, width, channels] in and out; out it is of data_shape's size, or smaller but for "force"."""
+        """Transform uint8[height, width, channels]. The result has data_shape's size, or less unless resize_mode is "force"."""
         cv2 = opencv("ImageDetRecordIter")
         if self.resize > 0:
-            h, w = pixels.shape[:2]
-            size = (self.resize, h * self.resize // w) if h > w else (w * self.resize // h, self.resize)
-            pixels = self._resized(cv2, pixels, *size)
-        pixels = self._colours(cv2, pixels, draw) if self.draws else pixels
+            height, width = shorter_edge_to(self.resize, *pixels.shape[:2])
+            pixels = self._resized(cv2, pixels, width, height)
+        pixels = self._shift_colours(cv2, pixels, draw) if self.draws else pixels
         objects = objects.copy()
         if self.rand_mirror_prob > 0 and draw() < self.rand_mirror_prob:
             pixels = cv2.flip(pixels, 1)
@@ -102,7 +127,7 @@ class DetRecordAugmenter:
     def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int) -> np.ndarray:
         return cv2.resize(pixels, (width, height), interpolation=self.inter_method)
 
-    def _colours(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
+    def _shift_colours(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         shifts = []
         for most, probability in ((self.max_random_hue, self.random_hue_prob),
                                   (self.max_random_illumination, self.random_illumination_prob),
@@ -117,7 +142,7 @@ class DetRecordAugmenter:
         return pixels
 
     def _pad(self, cv2: Any, pixels: np.ndarray, objects: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
-        """The image somewhere in a larger one."""
+        """Put the image at a random place in a larger one."""
         h, w = pixels.shape[:2]
         scale = between(draw, 1, self.max_pad_scale)
         new_h, new_w = int(h * scale), int(w * scale)
@@ -128,36 +153,36 @@ class DetRecordAugmenter:
         return padded, objects
 
     def _crop(self, pixels: np.ndarray, objects: np.ndarray, draw: Draw) -> tuple[np.ndarray, np.ndarray]:
-        """A part that keeps an object; the image as it is, if no trial finds one."""
-        sampler = below(draw, self.num_crop_sampler)
-        limits = [(getattr(self, f"min_{what}")[sampler], getattr(self, f"max_{what}")[sampler]) for what in _LIMITS]
+        """Cut out a random part with an object. If no trial finds one, return the image unchanged."""
+        sampler = self.samplers[below(draw, self.num_crop_sampler)]
         h, w = pixels.shape[:2]
-        for _ in range(self.max_crop_trials[sampler]):
-            scale = max(between(draw, *limits[0]), 1e-6)
-            low, high = max(limits[1][0] * h / w, scale**2), min(limits[1][1] * h / w, 1 / scale**2)
-            aspect = between(draw, low, high) ** 0.5  # of width to height, both shares of the image's
+        for _ in range(sampler.trials):
+            scale = max(between(draw, *sampler.scale), 1e-6)
+            low, high = max(sampler.aspect_ratio[0] * h / w, scale**2), min(sampler.aspect_ratio[1] * h / w, 1 / scale**2)
+            aspect = between(draw, low, high) ** 0.5  # of width and height as fractions of the image's
             width, height = min(1.0, scale * aspect), min(1.0, scale / aspect)
             left, top = draw() * (1 - width), draw() * (1 - height)
-            kept = self._inside(np.array([left, top, left + width, top + height]), objects, limits[2:])
+            kept = self._inside(np.array([left, top, left + width, top + height]), objects, sampler)
             y, x, rows, columns = int(top * h), int(left * w), int(height * h), int(width * w)
             if kept is not None and rows and columns:
                 return pixels[y:y + rows, x:x + columns], kept
         return pixels, objects
 
-    def _inside(self, box: np.ndarray, objects: np.ndarray, limits: Sequence[tuple[float, float]]) -> np.ndarray | None:
-        """The objects in box, as shares of it; None if none meets the limits, or none is left."""
+    def _inside(self, box: np.ndarray, objects: np.ndarray, sampler: CropSampler) -> np.ndarray | None:
+        """Return the objects in box, relative to it; None if none meets the limits, or none is left."""
         corners = objects[:, 1:5]
-        low, high = np.maximum(corners[:, :2], box[:2]), np.minimum(corners[:, 2:], box[2:])
-        common = np.prod(np.clip(high - low, 0, None), axis=1)
-        area, whole = np.prod(corners[:, 2:] - corners[:, :2], axis=1), np.prod(box[2:] - box[:2])
+        first, last = np.maximum(corners[:, :2], box[:2]), np.minimum(corners[:, 2:], box[2:])
+        common = np.prod(np.clip(last - first, 0, None), axis=1)
+        area, box_area = np.prod(corners[:, 2:] - corners[:, :2], axis=1), np.prod(box[2:] - box[:2])
         with np.errstate(divide="ignore", invalid="ignore"):
-            shares = [common / (area + whole - common), common / whole, common / area]
-        meets = np.all([(least <= s) & (s <= most) for s, (least, most) in zip(shares, limits)], axis=0)
+            overlap, sample, covered = common / (area + box_area - common), common / box_area, common / area
+        limits = (overlap, sampler.overlap), (sample, sampler.sample_coverage), (covered, sampler.object_coverage)
+        meets = np.all([(low <= value) & (value <= high) for value, (low, high) in limits], axis=0)
         if self.crop_emit_mode == "center":
             middle = (corners[:, :2] + corners[:, 2:]) / 2
             stays = np.all((box[:2] <= middle) & (middle <= box[2:]), axis=1)
         else:
-            stays = shares[2] > self.emit_overlap_thresh
+            stays = covered > self.emit_overlap_thresh
         if not meets.any() or not stays.any():
             return None
         kept = objects[stays]
@@ -166,19 +191,19 @@ class DetRecordAugmenter:
 
 
 def relative(corners: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """Rectangles [n, left, top, right, bottom] as shares of another one."""
+    """Return rectangles [n, (left, top, right, bottom)] relative to box (left, top, right, bottom)."""
     return (corners - np.tile(box[:2], 2)) / np.tile(box[2:] - box[:2], 2)
 
 
 def split_label(label: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What stands before an image's objects in its labels, and the objects, float32[n, size]; n may be 0.
+    """Split an image's labels into the numbers before the objects, and the objects, float32[n, size]; n may be 0.
 
-    The labels are: how many numbers come before the objects (2 or more), how many an object takes (5 or more), further
-    numbers up to the first count, the objects. Raises FileError.
+    The labels are: the count of numbers before the objects (2 or more), the count of numbers of an object (5 or more),
+    further numbers up to the first count, the objects. Raises FileError.
     """
     numbers = np.atleast_1d(np.asarray(label, np.float32))
-    front, size = (int(numbers[0]), int(numbers[1])) if len(numbers) > 2 and np.isfinite(numbers[:2]).all() else (0, 0)
-    if front < 2 or size < 5 or len(numbers) < front or (len(numbers) - front) % size:
+    before, size = (int(numbers[0]), int(numbers[1])) if len(numbers) > 2 and np.isfinite(numbers[:2]).all() else (0, 0)
+    if before < 2 or size < 5 or len(numbers) < before or (len(numbers) - before) % size:
         raise FileError(f"its {len(numbers)} labels are not objects: they must begin with 2 or more (numbers before the "
                         f"objects) and 5 or more (numbers of each), and have that many")
-    return numbers[:front], numbers[front:].reshape(-1, size)
+    return numbers[:before], numbers[before:].reshape(-1, size)

@@ -1,4 +1,4 @@
-"""im2rec: list files of the images in a folder, and record files of what a list names."""
+"""im2rec: list files of the images in a folder, and record files of the images in a list."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from ...integers import cdiv
 from ..records.recordio import IRHeader, MXIndexedRecordIO, pack
 from .codec import check_libraries, decode, encode, opencv, stored_channels
 from .image_list import ListLine, read_lines
+from .ops import shorter_edge_to
 
 EXTENSIONS = (".jpeg", ".jpg", ".png")
 
 
 class PackOptions(NamedTuple):
-    """What is done to each image before it is packed.
+    """How images are encoded.
 
-    pass_through:  the file's bytes as they are, checked all the same.
-    resize:        the shorter edge, in pixels; 0 leaves the size.   center_crop: cut to a square before.
+    pass_through:  pack the file's bytes unchanged, after checking them.
+    resize:        the shorter edge, in pixels; 0 keeps the size.   center_crop: cut to a square first.
     quality:       of JPEG 1 to 100; of PNG, compression 0 to 9.
     color:         1 colour, 0 grey, -1 as stored.
     form:          ".jpg" or ".png".
-    pack_label:    all labels of a line, and not the first alone.
+    pack_label:    all labels of a line instead of the first only.
     """
 
     pass_through: bool = False
@@ -43,7 +44,7 @@ class PackOptions(NamedTuple):
 
 
 class PackResult(NamedTuple):
-    """What packing gave: the record file, how many records, and (path, what is wrong) of the images left out."""
+    """The record file, its number of records, and (path, error) of the images that were left out."""
 
     path: Path
     records: int
@@ -52,13 +53,13 @@ class PackResult(NamedTuple):
 
 def find_images(root: str | os.PathLike, recursive: bool,
                 extensions: Sequence[str] = EXTENSIONS) -> Iterator[tuple[int, str, int]]:
-    """(id, path below root, label) of each image; with recursive, each folder that has images is a label, by name."""
+    """Yield (ID, path relative to root, label) of each image. With recursive, each folder with images is a label, by name."""
     top, endings = Path(root), {e.lower() for e in extensions}
     if not top.is_dir():
-        raise FileError(f"{top}: is not a folder of images.")
+        raise FileError(f"{top}: is not a folder.")
     number, labels = 0, {}
-    for folder, inside, files in os.walk(top, followlinks=True):
-        inside.sort()
+    for folder, subfolders, files in os.walk(top, followlinks=True):
+        subfolders.sort()
         for name in sorted(files):
             path = Path(folder, name)
             if path.suffix.lower() in endings and path.is_file():
@@ -70,15 +71,15 @@ def find_images(root: str | os.PathLike, recursive: bool,
 
 def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]], *, shuffle: bool = True, chunks: int = 1,
                 train_ratio: float = 1.0, test_ratio: float = 0.0) -> list[Path]:
-    """The list files PREFIX.lst, or PREFIX_train.lst and its like, MXNet's im2rec's for the same images.
+    """Write the list files PREFIX.lst, or PREFIX_train.lst and so on, equal to those of MXNet's im2rec.
 
-    Raises ParameterError for ratios that cannot be, FileError if there are no images, or none for a list that has some now;
-    then nothing is written.
+    Raises ParameterError for invalid ratios, FileError without images or if a list that has some now would become empty; then
+    nothing is written.
     """
     if not images:
-        raise FileError(f"{os.fspath(prefix)}: there are no images to list. Give the folder that has them, or --recursive.")
+        raise FileError(f"{os.fspath(prefix)}: no images to list. Give the folder that contains them, or --recursive.")
     if not (0 < train_ratio <= 1 and 0 <= test_ratio <= 1 and train_ratio + test_ratio <= 1) or chunks < 1:
-        raise ParameterError(f"im2rec: train_ratio={train_ratio}, test_ratio={test_ratio} and chunks={chunks} cannot be.")
+        raise ParameterError(f"im2rec: train_ratio={train_ratio}, test_ratio={test_ratio} and chunks={chunks} are invalid.")
     order = list(images)
     if shuffle:
         random.Random(100).shuffle(order)
@@ -94,29 +95,27 @@ def write_lists(prefix: str | os.PathLike, images: Sequence[tuple[int, str, int]
         for part, lines in parts.items():
             if lines is not None:
                 path = Path(f"{os.fspath(prefix)}{suffix}{part}.lst")
-                if not lines and _holds(path):
-                    raise FileError(f"{path}: nothing would be in it, where something is now: {len(order):,} images do not fill "
-                                    f"all lists. No list was written. Delete it, or ask for fewer lists.")
+                if not lines and _has_content(path):
+                    raise FileError(f"{path}: this list has lines now and would be empty: {len(order):,} images do not "
+                                    f"fill all lists. No list was written. Delete it, or ask for fewer lists.")
                 lists.append((path, "".join(f"{number}\t{label:f}\t{name}\n" for number, name, label in lines)))
     for path, text in lists:
         write_atomic(path, text)
     return [path for path, _ in lists]
 
 
-def _holds(path: Path) -> bool:
-    """Whether a file stands there that is not empty."""
+def _has_content(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: PackOptions = PackOptions(), threads: int = 1,
+def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, options: PackOptions = PackOptions(), threads: int = 1,
               progress: Callable[[int], object] = lambda done: None) -> PackResult:
-    """The images of a list as a record file and its index beside the list, in the list's order.
+    """Pack the images of a list into a record file and its index beside the list, in the list's order.
 
-    Every image is decoded and so checked; those that are damaged are left out and told. The two files appear whole or
-    not at all, and without a record only where none were listed and nothing stands there. The same list gives the same
-    bytes with any number of threads.
-    progress:  called with how many images are done.
-    Raises:    MissingLibraryError before anything is written; FileError where no image can be packed.
+    Every image is decoded as a check; damaged ones are left out and returned. Both files are written atomically. They are
+    empty only if the list is empty and neither has content. The bytes do not depend on the number of threads.
+    progress:  called with the number of images done.
+    Raises:    MissingLibraryError before anything is written; FileError if no image can be packed.
     """
     check_libraries("im2rec")
     lines = list(read_lines(list_path))
@@ -124,7 +123,7 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: PackOp
     index, bad, count = path.with_suffix(".idx"), [], 0
     with (replace_file(index) as new_index, replace_file(path) as new,
           MXIndexedRecordIO(new_index, new, "w") as records, ThreadPoolExecutor(threads, "im2rec") as pool):
-        for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), how, 4 * threads), 1):
+        for done, (line, record) in enumerate(_ahead(pool, lines, Path(root), options, 4 * threads), 1):
             try:
                 data = record.result()
             except FileError as e:
@@ -133,52 +132,49 @@ def pack_list(list_path: str | os.PathLike, root: str | os.PathLike, how: PackOp
                 records.write_idx(line.id, data)
                 count += 1
             progress(done)
-        if not count and (lines or _holds(path) or _holds(index)):
-            why = "; ".join(f"{name}: {what}" for name, what in bad[:3]) + "; ..." * (len(bad) > 3)
-            what = f"none of its {len(lines):,} images can be packed: {why}" if lines else "lists no image"
-            raise FileError(f"{os.fspath(list_path)}: {what}. {path} and its index stay as they were.")
+        if not count and (lines or _has_content(path) or _has_content(index)):
+            errors = "; ".join(f"{name}: {error}" for name, error in bad[:3]) + "; ..." * (len(bad) > 3)
+            why = f"none of its {len(lines):,} images can be packed: {errors}" if lines else "lists no images"
+            raise FileError(f"{os.fspath(list_path)}: {why}. {path} and its index are unchanged.")
     return PackResult(path, count, bad)
 
 
-def _ahead(pool: ThreadPoolExecutor, lines: list[ListLine], root: Path, how: PackOptions,
+def _ahead(pool: ThreadPoolExecutor, lines: list[ListLine], root: Path, options: PackOptions,
            depth: int) -> Iterator[tuple[ListLine, Future[bytes]]]:
-    """Each line with its record under way, at most `depth` of them at once."""
+    """Yield each line with its record, computing at most `depth` records ahead."""
     waiting: deque[tuple[ListLine, Future[bytes]]] = deque()
     for line in lines:
         if len(waiting) == depth:
             yield waiting.popleft()
-        waiting.append((line, pool.submit(_record, line, root, how)))
+        waiting.append((line, pool.submit(_record, line, root, options)))
     yield from waiting
 
 
-def _record(line: ListLine, root: Path, how: PackOptions) -> bytes:
+def _record(line: ListLine, root: Path, options: PackOptions) -> bytes:
     try:
         data = read_file(root / line.path)
-    except FileError:
-        raise
     except (OSError, ValueError) as e:
-        raise FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
+        raise e if isinstance(e, FileError) else FileError(f"cannot be read: {getattr(e, 'strerror', e)}") from None
     if not len(line.label):
         raise FileError("the list has no label for it")
     if not 0 <= line.id < 1 << 64:
-        raise FileError(f"its id {line.id:,} does not fit into a record: 0 to 2^64 - 1 do")
-    header = IRHeader(0, line.label if how.pack_label and len(line.label) > 1 else float(line.label[0]), line.id, 0)
-    channels = 3 if how.color == 1 else 1 if how.color == 0 else stored_channels(data)
-    pixels = decode(data, channels, upright=how.color >= 0)
-    return pack(header, data if how.pass_through else _encode(pixels, how))
+        raise FileError(f"its ID {line.id:,} is out of range: 0 to 2^64 - 1")
+    header = IRHeader(0, line.label if options.pack_label and len(line.label) > 1 else float(line.label[0]), line.id, 0)
+    channels = 3 if options.color == 1 else 1 if options.color == 0 else stored_channels(data)
+    pixels = decode(data, channels, upright=options.color >= 0)
+    return pack(header, data if options.pass_through else _encode(pixels, options))
 
 
-def _encode(pixels: np.ndarray, how: PackOptions) -> bytes:
+def _encode(pixels: np.ndarray, options: PackOptions) -> bytes:
     height, width = pixels.shape[:2]
-    if how.center_crop and height != width:
+    if options.center_crop and height != width:
         edge = min(height, width)
         y, x = (height - edge) // 2, (width - edge) // 2
         pixels = pixels[y:y + edge, x:x + edge]
         height = width = edge
-    if how.resize:
-        size = (how.resize, height * how.resize // width) if height > width else (width * how.resize // height, how.resize)
-        made = opencv("im2rec").resize(pixels, size)
-        pixels = made.reshape(*made.shape[:2], pixels.shape[2])
-    if how.form == ".jpg" and pixels.shape[2] == 4:
+    if options.resize:
+        height, width = shorter_edge_to(options.resize, height, width)
+        pixels = opencv("im2rec").resize(pixels, (width, height)).reshape(height, width, pixels.shape[2])
+    if options.form == ".jpg" and pixels.shape[2] == 4:
         pixels = np.ascontiguousarray(pixels[:, :, :3])
-    return encode(pixels, how.quality, how.form)
+    return encode(pixels, options.quality, options.form)

@@ -1,4 +1,4 @@
-"""ImageDetIter: batches of images and the objects in them, changed by augmenters in Python."""
+"""ImageDetIter: batches of images and the objects in them, with augmenters in Python."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy as np
 from ...errors import FileError, ParameterError, ShapeError
 from ...ndarray import NDArray
 from ..iterator import DataDesc
-from ..records.framing import LENGTH_BITS, WHOLE
+from ..records.framing import WHOLE, part_kind
 from ..records.record_file import RecordFile
 from ..records.recordio import unpack
-from .augmenters import ForceResizeAug
+from .augmenters import IMAGENET_MEAN, IMAGENET_STD, ForceResizeAug
 from .codec import opencv
 from .det_augmenters import CreateDetAugmenter, DetBorrowAug
 from .det_record_augmenter import split_label
 from .image_iter import ImageIter
 
-_FRONT = 4096  # bytes of a record that are read for its labels; more follow where they do not suffice
-_TOGETHER = 256  # records whose fronts are asked for at once
+_LABEL_BYTES = 4096  # first bytes of a record that are read for its labels; the whole record if they do not suffice
+_RECORDS_PER_READ = 256
 
 
 class ImageDetIter(ImageIter):
-    """Batches of images with objects, as ImageIter gives them without; ImageDetRecordIter is faster.
+    """Batches of images with objects, otherwise like ImageIter. ImageDetRecordIter is faster.
 
-    The labels of an image are: how many numbers come before the objects (2 or more), how many an object takes (5 or
-    more), further numbers up to the first count, then the objects: class, left, top, right, bottom as shares of the
-    image's size, and more. Objects of no width or height are left out; an image without any object is an error.
+    The labels of an image are: the count of numbers before the objects (2 or more), the count of numbers of an object (5 or
+    more), further numbers up to the first count, then for each object class, left, top, right, bottom as fractions of the
+    image's size, and more. Objects without width or height are dropped; an image without objects is an error.
     A batch's label is float32[batch_size, objects, numbers of an object], -1 where an image has fewer objects.
 
-    label_shape:   (objects, numbers of an object) of a batch: the most that an image of the source has. See reshape.
-    aug_list:      DetAugmenters; or else CreateDetAugmenter's, of the other keyword arguments.
+    label_shape:   (objects, numbers of an object) of a batch, for the image with the most objects. See reshape.
+    aug_list:      DetAugmenters; by default CreateDetAugmenter's for the other keyword arguments.
     Other parameters: ImageIter's.
     """
 
@@ -48,13 +48,13 @@ class ImageDetIter(ImageIter):
                          path_imgidx=path_imgidx, shuffle=shuffle, part_index=part_index, num_parts=num_parts,
                          aug_list=aug_list, imglist=imglist, data_name=data_name, label_name=label_name,
                          last_batch_handle=last_batch_handle, **kwargs)
-        if shuffle and self.seed is None:  # the first epoch's order is MXNet's, which shuffles three times before it
+        if shuffle and self.seed is None:  # MXNet shuffles three times before the first epoch
             random.shuffle(self.seq)
             random.shuffle(self.seq)
 
     # ---- shapes ----
     def reshape(self, data_shape: Sequence[int] | None = None, label_shape: Sequence[int] | None = None) -> None:
-        """Give the batches from now on another data_shape or label_shape. A ForceResizeAug among the augmenters follows."""
+        """Change data_shape or label_shape of the next batches. A ForceResizeAug among the augmenters is adapted."""
         if data_shape is not None:
             self.check_data_shape(data_shape)
             self.data_shape = tuple(data_shape)
@@ -70,22 +70,22 @@ class ImageDetIter(ImageIter):
             self.provide_label = [DataDesc(self._label_name, (self.batch_size, *self.label_shape))]
 
     def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
-        """Give both iterators the larger of their label shapes, as training and validation of one network need; returns `it`."""
+        """Give both iterators the larger of their label shapes, for training and validation of one network. Returns `it`."""
         if not isinstance(it, ImageDetIter):
             raise ParameterError(f"ImageDetIter.sync_label_shape: it is a {type(it).__name__}, not an ImageDetIter.")
         objects, width = max(self.label_shape[0], it.label_shape[0]), self.label_shape[1]
-        for one in (self, it):
-            one.reshape(label_shape=(objects, width))
+        for iterator in (self, it):
+            iterator.reshape(label_shape=(objects, width))
         return it
 
     def check_label_shape(self, label_shape: Sequence[int]) -> None:
-        """Raises ShapeError if an image's objects might not fit."""
+        """Raise ShapeError if an image's objects might not fit."""
         if len(label_shape) != 2 or label_shape[0] < self.label_shape[0] or label_shape[1] != self.label_shape[1]:
             raise ShapeError(f"ImageDetIter: label_shape={tuple(label_shape)} must be (objects, {self.label_shape[1]}) with "
-                             f"{self.label_shape[0]} objects or more, which an image has.")
+                             f"{self.label_shape[0]} objects or more, as an image has so many.")
 
     def _label_shape(self) -> tuple[int, ...]:
-        """The most objects that an image of the source has, and how many numbers an object takes: all parts' the same."""
+        """Return the most objects of an image in the source, and the count of numbers of an object; equal for all parts."""
         most, width, bad = 0, 0, None
         for key, label in self._all_labels():
             try:
@@ -93,11 +93,11 @@ class ImageDetIter(ImageIter):
             except FileError as e:
                 bad = bad or (key, e)
                 if self.on_error == "raise":
-                    self._bad(key, e)
+                    self._handle_error(key, e)
                 continue
             if width and objects.shape[1] != width:
-                raise FileError(f"{type(self).__name__}: {self._where(key)}: its objects take {objects.shape[1]} numbers, "
-                                f"others {width}.")
+                raise FileError(f"{type(self).__name__}: {self._where(key)}: its objects have {objects.shape[1]} numbers, "
+                                f"other objects {width}.")
             most, width = max(most, len(objects)), objects.shape[1]
         if not most:
             why = f" {self._where(bad[0])}: {bad[1]}" if bad else ""
@@ -110,30 +110,30 @@ class ImageDetIter(ImageIter):
             yield from ((key, label) for key, (label, _) in self.imglist.items() if self.imgrec is None)
         if self.imgrec is not None:
             for number, identity, label in _labels_of(self.imgrec):
-                found = label if self.imglist is None else self.imglist.get(identity, (None,))[0]
-                if found is not None:
-                    yield number, found
+                label = label if self.imglist is None else self.imglist.get(identity, (None,))[0]
+                if label is not None:
+                    yield number, label
 
     # ---- labels ----
     def _objects(self, label: Any) -> np.ndarray:
-        """The objects that an image's labels hold, float32[n, 5 or more]; n at least 1."""
+        """Return the objects in an image's labels, float32[n, 5 or more]; n is at least 1."""
         _, objects = split_label(label)
         objects = objects[(objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])]
         if not len(objects):
             raise FileError("none of its objects has a width and a height.")
         return objects
 
-    def _made(self, label: Any, data: bytes) -> tuple[Any, NDArray]:
+    def _augment(self, label: Any, data: bytes) -> tuple[Any, NDArray]:
         image, objects = self.augmentation_transform(self.imdecode(data), self._objects(label))
         return np.asarray(objects, np.float32), self.postprocess_data(image)
 
     def augmentation_transform(self, data: NDArray, label: np.ndarray | None = None) -> Any:
-        """The image and its objects after all augmenters."""
+        """Apply all augmenters to the image and its objects."""
         for augmenter in self.auglist:
             data, label = augmenter(data, label)
         return data, label
 
-    def _augmenters(self, parameters: dict[str, Any]) -> list[Any]:
+    def _default_augmenters(self, parameters: dict[str, Any]) -> list[Any]:
         return CreateDetAugmenter(self.data_shape, **parameters)
 
     def _labels(self, labels: list[Any]) -> np.ndarray:
@@ -146,18 +146,18 @@ class ImageDetIter(ImageIter):
             out[i, :len(objects)] = objects
         return out
 
-    # ---- to look at ----
+    # ---- drawing ----
     def draw_next(self, color: Sequence[int] | None = None, thickness: int = 2, mean: Any = None, std: Any = None,
                   clip: bool = True, id2labels: dict[int, str] | None = None) -> Iterator[np.ndarray]:
-        """The epoch's images one by one with their objects drawn in, uint8[height, width, 3]; no window is opened.
+        """Yield the epoch's images with their objects drawn into them, uint8[height, width, 3]. No window is opened.
 
         color:      red, green, blue; random for each object unless given.
-        mean, std:  what was subtracted and divided by is put back; True: ImageNet's.
-        id2labels:  names of the classes, written beside them.
+        mean, std:  of the normalisation to undo; True: ImageNet's.
+        id2labels:  names of the classes to write beside the objects.
         """
         cv2 = opencv("draw_next")
-        mean = np.array([123.68, 116.28, 103.53]) if mean is True else 0 if mean is None else np.asarray(mean)
-        std = np.array([58.395, 57.12, 57.375]) if std is True else 1 if std is None else np.asarray(std)
+        mean = IMAGENET_MEAN if mean is True else 0 if mean is None else np.asarray(mean)
+        std = IMAGENET_STD if std is True else 1 if std is None else np.asarray(std)
         while True:
             try:
                 row = self._read()
@@ -176,16 +176,15 @@ class ImageDetIter(ImageIter):
 
 
 def _labels_of(file: RecordFile) -> Iterator[tuple[int, int, Any]]:
-    """(record, id, labels) of all records, by their first bytes where these suffice; who reads damaged ones will be told."""
+    """Yield (record, ID, labels) of all records that can be read, from their first bytes where these suffice."""
     starts = file.offsets.tolist()
-    for begin in range(0, len(file), _TOGETHER):
-        numbers = range(begin, min(begin + _TOGETHER, len(file)))
-        fronts = file.source.read_many([(starts[i], starts[i] + min(file.span(i), _FRONT)) for i in numbers])
+    for begin in range(0, len(file), _RECORDS_PER_READ):
+        numbers = range(begin, min(begin + _RECORDS_PER_READ, len(file)))
+        fronts = file.source.read_many([(starts[i], starts[i] + min(file.span(i), _LABEL_BYTES)) for i in numbers])
         for number, front in zip(numbers, fronts):
-            split = int.from_bytes(front[4:8], "little") >> LENGTH_BITS != WHOLE
-            enough = 32 + 4 * int.from_bytes(front[8:12], "little") <= len(front)
+            has_labels = 32 + 4 * int.from_bytes(front[8:12], "little") <= len(front) and part_kind(front[:8]) == WHOLE
             try:
-                header, _ = unpack(front[8:] if enough and not split else file.read(number), file.where(number))
+                header, _ = unpack(front[8:] if has_labels else file.read(number), file.where(number))
             except FileError:
                 continue
             yield number, header.id, header.label

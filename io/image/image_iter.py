@@ -1,4 +1,4 @@
-"""ImageIter: batches of images from a record file, a list of files or a list in memory, changed by augmenters in Python."""
+"""ImageIter: batches of images from a record file, a list file or a list in memory, with augmenters in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...dtype import as_dtype
 from ...errors import FileError, MXNetError, ParameterError, UnreachableError
 from ...ndarray import NDArray, array
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import MOST_EPOCHS, check_keys, integer_pairs, integers
+from ..iterator_state import MAX_EPOCHS, check_counts, check_identity, check_keys, integer_pairs, integers
 from ..loading.processes import ProcessPool
 from ..plan import BatchPlan
 from ..records.files import ByteSource
@@ -28,11 +28,11 @@ from .image_list import read_lines
 from .ops import imdecode
 
 _log = logging.getLogger("tritium.io")
-_AHEAD = 4  # images that each worker process is asked for ahead of their use
+_AHEAD = 4  # images that each worker process prefetches
 
 
 class _Row(NamedTuple):
-    """One image of a batch: which, as it was changed in which epoch; its label, and its pixels [channels, height, width]."""
+    """One image of a batch: its key, the epoch of its augmentation, its label, its pixels [channels, height, width]."""
 
     key: Any
     epoch: int
@@ -41,21 +41,24 @@ class _Row(NamedTuple):
 
 
 class ImageIter(DataIter):
-    """Batches of images, one after another, in the caller's thread. ImageRecordIter is faster, this one can be changed:
-    by augmenters, or by a subclass that overrides next_sample, imdecode, augmentation_transform or postprocess_data.
+    """Batches of images, loaded one after another in the caller's thread.
 
-    path_imgrec:   a record file, or path_imglist: a list file (`id<TAB>labels<TAB>path`), or imglist: a list of
-                   [label, path]; with path_imgrec, a list gives the labels. Paths are below path_root.
-    aug_list:      augmenters; or else CreateAugmenter's, of the other keyword arguments.
-    last_batch_handle:  "pad" from the front, "discard", or "roll_over" into the next epoch (there they count: pad is 0).
-    shuffle:       a new order every epoch, from Python's `random` unless there is a seed.
-    num_parts, part_index:  one part of the images; all parts give equally many batches (but under "roll_over").
-    on_error:      "raise", or "skip": images that cannot be read are left out, logged, and named in `skipped`.
+    ImageRecordIter is faster. ImageIter can be changed by augmenters, or by a subclass that overrides next_sample, imdecode,
+    augmentation_transform or postprocess_data.
+
+    path_imgrec:   a record file; or path_imglist: a list file (`id<TAB>labels<TAB>path`); or imglist: a list of
+                   [label, path]. With path_imgrec, a list gives the labels. Paths are relative to path_root.
+    aug_list:      augmenters; by default CreateAugmenter's for the other keyword arguments.
+    last_batch_handle:  fill the last batch with "pad" from the front, "discard" it, or "roll_over" its images to the next
+                   epoch (then pad is 0).
+    shuffle:       a new order every epoch, from Python's `random` unless a seed is given.
+    num_parts, part_index:  read one part of the images; all parts give equally many batches (except with "roll_over").
+    on_error:      "raise", or "skip": images that cannot be read are skipped, logged, and listed in `skipped`.
     seed:          order and augmentation depend on (seed, epoch, image) alone: Python's and NumPy's global generators are
-                   set for each image and put back. `state_dict` and `workers` need it.
-    workers:       so many spawned processes read, decode and augment ahead; the batches are the same. For transforms
-                   written in Python; they must be picklable, and a script's main part must stand below
-                   `if __name__ == "__main__":`. An overridden next_sample is not asked then.
+                   seeded for each image and restored. `state_dict` and `workers` need a seed.
+    workers:       number of spawned processes that read, decode and augment ahead; the batches are equal. For slow transforms
+                   in Python. They must be picklable, and a script's main part must stand below
+                   `if __name__ == "__main__":`. An overridden next_sample is not called then.
     """
 
     def __init__(self, batch_size: int, data_shape: Sequence[int], label_width: int = 1,
@@ -75,15 +78,15 @@ class ImageIter(DataIter):
             raise ParameterError(f"{name}: on_error={on_error!r} is not one of 'raise', 'skip'.")
         if workers < 0 or (workers and seed is None):
             raise ParameterError(f"{name}: workers={workers} " + ("is less than 0." if workers < 0 else
-                                 "needs a seed: without one, every process would draw numbers of its own."))
+                                 "needs a seed: otherwise each process would draw its own random numbers."))
         self.data_shape, self.label_width, self.dtype = tuple(data_shape), label_width, as_dtype(dtype)
         self.path_root, self.shuffle, self.last_batch_handle, self.on_error = path_root, shuffle, last_batch_handle, on_error
         self.seed, self.workers = seed, int(workers)
-        self.auglist = list(aug_list) if aug_list is not None else self._augmenters(kwargs)
+        self.auglist = list(aug_list) if aug_list is not None else self._default_augmenters(kwargs)
         self.imglist = _labels_and_paths(path_imglist, imglist)
         self.imgrec = RecordFile(path_imgrec, path_imgidx, tolerant=on_error == "skip") if path_imgrec else None
         if self.imgrec is None and self.imglist is None:
-            raise ParameterError(f"{name}: there is nothing to read. Give path_imgrec, path_imglist or imglist.")
+            raise ParameterError(f"{name}: no images. Give path_imgrec, path_imglist or imglist.")
         self._keys = list(range(len(self.imgrec))) if self.imgrec is not None else list(self.imglist or ())
         self._plan = BatchPlan(len(self._keys), self.batch_size, num_parts=num_parts, part_index=part_index, round_batch=False,
                           shuffle=shuffle, seed=seed or 0, name=name, source=str(path_imgrec or path_imglist or "imglist"))
@@ -94,42 +97,42 @@ class ImageIter(DataIter):
         self.provide_data = [DataDesc(data_name, (self.batch_size, *self.data_shape), self.dtype.type)]
         self.provide_label = [DataDesc(label_name, (self.batch_size, *self._label_shape()))]
         self.skipped: list[str] = []
-        self._rest: list[_Row] = []  # rows that were read for a batch that was not given yet
-        self._checksum: int | None = None  # of the list, once somebody asked
+        self._rest: list[_Row] = []  # rows that were read for the next batch
+        self._checksum: int | None = None  # of the list, computed on demand
         self._pool: ProcessPool | None = None
-        self._asked: deque[int] = deque()  # the places in seq that the pool works on
+        self._pending: deque[int] = deque()  # positions in seq that the pool works on
         self._epoch = -1
         self.reset()
 
     # ---- epochs ----
     def reset(self) -> None:
-        """Begin the next epoch; under "roll_over" with what the last one left."""
+        """Begin the next epoch. With "roll_over", the last one's remaining images come first."""
         self._epoch += 1
         self._reorder()
-        self.cur, self._given = 0, 0
+        self.cur, self._batch = 0, 0
         self.skipped = []
         if self.last_batch_handle != "roll_over":
             self._rest = []
 
     def hard_reset(self) -> None:
-        """Begin the next epoch, and forget what the last one left."""
+        """Begin the next epoch without the last one's remaining images."""
         self._rest = []
         self.reset()
 
     def _reorder(self) -> None:
         """Put seq into this epoch's order."""
-        self._forget()
+        self._cancel()
         if self.shuffle and self.seed is None:
             random.shuffle(self.seq)
         elif self.shuffle:
-            places = [self._plan.numbers(self._epoch, 0, batch) for batch in range(self._plan.batches())]
-            self.seq = [self._keys[i] for i in np.concatenate(places)[:self._plan.size]]
+            rows = [self._plan.numbers(self._epoch, 0, batch) for batch in range(self._plan.batches())]
+            self.seq = [self._keys[i] for i in np.concatenate(rows)[:self._plan.size]]
 
     def next(self) -> DataBatch:
-        if self._batches is not None and self._given == self._batches:
+        if self._batches is not None and self._batch == self._batches:
             raise StopIteration
-        rows = self._rest  # filled here: after an error, what was read before it is not lost
-        self._take(rows, self.batch_size)
+        rows = self._rest  # filled in place: rows read before an error are kept
+        self._read_until(rows, self.batch_size)
         pad = self.batch_size - len(rows)
         if pad and self.last_batch_handle != "pad":
             if self.last_batch_handle == "discard":
@@ -137,45 +140,45 @@ class ImageIter(DataIter):
             raise StopIteration
         self._rest = []
         if pad:
-            rows = rows + self._fillers(rows, pad)
-        self._given += 1
+            rows = rows + self._padding(rows, pad)
+        self._batch += 1
         data = np.stack([row.pixels for row in rows])
         return DataBatch([array(data, dtype=self.dtype)], [array(self._labels([row.label for row in rows]))], pad,
                          provide_data=self.provide_data, provide_label=self.provide_label)
 
-    def _take(self, rows: list[_Row], count: int) -> None:
-        """Read on until rows are count, or the epoch ends."""
+    def _read_until(self, rows: list[_Row], count: int) -> None:
+        """Append images to rows until there are count, or the epoch ends."""
         while len(rows) < count:
             try:
                 rows.append(self._read())
             except StopIteration:
                 return
 
-    def _fillers(self, rows: list[_Row], count: int) -> list[_Row]:
-        """Rows from the front, to fill a last batch up; from the whole source, if this part has none."""
-        seq, at, found = self.seq, self.cur, []
+    def _padding(self, rows: list[_Row], count: int) -> list[_Row]:
+        """Read rows from the front to fill up the last batch; from the whole source if this part has none."""
+        seq, cur, padding = self.seq, self.cur, []
         try:
             for source in (seq, self._keys):
                 self.seq, self.cur = source, 0
-                self._forget()
-                self._take(found, count)
-                again = found or rows
-                if again:
-                    return found + [again[i % len(again)] for i in range(count - len(found))]
+                self._cancel()
+                self._read_until(padding, count)
+                repeated = padding or rows
+                if repeated:
+                    return padding + [repeated[i % len(repeated)] for i in range(count - len(padding))]
         finally:
-            self.seq, self.cur = seq, at
-            self._forget()
-        raise FileError(f"{type(self).__name__}: not one image can be read.")
+            self.seq, self.cur = seq, cur
+            self._cancel()
+        raise FileError(f"{type(self).__name__}: no image can be read.")
 
     # ---- one image ----
     def next_sample(self) -> tuple[Any, bytes]:
-        """The label and the encoded image of the next one. Raises StopIteration at the end."""
+        """Return label and encoded bytes of the next image. Raises StopIteration at the end."""
         if self.cur >= len(self.seq):
             raise StopIteration
         self.cur += 1
-        return self._sample(self.seq[self.cur - 1])
+        return self._load_sample(self.seq[self.cur - 1])
 
-    def _sample(self, key: Any) -> tuple[Any, bytes]:
+    def _load_sample(self, key: Any) -> tuple[Any, bytes]:
         if self.imgrec is None:
             label, path = (self.imglist or {})[key]
             return label, self.read_image(path)
@@ -187,180 +190,179 @@ class ImageIter(DataIter):
         return self.imglist[header.id][0], data
 
     def _read(self) -> _Row:
-        """The next image that can be read."""
+        """Return the next image that can be read."""
         while True:
             at = self.cur
             try:
                 if self.workers:
-                    label, pixels = self._by_worker()
+                    label, pixels = self._next_from_pool()
                 else:
                     sample = self.next_sample()
-                    label, pixels = self._changed(self.seq[at], self._epoch, *sample)
+                    label, pixels = self._process(self.seq[at], self._epoch, *sample)
                 return _Row(self.seq[at], self._epoch, label, pixels)
             except UnreachableError:
                 raise
             except FileError as e:
-                self._bad(self.seq[at], e)
+                self._handle_error(self.seq[at], e)
 
-    def _changed(self, key: Any, epoch: int, label: Any, data: bytes) -> tuple[Any, np.ndarray]:
-        """Label and pixels of a sample after everything that is done to them."""
+    def _process(self, key: Any, epoch: int, label: Any, data: bytes) -> tuple[Any, np.ndarray]:
+        """Decode and augment a sample; return its label and pixels."""
         for augmenter in self.auglist if self.seed is not None else ():
             if isinstance(augmenter, Dumpable):
                 augmenter.restore_order()
         with seeded(None if self.seed is None else (self.seed, epoch, int(key))):
-            label, image = self._made(label, data)
+            label, image = self._augment(label, data)
         if image.shape != self.data_shape:
-            raise FileError(f"after the augmenters it is {image.shape}; data_shape is {self.data_shape}. Add a crop or a resize.")
+            raise FileError(f"after the augmenters its shape is {image.shape}; data_shape is {self.data_shape}. Add a crop or a "
+                            f"resize.")
         return label, image.asnumpy()
 
-    def _made(self, label: Any, data: bytes) -> tuple[Any, NDArray]:
+    def _augment(self, label: Any, data: bytes) -> tuple[Any, NDArray]:
         if np.size(label) != self.label_width:
             raise FileError(f"it has {np.size(label)} labels; label_width is {self.label_width}.")
         return label, self.postprocess_data(self.augmentation_transform(self.imdecode(data)))
 
-    def _bad(self, key: Any, error: FileError) -> None:
-        """What on_error says of an image that cannot be read."""
+    def _handle_error(self, key: Any, error: FileError) -> None:
+        """Raise or log the error of an image, as on_error says."""
         where = self._where(key)
         text = str(error) if where in str(error) else f"{where}: {error}"
         if self.on_error == "raise":
             raise FileError(f"{type(self).__name__}: {text}") from None
         if text not in self.skipped:
             self.skipped.append(text)
-            _log.warning("%s: left out: %s", type(self).__name__, text)
+            _log.warning("%s: skipped: %s", type(self).__name__, text)
 
     def _where(self, key: Any) -> str:
         return self.imgrec.where(key) if self.imgrec is not None else os.fspath((self.imglist or {})[key][1])
 
-    def _augmenters(self, parameters: dict[str, Any]) -> list[Any]:
+    def _default_augmenters(self, parameters: dict[str, Any]) -> list[Any]:
         return CreateAugmenter(self.data_shape, **parameters)
 
     def _label_shape(self) -> tuple[int, ...]:
         return () if self.label_width == 1 else (self.label_width,)
 
     def _labels(self, labels: list[Any]) -> np.ndarray:
-        """The label array of a batch."""
+        """Return the label array of a batch."""
         return np.asarray(labels, np.float32).reshape(self.provide_label[0].shape)
 
     # ---- worker processes ----
-    def _by_worker(self) -> tuple[Any, np.ndarray]:
-        """Label and pixels of the next image, which a process was asked for before."""
+    def _next_from_pool(self) -> tuple[Any, np.ndarray]:
+        """Return label and pixels of the next image, which a process was given before."""
         if self.cur >= len(self.seq):
             raise StopIteration
         if self._pool is None or self._pool.closed or self._pool.owner != os.getpid():
-            self._forget()
+            self._cancel()
             self._pool = ProcessPool(_Work(self), self.workers, type(self).__name__)
-        if not self._asked or self._asked[0] != self.cur:
-            self._forget()
-        following = self._asked[-1] + 1 if self._asked else self.cur
-        while len(self._asked) < _AHEAD * self.workers and following < len(self.seq):
+        if not self._pending or self._pending[0] != self.cur:
+            self._cancel()
+        following = self._pending[-1] + 1 if self._pending else self.cur
+        while len(self._pending) < _AHEAD * self.workers and following < len(self.seq):
             self._pool.ask((self.seq[following], self._epoch))
-            self._asked.append(following)
+            self._pending.append(following)
             following += 1
-        self._asked.popleft()
+        self._pending.popleft()
         self.cur += 1
         try:
             return self._pool.answer()
         except MXNetError as e:
             if self._pool.closed:
-                raise MXNetError(f"{e} It was at {self._where(self.seq[self.cur - 1])}.") from None
+                raise MXNetError(f"{e} It was processing {self._where(self.seq[self.cur - 1])}.") from None
             raise
 
-    def _forget(self) -> None:
-        self._asked.clear()
+    def _cancel(self) -> None:
+        self._pending.clear()
         if self._pool is not None and not self._pool.closed:
-            self._pool.forget()
+            self._pool.cancel()
 
     def close(self) -> None:
-        """End the worker processes and give the file back. Dropping the iterator does the same."""
+        """End the worker processes and close the file. Dropping the iterator does the same."""
         self._end_pool()
         if self.imgrec is not None:
             self.imgrec.close()
 
     def _end_pool(self) -> None:
-        self._forget()
+        self._cancel()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pool": None, "_asked": deque(), "_rest": []}
+        return {**self.__dict__, "_pool": None, "_pending": deque(), "_rest": []}
 
     # ---- resuming ----
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, as plain numbers: `load_state_dict` goes on from there in any process. Needs a seed."""
+        """Return the position as plain data, for `load_state_dict` in this or another process. Needs a seed."""
         if self.seed is None:
-            raise ParameterError(f"{type(self).__name__}.state_dict: without a seed nobody can go on with the same images. "
-                                 f"Give seed=.")
-        return {"data": self._identity(), "plan": self._plan.identity(), "last_batch_handle": self.last_batch_handle,
-                "epoch": self._epoch, "cur": self.cur, "given": self._given,
+            raise ParameterError(f"{type(self).__name__}.state_dict: without a seed the order cannot be repeated. Give seed=.")
+        return {**self._fixed_state(), "epoch": self._epoch, "cur": self.cur, "given": self._batch,
                 "rest": [[row.key, row.epoch] for row in self._rest]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of another data set."""
-        name, mine = type(self).__name__, self.state_dict()
-        check_keys(name, state, mine)
-        for what in ("data", "plan", "last_batch_handle"):
-            if state[what] != mine[what]:
-                raise ParameterError(f"{name}.load_state_dict: the state is of another {what}: {state[what]}, this iterator "
-                                     f"has {mine[what]}.")
-        epoch, cur, given = integers(name, state, "epoch", "cur", "given")
+        """Continue with the batch after the one at which the state was saved. Refuses a state of another source or plan."""
+        name = type(self).__name__
+        check_keys(name, state, self.state_dict())
+        check_identity(name, state, self._fixed_state())
+        epoch, cur, batch = integers(name, state, "epoch", "cur", "given")
         rest = integer_pairs(name, state, "rest")
         known = set(self._keys)
-        counted = 0 <= epoch < MOST_EPOCHS and 0 <= given < MOST_EPOCHS and 0 <= cur <= len(self.seq)
-        if not counted or not all(key in known for key, _ in rest):
-            raise ParameterError(f"{name}.load_state_dict: epoch {epoch}, cur {cur}, given {given}, rest {rest} cannot be.")
+        valid = 0 <= epoch < MAX_EPOCHS and 0 <= batch < MAX_EPOCHS and 0 <= cur <= len(self.seq)
+        check_counts(name, valid and all(key in known for key, _ in rest), epoch=epoch, cur=cur, given=batch, rest=rest)
         self._epoch = epoch
         self._reorder()
-        self.cur, self._given = cur, given
-        self._rest = [_Row(key, of, *self._changed(key, of, *self._sample(key))) for key, of in rest]
+        self.cur, self._batch = cur, batch
+        self._rest = [_Row(key, of, *self._process(key, of, *self._load_sample(key))) for key, of in rest]
+
+    def _fixed_state(self) -> dict[str, Any]:
+        """Return the values that a state must share to fit this iterator."""
+        return {"data": self._identity(), "plan": self._plan.identity(), "last_batch_handle": self.last_batch_handle}
 
     def _identity(self) -> dict[str, Any]:
-        """What tells this set of images from another."""
+        """Return values that identify this set of images."""
         if self._checksum is None and self.imglist is not None:
             rows = [(key, np.asarray(label).tolist(), os.fspath(path)) for key, (label, path) in self.imglist.items()]
             self._checksum = zlib.crc32(repr(rows).encode())
         return {**(self.imgrec.identity() if self.imgrec is not None else {}), "listed": self._checksum}
 
-    # ---- what a subclass may change ----
+    # ---- for subclasses to override ----
     def check_data_shape(self, data_shape: Sequence[int]) -> None:
-        """Raises ParameterError if data_shape cannot be."""
+        """Raise ParameterError for an invalid data_shape."""
         if len(data_shape) != 3 or data_shape[0] != 3:
             raise ParameterError(f"{type(self).__name__}: data_shape={tuple(data_shape)} is not (3, height, width).")
 
     def read_image(self, fname: str) -> bytes:
-        """The bytes of a file below path_root."""
+        """Read a file below path_root."""
         with ByteSource(os.path.join(self.path_root, fname) if self.path_root else fname) as source:
             return source.read(0, source.size)
 
     def imdecode(self, s: bytes) -> NDArray:
-        """An encoded image as uint8[height, width, 3]."""
+        """Decode an image to uint8[height, width, 3]."""
         return imdecode(s)
 
     def augmentation_transform(self, data: NDArray) -> NDArray:
-        """The image after all augmenters."""
+        """Apply all augmenters."""
         for augmenter in self.auglist:
             data = augmenter(data)
         return data
 
     def postprocess_data(self, datum: NDArray) -> NDArray:
-        """[height, width, channels] as [channels, height, width]."""
+        """Transpose [height, width, channels] to [channels, height, width]."""
         return datum.transpose((2, 0, 1))
 
 
 class _Work:
-    """What a worker process does for an iterator of which it holds a copy."""
+    """Processes samples in a worker process, with a copy of the iterator."""
 
     def __init__(self, it: ImageIter):
         self.it = it
 
     def __call__(self, task: tuple[Any, int]) -> tuple[Any, np.ndarray]:
         key, epoch = task
-        return self.it._changed(key, epoch, *self.it._sample(key))
+        return self.it._process(key, epoch, *self.it._load_sample(key))
 
 
 @contextmanager
 def seeded(numbers: tuple[int, ...] | None) -> Iterator[None]:
-    """Python's and NumPy's global generators, set by these numbers for a while; as they are, if there are none."""
+    """Seed Python's and NumPy's global generators within the context; None leaves them unchanged."""
     if numbers is None:
         yield
         return
@@ -377,7 +379,7 @@ def seeded(numbers: tuple[int, ...] | None) -> Iterator[None]:
 
 def _labels_and_paths(path_imglist: str | os.PathLike | None,
                       imglist: Iterable[Sequence[Any]] | None) -> dict[Any, tuple[Any, str]] | None:
-    """(label, path) by id."""
+    """Return (label, path) by ID."""
     if path_imglist:
         return {line.id: (float(line.label[0]) if len(line.label) == 1 else line.label, line.path)
                 for line in read_lines(path_imglist)}

@@ -13,7 +13,7 @@ from ..records.files import ByteSource
 
 
 class ListLine(NamedTuple):
-    """One line: the image's id, its labels float32[n], and its path below the root."""
+    """One line: the image's ID, its labels float32[n], and its path relative to the root."""
 
     id: int
     label: np.ndarray
@@ -21,7 +21,7 @@ class ListLine(NamedTuple):
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[ListLine]:
-    """The lines of a list, in order. Raises FileError that names the line that is none."""
+    """Yield the lines of a list in order. Raises FileError that names a malformed line."""
     with ByteSource(path) as source:
         text = source.read(0, source.size)
     for number, line in enumerate(text.splitlines(), 1):
@@ -36,7 +36,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[ListLine]:
 
 
 def read_image_list(path: str | os.PathLike, label_width: int) -> dict[int, np.ndarray]:
-    """The labels float32[label_width] of every id. Raises FileError where a line has another number of labels."""
+    """Return the labels float32[label_width] of every id. Raises FileError if a line has another number of labels."""
     labels = {}
     for line in read_lines(path):
         if len(line.label) != label_width:

@@ -1,4 +1,4 @@
-"""The mean image of a record file: read from where it was saved, or computed and saved there, as MXNet does."""
+"""The mean image of a record file: loaded from a file, or computed and saved there, as in MXNet."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _NAME = "mean_img"  # of the array in the file
 
 def mean_image(path: str | os.PathLike, shape: Sequence[int],
                batches: Callable[[], DataIter] | None = None) -> np.ndarray:
-    """The mean image in a file by nd.save, float32[channels, height, width].
+    """Load the mean image from a file by nd.save, float32[channels, height, width].
 
-    batches:  gives what it is the mean of, if there is no such file: the mean is computed and saved.
-    Raises FileError where the file holds another thing, or an image of another shape.
+    batches:  returns an iterator of the images; if the file does not exist, their mean is computed and saved.
+    Raises FileError if the file holds something else, or an image of another shape.
     """
     path = os.fspath(path)
     if not is_url(path) and not os.path.exists(path):
         if batches is None:
-            raise FileError(f"{path}: there is no such file. Write it with mx.nd.save(path, {{'mean_img': array}}).")
-        _log.info("%s is not there: computing the mean image.", path)
-        save(path, {_NAME: array(_mean(batches(), shape))})  # whole or not at all: other workers may look for it
-    held = load(path)
-    if not isinstance(held, dict) or _NAME not in held:
-        raise FileError(f"{path}: holds no array named 'mean_img'. Write it with mx.nd.save(path, {{'mean_img': array}}).")
-    image = held[_NAME].asnumpy().astype(np.float32)
+            raise FileError(f"{path}: the file does not exist. Write it with mx.nd.save(path, {{'mean_img': array}}).")
+        _log.info("%s does not exist: computing the mean image.", path)
+        save(path, {_NAME: array(_mean(batches(), shape))})  # atomically: other workers may look for it
+    arrays = load(path)
+    if not isinstance(arrays, dict) or _NAME not in arrays:
+        raise FileError(f"{path}: has no array named 'mean_img'. Write it with mx.nd.save(path, {{'mean_img': array}}).")
+    image = arrays[_NAME].asnumpy().astype(np.float32)
     if image.shape != tuple(shape):
-        raise FileError(f"{path}: the mean image is {list(image.shape)}, data_shape is {list(shape)}. Delete it to have it "
-                        f"computed anew.")
+        raise FileError(f"{path}: the mean image is {list(image.shape)}, data_shape is {list(shape)}. Delete the file to have it "
+                        f"computed again.")
     return image
 
 
 def _mean(batches: DataIter, shape: Sequence[int]) -> np.ndarray:
-    """The mean of the rows that count, added one after another in float32: MXNet's bits."""
+    """Return the mean of the rows without padding, summed one after another in float32 for MXNet's bits."""
     total, count = np.zeros(shape, np.float32), 0
     while batches.iter_next():
         rows = batches.getdata()[0].asnumpy()

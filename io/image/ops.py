@@ -1,6 +1,6 @@
-"""Functions of mx.image: read, decode, resize, crop, normalise. Images are NDArrays [height, width, channels], red first.
+"""Functions of mx.image: read, decode, resize, crop, normalise, rotate. Images are NDArrays [height, width, channels], red first.
 
-Random ones draw from Python's `random`, as MXNet's do, so that `random.seed(n)` gives the crops that MXNet gives.
+Random functions draw from Python's `random`, so that `random.seed(n)` gives MXNet's crops. random_rotate draws from NumPy's.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ... import ndarray as nd
 from ...context import cpu
 from ...dtype import as_dtype
-from ...errors import FileError, ParameterError, ShapeError, describe
+from ...errors import DTypeError, FileError, ParameterError, ShapeError, describe
 from ...ndarray import NDArray, array
 from ..records.files import ByteSource
 from .codec import decode, opencv
@@ -24,7 +25,7 @@ Size = Sequence[int]  # (width, height)
 
 
 def imread(filename: str | os.PathLike, flag: int = 1, to_rgb: bool = True) -> NDArray:
-    """The image in a file or at a URL; see imdecode. Raises FileError that names it."""
+    """Read and decode the image in a file or at a URL, as imdecode. Raises FileError that names it."""
     with ByteSource(filename) as source:
         data = source.read(0, source.size)
     try:
@@ -34,10 +35,10 @@ def imread(filename: str | os.PathLike, flag: int = 1, to_rgb: bool = True) -> N
 
 
 def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
-    """The image encoded in buf (bytes, or uint8[n]): uint8[height, width, 3], or [height, width, 1] with flag=0.
+    """Decode buf (bytes, or uint8[n]) to uint8[height, width, 3], or [height, width, 1] with flag=0.
 
     to_rgb:  red first; False: blue first.
-    Raises:  FileError saying what is wrong, also where other decoders would fill a missing part with grey.
+    Raises:  FileError for a damaged or truncated image, also where other decoders would fill the missing part with grey.
     """
     if isinstance(buf, NDArray):
         buf = buf.asnumpy()
@@ -45,30 +46,27 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
         pixels = decode(buf.tobytes() if isinstance(buf, np.ndarray) else bytes(buf), 3 if flag else 1)
     except FileError as e:
         raise FileError(f"imdecode: {str(e).rstrip('.')}.") from None
-    made = array(pixels if to_rgb or not flag else pixels[:, :, ::-1], cpu(), np.uint8)
+    image = array(pixels if to_rgb or not flag else pixels[:, :, ::-1], cpu(), np.uint8)
     if out is None:
-        return made
-    out[:] = made
+        return image
+    out[:] = image
     return out
 
 
 def imresize(src: NDArray, w: int, h: int, interp: int = 1) -> NDArray:
-    """src resized to width w and height h. interp: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 by size, 10 random."""
+    """Resize src to width w and height h. interp: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos, 9 by size, 10 random."""
     pixels = _pixels(src, "imresize")
     if w < 1 or h < 1:
-        raise ParameterError(f"imresize: w={w}, h={h}: at least 1 each.")
+        raise ParameterError(f"imresize: w={w}, h={h} must be at least 1 each.")
     method = interpolation(interp, (*pixels.shape[:2], h, w))
-    made = opencv("imresize").resize(pixels, (int(w), int(h)), interpolation=method)
-    return array(made.reshape(h, w, pixels.shape[2]), src.context, src.dtype)
+    resized = opencv("imresize").resize(pixels, (int(w), int(h)), interpolation=method)
+    return array(resized.reshape(h, w, pixels.shape[2]), src.context, src.dtype)
 
 
 def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
-    """OpenCV's method for MXNet's number. 9: by (old height, old width, new height, new width); 10: random."""
+    """Return OpenCV's method for MXNet's number. 9: by (old height, old width, new height, new width); 10: random."""
     if interp == 9:
-        if not sizes:
-            return 2
-        old_h, old_w, new_h, new_w = sizes
-        return 2 if new_h > old_h and new_w > old_w else 3 if new_h < old_h and new_w < old_w else 1
+        return interpolation_by_size(*sizes) if sizes else 2
     if interp == 10:
         return random.randint(0, 4)
     if interp not in (0, 1, 2, 3, 4):
@@ -76,17 +74,22 @@ def interpolation(interp: int, sizes: Sequence[int] = ()) -> int:
     return interp
 
 
+def interpolation_by_size(old_h: int, old_w: int, new_h: int, new_w: int) -> int:
+    """Return MXNet's choice: cubic to enlarge, area to shrink, otherwise bilinear."""
+    return 2 if new_h > old_h and new_w > old_w else 3 if new_h < old_h and new_w < old_w else 1
+
+
 def copyMakeBorder(src: NDArray, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0,
                    values: Sequence[float] = ()) -> NDArray:
-    """src with a border. type: OpenCV's; 0 fills with value, or with `values`, one per channel."""
+    """Add a border to src. type: OpenCV's; 0 fills with value, or with `values`, one per channel."""
     pixels = _pixels(src, "copyMakeBorder")
     fill = [float(v) for v in values] or [float(value)] * 4
-    made = opencv("copyMakeBorder").copyMakeBorder(pixels, top, bot, left, right, type, value=fill)
-    return array(made.reshape(*made.shape[:2], pixels.shape[2]), src.context, src.dtype)
+    padded = opencv("copyMakeBorder").copyMakeBorder(pixels, top, bot, left, right, type, value=fill)
+    return array(padded.reshape(*padded.shape[:2], pixels.shape[2]), src.context, src.dtype)
 
 
 def scale_down(src_size: Size, size: Size) -> tuple[int, int]:
-    """size (width, height), shrunk in proportion until it fits in src_size."""
+    """Return size (width, height), shrunk in proportion if it does not fit in src_size."""
     (w, h), (most_w, most_h) = size, src_size
     if most_h < h:
         w, h = w * most_h / h, most_h
@@ -96,7 +99,7 @@ def scale_down(src_size: Size, size: Size) -> tuple[int, int]:
 
 
 def fitting(height: int, width: int, most_height: int, most_width: int, *, enlarge: bool) -> tuple[int, int]:
-    """(height, width) in proportion, as large as fits; not larger than it is, unless enlarge."""
+    """Return (height, width) scaled in proportion to the largest that fits, upwards only with enlarge."""
     if height <= most_height and width <= most_width and not enlarge:
         return height, width
     if height * most_width > width * most_height:
@@ -104,52 +107,61 @@ def fitting(height: int, width: int, most_height: int, most_width: int, *, enlar
     return max(1, height * most_width // width), most_width
 
 
+def shorter_edge_to(size: int, h: int, w: int) -> tuple[int, int]:
+    """Return (height, width) scaled in proportion so that the shorter edge is size."""
+    return (size * h // w, size) if h > w else (size, size * w // h)
+
+
 def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
-    """src resized so that its shorter edge is size."""
-    h, w = src.shape[:2]
-    new_h, new_w = (size * h // w, size) if h > w else (size, size * w // h)
-    return imresize(src, new_w, new_h, interp)
+    """Resize src so that its shorter edge is size."""
+    h, w = shorter_edge_to(size, *src.shape[:2])
+    return imresize(src, w, h, interp)
 
 
 def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None = None, interp: int = 2) -> NDArray:
-    """The part of src at (x0, y0), w wide and h high, resized to size (width, height) if that is another."""
+    """Cut w x h pixels out of src at (x0, y0), and resize them to size (width, height) if it is given."""
     if x0 < 0 or y0 < 0 or w < 1 or h < 1 or x0 + w > src.shape[1] or y0 + h > src.shape[0]:
-        raise ParameterError(f"fixed_crop: {w} x {h} pixels at ({x0}, {y0}) do not lie in an image of {src.shape[1]} x "
+        raise ParameterError(f"fixed_crop: {w} x {h} pixels at ({x0}, {y0}) are not inside an image of {src.shape[1]} x "
                              f"{src.shape[0]}.")
     out = src[y0:y0 + h, x0:x0 + w]
     return imresize(out, size[0], size[1], interp) if size is not None and (w, h) != tuple(size) else out
 
 
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """A part of src of size (width, height), or of its shape and as large as fits, resized; and (x, y, width, height)."""
-    h, w = src.shape[:2]
-    new_w, new_h = scale_down((w, h), size)
-    x0, y0 = random.randint(0, w - new_w), random.randint(0, h - new_h)
-    return fixed_crop(src, x0, y0, new_w, new_h, size, interp), (x0, y0, new_w, new_h)
+    """Cut size (width, height) out of src at a random place; return the image and (x, y, width, height).
+
+    If size does not fit, the largest part of its aspect is cut out and resized.
+    """
+    return _crop(src, size, interp, lambda room: random.randint(0, room))
 
 
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """As random_crop, from the middle."""
+    """Like random_crop, at the centre."""
+    return _crop(src, size, interp, lambda room: room // 2)
+
+
+def _crop(src: NDArray, size: Size, interp: int, start: Callable[[int], int]) -> tuple[NDArray, tuple[int, int, int, int]]:
     h, w = src.shape[:2]
     new_w, new_h = scale_down((w, h), size)
-    x0, y0 = (w - new_w) // 2, (h - new_h) // 2
-    return fixed_crop(src, x0, y0, new_w, new_h, size, interp), (x0, y0, new_w, new_h)
+    place = start(w - new_w), start(h - new_h), new_w, new_h
+    return fixed_crop(src, *place, size, interp), place
 
 
 def random_size_crop(src: NDArray, size: Size, area: float | Sequence[float], ratio: Sequence[float], interp: int = 2,
                      **kwargs: Any) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """A part of src of random area and aspect, resized to size; and (x, y, width, height). After ten misses, the middle.
+    """Cut out a part of random area and aspect, and resize it to size; return the image and (x, y, width, height).
 
-    area:   (least, most) as shares of src's, or the least.
-    ratio:  (least, most) of width / height.
+    area:   (min, max) as fractions of src's area, or only the min.
+    ratio:  (min, max) of width / height.
+    After ten failed attempts, center_crop.
     """
     area = kwargs.pop("min_area", area)
     if kwargs:
-        raise ParameterError(f"random_size_crop: no parameter is called {', '.join(map(repr, kwargs))}.")
-    least, most = (area, 1.0) if isinstance(area, (int, float)) else area
+        raise ParameterError(f"random_size_crop: unknown parameter {', '.join(map(repr, kwargs))}.")
+    min_area, max_area = (area, 1.0) if isinstance(area, (int, float)) else area
     h, w = src.shape[:2]
     for _ in range(10):
-        target = random.uniform(least, most) * h * w
+        target = random.uniform(min_area, max_area) * h * w
         aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
         new_w, new_h = round(math.sqrt(target * aspect)), round(math.sqrt(target / aspect))
         if new_w <= w and new_h <= h:
@@ -159,7 +171,7 @@ def random_size_crop(src: NDArray, size: Size, area: float | Sequence[float], ra
 
 
 def color_normalize(src: NDArray, mean: NDArray | None, std: NDArray | None = None) -> NDArray:
-    """(src - mean) / std; a part that is None is left out."""
+    """Return (src - mean) / std, without the part that is None."""
     if mean is not None:
         src = src - mean
     return src / std if std is not None else src
@@ -167,7 +179,51 @@ def color_normalize(src: NDArray, mean: NDArray | None, std: NDArray | None = No
 
 def _pixels(src: NDArray, name: str) -> np.ndarray:
     if src.ndim != 3 or not src.size:
-        raise ShapeError(f"{name}: src is {describe(src)}, and must be [height, width, channels].")
+        raise ShapeError(f"{name}: src is {describe(src)}. Give [height, width, channels].")
     if as_dtype(src.dtype) not in (np.uint8, np.float32, np.float64, np.int16, np.uint16):
-        raise ParameterError(f"{name}: images of dtype {as_dtype(src.dtype)} cannot be resized. Convert with astype('float32').")
+        raise ParameterError(f"{name}: images of dtype {as_dtype(src.dtype)} are not supported. Convert with astype('float32').")
     return src.asnumpy()
+
+
+def imrotate(src: NDArray, rotation_degrees: float | NDArray, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
+    """Rotate src about its centre, bilinear, in the same size. Pixels from outside are 0.
+
+    src:               float32[channels, height, width], or [batch, channels, height, width].
+    rotation_degrees:  counterclockwise; for a batch one number, or one for each image.
+    zoom_in:           enlarge until nothing from outside is visible.   zoom_out: shrink until no corner is lost.
+    Raises:            DTypeError, ShapeError, ParameterError.
+    """
+    if zoom_in and zoom_out:
+        raise ParameterError("imrotate: zoom_in and zoom_out are both True. Give one of them.")
+    if as_dtype(src.dtype) != np.float32:
+        raise DTypeError(f"imrotate: src is {describe(src)}. Convert it with astype('float32').")
+    if src.ndim not in (3, 4):
+        raise ShapeError(f"imrotate: src is {describe(src)}. Give [channels, height, width], or a batch of them.")
+    batch = src if src.ndim == 4 else src.expand_dims(axis=0)
+    degrees = rotation_degrees.asnumpy() if isinstance(rotation_degrees, NDArray) else np.asarray(rotation_degrees)
+    if degrees.ndim > 1 or (degrees.ndim == 1 and (src.ndim == 3 or len(degrees) != len(src))):
+        raise ShapeError(f"imrotate: {list(degrees.shape)} angles for src {describe(src)}. Give one number, or one for each "
+                         f"image.")
+    radians = np.broadcast_to(np.deg2rad(degrees.astype(np.float64)), (batch.shape[0],))
+    grid = np.stack([_grid(float(angle), batch.shape[2], batch.shape[3], zoom_in, zoom_out) for angle in radians])
+    rotated = nd.BilinearSampler(batch, nd.array(grid.astype(np.float32), src.context))
+    return rotated if src.ndim == 4 else rotated.reshape(src.shape)
+
+
+def random_rotate(src: NDArray, angle_limits: Sequence[float], zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
+    """Rotate by a random angle between two limits, in degrees; another one for each image of a batch."""
+    low, high = angle_limits
+    angles = np.random.uniform(low, high) if src.ndim == 3 else nd.array(np.random.uniform(low, high, len(src)))
+    return imrotate(src, angles, zoom_in, zoom_out)
+
+
+def _grid(angle: float, height: int, width: int, zoom_in: bool, zoom_out: bool) -> np.ndarray:
+    """Return the source position of each pixel, [2, height, width]: x, then y, from -1 to 1 across src."""
+    c, s = np.cos(angle), np.sin(angle)
+    half_w, half_h = (width - 1) / 2, (height - 1) / 2
+    y, x = np.mgrid[0:height, 0:width] - np.array([half_h, half_w])[:, None, None]
+    scale = 1.0
+    if zoom_in or zoom_out:  # by how much the bounding box of the rotated image is larger, at the edge where it is most
+        larger = max((abs(c) * width + abs(s) * height) / width, (abs(s) * width + abs(c) * height) / height)
+        scale = larger if zoom_out else 1 / larger
+    return np.stack([(x * c - y * s) / max(half_w, 1), (x * s + y * c) / max(half_h, 1)]) * scale

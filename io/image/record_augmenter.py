@@ -1,7 +1,7 @@
-"""RecordAugmenter: ImageRecordIter's augmentation of one image, MXNet's parameters, OpenCV's arithmetic.
+"""RecordAugmenter: augmentation of one image for ImageRecordIter, with MXNet's parameters and OpenCV's arithmetic.
 
-The steps and their order are MXNet's default augmenter's, so that without randomness the pixels are MXNet's, bit for
-bit. Random choices come from the numbers that are handed in, in a fixed order.
+The steps and their order are those of MXNet's default augmenter, so that without randomness the pixels are MXNet's, bit for
+bit. Random choices use the numbers of the `draw` argument in a fixed order.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ import numpy as np
 
 from ...errors import FileError, ParameterError
 from .codec import opencv
+from .ops import interpolation_by_size
 from .warp import warp_affine
 
 Draw = Callable[[], float]  # the next random number in [0, 1)
-DRAWS = 80  # the most that one image takes: ten attempts at a crop take fifty
+DRAWS = 80  # random numbers that one image takes at most; ten attempts at a crop take 50
 
-_EIGENVALUES = np.array([55.46, 4.794, 1.148])  # of ImageNet's colours (Krizhevsky et al. 2012), as MXNet has them
-_EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+EIGENVALUES = np.array([55.46, 4.794, 1.148])  # of ImageNet's colours (Krizhevsky et al. 2012), as in MXNet
+EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
 
 
 @dataclasses.dataclass(frozen=True)
 class RecordAugmenter:
-    """Turns a decoded image into one of data_shape = (channels, height, width). The parameters are MXNet's."""
+    """Transforms a decoded image to data_shape = (channels, height, width). The parameters are MXNet's."""
 
     data_shape: tuple[int, int, int]
     resize: int = -1
@@ -60,7 +61,7 @@ class RecordAugmenter:
     def __post_init__(self):
         if self.inter_method not in (0, 1, 2, 3, 4, 9, 10):
             raise ParameterError(f"ImageRecordIter: inter_method={self.inter_method} is not one of 0 nearest, 1 bilinear, "
-                                 f"2 cubic, 3 area, 4 Lanczos, 9 chosen by size, 10 random.")
+                                 f"2 cubic, 3 area, 4 Lanczos, 9 by size, 10 random.")
         for low, high in (("min_crop_size", "max_crop_size"), ("min_random_scale", "max_random_scale"),
                           ("min_random_area", "max_random_area"), ("min_img_size", "max_img_size")):
             if getattr(self, low) > getattr(self, high):
@@ -68,12 +69,12 @@ class RecordAugmenter:
                                      f"{getattr(self, high)}.")
         if self.data_shape[0] != 3 and (self.random_h or self.random_s or self.random_l or self.brightness or self.contrast
                                         or self.saturation or self.pca_noise):
-            raise ParameterError(f"ImageRecordIter: colours are changed in images of 3 channels; data_shape is "
+            raise ParameterError(f"ImageRecordIter: colours can be changed in images of 3 channels only; data_shape is "
                                  f"{self.data_shape}.")
 
     @property
     def is_random(self) -> bool:
-        """Whether it takes random numbers."""
+        """True if it takes random numbers."""
         return (self.rand_crop or self.random_resized_crop or self._is_affine or self.inter_method == 10
                 or self.max_crop_size != -1 or self._is_coloured)
 
@@ -81,14 +82,13 @@ class RecordAugmenter:
     def _is_coloured(self) -> bool:
         return any((self.brightness, self.contrast, self.saturation, self.pca_noise, self.random_h, self.random_s, self.random_l))
 
-    def __call__(self, pixels: np.ndarray, draw: Draw, leave: bool = False) -> np.ndarray:
-        """uint8[height, width, channels] in, uint8[data_shape[1], data_shape[2], channels] out.
+    def __call__(self, pixels: np.ndarray, draw: Draw, skip_last_resize: bool = False) -> np.ndarray:
+        """Transform uint8[height, width, channels] to uint8[data_shape[1], data_shape[2], channels].
 
-        leave:  where all that is left to do is to resize bilinearly, leave that to who takes the pixels, which have
-                another size then.
+        skip_last_resize:  return pixels of another size where only a bilinear resize is left, which the caller then does.
         """
         cv2 = opencv("ImageRecordIter")
-        leave = leave and not self._is_coloured
+        skip_resize = skip_last_resize and not self._is_coloured
         if self.resize > 0:
             pixels = self._shorter_edge(cv2, pixels, self.resize, self.resize, draw)
         if self._is_affine:
@@ -96,13 +96,13 @@ class RecordAugmenter:
         if self.pad > 0:
             pixels = cv2.copyMakeBorder(pixels, *[self.pad] * 4, cv2.BORDER_CONSTANT, value=[self.fill_value] * 4)
         if self.random_resized_crop and self._is_sized:
-            pixels = self._sized_crop(cv2, pixels, draw, leave)
+            pixels = self._sized_crop(cv2, pixels, draw, skip_resize)
         elif self.max_crop_size != -1 or self.min_crop_size != -1:
-            pixels = self._square_crop(cv2, pixels, draw, leave)
+            pixels = self._square_crop(cv2, pixels, draw, skip_resize)
         else:
             pixels = self._crop(cv2, pixels, draw)
         if self.brightness > 0 or self.contrast > 0 or self.saturation > 0:
-            pixels = self._light(cv2, pixels, draw)
+            pixels = self._shift_light(cv2, pixels, draw)
         if self.random_h or self.random_s or self.random_l:
             pixels = self._hsl(cv2, pixels, draw)
         if self.pca_noise > 0:
@@ -110,21 +110,21 @@ class RecordAugmenter:
         return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
     def _method(self, old: tuple[int, int], new: tuple[int, int], draw: Draw) -> int:
-        """OpenCV's interpolation, whose numbers are MXNet's; 9 and 10 choose."""
+        """Return OpenCV's interpolation for sizes (height, width). It has MXNet's numbers except 9 and 10."""
         if self.inter_method == 9:
-            grows, shrinks = new[0] > old[0] and new[1] > old[1], new[0] < old[0] and new[1] < old[1]
-            return 2 if grows else 3 if shrinks else 1
+            return interpolation_by_size(*old, *new)
         return int(draw() * 5) if self.inter_method == 10 else self.inter_method
 
-    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw, leave: bool = False) -> np.ndarray:
+    def _resized(self, cv2: Any, pixels: np.ndarray, width: int, height: int, draw: Draw,
+                 skip: bool = False) -> np.ndarray:
         method = self._method(pixels.shape[:2], (height, width), draw)
-        if leave and method == cv2.INTER_LINEAR:
+        if skip and method == cv2.INTER_LINEAR:
             return pixels
-        out = np.empty((height, width, *pixels.shape[2:]), np.uint8)  # OpenCV would take Python's lock to make it
+        out = np.empty((height, width, *pixels.shape[2:]), np.uint8)  # OpenCV would take the GIL to allocate it
         return cv2.resize(pixels, (width, height), out, interpolation=method)
 
     def _shorter_edge(self, cv2: Any, pixels: np.ndarray, height: int, width: int, draw: Draw) -> np.ndarray:
-        """Resized, the aspect kept, so that both edges fill (height, width) and one of them exactly."""
+        """Resize in proportion to the smallest size that covers (height, width)."""
         h, w = pixels.shape[:2]
         if h * width > w * height:
             return self._resized(cv2, pixels, width, h * width // w, draw)
@@ -140,7 +140,7 @@ class RecordAugmenter:
 
     @functools.cached_property
     def _is_sized(self) -> bool:
-        """Whether random_resized_crop ever takes another part than all of an image; MXNet does nothing otherwise."""
+        """True if random_resized_crop may cut off anything; otherwise MXNet ignores it."""
         least = 1 - self.max_aspect_ratio if self.min_aspect_ratio is None else self.min_aspect_ratio
         most = 1 + self.max_aspect_ratio if self.min_aspect_ratio is None else self.max_aspect_ratio
         return (self.min_random_area, self.max_random_area, least, most) != (1, 1, 1, 1)
@@ -166,8 +166,8 @@ class RecordAugmenter:
         m[:, 2] = (size - m[:, :2] @ np.array([w, h], np.float32)) / 2
         return warp_affine(cv2, pixels, m, new_w, new_h, self._method((h, w), (new_h, new_w), draw), self.fill_value)
 
-    def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, leave: bool) -> np.ndarray:
-        """A random part of a random area and aspect, resized; after ten misses, one of data_shape as without."""
+    def _sized_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, skip_resize: bool) -> np.ndarray:
+        """Cut out a part of random area and aspect, and resize it. After ten failures, an ordinary crop."""
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         for _ in range(10):
@@ -178,10 +178,10 @@ class RecordAugmenter:
             crop_w, crop_h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < crop_w <= w and 0 < crop_h <= h:
                 y, x = below(draw, h - crop_h + 1), below(draw, w - crop_w + 1)
-                return self._resized(cv2, pixels[y:y + crop_h, x:x + crop_w], width, height, draw, leave)
+                return self._resized(cv2, pixels[y:y + crop_h, x:x + crop_w], width, height, draw, skip_resize)
         return self._crop(cv2, pixels, draw)
 
-    def _square_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, leave: bool) -> np.ndarray:
+    def _square_crop(self, cv2: Any, pixels: np.ndarray, draw: Draw, skip_resize: bool) -> np.ndarray:
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         if min(h, w) < self.max_crop_size:
@@ -190,7 +190,7 @@ class RecordAugmenter:
         least = self.max_crop_size if self.min_crop_size == -1 else self.min_crop_size
         size = least + below(draw, self.max_crop_size - least + 1)
         y, x = self._corner(h - size, w - size, draw)
-        return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw, leave)
+        return self._resized(cv2, pixels[y:y + size, x:x + size], width, height, draw, skip_resize)
 
     def _crop(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         _, height, width = self.data_shape
@@ -199,7 +199,7 @@ class RecordAugmenter:
         return pixels[y:y + height, x:x + width]
 
     def _enlarged(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        """Where it is too small, resized to the height, then to the width, the aspect kept: as MXNet, in two steps."""
+        """Resize a small image in proportion, first to the height and then to the width, as MXNet does."""
         _, height, width = self.data_shape
         h, w = pixels.shape[:2]
         if h < height:
@@ -207,28 +207,28 @@ class RecordAugmenter:
         h, w = pixels.shape[:2]
         return self._resized(cv2, pixels, width, h * width // w, draw) if w < width else pixels
 
-    def _corner(self, room_y: int, room_x: int, draw: Draw) -> tuple[int, int]:
+    def _corner(self, max_y: int, max_x: int, draw: Draw) -> tuple[int, int]:
         if self.rand_crop:
-            return below(draw, room_y + 1), below(draw, room_x + 1)
-        return room_y // 2, room_x // 2
+            return below(draw, max_y + 1), below(draw, max_x + 1)
+        return max_y // 2, max_x // 2
 
     # ---- colours ----
-    def _light(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
-        """Brightness, contrast and saturation, in a random order."""
+    def _shift_light(self, cv2: Any, pixels: np.ndarray, draw: Draw) -> np.ndarray:
+        """Change brightness, contrast and saturation, in a random order."""
         factors = [1 + between(draw, -most, most) for most in (self.brightness, self.contrast, self.saturation)]
         order = [0, 1, 2]
         for last in (2, 1):  # Fisher and Yates
             other = below(draw, last + 1)
             order[last], order[other] = order[other], order[last]
-        for what in order:
-            factor = factors[what]
+        for kind in order:
+            factor = factors[kind]
             if factor == 1:
                 continue
-            if what == 0:
+            if kind == 0:
                 pixels = cv2.addWeighted(pixels, factor, pixels, 0, 0)
                 continue
             grey = cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY)
-            if what == 1:
+            if kind == 1:
                 pixels = cv2.addWeighted(pixels, factor, pixels, 0, (1 - factor) * float(grey.mean()))
             else:
                 pixels = cv2.addWeighted(pixels, factor, cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB), 1 - factor, 0)
@@ -240,27 +240,27 @@ class RecordAugmenter:
 
     def _pca(self, pixels: np.ndarray, draw: Draw) -> np.ndarray:
         alphas = np.array([normal(draw) * self.pca_noise for _ in range(3)])
-        shift = _EIGENVECTORS @ (alphas * _EIGENVALUES)
+        shift = EIGENVECTORS @ (alphas * EIGENVALUES)
         return np.clip(pixels + shift, 0, 255).astype(np.uint8)
 
 
 def shift_hls(cv2: Any, pixels: np.ndarray, h: int, l: int, s: int) -> np.ndarray:
-    """Pixels with hue (0 to 180), lightness and saturation (0 to 255) shifted, and cut to their ranges."""
+    """Shift hue (0 to 180), lightness and saturation (0 to 255) of pixels, clipped to their ranges."""
     table = np.stack([np.clip(np.arange(256) + by, 0, limit) for by, limit in ((h, 180), (l, 255), (s, 255))], axis=1)
     hls = cv2.LUT(cv2.cvtColor(pixels, cv2.COLOR_RGB2HLS), table[None].astype(np.uint8))
     return cv2.cvtColor(hls, cv2.COLOR_HLS2RGB)
 
 
 def between(draw: Draw, low: float, high: float) -> float:
-    """Uniform in [low, high). Takes a number also where there is no choice, so that later ones stay the same."""
+    """Draw from [low, high). It takes a number even if low == high, so that later draws do not change."""
     return low + draw() * (high - low)
 
 
 def below(draw: Draw, n: int) -> int:
-    """One of 0 .. n-1."""
+    """Draw one of 0 .. n-1."""
     return int(draw() * n)
 
 
 def normal(draw: Draw) -> float:
-    """Standard normal, by Box and Muller."""
+    """Draw from the standard normal distribution (Box and Muller)."""
     return math.sqrt(-2 * math.log(1 - draw())) * math.cos(2 * math.pi * draw())

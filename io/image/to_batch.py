@@ -1,7 +1,7 @@
-"""BatchRowWriter: pixels into a row of a batch: size, mirror, mean, deviation, scale, and planes instead of interleaved colours.
+"""BatchRowWriter: writes an image into its row of a batch: resize, mirror, normalise, and separate the channels.
 
-One C function does all that for float32 and uint8 where it can be had (`to_batch_c.py`). Elsewhere a pixel has 256 values, so
-each colour's arithmetic is a table of 256 results: exactly the formula's, at the price of a look-up.
+Where possible one C function does all of it for float32 and uint8 (`to_batch_c.py`). Otherwise each channel is normalised by
+a table of 256 results, since a pixel has 256 values.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .to_batch_c import CRowWriter, row_writer
 _LEVELS = np.arange(256, dtype=np.float32)
 _BY_OPENCV = ("float32", "float64", "int32", "int8")
 _Light = tuple[np.float32, np.float32]  # contrast, illumination
-_PLAIN = np.float32(1), np.float32(0)
+_UNCHANGED = np.float32(1), np.float32(0)
 
 
 class BatchRowWriter:
-    """Writes uint8[any, any, channels] as dtype[channels, height, width]; what has another size is resized, bilinearly.
+    """Writes uint8[any, any, channels] as dtype[channels, height, width], resized bilinearly if needed.
 
     Floating dtypes:  (pixel - mean) * scale * contrast / std + illumination * scale / std, computed in float32.
-    int8:             pixel - mean, cut to -128 .. 127.   uint8: the pixel.   As in MXNet.
+    int8:             pixel - mean, clipped to -128 .. 127.   uint8: the pixel.   As in MXNet.
     mean, std:        per channel.
     mean_image:       float32[channels, height, width]; replaces mean.
-    divide:           divide by std, and do not multiply by its inverse: the last bit differs (detection, as MXNet).
-    contrast is 1 and illumination 0, each with a random share of at most what max_random_... says.
+    divide:           divide by std instead of multiplying by its inverse: the last bit differs (as in MXNet's detection).
+    contrast is drawn from 1 ± max_random_contrast, illumination from ± max_random_illumination.
     """
 
     def __init__(self, dtype: np.dtype, shape: tuple[int, int, int], mean: Sequence[float], std: Sequence[float], scale: float,
@@ -38,40 +38,40 @@ class BatchRowWriter:
         self._by_opencv = dtype.name in _BY_OPENCV
         self.divide, self.dtype, self.mirror, self.rand_mirror = divide, dtype, mirror, rand_mirror
         if min(std) <= 0:
-            raise ParameterError(f"ImageRecordIter: a standard deviation of {min(std)} divides by nothing. Give more than 0.")
+            raise ParameterError(f"ImageRecordIter: a standard deviation is {min(std)}. Give more than 0.")
         self._mean, self._std = np.asarray(mean, np.float32), np.asarray(std, np.float32)
         self._scale = np.float32(scale)
         self._contrast, self._illumination = max_random_contrast, max_random_illumination
         self._image = mean_image
-        self._tables = self._make_tables(_PLAIN)
-        in_c = dtype.name in ("float32", "uint8") and shape[0] == 3 and mean_image is None and not divide
-        self._in_c: CRowWriter | None = row_writer() if in_c else None
-        self._flat = self._flat_factors(_PLAIN)
+        self._tables = self._make_tables(_UNCHANGED)
+        c_applies = dtype.name in ("float32", "uint8") and shape[0] == 3 and mean_image is None and not divide
+        self._write_in_c: CRowWriter | None = row_writer() if c_applies else None
+        self._flat = self._flat_factors(_UNCHANGED)
 
     @property
     def is_random(self) -> bool:
-        """Whether it takes random numbers."""
+        """True if it takes random numbers."""
         return bool(self.rand_mirror or self._contrast or self._illumination)
 
     def __call__(self, pixels: np.ndarray, row: np.ndarray, draw: Draw) -> None:
-        """Write pixels, of any size, to row."""
-        mirrored, light = self.mirror or (self.rand_mirror and draw() < 0.5), _PLAIN
+        """Write pixels of any size to row."""
+        mirrored, light = self.mirror or (self.rand_mirror and draw() < 0.5), _UNCHANGED
         if self._contrast or self._illumination:
             light = (np.float32(1 + between(draw, -self._contrast, self._contrast)),
                      np.float32(between(draw, -self._illumination, self._illumination)))
-        if self._in_c is not None:
-            flat = self._flat if light is _PLAIN else self._flat_factors(light)
-            if self._in_c(pixels, row, mirrored, flat):
+        if self._write_in_c is not None:
+            flat = self._flat if light is _UNCHANGED else self._flat_factors(light)
+            if self._write_in_c(pixels, row, mirrored, flat):
                 return
-        self._in_steps(pixels, row, mirrored, light)
+        self._write_in_steps(pixels, row, mirrored, light)
 
-    def _in_steps(self, pixels: np.ndarray, row: np.ndarray, mirrored: bool, light: _Light) -> None:
+    def _write_in_steps(self, pixels: np.ndarray, row: np.ndarray, mirrored: bool, light: _Light) -> None:
         cv2 = opencv("ImageRecordIter")
         _, height, width = row.shape
         if pixels.shape[:2] != (height, width):
-            small = np.empty((height, width, pixels.shape[2]), np.uint8)
-            cv2.resize(pixels, (width, height), small, interpolation=cv2.INTER_LINEAR)
-            pixels = small
+            resized = np.empty((height, width, pixels.shape[2]), np.uint8)
+            cv2.resize(pixels, (width, height), resized, interpolation=cv2.INTER_LINEAR)
+            pixels = resized
         planes = self._planes(pixels, mirrored, row if self.dtype == np.uint8 else None)
         if self.dtype == np.uint8:
             return
@@ -80,16 +80,16 @@ class BatchRowWriter:
             factor, bias = self._factors(light)
             row[...] = (planes - image) * factor[:, None, None] + bias[:, None, None]
             return
-        for plane, out, table in zip(planes, row, self._tables if light is _PLAIN else self._make_tables(light)):
+        for plane, out, table in zip(planes, row, self._tables if light is _UNCHANGED else self._make_tables(light)):
             if self._by_opencv:
                 cv2.LUT(plane, table, out)
             else:
                 table.take(plane, out=out, mode="clip")
 
     def _planes(self, pixels: np.ndarray, mirrored: bool, out: np.ndarray | None) -> np.ndarray:
-        """The channels of pixels side by side, uint8[channels, height, width], written to out if that is given.
+        """Return the channels of pixels as uint8[channels, height, width], in out if it is given.
 
-        OpenCV writes to memory that it is handed: for memory of its own it takes Python's lock once more for every array.
+        OpenCV gets the memory to write to: to allocate an array it would take the GIL.
         """
         height, width, channels = pixels.shape
         shape = channels, height, width
@@ -99,16 +99,16 @@ class BatchRowWriter:
         cv2.split(pixels, list(split))
         if not mirrored:
             return split
-        turned = np.empty(shape, np.uint8) if out is None else out
-        cv2.flip(split.reshape(-1, width), 1, turned.reshape(-1, width))
-        return turned
+        flipped = np.empty(shape, np.uint8) if out is None else out
+        cv2.flip(split.reshape(-1, width), 1, flipped.reshape(-1, width))
+        return flipped
 
     def _factors(self, light: _Light) -> tuple[np.ndarray, np.ndarray]:
         contrast, illumination = light
         return contrast * self._scale / self._std, illumination * self._scale / self._std
 
     def _flat_factors(self, light: _Light) -> np.ndarray:
-        """Mean, factor and bias of each channel, as the C function takes them."""
+        """Return mean, factor and bias of each channel for the C function."""
         return np.concatenate([self._mean, *self._factors(light)])
 
     def _make_tables(self, light: _Light) -> list[np.ndarray]:

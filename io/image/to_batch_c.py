@@ -1,8 +1,8 @@
-"""An image into its row of a batch by one C function: resized, mirrored, in planes, normalised, while other threads run.
+"""One C function that writes an image into its row of a batch: resized, mirrored, normalised, the channels separated.
 
-Each call that gives up Python's lock has to take it again, against all who decode or train: so one call is better than the
-seven that OpenCV needs, and nothing in between goes to memory. The pixels are OpenCV's bit for bit, which `row_writer`
-checks, once, before it hands the function out.
+Each call that releases the GIL must take it again, in competition with the threads that decode or train. So one call is
+better than the seven that OpenCV needs, and no intermediate result goes to memory. The pixels are OpenCV's bit for bit, which
+`row_writer` checks once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ...kernels.cpu.c_printer import CFunction
 from ...kernels.ir.coalesce import merge
 from .codec import opencv
 
-#: write(pixels uint8[y, x, 3], row float32 or uint8 [3, height, width], mirrored, factors float32[9]: what is subtracted
-#: from a channel's pixel, what it is then multiplied by, what is added; of uint8 the pixel is kept). False: it cannot be done.
+#: write(pixels uint8[y, x, 3], row float32 or uint8 [3, height, width], mirrored, factors float32[9]) computes
+#: (pixel - factors[c]) * factors[3 + c] + factors[6 + c]; a uint8 row gets the pixels. Returns False for unsupported arrays.
 CRowWriter = Callable[[np.ndarray, np.ndarray, bool, np.ndarray], bool]
 
-# OpenCV's bilinear resize of bytes: weights of 11 bits; along x a sum of two products, of which 4 bits are dropped; along y
-# two products, each cut to its upper 16 bits; then rounded by 2 bits. A row that was resized along x serves two rows below it.
+# OpenCV's bilinear resize of bytes: weights of 11 bits; along x a sum of two products without its last 4 bits; along y the
+# upper 16 bits of two products; then rounded by 2 bits. A row that was resized along x is used for two rows of the result.
 _TEXT = """
 #ifdef __SSSE3__
 #include <tmmintrin.h>
 #endif
 
-/* n pixels of a row, 4 numbers each, out of those at s + at[k] and behind; where from <= k < to, 8 bytes may be read there */
+/* Interpolate n pixels of a row, 4 numbers each, between s + at[k] and the next pixel; 8 bytes are readable if from <= k < to */
 static void image_across(const uint8_t *s, int16_t *d, const int32_t *at, const int32_t *weight, int64_t n, int64_t from,
                          int64_t to)
 {
@@ -61,8 +61,8 @@ void image_row(void *const *arrays, int64_t begin, int64_t end)
     const int64_t old_h = size[0], old_w = size[1], stride = size[2], h = size[3], w = size[4], mirrored = size[5];
     const int64_t floats = size[6];
     int32_t *at = arrays[4], *weight = at + w;
-    uint32_t *made = (uint32_t *)(weight + w);
-    int16_t *rows[2] = {(int16_t *)(made + w), (int16_t *)(made + w) + 4 * w};
+    uint32_t *mixed = (uint32_t *)(weight + w);
+    int16_t *rows[2] = {(int16_t *)(mixed + w), (int16_t *)(mixed + w) + 4 * w};
     int64_t held[2] = {-1, -1}, from = w, to = 0;
     const double step_x = 1. / ((double)w / old_w), step_y = 1. / ((double)h / old_h);
     for (int64_t x = 0; x < w; x++) {
@@ -92,7 +92,7 @@ void image_row(void *const *arrays, int64_t begin, int64_t end)
         }
         const int16_t upper = (int16_t)lrintf((1 - part) * 2048), lower = (int16_t)lrintf(part * 2048);
         const int16_t *restrict a = rows[pair[0]], *restrict b = rows[pair[1]];
-        uint8_t *restrict m = (uint8_t *)made;
+        uint8_t *restrict m = (uint8_t *)mixed;
         for (int64_t i = 0; i < 4 * w; i++)
             m[i] = (uint8_t)((int16_t)((int16_t)((upper * a[i]) >> 16) + (int16_t)((lower * b[i]) >> 16) + 2) >> 2);
         for (int c = 0; c < 3; c++) {
@@ -110,11 +110,11 @@ void image_row(void *const *arrays, int64_t begin, int64_t end)
 }
 """
 _FUNCTION = CFunction("image_row", _TEXT, frozenset(), merge([(1,)]), targets=(0,), states={}, scalars=0, nodes=1, cost=1)
-_SCRATCH = 28  # bytes that it needs for each pixel of a row
+_SCRATCH = 28  # bytes of workspace for each pixel of a row
 
 
 def row_writer() -> CRowWriter | None:
-    """The function, or None: where there is no compiler, TRITIUM_CPU_CODE is numpy, or OpenCV's pixels are others here."""
+    """Return the function; None without a compiler, with TRITIUM_CPU_CODE=numpy, or if OpenCV computes other pixels here."""
     return _checked_writer() if c_compile.mode() != "numpy" and c_compile.compiler() is not None else None
 
 
@@ -138,11 +138,11 @@ def _checked_writer() -> CRowWriter | None:
                                    scratch.ctypes.data), 0, h)
         return True
 
-    return write if _is_opencvs(write) else None
+    return write if _equals_opencv(write) else None
 
 
-def _is_opencvs(write: CRowWriter) -> bool:
-    """Whether OpenCV resizes some noise to the same pixels: on other processors it may round otherwise."""
+def _equals_opencv(write: CRowWriter) -> bool:
+    """Return True if OpenCV resizes random pixels equally. On other processors it may round differently."""
     cv2 = opencv("ImageRecordIter")
     noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
     for h, w in ((24, 31), (37, 53), (61, 40), (18, 90)):

@@ -1,7 +1,7 @@
-"""Affine transformations of pixels as OpenCV 3 computes them, and so MXNet: positions in 1/32 of a pixel.
+"""Affine transformations of pixels as in OpenCV 3, and so in MXNet: positions are rounded to 1/32 of a pixel.
 
-OpenCV 5 computes positions exactly, which gives other pixels by up to 4 levels. Handed positions that are rounded already, it
-interpolates between pixels as OpenCV 3 did.
+OpenCV 5 computes positions exactly, which changes pixels by up to 4 levels. Given rounded positions, it interpolates as
+OpenCV 3 did.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from typing import Any
 
 import numpy as np
 
-_BITS, _PARTS = 10, 5  # positions are counted in 1/1024 of a pixel, then cut to 1/32
-_MOST = 1 << 50  # 1/1024 of a pixel: farther away than any image reaches
+_BITS, _PARTS = 10, 5  # positions are computed in 1/1024 of a pixel, then truncated to 1/32
+_MOST = 1 << 50  # in 1/1024 of a pixel; outside of any image
 
 
 def warp_affine(cv2: Any, pixels: np.ndarray, matrix: np.ndarray, width: int, height: int, method: int,
                 fill: float) -> np.ndarray:
-    """pixels uint8[y, x, channels] as uint8[height, width, channels]: pixel (x, y) goes where matrix [2, 3] says.
+    """Transform pixels uint8[y, x, channels] to uint8[height, width, channels] by matrix [2, 3].
 
-    method:  OpenCV's interpolation; area is bilinear.   fill: of what comes from outside.
+    method:  OpenCV's interpolation; area is bilinear.   fill: value of pixels from outside.
     """
     rounding = 1 << _BITS - 1 if method == cv2.INTER_NEAREST else 1 << _BITS - _PARTS - 1
     x, y = (_parts(b * np.arange(height) + c, a * np.arange(width), rounding)
             for a, b, c in _inverse(matrix.astype(np.float64)).tolist())
-    whole = np.empty((height, width, 2), np.int16)
+    integer = np.empty((height, width, 2), np.int16)
     for k, positions in enumerate((x, y)):
-        np.right_shift(positions, _PARTS, out=whole[:, :, k], casting="unsafe")
+        np.right_shift(positions, _PARTS, out=integer[:, :, k], casting="unsafe")
         positions &= (1 << _PARTS) - 1
     y <<= _PARTS
     y |= x
-    return cv2.remap(pixels, whole, None if method == cv2.INTER_NEAREST else y.astype(np.uint16),
+    return cv2.remap(pixels, integer, None if method == cv2.INTER_NEAREST else y.astype(np.uint16),
                      cv2.INTER_LINEAR if method == cv2.INTER_AREA else method, borderMode=cv2.BORDER_CONSTANT,
                      borderValue=[fill] * 4)
 
 
 def _inverse(m: np.ndarray) -> np.ndarray:
-    """Where a pixel of the result comes from; in OpenCV's order of operations. Of what cannot be inverted, nowhere but 0."""
+    """Invert a transformation in OpenCV's order of operations. A singular matrix maps everything to 0."""
     (a, b, x), (c, d, y) = m.tolist()
     by = a * d - b * c
     by = 1 / by if by else 0.0
@@ -44,7 +44,7 @@ def _inverse(m: np.ndarray) -> np.ndarray:
 
 
 def _parts(of_rows: np.ndarray, of_columns: np.ndarray, rounding: int) -> np.ndarray:
-    """A coordinate of every pixel, in 1/32 of a pixel; what is farther away than 32,768 pixels, there."""
+    """Return a coordinate of every pixel in 1/32 of a pixel, clipped to ±32,768 pixels."""
     rows, columns = (np.rint(p * (1 << _BITS)).clip(-_MOST, _MOST).astype(np.int64) for p in (of_rows, of_columns))
     rows += rounding
     kind = np.int32 if np.abs(rows).max() + np.abs(columns).max() < 1 << 31 else np.int64

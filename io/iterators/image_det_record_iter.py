@@ -1,4 +1,4 @@
-"""ImageDetRecordIter: batches of images and the objects in them, as many as each has."""
+"""ImageDetRecordIter: batches of images with a varying number of objects each."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ from ..image.codec import decode
 from ..image.det_record_augmenter import DetRecordAugmenter, split_label
 from ..image.image_list import read_lines
 from ..image.mean_image import mean_image
+from ..image.record_augmenter import Draw
 from ..image.to_batch import BatchRowWriter
 from ..iterator import DataDesc
-from ..loading.counter_random import draw_from
 from ..plan import BatchPlan
 from ..records.record_file import RecordFile
-from ..records.recordio import unpack
 from ..text_arguments import accepts_text
-from .image_record_iter import IGNORED, image_shape, unknown_parameters
+from .image_record_iter import LabeledImageLoader, augmenter_parameters, check_image_shape, check_label_width, mean_and_std
 from .record_iter import RecordIter
 
-_AUGMENT = {name for name in DetRecordAugmenter.__dataclass_fields__ if name != "data_shape"}
-_FRONT = 4  # numbers before an image's labels: channels, height, width, how many labels
+_AUGMENTER = {name for name in DetRecordAugmenter.__dataclass_fields__ if name != "data_shape"}
+_PREFIX = 4  # numbers before an image's labels: channels, height, width, number of labels
 
 
 class ImageDetRecordIter(RecordIter):
-    """Batches of images with objects, out of a record file made with `tritium im2rec --pack-label`.
+    """Batches of images with objects, from a record file made with `tritium im2rec --pack-label`.
 
-    A record's labels are: how many numbers come before the objects (2 or more), how many an object takes (5 or more),
-    further numbers up to the first count, then the objects: class, left, top, right, bottom, the corners as shares of
+    A record's labels are: the number of values before the objects (2 or more), the number of values of an object (5 or
+    more), further values up to the first number, then for each object class, left, top, right, bottom, ..., as fractions of
     the image's size.
-    A batch's label is float32[batch_size, 4 + width]: channels, height and width of the image in the data, how many
+    A batch's label is float32[batch_size, 4 + width]: channels, height and width of the image in the data, the number of
     labels, the labels, and label_pad_value up to the width.
 
-    label_pad_width:  width; 0 or -1: as many as the largest record has.
-    label_width:      labels that every record must have; -1: as many as it has.
-    Other parameters: DetRecordAugmenter's, and ImageRecordIter's.
+    label_pad_width:  the width; 0 or -1: the number of labels of the largest record.
+    label_width:      how many labels every record must have; -1: any number.
+    Other parameters: DetRecordAugmenter's and ImageRecordIter's.
     """
 
     @accepts_text
@@ -51,14 +50,11 @@ class ImageDetRecordIter(RecordIter):
                  dtype: Any = None, on_error: str = "raise", data_name: str = "data", label_name: str = "softmax_label",
                  mean_img: str | os.PathLike = "", scale: float = 1.0, **more: Any):
         name, batch_size = type(self).__name__, int(batch_size)
-        kind, shape = as_dtype(dtype or "float32"), image_shape(name, data_shape)
-        colours = {f"{what}_{c}" for what in ("mean", "std") for c in "rgba"}
-        unknown_parameters(name, more, _AUGMENT | IGNORED | colours)
-        augment = DetRecordAugmenter(shape, **{k: v for k, v in more.items() if k in _AUGMENT})
-        mean = [float(more.get(f"mean_{c}", 0)) for c in "rgba"[:shape[0]]]
-        std = [float(more.get(f"std_{c}", 0)) or 1.0 for c in "rgba"[:shape[0]]]
-        normalise = BatchRowWriter(kind, shape, mean, std, scale, False, False, 0, 0,
-                              mean_image(mean_img, shape) if os.fspath(mean_img) else None, divide=True)
+        dtype, shape = as_dtype(dtype or "float32"), check_image_shape(name, data_shape)
+        augment = DetRecordAugmenter(shape, **augmenter_parameters(name, more, _AUGMENTER))
+        mean, std = mean_and_std(more, shape[0])
+        write_row = BatchRowWriter(dtype, shape, mean, [s or 1.0 for s in std], scale, False, False, 0, 0,
+                                   mean_image(mean_img, shape) if os.fspath(mean_img) else None, divide=True)
         file = RecordFile(path_imgrec, path_imgidx or None, tolerant=on_error != "raise")
         labels = {line.id: line.label for line in read_lines(path_imglist)} if path_imglist else None
         most = max((len(v) for v in labels.values()), default=0) if labels is not None else most_labels(file)
@@ -68,54 +64,46 @@ class ImageDetRecordIter(RecordIter):
         plan = BatchPlan(len(file), batch_size, num_parts=num_parts, part_index=part_index, round_batch=round_batch,
                          shuffle=shuffle, seed=seed, name=name, source=file.path)
         super().__init__(
-            file, plan, DetRecordLoader(file, shape[0], augment, normalise, label_width, label_pad_value, labels),
-            DataDesc(data_name, (batch_size, *shape), kind.type),
-            DataDesc(label_name, (batch_size, _FRONT + width), np.float32),
+            file, plan, DetRecordLoader(file, shape[0], augment, write_row, label_width, label_pad_value, labels),
+            DataDesc(data_name, (batch_size, *shape), dtype.type),
+            DataDesc(label_name, (batch_size, _PREFIX + width), np.float32),
             draws=augment.draws, seed=int(seed if seed_aug is None else seed_aug), threads=preprocess_threads,
             prefetch=int(prefetch_buffer), on_error=on_error)
 
 
-class DetRecordLoader:
-    """As ImageRecordLoader, for a record with objects."""
+class DetRecordLoader(LabeledImageLoader):
+    """The loader of ImageDetRecordIter."""
 
-    def __init__(self, file: RecordFile, channels: int, augment: DetRecordAugmenter, normalise: BatchRowWriter, label_width: int,
-                 fill: float, labels: Mapping[int, np.ndarray] | None):
-        self.file, self.channels, self.augment, self.normalise = file, channels, augment, normalise
-        self.label_width, self.fill, self.labels = label_width, fill, labels
+    def __init__(self, file: RecordFile, channels: int, augment: DetRecordAugmenter, write_row: BatchRowWriter,
+                 label_width: int, pad_value: float, labels: Mapping[int, np.ndarray] | None):
+        super().__init__(file, labels)
+        self.channels, self.augment, self.write_row = channels, augment, write_row
+        self.label_width, self.pad_value = label_width, pad_value
 
-    def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
-        draw = draw_from(numbers)
-        where = self.file.where(record)
-        header, data = unpack(self.file.read(record, fetched), where)
-        given = header.label if self.labels is None else self.labels.get(int(header.id))
-        try:
-            if given is None:
-                raise FileError("the list has no labels for it")
-            front, objects = split_label(given)
-            if 0 < self.label_width != np.size(given):
-                raise FileError(f"it has {np.size(given)} labels; label_width is {self.label_width}")
-            pixels, objects = self.augment(decode(data, self.channels, upright=True), objects, draw)
-            height, width = pixels.shape[:2]
-            if (height, width) != rows[0].shape[2:]:
-                small, pixels = pixels, np.zeros((*rows[0].shape[2:], self.channels), np.uint8)
-                pixels[:height, :width] = small
-            self.normalise(pixels, rows[0][0], draw)
-        except FileError as e:
-            raise FileError(f"{where} (id {header.id}): {str(e).rstrip('.')}.") from None
-        label = np.concatenate([front, objects.ravel()])
-        row = rows[1][0]
-        if _FRONT + len(label) > len(row):
-            raise FileError(f"{where} (id {header.id}): has {len(label)} labels, {len(row) - _FRONT} fit.")
-        row[:_FRONT] = self.channels, height, width, len(label)
-        row[_FRONT:_FRONT + len(label)] = label
-        row[_FRONT + len(label):] = self.fill
+    def load(self, data: bytes, label: Any, pixels_row: np.ndarray, label_row: np.ndarray, draw: Draw) -> None:
+        prefix, objects = split_label(label)
+        if self.label_width > 0:
+            check_label_width(label, self.label_width)
+        pixels, objects = self.augment(decode(data, self.channels, upright=True), objects, draw)
+        height, width = pixels.shape[:2]
+        if (height, width) != pixels_row.shape[1:]:
+            padded = np.zeros((*pixels_row.shape[1:], self.channels), np.uint8)
+            padded[:height, :width] = pixels
+            pixels = padded
+        self.write_row(pixels, pixels_row, draw)
+        values, row = np.concatenate([prefix, objects.ravel()]), label_row[0]
+        if _PREFIX + len(values) > len(row):
+            raise FileError(f"it has {len(values)} labels, {len(row) - _PREFIX} fit")
+        row[:_PREFIX] = self.channels, height, width, len(values)
+        row[_PREFIX:_PREFIX + len(values)] = values
+        row[_PREFIX + len(values):] = self.pad_value
 
 
 def most_labels(file: RecordFile) -> int:
-    """The most labels that a record has, by the records' heads alone."""
+    """Return the largest number of labels of a record, from the records' headers alone."""
     most = 0
     for number, start in enumerate(file.offsets.tolist()):
         flag = int.from_bytes(file.source.read(start + 8, min(start + 12, file.source.size)), "little")
-        if 4 * flag <= file.span(number):  # more cannot be: the record is damaged, and will be told
+        if 4 * flag <= file.span(number):  # otherwise the record is damaged; reading it reports that
             most = max(most, flag)
     return most

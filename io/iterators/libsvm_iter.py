@@ -1,4 +1,4 @@
-"""LibSVMIter: batches out of files of sparse rows, `label index:value index:value ...`."""
+"""LibSVMIter: batches from files of sparse rows, `label index:value index:value ...`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...dtype import as_dtype
-from ...errors import FileError, ParameterError
+from ...errors import ParameterError
 from ...ndarray import NDArray, array
-from ..iterator import DataDesc
-from ..plan import BatchPlan
 from ..text_arguments import accepts_text
-from .row_iter import RowIter
+from .text_iter import TextIter
 from .text_numbers import numbers
 from .text_rows import TextRows
 
-_LONGEST_PAIR = 512  # bytes that one `index:value` of a file may take
+_MAX_PAIR_BYTES = 512  # of one `index:value`
 
-_BETWEEN, _COLON, _LINE_END = 1, 2, 3  # kinds of bytes that are not in a number; 0: in no text
+_SPACE, _COLON, _LINE_END = 1, 2, 3  # kinds of bytes that are not part of a number; 0: not allowed in the text
 _KINDS = np.zeros(256, np.uint8)
-_KINDS[list(b" \t\r,")], _KINDS[ord(":")], _KINDS[ord("\n")] = _BETWEEN, _COLON, _LINE_END
+_KINDS[list(b" \t\r,")], _KINDS[ord(":")], _KINDS[ord("\n")] = _SPACE, _COLON, _LINE_END
 
 
 class SparseRows(NamedTuple):
-    """Rows of which only some columns are kept: row i has data[indptr[i]:indptr[i+1]] in columns indices[the same].
+    """A sparse matrix in the layout of scipy.sparse.csr_matrix: row i has data[indptr[i]:indptr[i+1]] in the columns
+    indices[indptr[i]:indptr[i+1]].
 
-    data float32[n], indices int64[n], indptr int64[rows + 1]: the layout of scipy.sparse.csr_matrix, which takes them.
+    data float32[n], indices int64[n], indptr int64[rows + 1].
     """
 
     data: np.ndarray
@@ -38,15 +37,15 @@ class SparseRows(NamedTuple):
     shape: tuple[int, int]
 
     def asnumpy(self) -> np.ndarray:
-        """All columns, float32[rows, columns]."""
+        """Return the dense matrix, float32[rows, columns]."""
         dense = np.zeros(self.shape, self.data.dtype)
         dense[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices] = self.data
         return dense
 
     def tostype(self, stype: str) -> NDArray:
-        """The rows as a dense NDArray (stype "default", the only one)."""
+        """Return the rows as a dense NDArray. The only supported stype is "default"."""
         if stype != "default":
-            raise ParameterError(f"SparseRows.tostype: stype {stype!r} is not 'default': arrays are dense here.")
+            raise ParameterError(f"SparseRows.tostype: stype {stype!r} is not 'default'. Arrays are dense.")
         return array(self.asnumpy(), dtype=self.data.dtype)
 
 
@@ -56,7 +55,7 @@ class _Parsed:
     rows: SparseRows
 
     def __getitem__(self, part: slice) -> _Parsed:
-        """Rows [a:b] of both."""
+        """Slice labels and rows."""
         start, stop, _ = part.indices(self.rows.shape[0])
         a, b = self.rows.indptr[start], self.rows.indptr[stop]
         return _Parsed(self.labels[start:stop],
@@ -64,15 +63,15 @@ class _Parsed:
                                   (stop - start, self.rows.shape[1])))
 
 
-class LibSVMIter(RowIter):
-    """Batches out of LibSVM files: each line a label and the columns that are not zero, counted from 0, ascending.
+class LibSVMIter(TextIter):
+    """Batches from LibSVM files. A line holds a label and the columns that are not zero, ascending and counted from 0.
 
     data_libsvm:   a file, a folder (all its files, by name), or a URL.
     data_shape:    (columns,).
-    label_libsvm:  a file of the same form whose columns are the label, with label_shape (columns,); the labels in
-        data_libsvm are not used then.
+    label_libsvm:  a file of the same form whose columns are the label, of label_shape (columns,). It replaces the labels in
+        data_libsvm.
     stype:         "default" gives dense NDArrays; "csr" gives data as SparseRows.
-    MXNet's other parameters as in CSVIter. Errors name file and line. See RowIter for the last batch.
+    Other parameters: CSVIter's. Errors name file and line.
     """
 
     @accepts_text
@@ -88,22 +87,15 @@ class LibSVMIter(RowIter):
         if len(shape) != 1 or len(tuple(label_shape)) != 1:
             raise ParameterError(f"LibSVMIter: data_shape {shape} and label_shape {tuple(label_shape)} must each be one "
                                  f"number, the columns of a row.")
-        self._data = self._table(data_libsvm, shape[0], 1 if separate else int(label_shape[0]))
-        self._labels = self._table(label_libsvm, int(label_shape[0]), 1) if separate and label_libsvm else None
-        if self._labels is not None and self._labels.rows != self._data.rows:
-            raise FileError(f"LibSVMIter: {os.fspath(data_libsvm)} has {self._data.rows:,} rows, {label_libsvm} has "
-                            f"{self._labels.rows:,}. Every row needs its label.")
-        label = tuple(label_shape) if separate or tuple(label_shape) != (1,) else ()
-        source = os.fspath(data_libsvm)
-        super().__init__(source, BatchPlan(self._data.rows, batch_size, num_parts=num_parts, part_index=part_index,
-                                      round_batch=round_batch, name="LibSVMIter", source=source),
-                         DataDesc(data_name, (batch_size, *shape), self._dtype.type),
-                         DataDesc(label_name, (batch_size, *label), self._dtype.type))
-        self._label_shape = label
+        rows = self._table(data_libsvm, shape[0], 1 if separate else int(label_shape[0]))
+        label_rows = self._table(label_libsvm, int(label_shape[0]), 1) if separate and label_libsvm else None
+        self._label_shape = tuple(label_shape) if separate or tuple(label_shape) != (1,) else ()
+        super().__init__(rows, label_rows, batch_size, round_batch, num_parts, part_index, (data_name, shape),
+                         (label_name, self._label_shape), self._dtype)
 
     def _table(self, path: str | os.PathLike, columns: int, labels: int) -> TextRows:
         return TextRows(path, lambda text, rows: _parse(text, rows, columns, labels, self._dtype),
-                        (columns + labels) * _LONGEST_PAIR)
+                        (columns + labels) * _MAX_PAIR_BYTES)
 
     def read(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
         parsed = self._data.take(numbers)
@@ -129,22 +121,22 @@ def _stack(parts: list[SparseRows]) -> SparseRows:
 
 
 def _parse(text: bytes, rows: int, columns: int, labels: int, dtype: np.dtype) -> _Parsed:
-    """The rows of a text. Raises ValueError that says what is wrong, of one row in the row's words."""
+    """Parse complete rows. Raises ValueError; its text describes a single row, so it is shown for one row only."""
     characters = np.frombuffer(text + b"\n", np.uint8)
     at = np.flatnonzero((characters <= ord(" ")) | (characters == ord(":")) | (characters == ord(",")))
-    kind, behind_word = _KINDS[characters[at]], np.diff(at, prepend=-1) > 1  # of what is not in a word
-    words = np.cumsum(behind_word)
+    kind, after_word = _KINDS[characters[at]], np.diff(at, prepend=-1) > 1  # of each byte that is not part of a word
+    words = np.cumsum(after_word)
     width = np.diff(words[kind == _LINE_END], prepend=0)  # words of each line
     width = width[width > 0]
     begins = np.cumsum(width) - width
-    place = np.arange(words[-1]) - np.repeat(begins, width) - labels  # of each word in its line; labels are below 0
+    place = np.arange(words[-1]) - np.repeat(begins, width) - labels  # of each word in its line; negative for labels
     colons = kind == _COLON
     is_index = (place >= 0) & (place & 1 == 0)
     if (len(width) != rows or np.any((width < labels) | (width - labels & 1 > 0))
-            or not np.array_equal(colons[behind_word], is_index) or np.count_nonzero(colons) != np.count_nonzero(is_index)
-            or not behind_word[1:][colons[:-1]].all() or not kind.all()):
+            or not np.array_equal(colons[after_word], is_index) or np.count_nonzero(colons) != np.count_nonzero(is_index)
+            or not after_word[1:][colons[:-1]].all() or not kind.all()):
         raise ValueError(f"it is not {labels} label{'s' * (labels != 1)} and pairs index:value.")
-    values = numbers(text, np.append(0, at[:-1] + 1)[behind_word], at[behind_word])
+    values = numbers(text, np.append(0, at[:-1] + 1)[after_word], at[after_word])
     index, indptr = values[is_index], np.concatenate([[0], np.cumsum((width - labels) // 2)])
     fits = (index >= 0) & (index < columns) & (index == np.floor(index))
     if not fits.all():

@@ -1,4 +1,4 @@
-"""MNISTIter: batches out of the idx files of MNIST and its kin (Fashion-MNIST, KMNIST, EMNIST)."""
+"""MNISTIter: batches from the idx files of MNIST and similar data sets (Fashion-MNIST, KMNIST, EMNIST)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .row_iter import RowIter
 
 
 def read_idx(path: str | os.PathLike) -> np.ndarray:
-    """The uint8 array of an idx file, plain or gzipped: u32 magic (0x0800 + axes), u32 sizes, values; big endian.
+    """Read the uint8 array of an idx file, plain or gzipped: u32 magic (0x0800 + axes), u32 sizes, values; big endian.
 
-    Raises FileError that says what is wrong; no more is read than the head promises.
+    Raises FileError. No more is decompressed than the header announces.
     """
     path = os.fspath(path)
     with ByteSource(path) as source:
@@ -30,37 +30,37 @@ def read_idx(path: str | os.PathLike) -> np.ndarray:
     zipped = raw[:2] == b"\x1f\x8b"
     try:
         stream = gzip.GzipFile(fileobj=io.BytesIO(raw)) if zipped else io.BytesIO(raw)
-        head = stream.read(4)
-        magic = struct.unpack(">I", head)[0] if len(head) == 4 else 0
+        header = stream.read(4)
+        magic = struct.unpack(">I", header)[0] if len(header) == 4 else 0
         axes = magic - 0x0800
         if not 1 <= axes <= 8:
-            raise FileError(f"{path}: begins with {head.hex(' ')}: no idx file of bytes begins so.")
+            raise FileError(f"{path}: begins with {header.hex(' ')}, not as an idx file of bytes.")
         sizes = stream.read(4 * axes)
         if len(sizes) < 4 * axes:
-            raise FileError(f"{path}: ends inside its head, which takes {4 + 4 * axes} bytes.")
+            raise FileError(f"{path}: ends inside its header, which takes {4 + 4 * axes} bytes.")
         shape = struct.unpack(f">{axes}I", sizes)
         count = int(np.prod(shape, dtype=object))
         if not zipped and count > len(raw):
-            raise FileError(f"{path}: says uint8{list(shape)}, {count:,} bytes, and has {len(raw) - 4 - 4 * axes:,}.")
-        values = stream.read(min(count + 1, 1032 * len(raw) + 1))  # deflate makes at most 1,032 bytes of one
+            raise FileError(f"{path}: announces uint8{list(shape)}, {count:,} bytes, and has {len(raw) - 4 - 4 * axes:,}.")
+        values = stream.read(min(count + 1, 1032 * len(raw) + 1))  # deflate expands a byte to at most 1,032
     except (OSError, EOFError, zlib.error) as e:
         raise FileError(f"{path}: is damaged: {e}.") from None
     if len(values) != count:
-        raise FileError(f"{path}: says uint8{list(shape)}, {count:,} bytes, and has "
+        raise FileError(f"{path}: announces uint8{list(shape)}, {count:,} bytes, and has "
                         f"{'more' if len(values) > count else f'{len(values):,}'}.")
     return np.frombuffer(values, np.uint8).reshape(shape)
 
 
 class MNISTIter(RowIter):
-    """Batches of gray images and their numbers, float32, pixels divided by 256 as in MXNet.
+    """Batches of gray images and their labels, float32, pixels divided by 256 as in MXNet.
 
     image, label:  idx files, plain or gzipped.
-    shuffle:       a new order every epoch, decided by seed and epoch alone. (MXNet shuffles once.)
-    flat:          data of shape (batch_size, rows * columns), and not (batch_size, 1, rows, columns).
-    num_parts, part_index:  one part of the images.
-    A rest smaller than a batch is left out, as in MXNet, after shuffling: other images every epoch. A part smaller than a
-    batch is one batch, filled up, and `pad` says by how many. (MXNet cannot make such an iterator.)
-    silent, prefetch_buffer, ctx:  MXNet's; accepted, and without effect.
+    shuffle:       a new order every epoch, which depends on seed and epoch alone. (MXNet shuffles once.)
+    flat:          data of shape (batch_size, rows * columns) instead of (batch_size, 1, rows, columns).
+    num_parts, part_index:  read one part of the images.
+    silent, prefetch_buffer, ctx:  accepted for MXNet's sake, without effect.
+    An incomplete last batch is skipped, as in MXNet; with shuffle it holds other images every epoch. A part smaller than a
+    batch gives one batch with padding. (MXNet refuses it.)
     """
 
     @accepts_text
@@ -74,7 +74,7 @@ class MNISTIter(RowIter):
             raise FileError(f"MNISTIter: {os.fspath(image)} holds uint8{list(images.shape)} and {os.fspath(label)} "
                             f"uint8{list(labels.shape)}. Images are [n, rows, columns], labels [n].")
         if dtype not in (None, "float32", np.float32, np.dtype("float32")):
-            raise ParameterError(f"MNISTIter: dtype={dtype!r}: it gives float32 only.")
+            raise ParameterError(f"MNISTIter: dtype={dtype!r} is not supported. Batches are float32.")
         n, height, width = images.shape
         shape = (height * width,) if flat else (1, height, width)
         self._images, self._labels = images.reshape(n, *shape), labels
@@ -84,7 +84,7 @@ class MNISTIter(RowIter):
 
     @property
     def num_batches(self) -> int:
-        """Batches of an epoch; the same for every part."""
+        """Batches of an epoch, equal for all parts."""
         return max(1, self.plan.rows // self.plan.num_parts // self.batch_size)
 
     def read(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""NDArrayIter: batches out of arrays in memory."""
+"""NDArrayIter: batches from arrays in memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...ndarray import NDArray, array
 from ...ndarray.core.array_core import allocate
 from ...ndarray.core.chunk import layout_of
 from ..iterator import DataBatch, DataDesc, DataIter
-from ..iterator_state import check_keys, integers
+from ..iterator_state import check_counts, check_identity, check_keys, integers
 
-_MOST_SHUFFLES = 1 << 20  # of a state: they are done again
+_MAX_SHUFFLES = 1 << 20  # in a state; loading it repeats them
 _LAST = ("pad", "discard", "roll_over")
 
 
@@ -29,9 +29,9 @@ class _Source:
             self.values = value.asnumpy()
         else:
             try:
-                self.values = np.asarray(value, np.float32)  # MXNet's rule: what is no NDArray becomes float32
+                self.values = np.asarray(value, np.float32)  # MXNet's rule for all but NDArrays
             except (TypeError, ValueError):
-                raise DTypeError(f"NDArrayIter: {name!r} is a {type(value).__name__} that does not make an array of "
+                raise DTypeError(f"NDArrayIter: {name!r} is a {type(value).__name__} that cannot become an array of "
                                  f"numbers. Give an NDArray or a NumPy array.") from None
         axis = layout.find("N")
         self.axis = axis if 0 <= axis < self.values.ndim else 0
@@ -39,13 +39,13 @@ class _Source:
             raise ShapeError(f"NDArrayIter: {name!r} is a single number, not an array of examples.")
 
     def take(self, index: np.ndarray) -> NDArray:
-        """The examples index, on the source's context."""
+        """Return the examples at index, on the source's context."""
         if self.ctx.is_gpu:
             return array(self.values.take(index, axis=self.axis), ctx=self.ctx, dtype=self.values.dtype)
-        made = allocate(layout_of(self._shape(len(index)), self.values.dtype, self.ctx))
-        # nobody else knows it yet: no need to queue. "raise" would copy once more, and no index is out of range
-        self.values.take(index, self.axis, made.device_array(), "clip")
-        return made
+        examples = allocate(layout_of(self._shape(len(index)), self.values.dtype, self.ctx))
+        # written without a push: no task knows the array yet. Mode "raise" would copy once more, and indices are in range
+        self.values.take(index, self.axis, examples.device_array(), "clip")
+        return examples
 
     def describe(self, batch_size: int, layout: str) -> DataDesc:
         return DataDesc(self.name, self._shape(batch_size), self.values.dtype.type, layout)
@@ -55,19 +55,19 @@ class _Source:
 
 
 class NDArrayIter(DataIter):
-    """Batches out of arrays in memory.
+    """Batches from arrays in memory.
 
-    data, label:  one array, a list (named `_0_data`, `_1_data`, ...), or a dict of name to array, in the order of
-        their names. What is no NDArray becomes float32.
-    shuffle:      a new order for every epoch. It comes from NumPy's global generator, so that `np.random.seed(n)`
-        gives the orders that MXNet gives; with `seed`, from a generator of the iterator's own.
-    last_batch_handle, when batch_size does not divide the examples:
-        "pad"        the last batch is filled up from the front; `pad` says by how many.
-        "discard"    the rest is left out.
-        "roll_over"  the rest opens the next epoch; `pad` of that batch says how many they are.
-    provide_data, provide_label:  what a batch's arrays are, a DataDesc each.
-    layout:       where N stands is the batch axis; an array without that axis uses axis 0.
-    Batches carry `index`: which examples they hold, as rows of what was given.
+    data, label:  one array, a list (named `_0_data`, `_1_data`, ...), or a dict of name to array, used in the order of
+        the names. Arrays of other classes than NDArray become float32.
+    shuffle:      a new order for every epoch, from NumPy's global generator, so that `np.random.seed(n)` gives MXNet's
+        orders. With `seed`, from a generator of this iterator.
+    last_batch_handle, when batch_size does not divide the number of examples:
+        "pad"        the last batch is filled up from the front; `pad` counts those examples.
+        "discard"    the remaining examples are skipped.
+        "roll_over"  the remaining examples begin the next epoch; `pad` of that batch counts them.
+    provide_data, provide_label:  a DataDesc for each array of a batch.
+    layout:       the position of N is the batch axis; an array without that axis uses axis 0.
+    `index` of a batch holds its examples' positions in the arrays.
     """
 
     def __init__(self, data: Any, label: Any = None, batch_size: int = 1, shuffle: bool = False,
@@ -89,19 +89,19 @@ class NDArrayIter(DataIter):
         for s in (*self._data, *self._label):
             if s.values.shape[s.axis] != self.num_data:
                 raise ShapeError(f"NDArrayIter: {first.name!r} has {self.num_data} examples, {s.name!r} has "
-                                 f"{s.values.shape[s.axis]}. Give as many of each.")
+                                 f"{s.values.shape[s.axis]}. Give equally many.")
         if self.num_data == 0:
             raise ShapeError(f"NDArrayIter: {first.name!r} has no examples.")
         self.provide_data = [s.describe(batch_size, layout) for s in self._data]
         self.provide_label = [s.describe(batch_size, layout) for s in self._label]
         self.num_source = len(self._data) + len(self._label)
         self.seed = seed
-        self._rest = np.arange(0)  # rows that the last epoch left to this one
+        self._rest = np.arange(0)  # rows of the last epoch that begin this one
         self.cursor = -batch_size
-        self._unshuffled()
+        self._reset_order()
         self.reset()
 
-    def _unshuffled(self) -> None:
+    def _reset_order(self) -> None:
         self._random = np.random if self.seed is None else np.random.Generator(np.random.Philox(self.seed))
         self.idx = np.arange(self.num_data)
         self._order = np.arange(self.num_data)  # the rows of this epoch
@@ -118,7 +118,7 @@ class NDArrayIter(DataIter):
         return [(s.name, s.take(self._order)) for s in self._label]
 
     def reset(self) -> None:
-        """Begin a new epoch; under "roll_over" with what the last one left, if it was read to its end."""
+        """Begin a new epoch. With "roll_over", a completed epoch's remaining examples come first."""
         self._shuffle()
         if self.last_batch_handle == "roll_over" and self.num_data - self.batch_size < self.cursor < self.num_data:
             self.cursor -= self.num_data + self.batch_size
@@ -126,14 +126,14 @@ class NDArrayIter(DataIter):
             self.cursor = -self.batch_size
 
     def hard_reset(self) -> None:
-        """Begin a new epoch, and forget what the last one left."""
+        """Begin a new epoch without the remaining examples of the last one."""
         self._shuffle()
         self.cursor = -self.batch_size
         self._rest = self._order[:0]
 
     def _shuffle(self) -> None:
         if self.shuffle:
-            # MXNet shuffles both the row numbers and, by them, the rows: the same seed gives the same batches
+            # MXNet shuffles the row numbers and then the rows by them: the same seed must give the same batches
             self._random.shuffle(self.idx)
             self._order = self._order[self.idx]
             self._shuffles += 1
@@ -153,7 +153,7 @@ class NDArrayIter(DataIter):
                          provide_label=self.provide_label)
 
     def getindex(self) -> np.ndarray:
-        """The rows in the batch; fewer than batch_size where an epoch ends unpadded."""
+        """Return the rows in the batch, fewer than batch_size where an epoch ends without padding."""
         start, end = self.cursor, self.cursor + self.batch_size
         if start < 0:
             return np.concatenate([self._rest, self._order[:end]])
@@ -170,33 +170,28 @@ class NDArrayIter(DataIter):
         return [s.take(rows) for s in self._label]
 
     def getpad(self) -> int:
-        """How many of the batch's examples were given before: at its end ("pad"), or at its front ("roll_over")."""
+        """Return how many of the batch's examples belong to another epoch: at its end ("pad") or its front ("roll_over")."""
         if self.last_batch_handle == "pad":
             return max(0, self.cursor + self.batch_size - self.num_data)
         return max(0, -self.cursor) if self.last_batch_handle == "roll_over" else 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, as plain numbers: `load_state_dict` goes on from there in any process. Shuffled, it needs
-        a seed."""
+        """Return the position as plain data, for `load_state_dict` in this or another process. With shuffle it needs a seed."""
         if self.shuffle and self.seed is None:
-            raise ParameterError("NDArrayIter.state_dict: its order comes from NumPy's global generator, which others use too. "
-                                 "Give seed=.")
+            raise ParameterError("NDArrayIter.state_dict: the order comes from NumPy's global generator, which other code uses "
+                                 "too. Give seed=.")
         return {**self._identity(), "shuffles": self._shuffles, "cursor": self.cursor, "rest": self._rest.tolist()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken: the next batch is the one behind it. Refuses one of other sizes or another seed."""
+        """Continue with the batch after the one at which the state was saved. Refuses a state of other sizes or seed."""
         check_keys("NDArrayIter", state, self.state_dict())
-        for key, mine in self._identity().items():
-            if state[key] != mine:
-                raise ParameterError(f"NDArrayIter.load_state_dict: the state is of {key} {state[key]!r}, this iterator has "
-                                     f"{mine!r}.")
+        check_identity("NDArrayIter", state, self._identity())
         shuffles, cursor = integers("NDArrayIter", state, "shuffles", "cursor")
         rest, limit = state["rest"], self.num_data + self.batch_size
-        counted = 0 <= shuffles <= _MOST_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)
-        if not counted or len(rest) > self.batch_size or not all(type(row) is int and 0 <= row < self.num_data for row in rest):
-            raise ParameterError(f"NDArrayIter.load_state_dict: shuffles {shuffles}, cursor {cursor}, rest {state['rest']} "
-                                 f"cannot be.")
-        self._unshuffled()
+        valid = (0 <= shuffles <= _MAX_SHUFFLES and -limit <= cursor < limit and isinstance(rest, list)
+                 and len(rest) <= self.batch_size and all(type(row) is int and 0 <= row < self.num_data for row in rest))
+        check_counts("NDArrayIter", valid, shuffles=shuffles, cursor=cursor, rest=rest)
+        self._reset_order()
         for _ in range(shuffles):
             self._shuffle()
         self.cursor, self._rest = cursor, np.array(rest, np.int64)
@@ -206,9 +201,9 @@ class NDArrayIter(DataIter):
                 "shuffle": bool(self.shuffle), "seed": self.seed}
 
 
-def _sources(given: Any, name: str, layout: str) -> list[_Source]:
-    if isinstance(given, (list, tuple)) and not all(np.isscalar(g) for g in given):
-        given = {name if len(given) == 1 else f"_{i}_{name}": g for i, g in enumerate(given)}
-    elif not isinstance(given, Mapping):
-        given = {name: given}
-    return [_Source(k, v, layout) for k, v in sorted(given.items())]
+def _sources(arrays: Any, name: str, layout: str) -> list[_Source]:
+    if isinstance(arrays, (list, tuple)) and not all(np.isscalar(a) for a in arrays):
+        arrays = {name if len(arrays) == 1 else f"_{i}_{name}": a for i, a in enumerate(arrays)}
+    elif not isinstance(arrays, Mapping):
+        arrays = {name: arrays}
+    return [_Source(k, v, layout) for k, v in sorted(arrays.items())]

@@ -1,4 +1,4 @@
-"""PrefetchingIter: other iterators, each asked for its next batch on a thread while the last one is used."""
+"""PrefetchingIter: fetches the next batch of other iterators on threads while the current one is used."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..loading.threads import ThreadPool
 
 
 class PrefetchingIter(CurrentBatchIter):
-    """The batches of `iters` side by side: their data and labels in one list each, fetched one batch ahead.
+    """The batches of `iters` joined, their data in one list and their labels in another, fetched one batch ahead.
 
-    iters:  one iterator or several of the same number of batches.
-    rename_data, rename_label:  for each iterator a dict of name to new name.
-    An error of an iterator is raised by the `next` that would have given its batch.
+    iters:  one iterator, or several with equally many batches.
+    rename_data, rename_label:  a dict from name to new name for each iterator.
+    An iterator's error is raised by the `next` that would have returned its batch.
     """
 
     def __init__(self, iters: DataIter | Sequence[DataIter], rename_data: Sequence[dict[str, str]] | None = None,
@@ -28,40 +28,40 @@ class PrefetchingIter(CurrentBatchIter):
         self.iters: list[Any] = list(iters) if isinstance(iters, (list, tuple)) else [iters]
         if not self.iters:
             raise ParameterError("PrefetchingIter: iters is empty. Give at least one iterator.")
-        for what, names in (("rename_data", rename_data), ("rename_label", rename_label)):
+        for name, names in (("rename_data", rename_data), ("rename_label", rename_label)):
             if names is not None and len(names) != len(self.iters):
-                raise ParameterError(f"PrefetchingIter: {what} has {len(names)} entries for {len(self.iters)} iterators.")
+                raise ParameterError(f"PrefetchingIter: {name} has {len(names)} entries for {len(self.iters)} iterators.")
         self.rename_data, self.rename_label = rename_data, rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self._workers = ThreadPool(len(self.iters), "PrefetchingIter")
+        self._pool = ThreadPool(len(self.iters), "PrefetchingIter")
         self._ahead: list[Future] = []
-        _all.add(self)
-        self._ask()
+        _iterators.add(self)
+        self._fetch_next()
 
     @property
     def provide_data(self) -> list[DataDesc]:
-        """What the data arrays are, of all iterators, renamed."""
+        """Descriptions of the data arrays of all iterators, renamed."""
         return _renamed([it.provide_data for it in self.iters], self.rename_data)
 
     @property
     def provide_label(self) -> list[DataDesc]:
-        """What the label arrays are, of all iterators, renamed."""
+        """Descriptions of the label arrays of all iterators, renamed."""
         return _renamed([it.provide_label for it in self.iters], self.rename_label)
 
     def reset(self) -> None:
-        """Send all iterators to their beginning."""
+        """Reset all iterators."""
         wait(self._ahead)
         for it in self.iters:
             it.reset()
-        self._ask()
+        self._fetch_next()
 
     def iter_next(self) -> bool:
         wait(self._ahead)
-        errors = [e for e in (f.exception() for f in self._ahead) if e is not None]
-        batches = [] if errors else [f.result() for f in self._ahead]
-        if errors:
-            self._ask()
-            raise errors[0]
+        try:
+            batches = [future.result() for future in self._ahead]
+        except BaseException:
+            self._fetch_next()
+            raise
         ended = sum(b is None for b in batches)
         if ended:
             self.current_batch = None
@@ -72,63 +72,63 @@ class PrefetchingIter(CurrentBatchIter):
         self.current_batch = DataBatch([a for b in batches for a in b.data or ()], [a for b in batches for a in b.label or ()],
                                        batches[0].pad, batches[0].index, provide_data=self.provide_data,
                                        provide_label=self.provide_label)
-        self._ask()
+        self._fetch_next()
         return True
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iterator stands, as plain data, if those inside can say where they do: before the batch they are ahead."""
+        """Return the position as plain data: the states of the inner iterators before the batch that is being fetched."""
         return {"inner": [state or state_of(it, "PrefetchingIter") for it, state in zip(self.iters, self._states)]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where state_dict() was taken. The iterators inside refuse a state that is not theirs."""
+        """Continue from a state. The inner iterators check their own parts of it."""
         check_keys("PrefetchingIter", state, ("inner",))
         inner = state["inner"]
         if not isinstance(inner, list) or len(inner) != len(self.iters):
             raise ParameterError(f"PrefetchingIter.load_state_dict: this is not a state of {len(self.iters)} iterators.")
         wait(self._ahead)
-        for it, of_one in zip(self.iters, inner):
-            it.load_state_dict(of_one)
-        self._ask()
+        for it, inner_state in zip(self.iters, inner):
+            it.load_state_dict(inner_state)
+        self._fetch_next()
 
-    def _ask(self) -> None:
+    def _fetch_next(self) -> None:
         self._states = [_state(it) for it in self.iters]
         self._ahead = [Future() for _ in self.iters]
-        for it, answer in zip(self.iters, self._ahead):
-            self._workers.put(partial(_fetch, it, answer))
+        for it, future in zip(self.iters, self._ahead):
+            self._pool.put(partial(_fetch, it, future))
 
 
 def _state(it: Any) -> dict[str, Any] | None:
-    """Where an iterator stands, or None if it cannot say."""
+    """Return an iterator's state, or None if it has none."""
     try:
         return it.state_dict() if hasattr(it, "state_dict") else None
     except ParameterError:
         return None
 
 
-def _fetch(it: Any, answer: Future) -> None:
+def _fetch(it: Any, future: Future) -> None:
     try:
-        answer.set_result(next(it, None))
+        future.set_result(next(it, None))
     except BaseException as e:
-        answer.set_exception(e)
+        future.set_exception(e)
 
 
 def _renamed(descriptions: Sequence[Sequence[Any]], names: Sequence[dict[str, str]] | None) -> list[DataDesc]:
     out = []
-    for i, of_one in enumerate(descriptions):  # DataDesc, or the pairs (name, shape) of a user's own iterator
+    for i, arrays in enumerate(descriptions):  # DataDesc, or the pairs (name, shape) of a user's own iterator
         table: dict[str, str] = names[i] if names is not None else {}
-        for d in of_one:
+        for d in arrays:
             d = d if isinstance(d, DataDesc) else DataDesc(*d)
             name = str(d.name)
             out.append(DataDesc(table.get(name, name), d.shape, d.dtype, d.layout))
     return out
 
 
-_all: weakref.WeakSet[PrefetchingIter] = weakref.WeakSet()
+_iterators: weakref.WeakSet[PrefetchingIter] = weakref.WeakSet()
 
 
 def _before_fork() -> None:
-    """A child has no thread that would answer: what was asked for is there before it is made."""
-    for it in list(_all):
+    """Finish the batches being fetched: a forked child has no threads that would."""
+    for it in list(_iterators):
         wait(it._ahead)
 
 

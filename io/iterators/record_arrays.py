@@ -1,4 +1,4 @@
-"""Labelled records of one shape, read into two arrays."""
+"""read_arrays: all labelled records of one shape as arrays."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..records.recordio import MXRecordIO, unpack
 
 def read_arrays(path: str | os.PathLike, shape: Sequence[int],
                 dtype: Any = "uint8") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Every record of a RecordIO file whose data are the raw bytes of one array.
+    """Read a RecordIO file in which the data of each record are the raw bytes of an array.
 
     shape, dtype:  of each record's array.
-    Returns:       data [N, *shape] of dtype; label float32[N]; id uint64[N], in the order of the file.
-    Raises:        FileError naming the record whose data have another size, or that has several labels.
+    Returns:       data [N, *shape], label float32[N] and id uint64[N], in the order of the file.
+    Raises:        FileError that names a record whose data have another size, or that has several labels.
     """
     path, shape, kind = os.fspath(path), tuple(shape), as_dtype(dtype)
     rows, labels, ids = [], [], []

@@ -1,4 +1,4 @@
-"""Text files read by row: where each line begins, found once; a run of rows, parsed at once."""
+"""TextRows: the lines of text files. Line ends are found once; the lines of a batch are parsed together."""
 
 from __future__ import annotations
 
@@ -12,56 +12,57 @@ import numpy as np
 from ...errors import FileError
 from ..records.files import ByteSource, expand
 
-_SCAN_BYTES = 1 << 24  # a file is searched for line ends in pieces of this many bytes
-_BLOCK_BYTES = 1 << 20  # rows are parsed in blocks of about so many bytes
+_SCAN_BYTES = 1 << 24  # line ends are searched in pieces of this size
+_BLOCK_BYTES = 1 << 20  # rows are parsed in blocks of about this size
 
 
 class TextRows:
-    """The rows of a text file, or of all files of a folder one after another. Empty lines are no rows.
+    """The rows of a text file, or of all files of a folder in the order of their names. Empty lines do not count.
 
-    parse:      (bytes of whole rows, how many) -> a value that can be indexed by rows [a:b], or ValueError.
+    parse:      (bytes of complete rows, number of rows) -> a value that can be sliced by rows, or ValueError.
     longest:    bytes a row may have; a longer one is refused before it is read.
     """
 
     def __init__(self, path: str | os.PathLike, parse: Callable[[bytes, int], Any], longest: int):
+        self.path = os.fspath(path)
         self._files = [_Lines(p, longest) for p in expand(path)]
         self._parse = parse
         self._first = np.cumsum([0, *(f.rows for f in self._files)]).tolist()
         self.rows: int = self._first[-1]
-        self._block: tuple[int, int, Any] = (0, 0, None)  # the rows [from, to) that were parsed last, and their values
+        self._block: tuple[int, int, Any] = (0, 0, None)  # the rows [start, stop) that were parsed last, and their values
 
     def read(self, start: int, stop: int) -> list[Any]:
-        """The values of rows [start, stop), in pieces. Raises FileError that names the file and the line."""
+        """Return the values of rows [start, stop), in pieces. Raises FileError that names file and line."""
         pieces = []
         while start < stop:
-            begin, end, values = self._block
-            if not begin <= start < end:
-                begin, end, values = self._block = self._parse_block(start)
-            upto = min(stop, end)
-            pieces.append(values[start - begin : upto - begin])
-            start = upto
+            block_start, block_stop, values = self._block
+            if not block_start <= start < block_stop:
+                block_start, block_stop, values = self._block = self._parse_block(start)
+            end = min(stop, block_stop)
+            pieces.append(values[start - block_start : end - block_start])
+            start = end
         return pieces
 
     def take(self, numbers: np.ndarray) -> list[Any]:
-        """The values of rows int64[n] in this order, in pieces: as many as numbers have runs, or more."""
-        last = np.append(numbers[1:] != numbers[:-1] + 1, True)  # of a run
-        ends = numbers[last].tolist()
-        starts = [int(numbers[0]), *numbers[1:][last[:-1]].tolist()]
+        """Return the values of rows int64[n] in this order, in one or more pieces for each run of consecutive rows."""
+        is_last = np.append(numbers[1:] != numbers[:-1] + 1, True)  # of a run
+        ends = numbers[is_last].tolist()
+        starts = [int(numbers[0]), *numbers[1:][is_last[:-1]].tolist()]
         return [piece for start, end in zip(starts, ends) for piece in self.read(start, end + 1)]
 
     def _parse_block(self, row: int) -> tuple[int, int, Any]:
-        """The block of rows, all of one file, that begins with this one."""
-        which = bisect.bisect_right(self._first, row) - 1
-        lines, base = self._files[which], self._first[which]
-        start = row - base
+        """Parse the block of rows that starts here; all are of one file."""
+        file = bisect.bisect_right(self._first, row) - 1
+        lines, first = self._files[file], self._first[file]
+        start = row - first
         stop = lines.block_end(start)
         try:
             values = self._parse(lines.text(start, stop), stop - start)
         except ValueError:
-            raise self._fault(lines, start, stop) from None
-        return row, base + stop, values
+            raise self._first_error(lines, start, stop) from None
+        return row, first + stop, values
 
-    def _fault(self, lines: _Lines, start: int, stop: int) -> FileError:
+    def _first_error(self, lines: _Lines, start: int, stop: int) -> FileError:
         for row in range(start, stop):
             try:
                 self._parse(lines.text(row, row + 1), 1)
@@ -70,29 +71,29 @@ class TextRows:
         return FileError(f"{lines.source.path}: lines {lines.number(start):,} to {lines.number(stop - 1):,} cannot be read.")
 
     def check(self) -> None:
-        """Raises FileError if a file's size has changed."""
+        """Raise FileError if a file's size has changed."""
         for lines in self._files:
             lines.source.check()
 
 
 class _Lines:
-    """The lines of one file: where each that is not empty begins and ends."""
+    """Start and end of every line of one file that is not empty."""
 
     def __init__(self, path: str, longest: int):
         self.source = ByteSource(path)
-        starts, ends, begin = [], [], 0  # begin: where the line that runs on into the next piece began
+        starts, ends, begin = [], [], 0  # begin: start of the line that continues in the next piece
         for at in range(0, self.source.size, _SCAN_BYTES):
             piece = np.frombuffer(self.source.read(at, min(at + _SCAN_BYTES, self.source.size)), np.uint8)
-            found = np.flatnonzero(piece == ord("\n")) + at
-            after_return = np.zeros(len(found), bool)
-            after_return[found > at] = piece[found[found > at] - at - 1] == ord("\r")
-            begins = np.concatenate([[begin], found[:-1] + 1]) if len(found) else found
-            kept = found - after_return > begins
-            starts.append(begins[kept])
-            ends.append(found[kept])
-            if len(found):
-                begin = int(found[-1]) + 1
-        if begin < self.source.size:  # a last line without an end
+            newlines = np.flatnonzero(piece == ord("\n")) + at
+            after_return = np.zeros(len(newlines), bool)
+            after_return[newlines > at] = piece[newlines[newlines > at] - at - 1] == ord("\r")
+            begins = np.concatenate([[begin], newlines[:-1] + 1]) if len(newlines) else newlines
+            not_empty = newlines - after_return > begins
+            starts.append(begins[not_empty])
+            ends.append(newlines[not_empty])
+            if len(newlines):
+                begin = int(newlines[-1]) + 1
+        if begin < self.source.size:  # the last line has no newline
             starts.append(np.array([begin]))
             ends.append(np.array([self.source.size]))
         self.starts = np.concatenate([np.empty(0, np.int64), *starts])
@@ -103,17 +104,16 @@ class _Lines:
         length = self.ends - self.starts
         if self.rows and length.max() > longest:
             row = int(length.argmax())
-            raise FileError(f"{path}: line {self.number(row):,} has {length[row]:,} bytes; what it should hold takes at "
-                            f"most {longest:,}.")
+            raise FileError(f"{path}: line {self.number(row):,} has {length[row]:,} bytes; a row takes at most {longest:,}.")
 
     def block_end(self, start: int) -> int:
-        """The row behind the block that begins with row start: at least one, at most about a block's bytes."""
+        """Return the row after the block that starts here: at least one row, about _BLOCK_BYTES in all."""
         return max(start + 1, int(np.searchsorted(self.ends, self.starts[start] + _BLOCK_BYTES)))
 
     def text(self, start: int, stop: int) -> bytes:
         return self.source.read(int(self.starts[start]), int(self.ends[stop - 1]))
 
     def number(self, row: int) -> int:
-        """The line number of a row, from 1: empty lines count."""
-        upto = int(self.starts[row])
-        return 1 + sum(self.source.read(at, min(at + _SCAN_BYTES, upto)).count(b"\n") for at in range(0, upto, _SCAN_BYTES))
+        """Return the line number of a row, from 1, counting empty lines."""
+        start = int(self.starts[row])
+        return 1 + sum(self.source.read(at, min(at + _SCAN_BYTES, start)).count(b"\n") for at in range(0, start, _SCAN_BYTES))

@@ -1,1 +1,1 @@
-"""Reading ahead, in threads and in processes."""
+"""Prefetching with threads and processes."""

@@ -1,4 +1,4 @@
-"""Random numbers as a function of (seed, epoch, record): the same in any thread, in any order, in any process."""
+"""Random numbers as a function of (seed, epoch, record): the same in any thread, order and process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarray:
-    """Numbers in [0, 1), float64[n, count], one row for each of records int64[n]; each of 32 random bits."""
+    """Return float64[n, count] in [0, 1), 32 random bits each: one row for each of records int64[n]."""
     blocks = cdiv(count, 4)
     record = np.repeat(records.astype(np.uint64), blocks)
     block = np.tile(np.arange(blocks, dtype=np.uint64), len(records))
@@ -24,11 +24,11 @@ def uniforms(seed: int, epoch: int, records: np.ndarray, count: int) -> np.ndarr
 
 
 def draw_from(numbers: Sequence[float]) -> Callable[[], float]:
-    """A function that gives one of numbers after the other."""
-    left = iter(numbers)
+    """Return a function that returns the numbers one after another."""
+    remaining = iter(numbers)
 
     def draw() -> float:
-        number = next(left, None)
+        number = next(remaining, None)
         assert number is not None, f"an image takes more than {len(numbers)} random numbers"
         return number
 

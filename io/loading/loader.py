@@ -1,4 +1,4 @@
-"""Loader: fills batches record by record on threads of its own, and says what to do with a record that cannot be read."""
+"""Loader: fills batches record by record on its own threads, and handles records that cannot be read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .counter_random import uniforms
 from .threads import ThreadPool
 
 ON_ERROR = ("raise", "skip", "substitute")
-_FETCHERS = 4  # threads that wait for bytes from afar, a batch each
-_TOGETHER = 4  # records that one job reads: fewer cost more switches, more leave threads idle at a batch's end
+_FETCH_THREADS = 4  # each waits for the bytes of one remote batch
+_RECORDS_PER_JOB = 4  # fewer cost more thread switches, more leave threads idle at the end of a batch
 
 
 class LoadRecord(Protocol):
-    """Reads a record into its row of every array of the batch, [1, ...] each. Raises FileError that says where it is.
+    """Reads a record into its row [1, ...] of every array of the batch. Raises FileError that names the record.
 
     fetched:  the record's bytes, if they were fetched before.
     """
@@ -29,13 +29,13 @@ class LoadRecord(Protocol):
 
 
 class BatchRequest:
-    """One batch to fill: number `batch` of an epoch of the plan that begins at begin.
+    """One batch to fill: batch number `batch` of an epoch of the plan, which starts at position begin.
 
-    seed, draws:  of each record's random numbers, and how many there are.
-    records:      int64[batch_size]; afterwards those that were really taken.
-    pad:          how many of the last rows do not count; afterwards with those that on_error added.
-    bad:          afterwards: what is wrong, by record, of those that would count.
-    error:        afterwards: why there is no batch, or None.
+    seed, draws:  seed and count of each record's random numbers.
+    records:      int64[batch_size]; after filling, the records in the batch.
+    pad:          how many of the last rows are padding; after filling, including rows that on_error added.
+    bad:          after filling, the error text of each record that should have counted.
+    error:        after filling, the error that `next()` raises instead of returning the batch, or None.
     """
 
     def __init__(self, plan: BatchPlan, epoch: int, begin: int, batch: int, seed: int, draws: int):
@@ -43,21 +43,21 @@ class BatchRequest:
         self.bad: dict[int, str] = {}
         self.error: BaseException | None = None
         self.cancelled = False
-        self.others = partial(plan.after, epoch, begin, batch)
+        self.replacements = partial(plan.after, epoch, begin, batch)
         self.uniforms = partial(uniforms, seed, epoch, count=draws)
 
 
 class Loader:
-    """Reads records of a source with `load`, on `threads` threads.
+    """Reads records with `load` on `threads` threads.
 
-    on_error:  what becomes of a batch in which a record cannot be read.
-        "raise"       the batch is an error that names the record; the next one is whole again.
-        "skip"        the good records move to the front of the batch, `pad` grows, and what fills up comes from the
-                      records behind. So every batch holds the records that the plan gives it, wherever it is resumed,
-                      and parts keep step.
-        "substitute"  the next good record stands in for it.
-    fetch:     gives the bytes of several records at once. For a source that is far away: the threads that load begin with a
-               batch when its bytes are there, and do not wait for them. Where they cannot be had, the batch is an error.
+    on_error:  what happens to a batch with a record that cannot be read.
+        "raise"       `next()` raises an error that names the record, and the call after it returns the next batch.
+        "skip"        the good records move to the front of the batch, `pad` grows, and the next records of the epoch fill
+                      the rest. So each batch depends on the plan alone, wherever the epoch is resumed, and all parts give
+                      equally many batches.
+        "substitute"  the next good record replaces it.
+    fetch:     returns the bytes of several records at once, for remote sources. Loading a batch begins when its bytes have
+               arrived, so that no loading thread waits for a server. If they cannot be fetched, `next()` raises the error.
     """
 
     def __init__(self, load: LoadRecord, threads: int, on_error: str, name: str,
@@ -68,53 +68,53 @@ class Loader:
             raise ParameterError(f"{name}: preprocess_threads={threads} is less than 1.")
         self.load, self.on_error, self.name = load, on_error, name
         self.workers, self.fetch = ThreadPool(threads, name), fetch
-        self.fetchers = ThreadPool(_FETCHERS, f"{name}-fetch")
-        self.bad_records: dict[int, str] = {}  # what was found out about records, so that no epoch reads them again
+        self.fetchers = ThreadPool(_FETCH_THREADS, f"{name}-fetch")
+        self.bad_records: dict[int, str] = {}  # error text by record, so that later epochs do not read them again
 
     def fill(self, request: BatchRequest, arrays: list[np.ndarray], on_complete: Callable[..., None]) -> None:
-        """Fill arrays, [batch, ...] each, as request says; the last thread calls on_complete()."""
-        filling = _BatchFill(self, request, arrays, on_complete)
+        """Fill arrays, [batch, ...] each; the last thread calls on_complete()."""
+        job = _FillJob(self, request, arrays, on_complete)
         if self.fetch is None:
-            filling.begin()
+            job.start()
         else:
-            self.fetchers.put(filling.fetch)
+            self.fetchers.put(job.fetch)
 
     def close(self) -> None:
-        """End the threads, after what they are at."""
+        """Finish the queued jobs and end the threads."""
         self.fetchers.close()
         self.workers.close()
 
 
-class _BatchFill:
-    """A batch under way."""
+class _FillJob:
+    """A batch that is being filled."""
 
     def __init__(self, loader: Loader, request: BatchRequest, arrays: list[np.ndarray], on_complete: Callable[..., None]):
         self.loader, self.request, self.arrays, self.on_complete = loader, request, arrays, on_complete
         self.lock = threading.Lock()
-        self.missing = len(request.records)
+        self.rows_left = len(request.records)
         self.numbers = request.uniforms(request.records)
         self.errors: dict[int, BaseException] = {}  # by row
         self.fetched: dict[int, bytes] = {}  # by record
         self.unreachable: FileError | None = None
 
     def fetch(self) -> None:
-        """Fetch the bytes of all records; then let them be read."""
+        """Fetch the bytes of all records, then start reading them."""
         try:
             if not self.request.cancelled and self.loader.fetch is not None:
                 records = sorted(set(self.request.records.tolist()))
                 self.fetched = dict(zip(records, self.loader.fetch(records)))
         except FileError as e:
             self.unreachable = e
-        self.begin()
+        self.start()
 
-    def begin(self) -> None:
-        """Let the threads read the records, a few at a time."""
-        for start in range(0, len(self.request.records), _TOGETHER):
-            self.loader.workers.put(lambda start=start: self.part(start))
+    def start(self) -> None:
+        """Queue jobs of a few rows each."""
+        for first_row in range(0, len(self.request.records), _RECORDS_PER_JOB):
+            self.loader.workers.put(partial(self._read_rows, first_row))
 
-    def part(self, start: int) -> None:
-        """Read the records of a few rows; whoever comes last ends the batch."""
-        stop = min(start + _TOGETHER, len(self.request.records))
+    def _read_rows(self, start: int) -> None:
+        """Read the records of a few rows. The last of these jobs completes the batch."""
+        stop = min(start + _RECORDS_PER_JOB, len(self.request.records))
         for row in range(start, stop):
             if self.request.cancelled:
                 break
@@ -123,14 +123,14 @@ class _BatchFill:
             except BaseException as e:
                 self.errors[row] = e.with_traceback(None)
         with self.lock:
-            self.missing -= stop - start
-            last = self.missing == 0
-        if last:
+            self.rows_left -= stop - start
+            is_last = self.rows_left == 0
+        if is_last:
             try:
-                self.request.error = None if self.request.cancelled else self._settle()
+                self.request.error = None if self.request.cancelled else self._handle_errors()
             except BaseException as e:
                 self.request.error = e.with_traceback(None)
-            self.on_complete()  # the error belongs to whoever takes the batch, and not to a `waitall` before that
+            self.on_complete()  # without the error: `next()` raises it, and an earlier `waitall` must not
 
     def _read(self, record: int, numbers: np.ndarray, row: int) -> None:
         known = self.loader.bad_records.get(record)
@@ -147,15 +147,15 @@ class _BatchFill:
                 self.loader.bad_records[record] = str(e)
             raise
 
-    def _settle(self) -> BaseException | None:
-        """Every row was tried: do with the bad ones as on_error says."""
+    def _handle_errors(self) -> BaseException | None:
+        """Treat the rows that failed as on_error says; return the error of the batch, if any."""
         if not self.errors:
             return None
         request, rows = self.request, sorted(self.errors)
         valid = len(request.records) - request.pad
-        ours = [row for row in rows if not isinstance(e := self.errors[row], FileError) or isinstance(e, UnreachableError)]
-        if ours:
-            return self.errors[ours[0]]
+        for row in rows:  # errors that are not about a record are never skipped
+            if not isinstance(e := self.errors[row], FileError) or isinstance(e, UnreachableError):
+                return e
         counted = [row for row in rows if row < valid]
         if self.loader.on_error == "raise":
             more = f" ({len(counted) - 1} more in this batch.)" if len(counted) > 1 else ""
@@ -173,8 +173,8 @@ class _BatchFill:
         return None
 
     def _replace(self, row: int) -> None:
-        """Put the next record that can be read in place of a bad one."""
-        for record in self.request.others(row):
+        """Fill a failed row with the next record that can be read."""
+        for record in self.request.replacements(row):
             try:
                 self._read(record, self.request.uniforms(np.array([record]))[0], row)
             except UnreachableError:

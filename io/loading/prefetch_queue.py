@@ -19,7 +19,7 @@ _ALIGNMENT = 64  # bytes
 
 
 class PrefetchSlot:
-    """The arrays of one batch, side by side in one chunk, and what its producer tells of it."""
+    """The arrays of one batch, side by side in one chunk, and the producer's tag."""
 
     def __init__(self, layouts: Sequence[Layout], tag: Any):
         offsets, end = [], 0
@@ -33,11 +33,10 @@ class PrefetchSlot:
 
 
 class PrefetchQueue:
-    """Slots in the order in which they were begun.
+    """At most `depth` slots, in the order in which filling them began.
 
-    Filling one is an engine function that mutates the slot's variable, so whatever reads the arrays comes after it. A
-    slot's memory returns to the pool, and from there to a later
-    slot, when the last array, view or queued function that knows it is gone: what a user holds is never overwritten.
+    An engine task that mutates the slot's variable fills it, so that every reader of its arrays runs later. The memory is
+    reused when no array, view or task refers to it any more: a batch that the user keeps is never overwritten.
     """
 
     def __init__(self, layouts: Sequence[Layout], depth: int, name: str):
@@ -48,7 +47,7 @@ class PrefetchQueue:
         return len(self._slots)
 
     def begin(self, fill: Callable[[list[np.ndarray], Callable[..., None]], None], tag: Any) -> None:
-        """Let fill(host arrays, on_complete) fill a new slot; on_complete() ends it, from any thread."""
+        """Append a slot and push fill(host arrays, on_complete) for it. Any thread may call on_complete()."""
         slot = PrefetchSlot(self.layouts, tag)
         arrays = slot.arrays
 
@@ -59,12 +58,12 @@ class PrefetchQueue:
         self._slots.append(slot)
 
     def take(self) -> PrefetchSlot:
-        """The oldest slot, filled. After a KeyboardInterrupt in the wait, the next call gives the same."""
+        """Wait for the oldest slot and remove it. An interrupted wait removes nothing."""
         engine.current().wait_for_var(self._slots[0].var)
         return self._slots.popleft()
 
-    def drop(self) -> list[Any]:
-        """Forget all slots; their tags. Those being filled end by themselves."""
+    def clear(self) -> list[Any]:
+        """Remove all slots and return their tags. Tasks in flight still complete."""
         tags = [slot.tag for slot in self._slots]
         self._slots.clear()
         return tags

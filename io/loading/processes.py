@@ -1,4 +1,7 @@
-"""ProcessPool: spawned workers for what holds Python's lock, as transforms written in Python do."""
+"""ProcessPool: spawned worker processes for work that holds the GIL, such as transforms written in Python.
+
+`concurrent.futures.ProcessPoolExecutor` would leave its workers running when the owning process is killed.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,16 @@ from typing import Any
 
 from ...errors import MXNetError, ParameterError
 
-_PATIENCE = 2.0  # seconds that a process is given to end by itself
+_END_TIMEOUT = 2.0  # seconds until a worker that does not end is terminated
 
 
 class ProcessPool:
-    """`count` spawned processes, each with a copy of `work`: what is asked is answered in order, whoever is done first.
+    """`count` spawned processes, each with a copy of `work`. Answers are returned in the order of the tasks.
 
-    work:  a function or an object that can be called; it, what it is given and what it gives must be picklable.
-    name:  what errors call the pool's owner.
-    A process ends when its pipe does: when the pool is closed or dropped, and when the process that owns it is killed. Where
-    one ends by itself, or a wait is interrupted, the pool is closed.
+    work:  a function or callable object. It, its argument and its result must be picklable.
+    name:  the owner's name in error messages.
+    A worker ends when its pipe closes: when the pool is closed or dropped, or its owner is killed. When a worker dies, or a
+    wait for an answer is interrupted, the pool closes.
     """
 
     def __init__(self, work: Callable[[Any], Any], count: int, name: str):
@@ -33,79 +36,79 @@ class ProcessPool:
         self._pipes: list[Connection] = []
         self._processes: list[BaseProcess] = []
         self._end = weakref.finalize(self, _end, self._pipes, self._processes, self.owner)
-        self._asked: deque[int] = deque()  # whose answer comes next
-        self._stale = 0  # answers that nobody waits for any more
+        self._pending: deque[int] = deque()  # the worker of each unanswered task
+        self._cancelled = 0  # the first so many pending answers are dropped
         self._next = 0
         for _ in range(count):
-            pipe, theirs = spawn.Pipe()
+            pipe, worker_end = spawn.Pipe()
             self._pipes.append(pipe)
-            process = spawn.Process(target=_serve, args=(theirs, work), daemon=True, name=name)
+            process = spawn.Process(target=_serve, args=(worker_end, work), daemon=True, name=name)
             try:
                 process.start()
             except OSError:
                 raise
-            except Exception as e:  # whatever pickling says
+            except Exception as e:  # pickling raises errors of many classes
                 self.close()
-                raise ParameterError(f"{name}: cannot be handed to a worker process: {e}. Define classes and functions at "
+                raise ParameterError(f"{name}: cannot be passed to a worker process: {e}. Define classes and functions at "
                                      f"the top of a module.") from None
             finally:
-                theirs.close()
+                worker_end.close()
             self._processes.append(process)
 
     def __len__(self) -> int:
-        """How many answers are waited for."""
-        return len(self._asked) - self._stale
+        """Return the number of answers to come."""
+        return len(self._pending) - self._cancelled
 
     def ask(self, task: Any) -> None:
-        """Let the next process work on task."""
-        which, self._next = self._next, (self._next + 1) % self.count
+        """Give task to the next process."""
+        worker, self._next = self._next, (self._next + 1) % self.count
         try:
-            self._pipes[which].send(task)
+            self._pipes[worker].send(task)
         except OSError:
-            pass  # it died: `answer` says so, in its place
-        self._asked.append(which)
+            pass  # it died: `answer` raises that in its turn
+        self._pending.append(worker)
 
     def answer(self) -> Any:
-        """What came of the oldest task. An error of the work is raised here: one of errors.py as it is, another in words."""
-        while self._stale:
-            self._stale -= 1
+        """Wait for the result of the oldest task. Raises the worker's MXNetError, or another error's text as an MXNetError."""
+        while self._cancelled:
+            self._cancelled -= 1
             self._receive()
         error, answer, text = self._receive()
         if error is not None:
             raise error from MXNetError(f"in a worker process:\n{text}")
         return answer
 
-    def forget(self) -> None:
-        """Nobody waits for what was asked so far."""
-        self._stale = len(self._asked)
+    def cancel(self) -> None:
+        """Drop the answers of all tasks given so far."""
+        self._cancelled = len(self._pending)
 
     @property
     def closed(self) -> bool:
-        """Whether the processes have ended."""
+        """True after the processes have ended."""
         return not self._end.alive
 
     def close(self) -> None:
-        """End the processes, and wait for that."""
+        """End the processes and wait for them."""
         self._end()
 
     def _receive(self) -> tuple[BaseException | None, Any, str]:
-        which = self._asked.popleft()
+        worker = self._pending.popleft()
         try:
-            return self._pipes[which].recv()
+            return self._pipes[worker].recv()
         except (EOFError, OSError):
-            process = self._processes[which]
-            process.join(_PATIENCE)
+            process = self._processes[worker]
+            process.join(_END_TIMEOUT)
             code = process.exitcode
             self.close()
-            raise MXNetError(f"{self.name}: worker process {which} ended by itself, with exit code {code}.") from None
-        except BaseException:  # Ctrl-C: what is left of the answer would be taken for the next one
+            raise MXNetError(f"{self.name}: worker process {worker} died with exit code {code}.") from None
+        except BaseException:  # after Ctrl-C the rest of this answer would be read as the next one
             self.close()
             raise
 
 
 def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
-    """A worker's life: answer what is asked until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's to answer; it then closes the pipe
+    """Answer tasks in a worker process until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner handles Ctrl-C and closes the pipe
     while True:
         try:
             task = pipe.recv()
@@ -124,9 +127,9 @@ def _serve(pipe: Connection, work: Callable[[Any], Any]) -> None:
 def _end(pipes: list[Connection], processes: list[BaseProcess], owner: int) -> None:
     for pipe in pipes:
         pipe.close()
-    if os.getpid() == owner:  # a forked child's copy of the pool is not a parent of them
+    if os.getpid() == owner:  # a forked child must not join the processes of its parent
         for process in processes:
-            process.join(_PATIENCE)
+            process.join(_END_TIMEOUT)
             if process.exitcode is None:
                 process.terminate()
                 process.join()

@@ -1,4 +1,8 @@
-"""ThreadPool: threads that run jobs; they start with the first one and end when their pool is closed or dropped."""
+"""ThreadPool: threads that start with the first job and end when the pool is closed or dropped.
+
+`concurrent.futures.ThreadPoolExecutor` joins its threads at exit, so a program would not end while one of them waits for a
+server or for another iterator. A forked child could not use it either.
+"""
 
 from __future__ import annotations
 
@@ -11,71 +15,56 @@ from ...fork import in_forked_child
 
 
 class ThreadPool:
-    """`count` threads that run what `put` hands them, first come first served.
+    """`count` daemon threads that run the jobs passed to `put`, in order.
 
-    A forked child starts threads of its own with its first job; jobs that were queued in the parent are the parent's.
+    A forked child starts its own threads with its first job. Jobs queued before the fork run in the parent only.
     """
 
     def __init__(self, count: int, name: str):
-        self.count, self.name = count, name
-        self._state = _State()
-        weakref.finalize(self, self._state.stop)
-        _all.add(self)
+        self.count, self.name, self._closed = count, name, False
+        self._reset()
+        _pools.add(self)
+
+    def _reset(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._end = weakref.finalize(self, self._jobs.put, None)
 
     def put(self, job: Callable[[], None]) -> None:
-        """Run job on one of the threads; after `close`, in the caller's. It must not raise."""
-        state = self._state
-        with state.lock:
-            if not state.closed:
-                while len(state.threads) < self.count:
-                    thread = threading.Thread(target=_work, args=(state.jobs,), daemon=True,
-                                              name=f"{self.name}-{len(state.threads)}")
+        """Run job on one of the threads, or in the caller's thread after `close`. It must not raise."""
+        with self._lock:
+            if not self._closed:
+                while len(self._threads) < self.count:
+                    thread = threading.Thread(target=_work, args=(self._jobs,), daemon=True,
+                                              name=f"{self.name}-{len(self._threads)}")
                     thread.start()
-                    state.threads.append(thread)
-                state.jobs.put(job)
+                    self._threads.append(thread)
+                self._jobs.put(job)
                 return
         job()
 
     def close(self) -> None:
-        """Let the threads finish what is queued, end them, and wait for that."""
-        for thread in self._state.stop():
+        """Run the queued jobs, end the threads and wait for them."""
+        with self._lock:
+            self._closed = True
+            self._end()
+        for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-
-
-class _State:
-    """What the threads and the pool share; it does not know the pool, so that this can be dropped."""
-
-    def __init__(self):
-        self.closed = False
-        self.forget()
-
-    def forget(self) -> None:
-        """In a forked child: no thread is here, and no lock may be trusted."""
-        self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self.threads: list[threading.Thread] = []
-        self.lock = threading.Lock()
-
-    def stop(self) -> list[threading.Thread]:
-        """Tell the threads to end after what is queued. The garbage collector may call it: then nobody is in `put`."""
-        with self.lock:
-            self.closed = True
-            threads, self.threads = self.threads, []
-            for _ in threads:
-                self.jobs.put(None)
-        return threads
 
 
 def _work(jobs: queue.SimpleQueue) -> None:
     while (job := jobs.get()) is not None:
         job()
-        del job  # a thread that waits for the next job must not keep the last one's batch
+        del job  # a waiting thread must not keep the batch of its last job
+    jobs.put(None)  # ends the next thread
 
 
-_all: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
+_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
 @in_forked_child
 def _forget_threads() -> None:
-    for workers in list(_all):
-        workers._state.forget()
+    for pool in list(_pools):
+        pool._reset()

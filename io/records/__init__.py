@@ -1,1 +1,1 @@
-"""RecordIO: the format, files on disk and elsewhere, indexes."""
+"""RecordIO: the format, local and remote files, and indexes."""

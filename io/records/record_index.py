@@ -1,4 +1,4 @@
-"""The index of a record file: what its lines say, and which records are meant where they are wrong."""
+"""The index of a record file: its lines, and the records that wrong lines were meant to list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .files import ByteSource
 
 
 def read_index(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None:
-    """Keys, and byte offsets as int64[N], in the order of the lines; None if these are not lines of `key<TAB>offset`."""
+    """Return keys and byte offsets int64[N] in the order of the lines; None unless all are `key<TAB>offset`."""
     with ByteSource(path) as index:
         fields = index.read(0, index.size).split()
     try:
@@ -20,19 +20,20 @@ def read_index(path: str | os.PathLike) -> tuple[list[bytes], np.ndarray] | None
     return (fields[0::2], offsets) if len(offsets) and len(fields) % 2 == 0 else None
 
 
-def reconcile(listed: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Which record each line of an index means, int64[N]: a byte offset, or -1 where that cannot be told.
+def reconcile(listed: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return the offset of the record that each line of an index means, int64[N]; -1 where that is ambiguous.
 
-    A line is right if a record begins where it points, and no line before points there. Where lines are wrong, and as many
-    records that no line lists lie between those of the lines before and behind, they are these. If no more unlisted
-    records are left than wrong lines, all of them belong to the index, in their order.
-    listed, heads:  int64[N], as the lines stand; int64[M], where records begin, ascending.
+    A line is right if a record begins at its offset and no earlier line has it. A run of wrong lines means the unlisted
+    records between the right lines around it, if there are as many. If after that no more unlisted records than wrong
+    lines are left, they belong to these lines in order.
+    listed:   int64[N], the offsets in the lines.
+    offsets:  int64[M], where records begin, ascending.
     """
     first = np.zeros(len(listed), bool)
     first[np.unique(listed, return_index=True)[1]] = True
-    right = first & np.isin(listed, heads)
+    right = first & np.isin(listed, offsets)
     meant = np.where(right, listed, -1)
-    unlisted = np.setdiff1d(heads, listed[right])
+    unlisted = np.setdiff1d(offsets, listed[right])
     edges = np.flatnonzero(np.diff(np.concatenate([[True], right, [True]])))  # of the runs of wrong lines
     for start, stop in edges.reshape(-1, 2).tolist():
         after = np.searchsorted(unlisted, listed[start - 1]) if start else 0
@@ -40,7 +41,7 @@ def reconcile(listed: np.ndarray, heads: np.ndarray) -> np.ndarray:
         if until - after == stop - start:
             meant[start:stop] = unlisted[after:until]
     values, counts = np.unique(meant, return_counts=True)
-    meant[np.isin(meant, values[counts > 1]) & ~right] = -1  # of an index without order: what two places claim
+    meant[np.isin(meant, values[counts > 1]) & ~right] = -1  # claimed by two runs of an unordered index
     rest, unknown = np.setdiff1d(unlisted, meant), np.flatnonzero(meant < 0)
     if len(rest) <= len(unknown):
         meant[unknown[:len(rest)]] = rest

@@ -1,4 +1,4 @@
-"""RecordIO: files of byte records as MXNet writes them, read one after another or by key. The format: framing.py."""
+"""RecordIO: files of byte records as MXNet writes them, read in order or by key. framing.py describes the format."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...errors import FileError
-from ..image.codec import decode, decode_as_stored, opencv, stored_channels
-from .appender import Appender, opened
+from ...errors import FileError, UnreachableError
+from ..image.codec import FORMATS, decode, decode_as_stored, encode, opencv, stored_channels
+from .appender import Appender
 from .files import ByteSource
-from .framing import FIRST, HEAD, LAST, LENGTH_BITS, MAGIC, MAGIC_BYTES, MAX_PART, MIDDLE, WHOLE, describe_damage, find_offsets
+from .framing import HEADER, MAGIC, MAX_PART, describe_damage, find_offsets, read_record
 from .framing import frame as frame
 
-_AHEAD = 1 << 18  # bytes that are read ahead, where records are small; more do not stay in a core's own cache
-_SMALL = 1 << 15  # a record of more bytes is read alone
+_AHEAD = 1 << 18  # bytes that are read ahead where records are small; more do not fit into a core's cache
+_SMALL = 1 << 15  # a larger record is read alone
 
 
-_WHOLE = (int, np.integer)
-_seek, _END, _unpack_from = os.lseek, os.SEEK_END, HEAD.unpack_from  # looked up once, not for a record
+_INTEGERS = (int, np.integer)
+_seek, _END, _unpack_from = os.lseek, os.SEEK_END, HEADER.unpack_from  # looked up once instead of for each record
 
 
 def find_records(path: str | os.PathLike) -> np.ndarray:
-    """The byte offset of every record in a file, int64[N], found without an index.
+    """Return the byte offset of every record in a file, int64[N], without an index.
 
-    Every part is checked to end where the next begins, so a damaged file is a FileError and not a shorter list.
+    Raises FileError for a damaged file: every part must end where the next begins.
     """
     with ByteSource(path) as source:
         offsets, damage = find_offsets(source)
@@ -46,9 +46,9 @@ class MXRecordIO:
 
     uri:   path of the file.
     flag:  "r" or "w" (which empties the file).
-    Damage, a foreign file and a file cut short are a FileError that names file, record number and byte offset.
-    Reading is by position: a forked child has a place of its own in the file. What is written is in the file at the latest
-    when it is closed; where the disk is full that is a FileError too, and the file ends with a whole record.
+    A damaged, truncated or foreign file raises FileError that names file, record number and byte offset. Reading is by
+    position, so a forked child has its own place in the file. Written records are in the file when it is closed, or
+    earlier. When the disk is full, FileError is raised, and the file ends with a complete record.
     """
 
     def __init__(self, uri: str | os.PathLike, flag: str):
@@ -58,45 +58,43 @@ class MXRecordIO:
         self.open()
 
     def open(self) -> None:
-        """Open the file again, at its beginning."""
+        """Open the file again at its beginning."""
         if self.flag not in ("r", "w"):
             raise FileError(f"{self.uri}: flag {self.flag!r} is not 'r' or 'w'.")
         self.writable = self.flag == "w"
         self._out = Appender(self.uri, "record") if self.writable else None
-        self._file = None if self.writable else opened(self.uri, "rb")
-        self._descriptor = self._file.fileno() if self._file else -1
-        self._size = os.fstat(self._descriptor).st_size if self._file else 0  # bytes that may be read; bounds every allocation
+        self._source = None if self.writable else ByteSource(self.uri)
+        self._descriptor, self._size = (self._source.descriptor, self._source.size) if self._source else (-1, 0)
         self._at = 0
         self._count = 0  # records read or written so far
-        self._sought: tuple[Any, int] | None = None  # a key, and the byte of its record: what a message calls that one
-        self._map: Any = _mapped(self._file) if self._file else None  # None too where it cannot be mapped
-        self._window, self._window_at = b"", 0  # bytes of the file that were read ahead, and where they stand in it
-        self._small = False  # whether the record before the next is: then many more are near
+        self._sought: tuple[Any, int] | None = None  # the last key, and the offset of its record, for messages
+        self._map: Any = _mapped(self._descriptor)
+        self._window, self._window_at = b"", 0  # bytes that were read ahead, and their offset in the file
+        self._small = False  # the last record was small, so reading ahead pays
         self.pid = os.getpid()
         self.is_open = True
 
     def close(self) -> None:
-        """Close the file; what was written is on disk."""
+        """Close the file. Written records are then on disk."""
         if self.is_open:
             self.is_open = False
             self._window, self._map, self._small = b"", None, False
             try:
                 self._flush()
             finally:
-                self._give_back()
+                self._release()
 
     def _flush(self) -> None:
-        """Bring what was written to the file."""
         if self._out is not None:
             self._out.flush()
 
-    def _give_back(self) -> None:
-        for file in (self._file, self._out):
+    def _release(self) -> None:
+        for file in (self._source, self._out):
             if file is not None:
                 file.close()
 
     def reset(self) -> None:
-        """Go back to the first record. A file that is being written is emptied."""
+        """Go back to the first record. A file open for writing is emptied."""
         self.close()
         self.open()
 
@@ -110,7 +108,7 @@ class MXRecordIO:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {k: v for k, v in self.__dict__.items() if k not in ("_file", "_out")} | {"_map": None, "_window": b""}
+        state = {k: v for k, v in self.__dict__.items() if k not in ("_source", "_out")} | {"_map": None, "_window": b""}
         if self.writable:
             self.close()
         return state
@@ -127,7 +125,6 @@ class MXRecordIO:
         self._append(frame(bytes(buf)))
 
     def _append(self, framed: bytes) -> None:
-        """Add a record as it stands in the file."""
         assert self._out is not None
         full = self._out.append(framed)
         self._at += len(framed)
@@ -136,76 +133,49 @@ class MXRecordIO:
             try:
                 self._flush()
             except FileError:
-                self.is_open = False  # a later close must not write the lines of records that are not there
-                self._give_back()
+                self.is_open = False  # a later close must not write index lines of missing records
+                self._release()
                 raise
 
     def read(self) -> bytes | None:
-        """The next record, or None at the end of the file."""
-        window, head = self._window, self._at - self._window_at
+        """Return the next record, or None at the end of the file."""
+        window, start = self._window, self._at - self._window_at
         end = len(window)
-        if 0 <= head <= end - 8:
-            magic, word = _unpack_from(window, head)
-            stop = head + 8 + word
+        if 0 <= start <= end - 8:
+            magic, word = _unpack_from(window, start)
+            stop = start + 8 + word
             after = stop + (-word & 3)
-            if magic == MAGIC and after <= end:  # so word is a length alone: a whole record
-                self._at += after - head
+            if magic == MAGIC and after <= end:  # so the kind is 0, a whole record, and word is its length
+                self._at += after - start
                 self._count += 1
-                return window[head + 8 : stop]
-        return self._read_beyond()
+                return window[start + 8 : stop]
+        return self._read_outside_window()
 
-    def _read_beyond(self) -> bytes | None:
-        """The next record, where the window does not hold it whole."""
+    def _read_outside_window(self) -> bytes | None:
         if self._small:
             self._small = False
             self._read_ahead()
             record = self.read()
         else:
-            record = self._whole_at(self._at)
+            record = self._read_from_map(self._at)
             if record is None:
-                return self._joined()
+                return self._read_parts()
             self._count += 1
         self._small = record is not None and len(record) <= _SMALL
         return record
 
     def _read_ahead(self) -> None:
-        """Fill the window with what comes next."""
         self._window_at = self._at & -mmap.PAGESIZE  # whole pages are copied fastest
-        self._window = os.pread(self._descriptor, min(_AHEAD, self._size - self._window_at), self._window_at)
+        count = min(_AHEAD, self._size - self._window_at)
+        if self._descriptor >= 0:
+            self._window = os.pread(self._descriptor, count, self._window_at)
+        elif self._source is not None:
+            self._window = self._source.read(self._window_at, self._window_at + count)
 
-    def _joined(self) -> bytes | None:
-        """The next record part by part, wherever it stands, with all that can be wrong with it; None at the end."""
-        self._check(writing=False)
-        start = self._at
-        if start == self._size:
-            return None
-        try:
-            record = self._parts(start)
-        except FileError:
-            self._at = start  # no part of what is damaged counts as read
-            raise
-        self._count += 1
-        return record
-
-    def _parts(self, start: int) -> bytes:
-        cflag, payload = self._part(start)
-        if cflag not in (WHOLE, FIRST):
-            raise self._damage(start, f"begins with a part of kind {cflag}, and only 0 and 1 begin a record")
-        pieces = [payload]
-        while cflag not in (WHOLE, LAST):
-            at = self._at
-            if at == self._size:
-                raise self._damage(start, "is split, and the file ends before its last part")
-            cflag, payload = self._part(start)
-            if cflag not in (MIDDLE, LAST):
-                raise self._damage(start, f"is split, and at byte {at:,} a part of kind {cflag} cuts in")
-            pieces += (MAGIC_BYTES, payload)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _whole_at(self, start: int) -> bytes | None:
-        """The record at a byte of the map, if it is one whole part."""
+    def _read_from_map(self, start: int) -> bytes | None:
+        """Return the record at a byte of the memory map, or None unless it is a single complete part."""
         data, size = self._map, self._size
-        # the map of a file that became shorter must not be touched, so its size is asked for every time
+        # touching the map of a file that became shorter would crash, so its size is checked every time
         if data is None or start + 8 > size or _seek(self._descriptor, 0, _END) < size:
             return None
         magic, word = _unpack_from(data, start)
@@ -216,38 +186,35 @@ class MXRecordIO:
         self._at = end
         return data[start + 8 : stop]
 
-    def _take(self, at: int, count: int) -> bytes:
-        """The bytes of the file from at on; fewer than count if it became shorter."""
-        return os.pread(self._descriptor, count, at)
+    def _read_parts(self) -> bytes | None:
+        """Read the next record part by part, with all checks; None at the end."""
+        self._check(writing=False)
+        start, source = self._at, self._source
+        if start == self._size or source is None:
+            return None
+
+        def read(first: int, stop: int) -> bytes:
+            try:
+                return source.read(first, stop)
+            except UnreachableError:
+                raise
+            except FileError:
+                raise self._damage(start, "is gone: the file became shorter while it was read") from None
+
+        record, end = read_record(read, start, self._size, lambda text: self._damage(start, text))
+        if end > self._size:
+            raise self._damage(start, f"is cut short: {end - self._size} bytes of its padding are missing")
+        self._at = end
+        self._count += 1
+        return record
 
     def tell(self) -> int:
-        """The byte where the next record is written or read."""
+        """Return the byte offset of the next record."""
         return self._at
 
-    def _part(self, record: int) -> tuple[int, bytes]:
-        at, left = self._at, self._size - self._at
-        if left < HEAD.size:
-            raise self._damage(record, f"is cut short: its head needs 8 bytes, {left} are left")
-        head = self._take(at, HEAD.size)
-        if len(head) < HEAD.size:
-            raise self._damage(record, "is gone: the file became shorter while it was read")
-        magic, word = HEAD.unpack(head)
-        if magic != MAGIC:
-            what = "this is not a RecordIO file" if at == 0 else "the file is damaged"
-            raise self._damage(record, f"has no magic number at byte {at:,} ({magic:#010x}, not {MAGIC:#010x}): {what}")
-        length = word & MAX_PART
-        padded = (length + 3) // 4 * 4
-        if padded > left - HEAD.size:
-            raise self._damage(record, f"is cut short: it takes {padded:,} more bytes, {left - HEAD.size:,} are left")
-        payload = self._take(at + HEAD.size, length)
-        if len(payload) != length:
-            raise self._damage(record, "is gone: the file became shorter while it was read")
-        self._at = at + HEAD.size + padded
-        return word >> LENGTH_BITS, payload
-
-    def _damage(self, offset: int, what: str) -> FileError:
+    def _damage(self, offset: int, text: str) -> FileError:
         name = f"with key {self._sought[0]!r}" if self._sought and self._sought[1] == offset else self._count
-        return FileError(f"{self.uri}: record {name} at byte {offset:,} {what}.")
+        return FileError(f"{self.uri}: record {name} at byte {offset:,} {text}.")
 
     def _check(self, *, writing: bool) -> None:
         if not self.is_open:
@@ -260,10 +227,10 @@ class MXRecordIO:
 
 
 class MXIndexedRecordIO(MXRecordIO):
-    """Reads records by key, or writes them with one, beside an index file of `key<TAB>byte offset` lines.
+    """Reads or writes records by key, with an index file of `key<TAB>byte offset` lines.
 
-    idx_path:  the index. If it does not exist, reading rebuilds it in memory (keys 0, 1, ...) and says so in a warning.
-    key_type:  what makes a key of its text.
+    idx_path:  the index. If it does not exist, reading rebuilds it in memory (keys 0, 1, ...) with a warning.
+    key_type:  converts the text of a key.
     """
 
     def __init__(self, idx_path: str | os.PathLike, uri: str | os.PathLike, flag: str,
@@ -276,8 +243,8 @@ class MXIndexedRecordIO(MXRecordIO):
     def open(self) -> None:
         super().open()
         self.idx, self.keys = {}, []
-        self._rows = array("q")  # the offsets of keys 0, 1, ..., if the index has these and no others
-        self._plain = 0  # how many of them can be read from the map without a closer look
+        self._rows = array("q")  # the offsets, if the keys are 0, 1, ...
+        self._mapped_rows = 0  # how many of them `read_idx` may read from the map
         if self.writable:
             self.fidx = Appender(self.idx_path, "line")
         else:
@@ -288,17 +255,17 @@ class MXIndexedRecordIO(MXRecordIO):
                 raise
 
     def close(self) -> None:
-        self._plain = 0
+        self._mapped_rows = 0
         super().close()
 
     def _flush(self) -> None:
-        """First the records, then their lines: an index never lists what is not there."""
+        """Write the records before their lines: an index never lists missing records."""
         super()._flush()
         if self.fidx is not None:
             self.fidx.flush()
 
-    def _give_back(self) -> None:
-        super()._give_back()
+    def _release(self) -> None:
+        super()._release()
         if self.fidx is not None:
             self.fidx.close()
             self.fidx = None
@@ -306,29 +273,29 @@ class MXIndexedRecordIO(MXRecordIO):
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"fidx": None}
 
-    def _damage(self, offset: int, what: str) -> FileError:
+    def _damage(self, offset: int, text: str) -> FileError:
         sought = self._sought is not None and self._sought[1] == offset
-        return super()._damage(offset, f"{what}. {self.idx_path} says that it begins there" if sought else what)
+        return super()._damage(offset, f"{text}. {self.idx_path} lists this offset" if sought else text)
 
     def _load_index(self) -> None:
         if not os.path.exists(self.idx_path):
             offsets = find_records(self.uri)
-            warnings.warn(f"{self.idx_path}: no such index; rebuilt from {self.uri}: {len(offsets):,} records, "
+            warnings.warn(f"{self.idx_path}: the index does not exist; rebuilt from {self.uri}: {len(offsets):,} records, "
                           f"keys 0 to {len(offsets) - 1}.", stacklevel=4)
             self.keys = [self.key_type(i) for i in range(len(offsets))]
             self.idx = dict(zip(self.keys, offsets.tolist()))
             return
-        with opened(self.idx_path, "rb") as file:
-            text = file.read()
-        fields = self._plain_index(text)
+        with ByteSource(self.idx_path) as file:
+            text = file.read(0, file.size)
+        fields = self._parse_plain_index(text)
         if fields is None:
-            self._read_index(text)
+            self._parse_index(text)
         else:
-            del self.idx, self.keys  # made when they are asked for
+            del self.idx, self.keys  # then computed on demand
             self._fields = fields
-            if fields[0] == 0 and fields[-2] == len(fields) // 2 - 1:  # the keys rise: they are 0, 1, ...
+            if fields[0] == 0 and fields[-2] == len(fields) // 2 - 1:  # the keys ascend, so they are 0, 1, ...
                 self._rows = array("q", fields[1::2].tobytes())
-                self._plain = len(self._rows) if self._map is not None else 0
+                self._mapped_rows = len(self._rows) if self._map is not None else 0
 
     @functools.cached_property
     def keys(self) -> list[Any]:
@@ -341,12 +308,12 @@ class MXIndexedRecordIO(MXRecordIO):
         return dict(zip(self._fields[0::2].tolist(), self._fields[1::2].tolist()))
 
     def _offset(self, key: Any) -> int | None:
-        """Where the record with a key begins. Without the dictionary if that can be: it is slow to make, and large."""
+        """Return the offset of a key's record, if possible without `idx`, which is slow to build and large."""
         rows = self._rows
-        return rows[key] if isinstance(key, _WHOLE) and 0 <= key < len(rows) else self.idx.get(key)
+        return rows[key] if isinstance(key, _INTEGERS) and 0 <= key < len(rows) else self.idx.get(key)
 
-    def _plain_index(self, text: bytes) -> np.ndarray | None:
-        """The numbers of an index of `number<TAB>offset` lines with nothing wrong in it, or None: look closer."""
+    def _parse_plain_index(self, text: bytes) -> np.ndarray | None:
+        """Return the numbers of an index whose lines are `integer<TAB>offset`, ascending and valid; otherwise None."""
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) < ord("0"))
         digits = np.diff(ends, prepend=-1) - 1
         lines = len(ends) // 2
@@ -356,12 +323,12 @@ class MXIndexedRecordIO(MXRecordIO):
             return None
         fields = np.fromstring(text.decode("ascii"), np.int64, sep=" ")
         keys, offsets = fields[0::2], fields[1::2]
-        rising = bool(np.all(keys[1:] > keys[:-1]))  # so no key stands twice
-        placed = bool(offsets.max() <= self._size - HEAD.size and offsets.min() >= 0 and not np.any(offsets & 3))
-        return fields if rising and placed else None
+        ascending = bool(np.all(keys[1:] > keys[:-1]))  # so no key is repeated
+        in_file = bool(offsets.max() <= self._size - HEADER.size and offsets.min() >= 0 and not np.any(offsets & 3))
+        return fields if ascending and in_file else None
 
-    def _read_index(self, text: bytes) -> None:
-        """The index line by line, told where it is wrong."""
+    def _parse_index(self, text: bytes) -> None:
+        """Parse the index line by line. Raises FileError that names the wrong line."""
         try:
             lines = text.decode("utf-8").split("\n")
         except UnicodeDecodeError as e:
@@ -376,12 +343,12 @@ class MXIndexedRecordIO(MXRecordIO):
             except (ValueError, TypeError):
                 raise FileError(f"{self.idx_path}: line {number} is not `key<TAB>offset`: {line.strip()[:60]!r}. "
                                 f"Delete the index to have it rebuilt.") from None
-            if not 0 <= offset <= self._size - HEAD.size or offset % 4:
+            if not 0 <= offset <= self._size - HEADER.size or offset % 4:
                 raise FileError(f"{self.idx_path}: line {number}: key {key!r} points at byte {offset:,} of "
                                 f"{self.uri}, where no record can begin (it has {self._size:,} bytes). "
                                 f"Delete the index to have it rebuilt.")
             if key in self.idx:
-                warnings.warn(f"{self.idx_path}: line {number}: key {key!r} stands twice; the last one counts.",
+                warnings.warn(f"{self.idx_path}: line {number}: key {key!r} is repeated; the last line counts.",
                               stacklevel=5)
             self.idx[key] = offset
             self.keys.append(key)
@@ -391,15 +358,15 @@ class MXIndexedRecordIO(MXRecordIO):
         self._check(writing=False)
         offset = self._offset(idx)
         if offset is None:
-            raise FileError(f"{self.uri}: no record has key {idx!r}. The index holds {len(self.idx):,} keys.")
+            raise FileError(f"{self.uri}: no record has key {idx!r}. The index has {len(self.idx):,} keys.")
         self._at = offset
-        self._small = False  # those behind it need not be wanted
+        self._small = False  # the next records may not be needed
         self._sought = idx, offset
 
     def read_idx(self, idx: Any) -> bytes:
-        """The record with key idx."""
-        # as _whole_at, without a call: half of what a short record costs is asking for the file's size
-        if idx.__class__ is int and 0 <= idx < self._plain and _seek(self._descriptor, 0, _END) >= self._size:
+        """Return the record with key idx."""
+        # _read_from_map written out: checking the file's size is already half of the time of a short record
+        if idx.__class__ is int and 0 <= idx < self._mapped_rows and _seek(self._descriptor, 0, _END) >= self._size:
             start, data = self._rows[idx] + 8, self._map
             magic, word = _unpack_from(data, start - 8)
             stop = start + word
@@ -423,11 +390,11 @@ class MXIndexedRecordIO(MXRecordIO):
 
 
 class IRHeader(NamedTuple):
-    """What stands before the data of a labelled record.
+    """The header of a labelled record.
 
-    flag:   0 if label is one number; else how many float32 labels follow the header.
+    flag:   0 if label is one number; otherwise the number of float32 labels after the header.
     label:  a number, or float32[flag].
-    id, id2: the record's number, and its upper 64 bits.
+    id, id2: the record's ID; its upper 64 bits.
     """
 
     flag: int
@@ -440,7 +407,7 @@ _IR = struct.Struct("<IfQQ")
 
 
 def pack(header: IRHeader | tuple, s: bytes) -> bytes:
-    """One record's bytes: header, labels, data. `header.flag` is set from the label."""
+    """Return the bytes of one record: header, labels, data. The label determines the flag."""
     header = IRHeader(*header)
     if isinstance(header.label, numbers.Number):
         return _IR.pack(0, header.label, header.id, header.id2) + s
@@ -449,41 +416,38 @@ def pack(header: IRHeader | tuple, s: bytes) -> bytes:
 
 
 def unpack(s: bytes, where: str = "recordio.unpack") -> tuple[IRHeader, bytes]:
-    """The header (its label a float, or float32[flag]) and the data of a record. Raises FileError if s is too short.
+    """Return the header (with a float label, or float32[flag]) and the data of a record. Raises FileError if s is too short.
 
-    where: what the message says the record is.
+    where: the record's name in messages.
     """
     if len(s) < _IR.size:
-        raise FileError(f"{where}: a record of {len(s)} bytes holds no header, which takes {_IR.size}.")
+        raise FileError(f"{where}: a record of {len(s)} bytes is shorter than the header of {_IR.size} bytes.")
     header, s = IRHeader(*_IR.unpack_from(s)), s[_IR.size:]
     if header.flag:
         if 4 * header.flag > len(s):
-            raise FileError(f"{where}: record {header.id} says {header.flag:,} labels, "
-                            f"{len(s):,} bytes follow.")
+            raise FileError(f"{where}: record {header.id} has {header.flag:,} labels, "
+                            f"but {len(s):,} bytes follow the header.")
         header = header._replace(label=np.frombuffer(s, "<f4", header.flag).astype(np.float32))
         s = s[4 * header.flag:]
     return header, s
 
 
 def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
-    """`pack` of an encoded image.
+    """Encode an image and `pack` it.
 
     img:      uint8[height, width] or [height, width, 3], blue first, as OpenCV has it.
     quality:  JPEG quality 1 to 100, or PNG compression 0 to 9.
     """
-    cv2 = opencv("pack_img")
-    option = {".jpg": cv2.IMWRITE_JPEG_QUALITY, ".jpeg": cv2.IMWRITE_JPEG_QUALITY, ".png": cv2.IMWRITE_PNG_COMPRESSION}
-    if img_fmt.lower() not in option:
-        raise FileError(f"pack_img: img_fmt {img_fmt!r} is not one of {', '.join(option)}.")
-    done, encoded = cv2.imencode(img_fmt, img, [option[img_fmt.lower()], quality])
-    assert done, f"pack_img: OpenCV could not encode {img.dtype}{list(img.shape)} as {img_fmt}"
-    return pack(header, encoded.tobytes())
+    if img_fmt.lower() not in FORMATS:
+        raise FileError(f"pack_img: img_fmt {img_fmt!r} is not one of {', '.join(FORMATS)}.")
+    opencv("pack_img")  # its error names this function
+    return pack(header, encode(img, quality, img_fmt.lower(), blue_first=True))
 
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
-    """The header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour.
+    """Return the header and the decoded image, uint8, blue first. iscolor: -1 as stored, 0 grey, 1 colour.
 
-    Raises FileError where the image is damaged or cut short, also where OpenCV would fill the rest with grey.
+    Raises FileError for a damaged or truncated image, also where OpenCV would fill the missing part with grey.
     """
     header, data = unpack(s)
     try:
@@ -495,9 +459,9 @@ def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
     return header, np.ascontiguousarray(img if img.shape[2] > 1 else img[:, :, 0])
 
 
-def _mapped(file: Any) -> mmap.mmap | None:
-    """A file's bytes as memory, or None where that cannot be: an empty file, a pipe."""
+def _mapped(descriptor: int) -> mmap.mmap | None:
+    """Map a file into memory. Returns None if that is impossible: for an empty or remote file."""
     try:
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if descriptor >= 0 else None
     except (OSError, ValueError):
         return None

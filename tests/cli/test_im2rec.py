@@ -113,8 +113,8 @@ def test_damaged_images_are_listed_and_the_rest_is_whole(folder, tmp_path, flags
     assert result.exit_code == 1
     for text in ("left out half.jpg: the JPEG image of 500 bytes is damaged",
                  "left out text.jpg: these 11 bytes are not an image", "left out missing.jpg: cannot be read: No such file",
-                 "left out b/0.jpg: the list has no label for it", "left out b/0.jpg: its id -1 does not fit into a record",
-                 "its id 99,999,999,999,999,999,999 does not fit into a record", "cannot be read: embedded null byte",
+                 "left out b/0.jpg: the list has no label for it", "left out b/0.jpg: its ID -1 is out of range",
+                 "its ID 99,999,999,999,999,999,999 is out of range", "cannot be read: embedded null byte",
                  "7 of 9 images of p.lst are damaged and were left out"):
         assert text in result.output
     with MXIndexedRecordIO(tmp_path / "p.idx", tmp_path / "p.rec", "r") as records:
@@ -142,7 +142,7 @@ def test_a_run_that_fails_leaves_the_old_files(folder, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, text", [
-    (["--list", "{tmp}/p", "{root}"], "there are no images to list"), (["{tmp}/p", "{root}"], "there is no list"),
+    (["--list", "{tmp}/p", "{root}"], "no images to list"), (["{tmp}/p", "{root}"], "exists. Write one with --list"),
     (["--list", "--recursive", "--train-ratio", "0.8", "--test-ratio", "0.3", "{tmp}/p", "{root}"], "test_ratio=0.3"),
     (["{tmp}/p", "{tmp}/nowhere"], "does not exist"),
 ])
@@ -188,14 +188,14 @@ def test_without_its_libraries_it_refuses_before_it_writes(folder, tmp_path, mon
 @pytest.mark.parametrize("lines, text", [
     ("0\t1\tmissing.png\n1\t1\ta/notes.txt\n", "p.lst: none of its 2 images can be packed: missing.png: cannot be read: No such "
      "file or directory; a/notes.txt: these 8 bytes are not an image"),
-    ("", "p.lst: lists no image"), ("\n \n", "p.lst: lists no image")])
+    ("", "p.lst: lists no images"), ("\n \n", "p.lst: lists no images")])
 def test_records_are_not_replaced_by_none(folder, tmp_path, lines, text):
     pack_one(tmp_path / "p", folder)
     (tmp_path / "p.lst").write_text(lines)
     before = contents(tmp_path)
     result = run(tmp_path / "p", folder)
     said = " ".join(result.output.split())
-    assert result.exit_code == 1 and text in said and f"{tmp_path}/p.rec and its index stay as they were." in said
+    assert result.exit_code == 1 and text in said and f"{tmp_path}/p.rec and its index are unchanged." in said
     assert contents(tmp_path) == before
     for name in ("p.rec", "p.idx"):
         (tmp_path / name).unlink()
@@ -210,7 +210,7 @@ def test_a_list_is_not_replaced_by_an_empty_one(folder, tmp_path):
     result = run("--list", "--chunks", 3, "--exts", ".JPG", tmp_path / "p", folder / "b")
     said = " ".join(result.output.split())
     assert result.exit_code == 1 and contents(tmp_path) == before
-    assert f"{tmp_path}/p_2.lst: nothing would be in it" in said
+    assert f"{tmp_path}/p_2.lst: this list has lines now and would be empty" in said
     (tmp_path / "p_2.lst").unlink()
     assert run("--list", "--chunks", 3, "--exts", ".JPG", tmp_path / "p", folder / "b").exit_code == 0
     assert [len((tmp_path / f"p_{i}.lst").read_text().splitlines()) for i in range(3)] == [1, 1, 0]
@@ -227,15 +227,13 @@ def test_what_stands_there_afterwards_is_the_old_file_or_a_whole_new_one(folder,
     names = [random.choice(good if random.random() < 0.4 else ["missing.png", "a/notes.txt"]) for _ in range(random.randrange(6))]
     rows = list(enumerate(names))
     (tmp_path / "p.lst").write_text("".join(f"{i}\t{i}\t{name}\n" for i, name in rows))
-    before, full_at, write = contents(tmp_path), random.choice([None, 0, 1]), appender.opened
+    before, full_at, write = contents(tmp_path), random.choice([None, 0, 1]), appender.open_unbuffered
 
-    def opened(path, mode):
-        file = write(path, mode)
-        if full_at is None or mode != "wb" or not path.endswith(".part"):
-            return file
-        return FullDisk(file, full_at)
+    def open_full(path):
+        file = write(path)
+        return file if full_at is None or not path.endswith(".part") else FullDisk(file, full_at)
 
-    monkeypatch.setattr(appender, "opened", opened)
+    monkeypatch.setattr(appender, "open_unbuffered", open_full)
     result = run("--pass-through", tmp_path / "p", folder)
     after, kept = contents(tmp_path), [(i, name) for i, name in rows if name in good]
     assert set(after) - {"p.rec", "p.idx", "p.lst"} == set()

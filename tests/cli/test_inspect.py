@@ -8,7 +8,8 @@ import pytest
 import tritium as mx
 from click.testing import CliRunner
 from tritium.cli.commands import main
-from tritium.cli.file_info import image_format, inspect_file
+from tritium.cli.file_info import inspect_file
+from tritium.io.image.image_header import image_format
 from tritium.errors import FileError
 from tritium.io.records.recordio import IRHeader, MXIndexedRecordIO, pack
 
@@ -57,8 +58,8 @@ def test_an_index_that_does_not_fit_is_told(records):
 
 @pytest.mark.parametrize("data, want", [
     (b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 7, 5), ("PNG", (5, 7))),
-    (b"\xff\xd8\xff\xe0\x00\x04ab" + b"\xff\xff\xc0\x00\x11\x08" + struct.pack(">HH", 9, 11), ("JPEG", (9, 11))),
-    (b"\xff\xd8\xff\xc4\x00\x04ab\xff\xc2\x00\x11\x08" + struct.pack(">HH", 3, 4), ("JPEG", (3, 4))),
+    (b"\xff\xd8\xff\xe0\x00\x04ab" + b"\xff\xff\xc0\x00\x11\x08" + struct.pack(">HHB", 9, 11, 3), ("JPEG", (9, 11))),
+    (b"\xff\xd8\xff\xc4\x00\x04ab\xff\xc2\x00\x11\x08" + struct.pack(">HHB", 3, 4, 3), ("JPEG", (3, 4))),
     (b"\xff\xd8\xff\xc0", ("JPEG without a frame", None)),
     (b"\x93NUMPY...", ("NumPy", None)),
     (b"", ("bytes", None)),

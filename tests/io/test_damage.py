@@ -24,7 +24,7 @@ from tritium.io.records.record_file import RecordFile
 
 COUNT, HEIGHT, WIDTH = 9, 11, 13
 LABEL = [4, 5, 9, 9, 1, 0.1, 0.2, 0.7, 0.8]  # of an image with one object
-WHERE = re.compile(r"\.rec: record (\d+ at byte [\d,]+|with key)|became shorter|not one image can be read|no image has")
+WHERE = re.compile(r"\.rec: record (\d+ at byte [\d,]+|with key)|became shorter|no image can be read|no image has")
 
 
 def payloads(form):

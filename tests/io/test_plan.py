@@ -36,7 +36,7 @@ def test_with_round_batch_epochs_follow_each_other_without_a_gap(rows, batch_siz
     """All batches of four epochs in a row are the epochs' orders in a row."""
     plan = BatchPlan(rows, batch_size, shuffle=shuffle, seed=seed)
     given_rows = [row for batches in epochs(plan, 4) for _, full in batches for row in full]
-    orders = [int(plan._at(epoch, np.array([at]))[0]) for epoch in range(40) for at in range(rows)]
+    orders = [int(plan._rows_at(epoch, np.array([at]))[0]) for epoch in range(40) for at in range(rows)]
     if not shuffle or batch_size <= rows:  # a batch larger than an epoch takes rows of more epochs than it is in
         assert given_rows == orders[:len(given_rows)]
 
@@ -63,7 +63,7 @@ def test_after_gives_every_other_row_of_the_part_once(rows, batch_size, batch, s
 def test_what_cannot_be_is_named():
     with pytest.raises(ParameterError, match=r"^It: batch_size=0 is less than 1\.$"):
         BatchPlan(3, 0, name="It")
-    with pytest.raises(ParameterError, match=r"^It: part_index=2 is not one of num_parts=2 parts, which are numbered from 0\.$"):
+    with pytest.raises(ParameterError, match=r"^It: part_index=2 is out of range for num_parts=2\. Parts count from 0\.$"):
         BatchPlan(3, 1, num_parts=2, part_index=2, name="It")
     with pytest.raises(ShapeError, match=r"^It: x.rec has no rows\.$"):
         BatchPlan(0, 1, name="It", source="x.rec")

@@ -111,12 +111,12 @@ def test_renewed_it_depends_on_the_seed_alone():
 
 @pytest.mark.parametrize("make, message", [
     (lambda: mx.image.DetBorrowAug(mx.image.DetHorizontalFlipAug(1)), "^DetBorrowAug: augmenter is a DetHorizontalFlipAug, not"),
-    (lambda: mx.image.DetRandomSelectAug([mx.image.CastAug()]), "^DetRandomSelectAug: CastAug is no DetAugmenter"),
-    (lambda: mx.image.DetRandomCropAug(area_range=(2, 1)), r"^DetRandomCropAug: area_range=\(2, 1\): two numbers are needed"),
+    (lambda: mx.image.DetRandomSelectAug([mx.image.CastAug()]), "^DetRandomSelectAug: CastAug is not a DetAugmenter"),
+    (lambda: mx.image.DetRandomCropAug(area_range=(2, 1)), r"^DetRandomCropAug: area_range=\(2, 1\)\. Give \(min, max\)"),
     (lambda: mx.image.DetRandomCropAug(aspect_ratio_range=(0, 1)), r"^DetRandomCropAug: aspect_ratio_range=\(0, 1\)"),
-    (lambda: mx.image.DetRandomPadAug(area_range=(0.5, 1)), "^DetRandomPadAug: .*the most must be above 1"),
+    (lambda: mx.image.DetRandomPadAug(area_range=(0.5, 1)), "^DetRandomPadAug: .*the maximum must be above 1"),
     (lambda: mx.image.CreateMultiRandCropAugmenter([0.1, 0.2], max_attempts=[1, 2, 3]),
-     "^CreateMultiRandCropAugmenter: min_object_covered is a list of 2, another parameter's has 3"),
+     "^CreateMultiRandCropAugmenter: min_object_covered has 2 values, another parameter has 3"),
 ])
 def test_refusals(make, message):
     with pytest.raises(ParameterError, match=message):

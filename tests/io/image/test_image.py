@@ -108,12 +108,12 @@ def test_augmenters_one_by_one():
 
 
 @pytest.mark.parametrize("call, error, message", [
-    (lambda x: mx.image.imresize(x, 0, 3), ParameterError, r"^imresize: w=0, h=3: at least 1 each\.$"),
+    (lambda x: mx.image.imresize(x, 0, 3), ParameterError, r"^imresize: w=0, h=3 must be at least 1 each\.$"),
     (lambda x: mx.image.imresize(x, 3, 3, 8), ParameterError, r"interp=8 is not one of 0, 1, 2, 3, 4, 9, 10\.$"),
-    (lambda x: mx.image.imresize(x.reshape((-1,)), 3, 3), ShapeError, r"src is uint8\[6000\]@cpu\(0\), and must be \[height"),
-    (lambda x: mx.image.imresize(x.astype("int32"), 3, 3), ParameterError, "images of dtype int32 cannot be resized"),
-    (lambda x: mx.image.fixed_crop(x, 45, 0, 9, 9), ParameterError, r"9 x 9 pixels at \(45, 0\) do not lie in an image of 50"),
-    (lambda x: mx.image.random_size_crop(x, (5, 5), 0.1, (1, 1), speed=3), ParameterError, "no parameter is called 'speed'"),
+    (lambda x: mx.image.imresize(x.reshape((-1,)), 3, 3), ShapeError, r"src is uint8\[6000\]@cpu\(0\)\. Give \[height"),
+    (lambda x: mx.image.imresize(x.astype("int32"), 3, 3), ParameterError, "images of dtype int32 are not supported"),
+    (lambda x: mx.image.fixed_crop(x, 45, 0, 9, 9), ParameterError, r"9 x 9 pixels at \(45, 0\) are not inside an image of 50"),
+    (lambda x: mx.image.random_size_crop(x, (5, 5), 0.1, (1, 1), speed=3), ParameterError, "unknown parameter 'speed'"),
     (lambda x: mx.image.imdecode(b""), FileError, r"^imdecode: the image is empty \(0 bytes\)\.$"),
     (lambda x: mx.image.imread("nowhere.jpg"), FileError, r"^nowhere\.jpg: cannot be opened: No such file"),
     (lambda x: mx.image.CreateAugmenter((3, 4, 4), rand_resize=True), ParameterError, "rand_resize=True needs rand_crop=True"),
@@ -179,20 +179,21 @@ def test_a_bad_image_is_named_or_left_out(tmp_path, caplog):
     with pytest.raises(FileError, match=r"^ImageIter: .*a\.rec: record 1 at byte .*: imdecode: the JPEG image of 300 bytes is d"):
         next(iterator(path_imgrec=tmp_path / "a.rec"))
     it = iterator(path_imgrec=tmp_path / "a.rec", on_error="skip")
-    assert epoch(it)[0] == ([0, 2, 0, 2], 2) and "left out: " in caplog.text
+    assert epoch(it)[0] == ([0, 2, 0, 2], 2) and "skipped: " in caplog.text
     (tmp_path / "1.jpg").write_bytes(b"no image")
     with pytest.raises(FileError, match=r"^ImageIter: 1\.jpg: imdecode: these 8 bytes are not an image"):
         next(iterator(imglist=[[1, "1.jpg"]], path_root=tmp_path))
-    with pytest.raises(FileError, match="not one image can be read"):
+    with pytest.raises(FileError, match="no image can be read"):
         next(iterator(imglist=[[1, "1.jpg"]], path_root=tmp_path, on_error="skip"))
-    with pytest.raises(FileError, match=r"after the augmenters it is \(3, 40, 50\); data_shape is \(3, 24, 28\)"):
+    with pytest.raises(FileError, match=r"after the augmenters its shape is \(3, 40, 50\); data_shape is \(3, 24, 28\)"):
         next(iterator(path_imgrec=tmp_path / "a.rec", aug_list=[]))
 
 
 @pytest.mark.parametrize("wrong, message", [
-    ({}, "there is nothing to read"), ({"data_shape": (1, 2, 2)}, r"data_shape=\(1, 2, 2\) is not \(3, height, width\)"),
+    ({}, "no images. Give path_imgrec"), ({"data_shape": (1, 2, 2)}, r"data_shape=\(1, 2, 2\) is not \(3, height, width\)"),
     ({"last_batch_handle": "keep"}, "last_batch_handle='keep' is not one of"), ({"on_error": "hide"}, "on_error='hide'"),
-    ({"num_parts": 0, "imglist": [[1, "a"]]}, "part_index=0 is not one of num_parts=0"), ({"imglist": []}, "imglist has no rows"),
+    ({"num_parts": 0, "imglist": [[1, "a"]]}, "part_index=0 is out of range for num_parts=0"),
+    ({"imglist": []}, "imglist has no rows"),
 ])
 def test_wrong_parameters_are_named(wrong, message):
     with pytest.raises((ParameterError, ShapeError), match=f"^ImageIter: .*{message}"):

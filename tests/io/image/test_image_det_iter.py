@@ -119,7 +119,7 @@ def test_what_are_no_objects_is_named_or_left_out(tmp_path):
     with pytest.raises(FileError, match=r"no image has objects\. .*record 0 at byte 0: its 3 labels are not objects"):
         iterator(tmp_path / "a.rec", on_error="skip")
     write_records(tmp_path / "a.rec", JPEGS[:2], [good, [2, 5, 1, 0.1, 0.1, 0.5, 0.5]])
-    with pytest.raises(FileError, match=r"record 1 at byte .*: its objects take 5 numbers, others 6"):
+    with pytest.raises(FileError, match=r"record 1 at byte .*: its objects have 5 numbers, other objects 6"):
         iterator(tmp_path / "a.rec")
 
 

@@ -89,7 +89,7 @@ def test_what_are_no_objects_is_named(tmp_path, records):
 @pytest.mark.parametrize("wrong, message", [
     ({"label_pad_width": 3}, "label_pad_width=3 is less than the 17 labels of a record"),
     ({"resize_mode": "crop"}, "resize_mode='crop' is not one of 'force', 'shrink', 'fit'"),
-    ({"rand_mirror": True}, r"no parameter is called 'rand_mirror'\. Did you mean 'rand_mirror_prob'"),
+    ({"rand_mirror": True}, r"unknown parameter 'rand_mirror'\. Did you mean 'rand_mirror_prob'"),
     ({"num_crop_sampler": 3, "min_crop_scales": (0.1, 0.2)}, "min_crop_scales has 2 numbers for 3 samplers"),
 ])
 def test_wrong_parameters_are_named(records, wrong, message):

@@ -80,7 +80,7 @@ def test_the_batch_axis_follows_the_layout():
     (lambda: mx.io.NDArrayIter({}), ParameterError, "data is empty"),
     (lambda: mx.io.NDArrayIter(np.ones((0, 2))), ShapeError, "'data' has no examples"),
     (lambda: mx.io.NDArrayIter(5.0), ShapeError, "'data' is a single number"),
-    (lambda: mx.io.NDArrayIter({"x": object()}), DTypeError, "'x' is a object that does not make an array"),
+    (lambda: mx.io.NDArrayIter({"x": object()}), DTypeError, "'x' is a object that cannot become an array"),
 ])
 def test_bad_input_is_named(make, error, text):
     with pytest.raises(error, match=text):

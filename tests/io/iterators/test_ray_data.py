@@ -72,7 +72,7 @@ def test_refusals():
         RayDataIter(Dataset(data=ragged), 2, label=None)
     with pytest.raises(MXNetError, match=r"no column 'label'\. It has 'data'"):
         RayDataIter(Dataset(data=np.ones(2)), 2)
-    with pytest.raises(DTypeError, match="column 'data' is of dtype <U1"):
+    with pytest.raises(DTypeError, match="column 'data' has dtype <U1"):
         RayDataIter(Dataset(data=np.array(["a"])), 2, label=None)
     with pytest.raises(ShapeError, match="the dataset has no rows"):
         RayDataIter(Dataset(data=np.ones(0)), 2, label=None)

@@ -96,7 +96,7 @@ def _check(seed, folder, on_error):
             assert bad.intersection(records[:size - pad]) <= set(it.skipped), seed
             given += counted
         skipped |= it.skipped
-        it._drop()
+        it._clear()
         it._loader.close()
     file.close()
     if on_error != "raise" and not refused:

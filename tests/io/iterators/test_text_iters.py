@@ -80,10 +80,10 @@ def test_a_url_is_read_through_fsspec():
     ("1,2\n3\n", r"a\.csv: line 2: it has 1 numbers"),
     ("1,2,3\n4,5,6\n", r"a\.csv: line 1: it has 3 numbers"),
     ("1\n2,3,4\n", r"a\.csv: line 1: it has 1 numbers"),
-    ("1,2\n3,\n", r"a\.csv: line 2: it is not 2 .*: b'' is no number"),
-    ("1,2\n3,nan(4)\n", r"a\.csv: line 2: it is not 2 .*: b'nan\(4\)' is no number"),
+    ("1,2\n3,\n", r"a\.csv: line 2: it is not 2 .*: b'' is not a number"),
+    ("1,2\n3,nan(4)\n", r"a\.csv: line 2: it is not 2 .*: b'nan\(4\)' is not a number"),
     ("1,2\n#3,4\n", r"a\.csv: line 2: it is not 2"),
-    ("1,2\n" + "3" * 2000 + ",4", r"a\.csv: line 2 has 2,002 bytes; what it should hold takes at most 1,024"),
+    ("1,2\n" + "3" * 2000 + ",4", r"a\.csv: line 2 has 2,002 bytes; a row takes at most 1,024"),
     ("", "has no rows"),
     ("\n\r\n\n", "has no rows"),
 ])
@@ -104,7 +104,7 @@ def test_other_refusals_of_csv(tmp_path):
     with pytest.raises(FileError, match=r"a\.csv: had 4 bytes when it was opened and has 2 now"):
         it.reset()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="the folder holds no file"):
+    with pytest.raises(FileError, match="the folder contains no files"):
         CSVIter(tmp_path / "empty", (1,), 1)
 
 
@@ -200,11 +200,11 @@ def test_libsvm_labels_from_a_second_file(tmp_path):
     ("1 -1:1", "index -1 is not one of 4 columns"),
     ("1 0.5:1", r"index 0\.5 is not one of 4 columns"),
     ("1 nan:1", "index nan is not one of 4 columns"),
-    ("1 a:1", "b'a' is no number"),
+    ("1 a:1", "b'a' is not a number"),
     ("1 0:", "it is not 1 label and pairs index:value"),
     ("0:1", "it is not 1 label and pairs index:value"),
     ("1 2 0:1", "it is not 1 label and pairs index:value"),
-    ("1 0:1_0", "b'1_0' is no number"),
+    ("1 0:1_0", "b'1_0' is not a number"),
     ("1 0:1 # note", "it is not 1 label and pairs"),
     ("1:2 3", "it is not 1 label and pairs"),
     ("1 0: 5", "it is not 1 label and pairs"),

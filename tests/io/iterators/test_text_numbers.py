@@ -41,7 +41,7 @@ def by_python(words):
             assert "_" not in word
             float(word.encode())
         except (ValueError, AssertionError):
-            return None, f"{word.encode()[:60]!r} is no number."
+            return None, f"{word.encode()[:60]!r} is not a number."
     return [float(word.encode()) for word in words], None
 
 
@@ -52,12 +52,12 @@ def test_pyarrow_and_python_agree(words, between):
     want = by_python(words)
     with_pyarrow = outcome(words, between)
     assert repr(with_pyarrow) == repr(want)  # repr: NaN equals itself, -0.0 does not equal 0.0
-    before = text_numbers._by_pyarrow
+    before = text_numbers._pyarrow_parser
     try:
-        text_numbers._by_pyarrow = lambda: None
+        text_numbers._pyarrow_parser = lambda: None
         assert repr(outcome(words, between)) == repr(want)
     finally:
-        text_numbers._by_pyarrow = before
+        text_numbers._pyarrow_parser = before
 
 
 @pytest.mark.parametrize("word", HOSTILE)
@@ -65,7 +65,7 @@ def test_a_word_that_another_reader_may_take_for_a_number(word):
     assert repr(outcome(["1", word, "2"])) == repr(by_python(["1", word, "2"]))
 
 
-def test_ordinary_numbers_are_read_by_pyarrow(monkeypatch):
+def test_ordinary_numbers_are_read_pyarrow_parser(monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(text_numbers, "_number", None)  # Python is not asked
     assert numbers(*laid_out(["1", "-2.5e3", "nan", "+7", "1e-320"], b",")).tolist()[:2] == [1, -2500]
@@ -73,11 +73,11 @@ def test_ordinary_numbers_are_read_by_pyarrow(monkeypatch):
 
 def test_without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    text_numbers._by_pyarrow.cache_clear()
+    text_numbers._pyarrow_parser.cache_clear()
     try:
         assert numbers(*laid_out(["1", "2.5"], b",")).tolist() == [1, 2.5]
     finally:
-        text_numbers._by_pyarrow.cache_clear()
+        text_numbers._pyarrow_parser.cache_clear()
 
 
 def test_a_forked_child_reads_too():

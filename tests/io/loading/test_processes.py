@@ -52,7 +52,7 @@ def test_answers_come_in_order_and_errors_in_their_place(pool):
     with pytest.raises(MXNetError, match=r"^KeyError: 'x'$") as raised:
         pool.answer()
     assert "in work" in str(raised.value.__cause__), "the worker's own lines are shown"
-    pool.forget()
+    pool.cancel()
     pool.ask(("square", 5))
     assert len(pool) == 1 and pool.answer() == 25, "what was asked before is not answered"
     pool.close()
@@ -61,18 +61,18 @@ def test_answers_come_in_order_and_errors_in_their_place(pool):
 
 
 def test_a_worker_that_dies_is_named(pool, monkeypatch):
-    monkeypatch.setattr(processes, "_PATIENCE", 250)  # it may close its pipe and be gone much later
+    monkeypatch.setattr(processes, "_END_TIMEOUT", 250)  # it may close its pipe and be gone much later
     pool.ask(("square", 2))
     pool.ask(("die", 3))
     assert pool.answer() == 4
-    with pytest.raises(MXNetError, match=r"^Pool: worker process 0 ended by itself, with exit code 3\.$"):
+    with pytest.raises(MXNetError, match=r"^Pool: worker process 0 died with exit code 3\.$"):
         pool.answer()
     assert pool.closed
 
 
 def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
     """A KeyboardInterrupt in the middle of an answer would leave the rest of it in the pipe."""
-    monkeypatch.setattr(processes, "_PATIENCE", 0.01)
+    monkeypatch.setattr(processes, "_END_TIMEOUT", 0.01)
     main = threading.main_thread().ident
 
     def knock():
@@ -97,7 +97,7 @@ def running_in(thread):
 
 
 def test_what_cannot_be_pickled_is_named():
-    with pytest.raises(ParameterError, match=r"^Pool: cannot be handed to a worker process: .*at the top of a module\.$"):
+    with pytest.raises(ParameterError, match=r"^Pool: cannot be passed to a worker process: .*at the top of a module\.$"):
         ProcessPool(lambda task: task, 1, "Pool")
 
 

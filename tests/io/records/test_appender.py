@@ -27,7 +27,7 @@ def room_for(nbytes):
 
 
 def test_pieces_are_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr(appender, "_BEHIND", 64)
+    monkeypatch.setattr(appender, "_FLUSH_BYTES", 64)
     file, pieces = Appender(str(tmp_path / "f"), "piece"), [os.urandom(n) for n in range(40)]
     for piece in pieces:
         if file.append(piece):
@@ -47,7 +47,7 @@ def test_a_full_disk_keeps_whole_pieces_and_tells_which(tmp_path):
     file.append(b"d" * 200)
     with room_for(350), pytest.raises(FileError) as e:
         file.flush()
-    assert str(e.value) == (f"{path}: piece 2 at byte 200 cannot be written: File too large. The 2 before are there, "
+    assert str(e.value) == (f"{path}: piece 2 at byte 200 cannot be written: File too large. The 2 before it are in the file, "
                             f"the 2 from it on are not.")
     assert path.read_bytes() == b"a" * 100 + b"b" * 100
 
@@ -70,7 +70,7 @@ def test_a_forked_child_does_not_write_what_waits_in_its_parent(tmp_path):
 
 @pytest.mark.parametrize("ahead", [1, 700, 1 << 20], ids=["every record", "a few", "at close"])
 def test_records_on_a_full_disk(tmp_path, monkeypatch, ahead):
-    monkeypatch.setattr(appender, "_BEHIND", ahead)
+    monkeypatch.setattr(appender, "_FLUSH_BYTES", ahead)
     rec, idx = tmp_path / "f.rec", tmp_path / "f.idx"
     records = [pack((0, float(i), i, 0), bytes([i]) * 150) for i in range(40)]
     file = MXIndexedRecordIO(idx, rec, "w")

@@ -19,11 +19,11 @@ def test_local_bytes_by_position_from_many_threads(tmp_path):
         ranges = [(i, i + i % 97) for i in range(0, len(DATA) - 100, 11)]
         assert list(pool.map(lambda r: source.read(*r), ranges)) == [DATA[a:b] for a, b in ranges]
         assert source.read_many(ranges) == [DATA[a:b] for a, b in ranges]
-        with pytest.raises(FileError, match=r"bytes 10,000 to 20,000 are not in a file of 10,240 bytes"):
+        with pytest.raises(FileError, match=r"bytes 10,000 to 20,000 are outside the file of 10,240 bytes"):
             source.read(10_000, 20_000)
         source.check()
         os.truncate(tmp_path / "a", 50)
-        with pytest.raises(FileError, match=r"bytes 0 to 100 were asked for, 50 came"):
+        with pytest.raises(FileError, match=r"50 of the bytes 0 to 100 are left"):
             source.read(0, 100)
         with pytest.raises(FileError, match=r"had 10,240 bytes when it was opened and has 50 now"):
             source.check()
@@ -58,8 +58,8 @@ def test_a_slow_server_that_fails_now_and_then_is_asked_again(server):
 
 def test_ranges_that_are_near_are_asked_for_in_one_piece(server, monkeypatch):
     pytest.importorskip("aiohttp")
-    monkeypatch.setattr(files, "_GAP", 50)
-    monkeypatch.setattr(files, "_TOGETHER", 1000)
+    monkeypatch.setattr(files, "_MAX_GAP", 50)
+    monkeypatch.setattr(files, "_MAX_MERGED", 1000)
     with ByteSource(server("/a", DATA)) as source:
         ranges = [(300, 400), (0, 100), (150, 250), (320, 330), (5000, 5600), (5600, 6100), (9000, 9000), (9000, 9001)]
         assert source.read_many(ranges) == [DATA[a:b] for a, b in ranges]
@@ -73,7 +73,7 @@ def test_answers_of_another_length_are_not_taken(server, fault):
         setattr(server, fault, 2)
         assert source.read(100, 900) == DATA[100:900], "asked again"
         setattr(server, fault, 99)
-        with pytest.raises(UnreachableError, match=r"/a: cannot be read: .*\(asked 4 times\)"):
+        with pytest.raises(UnreachableError, match=r"/a: cannot be read: .*\(4 attempts\)"):
             source.read(100, 900)
 
 
@@ -103,10 +103,10 @@ def test_a_server_that_stays_away_and_a_missing_file_are_named(server):
     url = server("/a", DATA)
     with ByteSource(url) as source:
         server.down = True
-        with pytest.raises(FileError, match=r"http://127\.0\.0\.1:\d+/a: cannot be read: .*503.*\(asked 4 times\)"):
+        with pytest.raises(FileError, match=r"http://127\.0\.0\.1:\d+/a: cannot be read: .*503.*\(4 attempts\)"):
             source.read(0, 10)
     server.down = False
-    with pytest.raises(FileError, match=r"/none: cannot be read: FileNotFoundError: .*\(asked 1 time\)"):
+    with pytest.raises(FileError, match=r"/none: cannot be read: FileNotFoundError: .*\(1 attempt\)"):
         ByteSource(url.replace("/a", "/none"))
 
 
@@ -123,5 +123,5 @@ def test_folders_are_their_files(tmp_path):
     (tmp_path / "sub").mkdir()
     assert expand(tmp_path) == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert expand(tmp_path / "a") == [str(tmp_path / "a")]
-    with pytest.raises(FileError, match="the folder holds no file"):
+    with pytest.raises(FileError, match="the folder contains no files"):
         expand(tmp_path / "sub")

@@ -56,7 +56,7 @@ def test_after_damage_to_a_head_every_other_record_is_found(tmp_path_factory, vi
     records = RecordFile(path, tolerant=True)
     assert [records.read(i) for i in range(len(records))] == payloads[:victim] + payloads[victim + 1:]
     assert len(records.damage) == 1 and records.damage[0].start == at
-    with pytest.raises(FileError, match=rf"a\.rec: record {victim} at byte {at:,} .*on_error='skip' to go on at the next record"):
+    with pytest.raises(FileError, match=rf"a\.rec: record {victim} at byte {at:,} .*on_error='skip' to continue at the next"):
         RecordFile(path)
 
 
@@ -130,7 +130,7 @@ def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    (None, "is not there"), ("0\t0\nx\t", "is not lines of"), ("0\tzero\n", "is not lines of"), ("", "is not lines of"),
+    (None, "does not exist"), ("0\t0\nx\t", "is not lines of"), ("0\tzero\n", "is not lines of"), ("", "is not lines of"),
     ("0\t4000\n", "key 0 points at byte 4,000, where no record can begin in 24 bytes"), ("0\t9" + 30 * "9", "is not lines of"),
     ("0\t2\n", "key 0 points at byte 2, where no"), ("x\t8\n", "key x points at byte 8, where no record begins"),
 ])
@@ -149,7 +149,7 @@ def test_an_index_is_sorted_and_its_records_are_the_set(tmp_path):
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")
     assert [records.read(i) for i in range(len(records))] == [b"zero", b"two"]
     (tmp_path / "a.idx").write_text(f"0\t0\n0\t0\n1\t{offsets[1]}\n")
-    with pytest.warns(UserWarning, match="1 of its offsets stand twice"):
+    with pytest.warns(UserWarning, match="1 of its offsets are repeated"):
         assert len(RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")) == 2
 
 

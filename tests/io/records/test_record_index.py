@@ -98,9 +98,9 @@ def _write_index(folder, rng, listed):
 @pytest.fixture(scope="module", autouse=True)
 def few_checked():
     """Most wrong lines are found when they are used, as in a long index."""
-    before, record_file._CHECKED = record_file._CHECKED, 2
+    before, record_file._SAMPLED = record_file._SAMPLED, 2
     yield
-    record_file._CHECKED = before
+    record_file._SAMPLED = before
 
 
 class _Told(logging.Handler):
@@ -154,7 +154,7 @@ def test_without_skip_a_wrong_offset_is_told_with_file_key_and_byte(tmp_path_fac
     given, errors = _read(file)
     assert set(given) <= set(payloads), "nothing that nobody wrote"
     for message in (*(str(w.message) for w in told), *errors):
-        if "stand twice" not in message:
+        if "are repeated" not in message:
             key, byte = message.split("a.idx: key ")[1].split(" points at byte ")
             assert listed[int(key)] == int(byte.split(", where no record ")[0].replace(",", "")) not in heads
     assert len(given) == n or told or errors
@@ -203,10 +203,10 @@ def test_some_records_with_a_wrong_line_among_them(tmp_path, caplog):
         given, errors = _read(records)
     assert given == [payloads[i] for i in (0, 1, 2, 7)] and len(records) == 5
     assert [e.split("no record")[0] for e in errors] == [
-        f"{tmp_path}/a.rec: record 3 at byte 84 has no magic number at byte 84 (0x0000000c, not 0xced7230a); "
-        f"{tmp_path}/a.idx: key d points at byte 84, where "]
-    assert logged == [f"{tmp_path}/a.idx: 2 of its 5 lines point where no record begins; the records that 1 of them mean were "
-                      f"found in {tmp_path}/a.rec."]
+        f"{tmp_path}/a.rec: record 3 at byte 84 has no magic number at byte 84 (0x0000000c, not 0xced7230a): the file is "
+        f"damaged; {tmp_path}/a.idx: key d points at byte 84, where "]
+    assert logged == [f"{tmp_path}/a.idx: 2 of its 5 lines point where no record begins; the records of 1 of them were found "
+                      f"in {tmp_path}/a.rec."]
 
 
 def test_a_damaged_record_keeps_its_number_when_another_line_is_found_wrong(tmp_path):
@@ -223,7 +223,7 @@ def test_a_damaged_record_keeps_its_number_when_another_line_is_found_wrong(tmp_
         assert sorted(records.read(i) for i in (0, 2, 3, 4, 5)) == [payloads[i] for i in (0, 2, 3, 4, 5)]
     with pytest.raises(FileError, match="record 1 at byte 20 is cut short"):
         records.read(1)
-    assert "2 of its 6 lines point where no record begins; the records that 2 of them mean were found" in logged[0]
+    assert "2 of its 6 lines point where no record begins; the records of 2 of them were found" in logged[0]
 
 
 def test_what_looks_like_a_head_inside_a_record_is_told_by_the_line_before(tmp_path):
@@ -243,13 +243,13 @@ def test_an_index_that_is_gone_when_it_is_needed_again(tmp_path):
         (tmp_path / "a.idx").write_text("0\t0\n1\t28\n2\t40\n")
         records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=tolerant)
         (tmp_path / "a.idx").unlink()
-        with pytest.raises(FileError, match=r"a\.idx: a line that was there points at byte 28, where no record begins"):
+        with pytest.raises(FileError, match=r"a\.idx: a line that has changed points at byte 28, where no record begins"):
             records.read(1)
         assert records.read(2) == bytes(12)
 
 
 def test_the_index_of_another_file_is_told_and_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_file, "_CHECKED", 64)
+    monkeypatch.setattr(record_file, "_SAMPLED", 64)
     payloads = [bytes([i]) * 20 for i in range(9)]
     (tmp_path / "a.rec").write_bytes(b"".join(map(frame, payloads)))
     (tmp_path / "a.idx").write_text("".join(f"{i}\t{i * 16}\n" for i in range(9)))
@@ -258,10 +258,10 @@ def test_the_index_of_another_file_is_told_and_not_used(tmp_path, monkeypatch):
 
 
 def test_one_wrong_line_at_opening_is_told_with_how_many(tmp_path, monkeypatch):
-    monkeypatch.setattr(record_file, "_CHECKED", 64)
+    monkeypatch.setattr(record_file, "_SAMPLED", 64)
     payloads = [bytes([i]) * 20 for i in range(9)]
     (tmp_path / "a.rec").write_bytes(b"".join(map(frame, payloads)))
     (tmp_path / "a.idx").write_text("".join(f"{i}\t{28 * i + (8 if i in (4, 7) else 0)}\n" for i in range(9)))
-    with pytest.warns(UserWarning, match=r"a\.idx: key 4 points at byte 120, where no record begins; of 2 such lines, the "
-                                         r"records that 2 mean were found in .*a\.rec\."):
+    with pytest.warns(UserWarning, match=r"a\.idx: key 4 points at byte 120, where no record begins; 2 lines are wrong, "
+                                         r"and the records of 2 of them were found in .*a\.rec\."):
         assert _read(RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")) == (payloads, [])

@@ -81,12 +81,12 @@ def test_a_file_cut_anywhere_gives_its_whole_records_or_an_error(tmp_path_factor
     (b"PNG\r\n\x1a\n" * 4, r"bad\.rec: record 0 at byte 0 has no magic number at byte 0 .*this is not a RecordIO file"),
     (slow_frame(b"abcd") + b"garbage!", r"record 1 at byte 12 has no magic number at byte 12 .*the file is damaged"),
     (MAGIC + struct.pack("<I", 2**29 - 1) + b"abcd", r"record 0 at byte 0 is cut short: .* 4 are left"),
-    (MAGIC + struct.pack("<I", 7) + b"abcd", r"record 0 at byte 0 is cut short: it takes 8 more bytes, 4 are left"),
+    (MAGIC + struct.pack("<I", 7) + b"abcd", r"record 0 at byte 0 is cut short: it takes 7 more bytes at byte 8, 4 are left"),
     (MAGIC + struct.pack("<I", 2 << 29), r"begins with a part of kind 2"),
     (MAGIC + struct.pack("<I", 5 << 29), r"begins with a part of kind 5"),
-    (MAGIC + struct.pack("<I", 1 << 29), r"is split, and the file ends"),
-    (MAGIC + struct.pack("<I", 1 << 29) + slow_frame(b"abcd"), r"at byte 8 a part of kind 0 cuts in"),
-    (b"\x0a\x23", r"its head needs 8 bytes, 2 are left"),
+    (MAGIC + struct.pack("<I", 1 << 29), r"is cut short: its last part is missing"),
+    (MAGIC + struct.pack("<I", 1 << 29) + slow_frame(b"abcd"), r"is split, and at byte 8 a part of kind 0 follows"),
+    (b"\x0a\x23", r"its header takes 8 bytes, 2 are left"),
 ])
 def test_damage_is_named(tmp_path, content, text):
     path = tmp_path / "bad.rec"
@@ -146,7 +146,7 @@ def test_records_by_key(tmp_path):
     with MXIndexedRecordIO(idx, rec, "r") as file:
         assert file.keys == [7, 3, 5]
         assert [file.read_idx(k)[-1] for k in (5, 7, 3)] == [5, 7, 3]
-        with pytest.raises(FileError, match=r"a\.rec: no record has key 4\. The index holds 3 keys"):
+        with pytest.raises(FileError, match=r"a\.rec: no record has key 4\. The index has 3 keys"):
             file.read_idx(4)
 
 
@@ -154,7 +154,7 @@ def test_a_missing_index_is_rebuilt_and_said(tmp_path):
     rec = tmp_path / "a.rec"
     records = [b"x" * n + MAGIC for n in range(9)]
     write(rec, records)
-    with pytest.warns(UserWarning, match=r"none\.idx: no such index; rebuilt from .*a\.rec: 9 records, keys 0 to 8"):
+    with pytest.warns(UserWarning, match=r"none\.idx: the index does not exist; rebuilt from .*a\.rec: 9 records, keys 0 to 8"):
         file = MXIndexedRecordIO(tmp_path / "none.idx", rec, "r")
     assert [file.read_idx(i) for i in reversed(range(9))] == records[::-1]
     file.close()
@@ -184,7 +184,7 @@ def test_an_index_that_points_into_a_record_gives_no_garbage(tmp_path):
 def test_a_key_that_stands_twice_is_said(tmp_path):
     write(tmp_path / "a.rec", [b"abcd", b"efgh"])
     (tmp_path / "a.idx").write_text("0\t0\r\n0\t12\r\n")
-    with pytest.warns(UserWarning, match=r"line 2: key 0 stands twice; the last one counts"):
+    with pytest.warns(UserWarning, match=r"line 2: key 0 is repeated; the last line counts"):
         file = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
     assert file.read_idx(0) == b"efgh"
     file.close()
@@ -199,8 +199,8 @@ def test_header_bytes():
 
 
 @pytest.mark.parametrize("record, text", [
-    (b"short", "a record of 5 bytes holds no header, which takes 24"),
-    (struct.pack("<IfQQ", 2**31, 0, 7, 0) + b"abc", "record 7 says 2,147,483,648 labels, 3 bytes follow"),
+    (b"short", "a record of 5 bytes is shorter than the header of 24"),
+    (struct.pack("<IfQQ", 2**31, 0, 7, 0) + b"abc", "record 7 has 2,147,483,648 labels, but 3 bytes follow"),
 ])
 def test_a_record_without_its_header_is_refused(record, text):
     with pytest.raises(FileError, match=text):
@@ -252,7 +252,7 @@ def test_a_key_is_any_equal_number(tmp_path, keys):
         assert [file.read_idx(k) for k in (2, np.int64(2), np.uint8(2), 2.0)] == [b"2"] * 4
         assert file.read_idx(True) == b"1"
         for key in (-1, len(keys) + 1, np.int64(-2), "2", None, 2.5):
-            with pytest.raises(FileError, match=r"no record has key .*\. The index holds 5 keys"):
+            with pytest.raises(FileError, match=r"no record has key .*\. The index has 5 keys"):
                 file.read_idx(key)
         assert file.keys == list(keys) and list(file.idx) == list(keys)
         assert [file.idx[k] for k in keys] == [0, 12, 24, 36, 48]
@@ -280,7 +280,7 @@ def test_reading_ahead_by_any_size_gives_the_same_records(tmp_path_factory, reco
     before = recordio._AHEAD, recordio._SMALL, recordio._mapped
     try:
         recordio._AHEAD, recordio._SMALL = random.choice([1, 50, 4100, 8192]), random.choice([1, 60, 10**6])
-        recordio._mapped = random.choice([before[2], lambda file: None])
+        recordio._mapped = random.choice([before[2], lambda descriptor: None])
         assert read(path) == want
         with MXRecordIO(path, "r") as file:
             got = []
@@ -387,7 +387,7 @@ def test_damaged_files_are_read_up_to_the_damage_and_no_further(tmp_path, monkey
         path.write_bytes(data)
         monkeypatch.setattr(recordio, "_AHEAD", rng.choice((1, 50, 4096, 8192)))
         monkeypatch.setattr(recordio, "_SMALL", rng.choice((0, 60, 1 << 15)))
-        monkeypatch.setattr(recordio, "_mapped", rng.choice((mapped, lambda file: None)))
+        monkeypatch.setattr(recordio, "_mapped", rng.choice((mapped, lambda descriptor: None)))
         want, wrong = slow_records(data)
         with MXRecordIO(path, "r") as file:
             assert [file.read() for _ in want] == want, seed
@@ -407,5 +407,5 @@ def test_a_key_whose_record_is_none_is_told_with_both_files(tmp_path):
             file.read_idx(1)
         assert str(caught.value) == (f"{tmp_path}/a.rec: record with key 1 at byte 36 has no magic number at byte 36 "
                                      f"(0x00000000, not 0xced7230a): the file is damaged. "
-                                     f"{tmp_path}/a.idx says that it begins there.")
+                                     f"{tmp_path}/a.idx lists this offset.")
         assert file.read_idx(2) == bytes(20) and file.read() is None

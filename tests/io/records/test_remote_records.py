@@ -59,7 +59,7 @@ def test_bytes_are_asked_for_ahead_and_no_thread_waits_for_them(remote, server):
     """One thread decodes. While the first batch's bytes are held back, those behind it are asked for all the same."""
     it = iterator(remote, preprocess_threads=1, prefetch_buffer=2)
     server.gate.clear()
-    it._fill_up()
+    it._fill_queue()
     server.wait_until(lambda: server.waiting >= 4)  # a batch each: prefetch_buffer + 2 of them
     done = []
     it._loader.workers.put(lambda: done.append(True))

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image, ImageOps
 from support.image_files import picture
 from tritium.io.image.codec import decode
-from tritium.io.image.jpeg_header import read_jpeg_header
+from tritium.io.image.image_header import read_jpeg_header
 
 PICTURE = Image.fromarray(picture(3, 33, 47))
 
