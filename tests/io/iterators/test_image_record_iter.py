@@ -289,9 +289,8 @@ def test_stopping_early_leaves_no_thread_and_no_file(tmp_path):
 
     for how in ("dropped", "closed", "raised"):
         it = iterator(pictures, preprocess_threads=3)
-        mine = it._loader.workers._state
         next(it)
-        threads = list(mine.threads)
+        threads = list(it._loader.workers._threads)
         assert len(threads) == 3 and open_files() == 1
         if how == "closed":
             it.close()
