@@ -1,12 +1,13 @@
-"""Switches of the executor, for tests and for finding a fault: fusion, memory plan, recomputation, bulk size."""
+"""Options of graph compilation, for tests and to find a fault: fusion, memory plan, recomputation, bulk size."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import ParameterError
 
@@ -17,12 +18,13 @@ class Options:
 
     fuse:        merge elementwise operators (TRITIUM_FUSION=0 turns it off).
     plan:        let arrays share memory (TRITIUM_MEMORY_PLAN=0).
-    recompute:   compute nearly free values again in backward instead of keeping them (TRITIUM_RECOMPUTE=0).
-    mirror:      compute everything cheap again (MXNET_BACKWARD_DO_MIRROR=1).
-    layout:      on a GPU, put channels last around convolutions (TRITIUM_LAYOUT=0).
+    recompute:   compute cheap values again in backward instead of keeping them (TRITIUM_RECOMPUTE=0).
+    mirror:      compute all values again that are not costly (MXNET_BACKWARD_DO_MIRROR=1).
     bulk_train:  steps per engine operation in training (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN, 15).
     bulk_infer:  the same for inference; 0 is the whole pass.
-    capture:     on a GPU, record a pass's launches once and replay them (TRITIUM_CAPTURE=0).
+    capture:     on a GPU, record the launches of a pass once and replay them (TRITIUM_CAPTURE=0).
+    layout:      on a GPU, put channels last around convolutions (TRITIUM_LAYOUT=0).
+    checks:      called with (Program, MemoryPlan) for every plan that an executor makes.
     """
 
     fuse: bool = True
@@ -33,37 +35,36 @@ class Options:
     bulk_infer: int = 0
     capture: bool = True
     layout: bool = True
+    checks: tuple[Callable[[Any, Any], None], ...] = ()
 
 
-_current: contextvars.ContextVar[Options | None] = contextvars.ContextVar("tritium_graph_options", default=None)
+_changes: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("tritium_graph_options", default=None)
 
 
 def current() -> Options:
-    """The options of the innermost `with options(...)`, else those of the environment."""
-    found = _current.get()
-    if found is not None:
-        return found
-    return Options(_flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"),
-                   _flag("MXNET_BACKWARD_DO_MIRROR", "0"), _number("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15),
-                   capture=_flag("TRITIUM_CAPTURE"), layout=_flag("TRITIUM_LAYOUT"))
+    """Return the options of the environment, changed by `with options(...)`."""
+    from_environment = Options(
+        _flag("TRITIUM_FUSION"), _flag("TRITIUM_MEMORY_PLAN"), _flag("TRITIUM_RECOMPUTE"), _flag("MXNET_BACKWARD_DO_MIRROR", "0"),
+        _integer("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", 15), capture=_flag("TRITIUM_CAPTURE"), layout=_flag("TRITIUM_LAYOUT"))
+    return replace(from_environment, **_changes.get() or {})
 
 
 @contextlib.contextmanager
-def options(**changes: bool | int) -> Iterator[Options]:
-    """`with options(fuse=False): ...`: graphs bound inside are compiled so."""
-    token = _current.set(replace(current(), **changes))
+def options(**changes: Any) -> Iterator[Options]:
+    """`with options(fuse=False): ...` changes the options of graphs bound inside."""
+    token = _changes.set({**(_changes.get() or {}), **changes})
     try:
         yield current()
     finally:
-        _current.reset(token)
+        _changes.reset(token)
 
 
 def _flag(name: str, default: str = "1") -> bool:
     return os.environ.get(name, default).lower() not in ("0", "false", "off")
 
 
-def _number(name: str, default: int) -> int:
+def _integer(name: str, default: int) -> int:
     text = os.environ.get(name, str(default))
     if not text.isdecimal():
-        raise ParameterError(f"{name}: {text!r} is not a whole number.")
+        raise ParameterError(f"{name}: {text!r} is not an integer of at least 0.")
     return int(text)

@@ -73,6 +73,15 @@ class Step:
         """The inputs that the kernel changes."""
         return self.inputs[len(self.inputs) - self.auxiliaries:]
 
+    def final_part(self) -> Step | None:
+        """Return the elementwise step that computes the first output again from the others, as of BatchNorm; None if none can."""
+        part = self.op.final_part(self.params)
+        if part is None:
+            return None
+        op, needs = part
+        inputs = tuple(self.inputs[i] if kind == "x" else self.outputs[i] for kind, i in needs)
+        return Step(op, self.params, self.name, inputs, self.outputs[:1], (Req.WRITE,), ctx=self.ctx)
+
 
 @dataclass(slots=True)
 class Program:
@@ -203,8 +212,7 @@ def lower(heads: Sequence[Entry], specs: list[list[Spec]], train: bool, places: 
         kinds = [OUTPUT if (id(node), i) in head_entries else INNER for i in range(len(known))]
         outs = [program.add_value(*fields, ctx) for fields in zip(known, kinds, node.output_names())]
         values[id(node)] = outs
-        # hidden outputs are for backward alone
-        drops_hidden = not keep and (node.subgraphs or node.op.drops_hidden_at_inference)
+        drops_hidden = not keep and (node.subgraphs or node.op.drops_hidden_at_inference)  # they are for backward alone
         shown = node.n_visible() if drops_hidden else len(outs)
         dropped = len(outs) - shown
         program.steps.append(Step(

@@ -115,6 +115,8 @@ class Op:
     nonblocking = False  # True if kernels only compute (neither push nor wait nor call a user): small ones may run at once
     is_reshape = False  # True if the one output is the first input's bytes under another shape
     drops_hidden_at_inference = False  # True if outside training the hidden outputs may be left out (request NULL)
+    costly = False  # True if mirroring keeps its result instead of computing it again
+    prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for what a user declared: whatever its name, the framework knows nothing about it
 
     @property
@@ -185,6 +187,22 @@ class Op:
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         """How many random numbers one run takes; 0 for most. If > 0, kernels get `random=(seed, offset)`."""
         return 0
+
+    def capturable(self, p: Params) -> bool:
+        """Return whether a run only computes, or on a GPU only launches, the same each time; a user's code may do anything."""
+        return False
+
+    # ---- rewriting ----------------------------------------------------------------------------------------------
+    def with_channels_last(self, p: Params) -> Params | None:
+        """Return the parameters for arrays [n, h, w, channels] instead of [n, channels, h, w]; None if there are none."""
+        return None
+
+    def final_part(self, p: Params) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
+        """Return the elementwise operator that computes the first output from inputs and other outputs, and what it needs.
+
+        Its needs are ("x", i) and ("y", i), as in Gradient; its parameters are p. None if there is no such operator.
+        """
+        return None
 
     # ---- code ---------------------------------------------------------------------------------------------------
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:

@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import tritium as mx
 from support.plan_checker import check_plan
-from tritium.graph.executor import executor
+from tritium.graph import options
 
 #: How long an example takes, or its making, depends on what else the machine does. Examples are the same in every run, so that
 #: what fails is what was changed; `make nightly` draws others each time (--hypothesis-profile=anew).
@@ -57,6 +57,5 @@ def _the_same_numbers_in_any_order(request):
 @pytest.fixture(autouse=True)
 def _every_plan_is_checked():
     """The memory plan of every graph that any test binds goes through the independent checker."""
-    executor.on_plan.append(check_plan)
-    yield
-    executor.on_plan.remove(check_plan)
+    with options(checks=(check_plan,)):
+        yield

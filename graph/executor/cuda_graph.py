@@ -16,32 +16,9 @@ import numpy as np
 
 from ...engine.gpu import cuda
 from ...engine.memory import storage
-from ...kernels.declare.dispatch_op import DispatchOp
-from ...kernels.declare.host_op import HostOp
-from ...kernels.declare.operator_property import BackwardOp, OperatorProperty, PropertyOp
-from ...kernels.declare.traced import TracedOp
-from ...kernels.fusion.epilogue import EpilogueOp
 from ...kernels.gpu.launch import launches_logged, log_launches
 from ...kernels.kernel import BoundKernel
-from ...kernels.op import Op
-from ...kernels.ops.nn.batch_norm_fused import NormTailOp
-from ...kernels.params import Params
 from .segment import Segment
-
-
-def capturable(op: Op, p: Params) -> bool:
-    """Whether a GPU kernel of op does nothing but launch, the same each time: declared bodies and Tritium's own layers do."""
-    if isinstance(op, TracedOp):
-        return True
-    if isinstance(op, DispatchOp):
-        return capturable(op.choose(p), p)
-    if isinstance(op, PropertyOp):
-        cls = type(op.property(p))
-        return cls.forward_kernel is not OperatorProperty.forward_kernel and not issubclass(cls, HostOp)
-    if isinstance(op, BackwardOp):
-        cls = type(op.forward.property(p))
-        return cls.backward_kernel is not OperatorProperty.backward_kernel and not issubclass(cls, HostOp)
-    return isinstance(op, NormTailOp) or (isinstance(op, EpilogueOp) and capturable(op.head, op.head_params))
 
 
 class _Kept:

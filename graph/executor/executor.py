@@ -1,15 +1,16 @@
-"""Executor: a symbol with arrays. Compiled once to a flat list of kernel calls; each pass pushes a few engine operations."""
+"""Executor: a symbol with arrays. It is compiled once, and each pass pushes a few engine operations."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...context import Context
+from ...engine.memory import storage
 from ...errors import GraphError, ShapeError, describe, nearest
 from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
@@ -18,50 +19,89 @@ from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
 from ..compile import CompileRequest, compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current
-from ..passes.device_placement import CrossDeviceCopyOp
 from ..passes.fuse import fused_operators
-from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, Step, lower
+from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, Program, lower
 from ..show.explain import Explanation, explain
-from ..symbol.node import Entry
-from .compile_ahead import compile_ahead
-from .cuda_graph import CapturedSegment, capturable
-from .segment import Arena, CompiledProgram, CrossDeviceCopy, Part, Segment
+from .compiled_program import CompiledProgram, cut
+from .segment import Segment
 
-#: Called with (program, plan) for every plan an executor makes; the tests' plan checker stands here.
-on_plan: list[Callable[[Program, MemoryPlan], None]] = []
+if TYPE_CHECKING:
+    from ..symbol.symbol import Symbol
+
+
+class Arena:
+    """The memory that executors share and run in one at a time; a larger chunk replaces it when needed.
+
+    holds: the compiled program whose forward pass left its values in the arena.
+    """
+
+    def __init__(self, ctx: Context):
+        self.ctx = ctx
+        self.chunk: Chunk | None = None
+        self.others: dict[Context, Arena] = {}
+        self.holds: CompiledProgram | None = None
+
+    def take(self, nbytes: int) -> Chunk:
+        """Return a chunk of at least nbytes."""
+        if self.chunk is None or self.chunk.block.nbytes < nbytes:
+            var = ReportOnceVar()
+            self.chunk = Chunk(storage.alloc(max(nbytes, 1), self.ctx, var), var, self.ctx)
+        return self.chunk
+
+    def on(self, ctx: Context) -> Arena:
+        """Return the arena of another context that belongs to this one; for its own context itself."""
+        return self if ctx == self.ctx else self.others.setdefault(ctx, Arena(ctx))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """A symbol and the arrays bound to it.
+
+    specs:              of all outputs of all nodes, in topological order.
+    ctx:                the context of the nodes that node_ctx does not name.
+    args, grads, auxes: arrays by name, in the symbol's order.
+    grad_req:           by argument.
+    memory_budget:      bytes that the plan of training may take; None: no limit.
+    """
+
+    symbol: Symbol
+    specs: list[list[Spec]]
+    ctx: Context
+    node_ctx: Mapping[str, Context]
+    args: dict[str, NDArray]
+    grads: dict[str, NDArray]
+    auxes: dict[str, NDArray]
+    grad_req: dict[str, str]
+    memory_budget: int | None = None
+    options: Options = field(default_factory=current)
 
 
 class Executor:
     """A symbol bound to arrays. Made by `Symbol.bind` and `Symbol.simple_bind`.
 
-    outputs:                        the arrays forward writes, the same ones each time.
+    outputs:                        the arrays that forward writes, the same ones each time.
     arg_dict, grad_dict, aux_dict:  arrays by name; a gradient is missing where grad_req is "null".
     """
 
-    def __init__(self, heads: Sequence[Entry], specs: list[list[Spec]], ctx: Context, args: dict[str, NDArray],
-                 grads: dict[str, NDArray], grad_req: dict[str, str], auxes: dict[str, NDArray], symbol: Any,
-                 arena: Arena | None = None, options: Options | None = None, memory_budget: int | None = None,
-                 where: Mapping[str, Context] | None = None):
-        self._heads, self._specs, self._ctx, self._symbol = tuple(heads), specs, ctx, symbol
-        self.arg_dict, self.grad_dict, self.aux_dict = args, grads, auxes
-        self._grad_req = {n: r for n, r in grad_req.items() if n in grads}
-        self._options = options or current()
-        self._budget = memory_budget
-        self._where = dict(where or {})  # node -> context, where it is not ctx for all
-        self._contexts = list(dict.fromkeys([ctx, *self._where.values()]))
-        self._places = {n: self._contexts.index(c) for n, c in self._where.items() if c != ctx}
-        self.arena = arena if arena is not None and arena.ctx == ctx else Arena(ctx)
+    def __init__(self, binding: Binding, shared: Executor | None = None):
+        """shared: an executor whose arena this one uses too, if it is on the same context."""
+        self._binding, self._symbol = binding, binding.symbol
+        self.arg_dict, self.grad_dict, self.aux_dict = binding.args, binding.grads, binding.auxes
+        self.arena = shared.arena if shared is not None and shared.arena.ctx == binding.ctx else Arena(binding.ctx)
+        self._grad_req = {n: r for n, r in binding.grad_req.items() if n in binding.grads}
+        self._contexts = list(dict.fromkeys([binding.ctx, *binding.node_ctx.values()]))
+        self._places = {n: self._contexts.index(c) for n, c in binding.node_ctx.items() if c != binding.ctx}
         self._programs: dict[tuple[bool, bool, bool], CompiledProgram] = {}
         self._monitor: Callable[[str, NDArray], None] | None = None
         self._monitor_all = False
         self._last: CompiledProgram | None = None  # the training program whose forward pass ran last
         self._inferred: CompiledProgram | None = None  # or that of inference
         self._head_arrays: dict[int, NDArray] = {}
-        plain = lower(self._heads, specs, False, self._places)
-        self._head_values = [plain.values[v] for v in plain.heads]
-        self._heads_at = plain.heads
+        program = lower(binding.symbol._outputs, binding.specs, False, self._places)
+        self._head_values = [program.values[v] for v in program.heads]
+        self._head_numbers = program.heads
         self._outputs: list[NDArray] | None = None
-        self._capacity: list[int] | None = None  # bytes of each output, once they are made
+        self._capacity: list[int] | None = None  # bytes of each output, once they are allocated
 
     # ---- arrays ---------------------------------------------------------------------------------------------------
     @property
@@ -71,7 +111,7 @@ class Executor:
 
     @property
     def grad_arrays(self) -> list[NDArray | None]:
-        """Gradients, in argument order; None where there is none."""
+        """Gradients, in argument order; None for an argument without one."""
         return [self.grad_dict.get(n) for n in self.arg_dict]
 
     @property
@@ -88,11 +128,11 @@ class Executor:
         """Allocate the outputs, once. capacity: bytes of each."""
         made: dict[int, NDArray] = {}
         self._capacity = list(capacity)
-        for v, value, nbytes in zip(self._heads_at, self._head_values, capacity):
+        for v, value, nbytes in zip(self._head_numbers, self._head_values, capacity):
             if v not in made:
-                given = self.arg_dict if value.kind == ARG else self.aux_dict
-                made[v] = given[value.name] if value.kind in (ARG, AUX) else _array(value.spec, self._contexts[value.ctx], nbytes)
-        self._outputs = [made[v] for v in self._heads_at]
+                own = {ARG: self.arg_dict, AUX: self.aux_dict}.get(value.kind)
+                made[v] = _array(value.spec, self._contexts[value.ctx], nbytes) if own is None else own[value.name]
+        self._outputs = [made[v] for v in self._head_numbers]
         return self._outputs
 
     @property
@@ -116,7 +156,7 @@ class Executor:
 
     # ---- passes ---------------------------------------------------------------------------------------------------
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
-        """Queue the forward pass and return the outputs at once.
+        """Push the forward pass and return the outputs at once.
 
         kwargs: arrays to copy into arguments first.
         """
@@ -131,11 +171,11 @@ class Executor:
         return self.outputs
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        """Queue the backward pass: gradients go to `grad_dict` as grad_req says.
+        """Push the backward pass: gradients go to `grad_dict` as grad_req says.
 
         out_grads: derivatives by the outputs, one array or a list; loss layers need none.
-        is_train:  does not matter: the gradient is that of the forward pass that ran, in training or not.
-        Inference keeps nothing: after it forward runs once more, as it ran, in memory of its own.
+        is_train:  ignored: the gradient is that of the forward pass that ran, in training or not.
+        Inference keeps no values, so after it forward runs a second time first, in memory of its own.
         """
         ran = self._inferred or self._last
         if ran is None or (ran is self._last and self.arena.holds is not ran):
@@ -144,14 +184,14 @@ class Executor:
         if failed is not None:
             raise GraphError(f"backward: the forward pass failed ({failed.name}). Run forward again first.")
         program = ran if ran is self._last else self._compile(False, monitored=False, aside=True)
-        given = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
-        if len(given) > len(self.outputs):
-            raise GraphError(f"backward: {len(given)} head gradients for {len(self.outputs)} outputs.")
+        heads = [out_grads] if isinstance(out_grads, (NDArray, np.ndarray)) else list(out_grads or [])
+        if len(heads) > len(self.outputs):
+            raise GraphError(f"backward: {len(heads)} head gradients for {len(self.outputs)} outputs.")
         for number in program.program.head_grads:
             value = self._head_values[number]
-            array = given[number] if number < len(given) else None
+            array = heads[number] if number < len(heads) else None
             if array is None:
-                raise GraphError(f"backward: output {value.name} needs a head gradient: {_shown(value.spec)}. "
+                raise GraphError(f"backward: output {value.name} needs a head gradient: {_spelled(value.spec)}. "
                                  f"Pass out_grads=[...]; only loss layers need none.")
             _assign(self._head_arrays[number], array, f"backward: head gradient of {value.name}")
         for name in program.program.zero_grads:
@@ -164,38 +204,38 @@ class Executor:
         self._last = self.arena.holds = None
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None] | None, monitor_all: bool = False) -> None:
-        """Call callback(name, array) for every node's outputs during forward: node by node, unfused. None: no more.
+        """Call callback(name, array) for the outputs of each node during forward, which then runs unfused. None: stop that.
 
-        monitor_all: also for what each node reads, before it runs, as `node_input`, the arguments among it.
+        monitor_all: also for the inputs of each node, before it runs, as `node_input`; arguments included.
         """
         self._monitor, self._monitor_all = callback, monitor_all
 
-    def _show(self, segment: Part) -> None:
+    def _show(self, segment: Segment) -> None:
         for name, array in (*(segment.read if self._monitor_all else ()), *segment.produced):
             if self._monitor is not None:
                 self._monitor(name, array)
 
-    # ---- seeing what was compiled -----------------------------------------------------------------------------------
+    # ---- inspection -------------------------------------------------------------------------------------------------
     def memory_plan(self) -> MemoryPlan:
-        """The plan of the training program if there are gradients, else of inference; str(plan) is a table."""
+        """Return the plan of training if there are gradients, else of inference; str(plan) is a table."""
         return self._main().plan
 
     @property
     def fused_operators(self) -> int:
-        """How many operators of the graph were merged into fused kernels."""
+        """The number of operators of the graph that run in fused kernels."""
         return fused_operators(self._main().program)
 
     def explain(self) -> Explanation:
-        """Every kernel, what was fused into it, and what kept the next operator out; print it."""
+        """Return a report: every kernel, the operators fused into it, and why the next operator is not; print it."""
         return explain(self._main().program)
 
     def debug_str(self) -> str:
-        """The compiled program and its memory; the last line is `Total N MB allocated`."""
+        """Return the compiled program and its memory; the last line is `Total N MB allocated`."""
         main = self._main()
         return f"{main.program}\n{main.plan}\nTotal {main.plan.planned_bytes >> 20} MB allocated\n"
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
-        """An executor for other input shapes, which shares every array whose shape stays, and the arena.
+        """Return an executor for other input shapes. It shares the arena and all arrays whose shape stays.
 
         Raises ShapeError if an array that was not named changes shape (unless partial_shaping), or grows (unless
         allow_up_sizing).
@@ -207,71 +247,35 @@ class Executor:
         return self._compile(bool(self._grad_req), monitored=False)
 
     def _compile(self, train: bool, monitored: bool | None = None, aside: bool = False) -> CompiledProgram:
-        """The program for a mode, made when it is first asked for.
+        """Return the program of a mode, compiling it at its first use.
 
         aside: inference and its derivative, with outputs and states of its own, so that the caller's stay as they are.
         """
-        monitored = self._monitor is not None if monitored is None else monitored
-        found = self._programs.get((train, monitored, aside))
-        if found is None:
-            found = self._programs[train, monitored, aside] = self._build(train, monitored, aside)
-        return found
+        mode = (train, self._monitor is not None if monitored is None else monitored, aside)
+        if mode not in self._programs:
+            self._programs[mode] = self._build(*mode)
+        return self._programs[mode]
 
     def _build(self, train: bool, monitored: bool, aside: bool) -> CompiledProgram:
-        how = self._options
-        targets = tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts)
-        request = CompileRequest(self._heads, self._specs, train, self._grad_req, targets, self._places,
-                          self._budget if train or aside else None, monitored,
-                          [v.spec.nbytes for v in self._head_values] if aside else self._capacity, aside)
-        program, plan = compile_program(request, how)
+        binding, options = self._binding, self._binding.options
+        program, plan = compile_program(CompileRequest(
+            binding.symbol._outputs, binding.specs, train, self._grad_req, backward=aside, places=self._places,
+            targets=tuple("gpu" if c.is_gpu else "cpu" for c in self._contexts), monitored=monitored,
+            budget=binding.memory_budget if train or aside else None,
+            capacity=[v.spec.nbytes for v in self._head_values] if aside else self._capacity), options)
         if self._outputs is None:
             self._make_outputs([plan.capacity.get(v, program.values[v].spec.nbytes) for v in program.heads])
-        for check in on_plan:
+        for check in options.checks:
             check(program, plan)
         chunks = [self.arena.on(c).take(n) for c, n in zip(self._contexts, plan.arenas)]
         arrays = self._arrays(program, plan, chunks, aside)
-        bulk = 1 if monitored else how.bulk_train if train or aside else how.bulk_infer
-        name = str(self._symbol.name or "graph")
-
-        def kind(step: Step) -> tuple[int, type]:
-            """Steps of one kind may be in one segment: on one context, and all captured or none."""
-            if isinstance(step.op, CrossDeviceCopyOp):
-                return step.ctx, CrossDeviceCopy
-            captured = how.capture and not monitored and self._contexts[step.ctx].is_gpu and capturable(step.op, step.params)
-            return step.ctx, CapturedSegment if captured else Segment
-
-        def cut(first: int, last: int, what: str) -> list[Segment | CrossDeviceCopy]:
-            made: list[Segment | CrossDeviceCopy] = []
-            kinds = [kind(s) for s in program.steps[first:last]]
-            a = first
-            while a < last:
-                step, (_, part), z = program.steps[a], kinds[a - first], a + 1
-                if part is CrossDeviceCopy:
-                    made.append(CrossDeviceCopy(arrays[step.inputs[0]], arrays[step.outputs[0]]))
-                    a = z
-                    continue
-                while z < last and kinds[z - first] == kinds[a - first] and (part is CapturedSegment or not bulk or z - a < bulk):
-                    z += 1
-                steps, ctx = program.steps[a:z], self._contexts[step.ctx]
-                segment = part(steps, arrays, program, chunks[step.ctx].var, ctx, f"{name} {what} {a - first}-{z - first - 1}")
-                segment.own = not ctx.is_gpu and all(capturable(s.op, s.params) for s in steps)
-                made.append(segment)
-                a = z
-            return made
-
-        forward = cut(0, program.n_forward, "forward")
-        backward = cut(program.n_forward, len(program.steps), "backward")
-        for ctx in self._contexts:
-            parts = [s for s in (*forward, *backward) if s.ctx == ctx]
-            for before, after in pairwise(parts):
-                token = ReportOnceVar()
-                before.mutable.append(token)
-                after.const.append(token)
-        compile_ahead((*forward, *backward))
+        bulk = 1 if monitored else options.bulk_train if train or aside else options.bulk_infer
+        forward, backward = cut(program, arrays, self._contexts, chunks, str(binding.symbol.name or "graph"), bulk,
+                                options.capture and not monitored)
         states = [(arrays[v], self.aux_dict[n]) for n, v in program.auxes.items()] if aside else ()
-        made = CompiledProgram(program, plan, forward, backward, chunks, states)
-        weakref.finalize(self, made.release).atexit = False
-        return made
+        compiled = CompiledProgram(program, plan, forward, backward, chunks, states)
+        weakref.finalize(self, compiled.release).atexit = False
+        return compiled
 
     def _arrays(self, program: Program, plan: MemoryPlan, chunks: Sequence[Chunk], aside: bool) -> dict[int, NDArray]:
         arrays: dict[int, NDArray] = {}
@@ -293,8 +297,7 @@ class Executor:
             elif value.kind == ZERO:
                 arrays[v] = zeros(value.spec.shape, self._contexts[value.ctx], value.spec.dtype)
             elif v in plan.in_output:
-                host = arrays[plan.in_output[v]]
-                arrays[v] = _on_chunk(value.spec, host.chunk, plan.offsets[v])
+                arrays[v] = _on_chunk(value.spec, arrays[plan.in_output[v]].chunk, plan.offsets[v])
             elif value.kind == INNER and plan.offsets[v] >= 0:
                 arrays[v] = _on_chunk(value.spec, chunks[value.ctx], plan.offsets[v])
             else:
@@ -310,13 +313,13 @@ def _on_chunk(spec: Spec, chunk: Chunk, offset: int = 0) -> NDArray:
     return NDArray(layout_of(spec.shape, spec.dtype, chunk.ctx), chunk=chunk, offset=offset)
 
 
-def _assign(own: NDArray, given: Any, what: str) -> None:
-    shape = tuple(getattr(given, "shape", np.shape(given)))
+def _assign(own: NDArray, source: Any, name: str) -> None:
+    shape = tuple(getattr(source, "shape", np.shape(source)))
     if shape != own.shape:
-        raise ShapeError(f"{what} is {describe(own)}, the given array {describe(given) if hasattr(given, 'shape') else shape}. "
+        raise ShapeError(f"{name} is {describe(own)}, the given array {describe(source) if hasattr(source, 'shape') else shape}. "
                          f"Reshape it, or bind with its shape.")
-    own[:] = given
+    own[:] = source
 
 
-def _shown(spec: Spec) -> str:
+def _spelled(spec: Spec) -> str:
     return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"

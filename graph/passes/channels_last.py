@@ -1,9 +1,9 @@
-"""Layout: on a GPU, runs of convolutions, poolings and BatchNorms work on arrays whose channels stand last.
+"""Channels last: on a GPU, runs of convolutions, poolings and BatchNorms work on arrays [n, h, w, channels].
 
-There neighbouring threads read neighbouring channels, and a product's inner sum runs along memory. Data turns where such a
-run begins and turns back where it ends; elementwise operators and joins inside it go along. Weights turn where they are
-used, which is little work beside the convolution. The pass runs before gradients are added: the derivative of an operator
-with channels last has them last, and the derivative of a turn is the turn back.
+There neighbouring threads read neighbouring channels, and the inner sum of a product runs along memory. Arrays are transposed
+where such a run begins and where it ends; elementwise operators and joins inside the run take part. Weights are transposed
+where they are used, which is little work beside the convolution. The pass runs before gradients are added: the derivative of
+an operator with channels last has them last, and the derivative of a transpose is the transpose back.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...kernels import op as ops
-from ...kernels.op import Spec
+from ...kernels.op import Req, Spec, builtin
 from ...kernels.params import Params
 from ..program import INNER, OUTPUT, Program, Step
 
 _LAST, _FIRST = (0, 2, 3, 1), (0, 3, 1, 2)  # axes of a transpose to channels last, and back
-_CHANNELS_FIRST = (None, "NCHW")
-_AXES = ("axis", "axes", "dim", "shape")  # parameters that say where something is: such an operator does not go along
+_AXES = ("axis", "axes", "dim", "shape")  # parameters that name a position: operators with one do not take part
 
 
 def put_channels_last(program: Program) -> Program:
-    """The forward program with channels last where that pays. The given program is not changed."""
-    if "gpu" not in program.targets or not any(_convolves(s) for s in program.steps):
+    """Put the channels of a forward program last where that pays."""
+    if "gpu" not in program.targets or not any(s.op.prefers_channels_last for s in program.steps):
         return program
     return _ChannelsLast(program).run()
 
 
 class _ChannelsLast:
-    """last:  {value: the same with channels last}; pending: values that exist only so, until someone wants the other."""
+    """last:  {value: the same with channels last}; pending: {value that so far exists only with channels last: its context}."""
 
     def __init__(self, program: Program):
         self.old, self.new = program, replace(program, values=list(program.values), steps=[])
@@ -38,9 +36,9 @@ class _ChannelsLast:
 
     def run(self) -> Program:
         for step in self.old.steps:
-            turned = self._turned(step) if self.old.targets[step.ctx] == "gpu" else None
-            if turned is not None:
-                self._add(step, turned)
+            params = self._params(step) if self.old.targets[step.ctx] == "gpu" else None
+            if params is not None:
+                self._add(step, params)
                 continue
             for v in step.inputs:
                 self._channels_first(v)
@@ -49,7 +47,7 @@ class _ChannelsLast:
         return self.new
 
     def _add(self, step: Step, params: Params) -> None:
-        """step with channels last: its arrays of four axes are turned ones."""
+        """Add step with channels last: its arrays of four axes are transposed ones."""
         inputs = tuple([self._channels_last(v, step.ctx) if self._is_plane(v) else v for v in step.inputs])
         outputs = list(step.outputs)
         for k, v in enumerate(step.outputs):
@@ -61,27 +59,19 @@ class _ChannelsLast:
             if v >= 0 and self.old.values[v].kind == OUTPUT:
                 self._channels_first(v)
 
-    def _turned(self, step: Step) -> Params | None:
-        """The parameters with which step works on channels last; None if it does not, or it would not pay."""
-        p, op = step.params, step.op
+    def _params(self, step: Step) -> Params | None:
+        """Return the parameters with which step works on channels last; None if it cannot, or if it would not pay."""
+        op, p = step.op, step.params
         if not step.inputs or not self._is_plane(step.inputs[0]):
             return None
-        if _convolves(step):
-            return _with(step, layout="NHWC")
         ready = [v for v in step.inputs if self.last.get(v) is not None and self.new.values[self.last[v]].ctx == step.ctx]
-        if not ready:
+        if not ready and not op.prefers_channels_last:
             return None
-        if op.role == "Pooling" and p.layout in _CHANNELS_FIRST:
-            return _with(step, layout="NHWC")
-        if op.role == "BatchNorm" and p.axis in (1, -3):
-            return _with(step, axis=3)
-        planes = [v for v in (*step.inputs, *step.outputs) if v >= 0]
-        if op.role == "Concat" and p.dim in (1, -3) and all(map(self._is_plane, planes)):
-            return _with(step, dim=3)
-        shapes = {self.old.values[v].spec.shape for v in planes}
-        if len(shapes) == 1 and 2 * len(ready) >= len(step.inputs) and self._is_elementwise(step):
-            return p
-        return None
+        params = op.with_channels_last(p)
+        if params is not None:
+            return params
+        shapes = {self.old.values[v].spec.shape for v in (*step.inputs, *step.outputs) if v >= 0}
+        return p if len(shapes) == 1 and 2 * len(ready) >= len(step.inputs) and self._is_elementwise(step) else None
 
     def _is_elementwise(self, step: Step) -> bool:
         if step.auxiliaries or any(d.name in _AXES for d in step.op.params):
@@ -98,36 +88,25 @@ class _ChannelsLast:
         return self.new.add_value(Spec(shape, value.spec.dtype), INNER, f"{value.name}_nhwc", ctx)
 
     def _channels_last(self, v: int, ctx: int) -> int:
-        """The value with channels last, made if need be."""
-        found = self.last.get(v)
-        if found is None or self.new.values[found].ctx != ctx:
+        """Return the value with channels last; transpose it if there is none."""
+        last = self.last.get(v)
+        if last is None or self.new.values[last].ctx != ctx:
             self._channels_first(v)
-            found = self.last[v] = self._value(v, ctx)
-            self._turn(v, found, _LAST, ctx)
-        return found
+            last = self.last[v] = self._value(v, ctx)
+            self._transpose(v, last, _LAST, ctx)
+        return last
 
     def _channels_first(self, v: int) -> None:
-        """See to it that the value itself is written before whoever reads it."""
+        """Write the value itself, if it only exists with channels last."""
         if v in self.pending:
-            self._turn(self.last[v], v, _FIRST, self.pending.pop(v))
+            self._transpose(self.last[v], v, _FIRST, self.pending.pop(v))
 
-    def _turn(self, source: int, target: int, axes: Sequence[int], ctx: int) -> None:
-        """A step that turns source into target: only another shape where channels or positions are one."""
-        spec, name = self.new.values[target].spec, f"{self.new.values[source].name}_turned"
-        n, rest = self.new.values[source].spec.shape[0], self.new.values[source].spec.shape[1:]
-        channels = rest[0] if axes == _LAST else rest[2]
-        if channels == 1 or n * channels == self.new.values[source].spec.size:
-            op, given = ops.builtin("Reshape"), {"shape": spec.shape}
+    def _transpose(self, source: int, target: int, axes: Sequence[int], ctx: int) -> None:
+        """Add a step that transposes source; it only changes the shape where channels or positions are one."""
+        value, shape = self.new.values[source], self.new.values[target].spec.shape
+        channels = value.spec.shape[1 if axes == _LAST else 3]
+        if channels == 1 or value.spec.shape[0] * channels == value.spec.size:
+            op, params = builtin("Reshape"), {"shape": shape}
         else:
-            op, given = ops.builtin("transpose"), {"axes": tuple(axes)}
-        self.new.steps.append(Step(op, op.parse(given), name, (source,), (target,), (ops.Req.WRITE,), ctx=ctx))
-
-
-def _convolves(step: Step) -> bool:
-    """Whether step is a convolution over planes, channels first."""
-    return step.op.role == "Convolution" and len(step.params.kernel) == 2 and step.params.layout in _CHANNELS_FIRST
-
-
-def _with(step: Step, **changed: object) -> Params:
-    """The step's parameters with some changed."""
-    return step.op.parse({**step.params, **changed})
+            op, params = builtin("transpose"), {"axes": tuple(axes)}
+        self.new.steps.append(Step(op, op.parse(params), f"{value.name}_turned", (source,), (target,), (Req.WRITE,), ctx=ctx))

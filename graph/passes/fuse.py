@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...kernels.fusion.fused import Body, FusedOp, body_of, fused_op, normalise, stored
+from ...kernels.fusion.fused import Body, FusedOp, body_of, fused_op, stored
 from ...kernels.ir import expr as ex
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.rows import by_row, lies_along, padded, row_total
@@ -71,8 +71,8 @@ def fuse(program: Program, enabled: bool = True) -> Program:
     """Merge groups of elementwise steps. Steps that stay apart know why (`Step.refusals`)."""
     if not enabled:
         return program
-    whole: dict[int, Step] = {}  # number of a BatchNorm's last step -> the BatchNorm in one
-    program = _split_batch_norms(program, whole)
+    whole: dict[int, Step] = {}
+    program = _split(program, whole)
     bodies = bodies_of(program)
     groups, refusals = _find_groups(program, bodies)
     last_of = {group.steps[-1]: group for group in groups}
@@ -112,28 +112,25 @@ def bodies_of(program: Program) -> list[Body | str]:
     return bodies
 
 
-def _split_batch_norms(program: Program, whole: dict[int, Step]) -> Program:
-    """BatchNorm as statistics and a last step that can be fused, where a reader in the same pass may take it in."""
-    if not any(s.op.role == "BatchNorm" for s in program.steps):
+def _split(program: Program, whole: dict[int, Step]) -> Program:
+    """Split off the final part of a forward step where another step may join it; of BatchNorm, its statistics remain.
+
+    whole: filled with {number of a final part: the step that was split}.
+    """
+    finals = {i: part for i, s in enumerate(program.forward) if (part := s.final_part()) is not None}
+    if not finals:
         return program
-    readers = Counter(v for s in program.forward for v in s.inputs if s.op.expression is not None)
-    at = 0
+    read = {v for s in program.forward for v in s.inputs}
 
     def emit(i: int, step: Step) -> list[Step]:
-        nonlocal at
-        at += 1
-        y = step.outputs[0] if step.outputs else -1
-        fits = (step.op.role == "BatchNorm" and i < program.n_forward and y >= 0 and readers[y]
-                and step.reqs[0] == Req.WRITE and min(step.outputs[1:]) >= 0)
-        if not fits:
+        final = finals.get(i)
+        if final is None or min(step.outputs) < 0 or step.outputs[0] not in read or step.reqs[0] != Req.WRITE:
             return [step]
-        mean, inverse = step.outputs[1:3]
-        statistics = replace(step, outputs=(-1, *step.outputs[1:]), reqs=(Req.NULL, *step.reqs[1:]),
-                             unused_outputs={**step.unused_outputs, 0: program.values[y].spec})
-        whole[at] = step
-        at += 1
-        return [statistics, Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,),
-                                 ctx=step.ctx, refusals=dict.fromkeys((mean, inverse), _STATISTICS))]
+        y, *others = step.outputs
+        whole[i + len(whole) + 1] = step
+        return [replace(step, outputs=(-1, *others), reqs=(Req.NULL, *step.reqs[1:]),
+                        unused_outputs={**step.unused_outputs, 0: program.values[y].spec}),
+                replace(final, refusals={v: _STATISTICS for v in final.inputs if v in others})]
 
     return program.rewrite(emit)
 

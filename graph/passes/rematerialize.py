@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
-from ...kernels.fusion.fused import normalise
 from ...kernels.op import Req
 from ..memory.packing import peak
 from ..memory.plan import lifetimes
@@ -40,7 +39,7 @@ def rematerialize(program: Program, chosen: Iterable[int]) -> Program:
     repeated = {i for i in chosen if repeatable(program, i)}
     if not repeated:
         return program
-    maker = {v: i for i in repeated for v in repeated_outputs(program.steps[i])}
+    maker = {v: i for i in repeated for v in clone_step(program.steps[i]).outputs}
     new = replace(program, values=list(program.values))
     again: dict[int, int] = {}  # value -> the value of its copy
 
@@ -75,10 +74,10 @@ def rematerialize(program: Program, chosen: Iterable[int]) -> Program:
 
 
 def repeatable(program: Program, i: int) -> bool:
-    """Return whether forward step i gives the same result again: it changes no state and draws no random numbers."""
+    """Return whether a clone of forward step i gives the same again: it changes no state and draws no random numbers."""
     step = program.steps[i]
-    if step.op.role == "BatchNorm":
-        return step.outputs[0] >= 0 and min(step.outputs[1:]) >= 0
+    if step.final_part() is not None:
+        return min(step.outputs) >= 0
     if step.auxiliaries or not step.inputs or any(r != Req.WRITE or o < 0 for r, o in zip(step.reqs, step.outputs)):
         return False
     if step.op.num_random(step.params, program.value_specs(step.outputs)):
@@ -86,25 +85,17 @@ def repeatable(program: Program, i: int) -> bool:
     return all(program.values[o].kind in (INNER, OUTPUT) for o in step.outputs)
 
 
-def repeated_outputs(step: Step) -> tuple[int, ...]:
-    """Return the values that a clone of step makes again: of BatchNorm only the normalised one."""
-    return step.outputs[:1] if step.op.role == "BatchNorm" else step.outputs
-
-
 def clone_step(step: Step) -> Step:
-    """Return the step that backward runs to repeat step: of BatchNorm only its last part, which reads the kept statistics."""
-    if step.op.role != "BatchNorm":
-        return step
-    y, mean, inverse = step.outputs[:3]
-    return Step(normalise(), step.params, step.name, (*step.inputs[:3], mean, inverse), (y,), (Req.WRITE,), ctx=step.ctx)
+    """Return the step that backward runs to repeat step: of BatchNorm only its final part, which reads the kept statistics."""
+    return step.final_part() or step
 
 
 def is_cheap(program: Program, i: int) -> bool:
-    """Return whether forward step i is elementwise, or BatchNorm with its statistics kept."""
+    """Return whether a clone of forward step i is elementwise."""
     step = program.steps[i]
     if not repeatable(program, i):
         return False
-    if step.op.role == "BatchNorm":
+    if step.final_part() is not None:
         return True
     ins, outs = program.value_specs(step.inputs), program.value_specs(step.outputs)
     e = step.op.expression(step.params, [s.dtype for s in ins])
@@ -138,7 +129,7 @@ def candidates(program: Program) -> list[_Candidate]:
     for i, step in enumerate(program.backward, n):
         for v in step.inputs:
             needed.setdefault(v, i)
-    maker = {v: i for i, s in enumerate(program.forward) if is_cheap(program, i) for v in repeated_outputs(s)}
+    maker = {v: i for i, s in enumerate(program.forward) if is_cheap(program, i) for v in clone_step(s).outputs}
     last = {v: i for i, s in enumerate(program.forward) for v in (*s.outputs, *s.inputs)}
     found = []
     for v, first in needed.items():
@@ -260,10 +251,9 @@ def mirror_candidates(program: Program, attrs: dict[str, dict[str, str]], everyw
     attrs:       attributes by node name: `__force_mirroring__` is True or False.
     everywhere:  all steps except the costly ones, and those that say False.
     """
-    costly = ("Convolution", "Deconvolution", "FullyConnected", "Concat", "SoftmaxOutput", "RNN", "dot", "batch_dot")
     chosen = set()
     for i, step in enumerate(program.forward):
         forced = attrs.get(step.name, {}).get("__force_mirroring__", "").lower()
-        if forced in ("true", "1") or (everywhere and forced not in ("false", "0") and step.op.role not in costly):
+        if forced in ("true", "1") or (everywhere and forced not in ("false", "0") and not step.op.costly):
             chosen.add(i)
     return chosen

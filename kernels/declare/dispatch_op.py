@@ -49,6 +49,9 @@ class DispatchOp(Op):
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.choose(p).num_random(p, outs)
 
+    def capturable(self, p: Params) -> bool:
+        return self.choose(p).capturable(p)
+
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         return self.choose(p).expression(p, dtypes)
 

@@ -7,7 +7,7 @@ another (which boxes suppress which, what matches what).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ def store(array: Any, req: Req, values: Any) -> None:
 
 class HostOp(OperatorProperty):
     """Subclasses compute with NumPy alone. Halves arrive as float32."""
+
+    on_host: ClassVar[bool] = True
 
     def compute(self, *arrays: np.ndarray) -> Any:
         """The output, or a tuple of them."""

@@ -172,6 +172,10 @@ class OperatorProperty:
     is_reshape: ClassVar[bool] = False  # output 0 is input 0's memory under another shape, and their derivatives too
     drops_hidden_at_inference: ClassVar[bool] = False  # outside training the hidden outputs may have the request NULL
 
+    on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
+    costly: ClassVar[bool] = False  # see Op
+    prefers_channels_last: ClassVar[bool] = False  # see Op
+
     def __init__(self, **params: Any):
         self.__dict__.update(params)
 
@@ -218,6 +222,14 @@ class OperatorProperty:
     def is_identity_at_inference(self) -> bool:
         """Whether outside training output 0 is input 0 as it is."""
         return False
+
+    def with_channels_last(self) -> dict[str, Any] | None:
+        """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
+        return None
+
+    def final_part(self) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
+        """As Op.final_part."""
+        return None
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         """Which of these backward needs, as a selection of the given numbers. Default: all."""
@@ -369,6 +381,7 @@ class PropertyOp(Op):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
+        self.costly, self.prefers_channels_last = cls.costly, cls.prefers_channels_last
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._made: dict[Params, OperatorProperty] = {}
@@ -462,6 +475,17 @@ class PropertyOp(Op):
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.property(p).num_random(outs)
 
+    def capturable(self, p: Params) -> bool:
+        cls = type(self.property(p))
+        return not cls.on_host and cls.forward_kernel is not OperatorProperty.forward_kernel
+
+    def with_channels_last(self, p: Params) -> Params | None:
+        changes = self.property(p).with_channels_last()
+        return None if changes is None else self.parse({**p, **changes})
+
+    def final_part(self, p: Params) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
+        return self.property(p).final_part()
+
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
         return self.property(p).forward_kernel(ins, outs, reqs, target, train)
@@ -478,6 +502,10 @@ class BackwardOp(Op):
         self.doc = f"Derivative of {forward.name}."
         self.is_users = forward.is_users
         self.params = forward.params
+
+    def capturable(self, p: Params) -> bool:
+        cls = type(self._prop(p))
+        return not cls.on_host and cls.backward_kernel is not OperatorProperty.backward_kernel
 
     def parse(self, given: Any) -> Params:
         return self.forward.parse(given)

@@ -37,6 +37,9 @@ class TracedOp(Op):
         self._expressions: dict[tuple, Expression] = {}
         self._gradients: dict[tuple, Gradient | None] = {}
 
+    def capturable(self, p: Params) -> bool:
+        return True
+
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         """The outputs as expressions of the inputs, states' new values last."""
         raise NotImplementedError

@@ -80,6 +80,9 @@ class EpilogueOp(Op):
     def outputs(self, p: Params) -> tuple[str, ...]:
         return self._names
 
+    def capturable(self, p: Params) -> bool:
+        return self.head.capturable(self.head_params)
+
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         """Whatever has a sample per row may be overwritten by the epilogue: its block was read before."""
         if self.target == "gpu" or (len(self.body.roots) > 1 and any(r.op == LOAD for r in self.body.roots)):

@@ -22,6 +22,7 @@ class Product(OperatorProperty):
     """A product of two arrays, each perhaps transposed."""
 
     backward_form: ClassVar[str] = "bilinear"
+    costly = True
 
     transpose_a: bool = False
     transpose_b: bool = False

@@ -31,6 +31,8 @@ class SoftmaxOutput(OperatorProperty):
     out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
     """
 
+    costly = True
+
     grad_scale: float = 1.0
     ignore_label: float = -1.0
     multi_output: bool = False

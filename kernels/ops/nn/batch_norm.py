@@ -12,8 +12,9 @@ from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...fusion.fused import normalise
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
+from ...op import Op, Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis
 from .norm_gradient import differentiable_gradient
 from .softmax import Rows, rows_along
@@ -62,6 +63,12 @@ class BatchNorm(OperatorProperty):
 
     def changes_states(self, train: bool) -> bool:
         return train and not self.use_global_stats
+
+    def with_channels_last(self) -> dict[str, Any] | None:
+        return {"axis": 3} if self.axis in (1, -3) else None
+
+    def final_part(self) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
+        return normalise(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
 
     def num_visible_outputs(self) -> int:
         return 3 if self.output_mean_var else 1

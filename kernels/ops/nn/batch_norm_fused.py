@@ -30,6 +30,9 @@ class NormTailOp(Op):
 
     _prefix = ""
 
+    def capturable(self, p: Params) -> bool:
+        return True
+
     @staticmethod
     def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
         """BatchNorm's settings, data as (outer, channels, inner), and whether the statistics are the batch's."""

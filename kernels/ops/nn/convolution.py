@@ -32,6 +32,8 @@ class Convolution(OperatorProperty):
     """
 
     backward_form: ClassVar[str] = "bilinear"
+    costly = True
+    prefers_channels_last = True
 
     kernel: tuple
     num_filter: int
@@ -55,6 +57,9 @@ class Convolution(OperatorProperty):
                                  f"num_group={self.num_group}.")
         if self.layout and len(self.layout) != rank + 2:
             raise ParameterError(f"{self.name}: layout {self.layout!r} does not fit kernel={self.kernel}.")
+
+    def with_channels_last(self) -> dict[str, Any] | None:
+        return {"layout": "NHWC"} if len(self.kernel) == 2 and self.layout in (None, "NCHW") else None
 
     def list_arguments(self) -> list[str]:
         return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]

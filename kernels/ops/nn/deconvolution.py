@@ -28,6 +28,7 @@ class Deconvolution(OperatorProperty):
     """
 
     backward_form: ClassVar[str] = "bilinear"
+    costly = True
 
     kernel: tuple
     num_filter: int

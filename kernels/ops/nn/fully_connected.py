@@ -27,6 +27,7 @@ class FullyConnected(OperatorProperty):
     """
 
     backward_form: ClassVar[str] = "bilinear"
+    costly = True
 
     num_hidden: int
     no_bias: bool = False

@@ -60,6 +60,9 @@ class Pooling(OperatorProperty):
     count_include_pad: bool | None = None
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
 
+    def with_channels_last(self) -> dict[str, Any] | None:
+        return {"layout": "NHWC"} if self.layout in (None, "NCHW") else None
+
     def backward_transpose(self, shape: Shape) -> tuple[str, dict[str, Any]] | None:
         g = self.geometry(shape)
         if self.pool_type != "max" or g.channels_last:

@@ -32,6 +32,7 @@ class RNN(OperatorProperty):
     """
 
     drops_hidden_at_inference = True
+    costly = True
 
     state_size: int
     num_layers: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,7 +42,12 @@ class Variadic(MoveProperty):
 class Concat(Variadic):
     """The inputs one behind the other along axis `dim`; they agree on every other axis."""
 
+    costly = True
+
     dim: int = 1
+
+    def with_channels_last(self) -> dict[str, Any] | None:
+        return {"dim": 3} if self.dim in (1, -3) else None
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         y = out_shape[0]

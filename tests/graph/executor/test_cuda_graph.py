@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from support.random_graphs import networks
 from tritium.engine.gpu import cuda
 from tritium.graph import options
-from tritium.graph.executor.compile_ahead import compile_ahead, kernels_of
-from tritium.graph.executor.cuda_graph import CapturedSegment, capturable
+from tritium.graph.executor.compiled_program import compile_ahead, kernels_of
+from tritium.graph.executor.cuda_graph import CapturedSegment
 from tritium.graph.executor.segment import Segment
 from tritium.kernels import op as ops
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_captured_splits_the_segment():
 def test_which_operators_can_be_captured():
     def known(name, **params):
         op = ops.get(name)
-        return capturable(op, op.parse(params))
+        return op.capturable(op.parse(params))
 
     assert known("tanh") and known("Dropout") and known("SoftmaxOutput") and known("sgd_mom_update", lr=1)
     assert known("Convolution", kernel=(1, 1), num_filter=1) and known("LeakyReLU", act_type="prelu")
