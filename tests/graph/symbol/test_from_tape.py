@@ -47,5 +47,5 @@ def test_refusals():
     with pytest.raises(GraphError, match="is computed by a Python function, not by an operator"):
         mx.autograd.get_symbol(row)
     y.backward()
-    with pytest.raises(MXNetError, match="was freed by an earlier backward"):
+    with pytest.raises(MXNetError, match="were freed by an earlier backward"):
         mx.autograd.get_symbol(y)
