@@ -2,12 +2,12 @@
 
 from . import op as op
 from . import ops as ops
+from .declare.reduction import reduction as reduction
 from .declare.simple_op import Array as Array
 from .declare.simple_op import Axes as Axes
 from .declare.simple_op import Float as Float
 from .declare.simple_op import Ints as Ints
 from .declare.simple_op import Scalar as Scalar
-from .declare.simple_op import reduction as reduction
 from .declare.simple_op import simple_op as simple_op
 from .fusion.fused import fused_op as fused_op
 from .ir import lang as lang

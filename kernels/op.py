@@ -172,7 +172,7 @@ class Op:
         return [d] * len(inputs), [d] * len(self.outputs(p))
 
     # ---- gradient, memory, randomness ---------------------------------------------------------------------------
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         """How to differentiate, or None where there is nothing to differentiate (derivative zero)."""
         return None
 

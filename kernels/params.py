@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import types
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..dtype import as_dtype
-from ..errors import MXNetError, ParameterError, nearest
+from ..errors import MXNetError, OperatorError, ParameterError, nearest
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "required"})()
 
@@ -34,6 +36,29 @@ class Param:
     default: Any = REQUIRED
     choices: tuple[str, ...] = ()
     doc: str = ""
+
+
+_KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype", Any: "any"}
+
+
+def declared_param(op: str, name: str, hint: Any, default: Any = REQUIRED) -> Param:
+    """Return the parameter that a type hint declares. Raises OperatorError for a type that no parameter has."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    base = next(o for o in options if o is not type(None))
+    origin, inside = typing.get_origin(base), typing.get_args(base)
+    choices: tuple[str, ...] = ()
+    if origin is typing.Annotated:
+        kind = base.__metadata__[0]
+    elif origin is typing.Literal:
+        kind, choices = "str", inside
+    elif origin is tuple:
+        kind = "floats" if float in inside else "bounds" if int | None in inside else "shape"
+    elif base in _KINDS:
+        kind = _KINDS[base]
+    else:
+        raise OperatorError(f"{op}: parameter {name!r} has the type {hint}. Use int, float, bool, str, a Literal of strings, a "
+                            f"tuple of ints or floats, np.dtype, Any, or Scalar; each may be `| None`.")
+    return Param(name, kind, default, choices)
 
 
 class Params(Mapping[str, Any]):

@@ -163,7 +163,7 @@ def operator(m: Machine, name: str, shapes: list[tuple[int, ...]], params: dict[
     of = lambda group: [Spec(tuple(s), np.dtype(dtype)) for s in group]
     ins, outs = of(in_shapes), of(out_shapes)
     if backward:
-        gradient = op.gradient(p)
+        gradient = op.gradient_of(p)
         groups = {"dy": outs, "x": ins, "y": outs}
         op, ins, outs = gradient.op, [groups[kind][i] for kind, i in gradient.needs], [ins[i] for i in gradient.gives]
     kernel = op.kernel(p, ins, outs, [Req.WRITE] * len(outs), "gpu", True)

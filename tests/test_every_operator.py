@@ -9,7 +9,8 @@ import pytest
 import tritium as mx
 from support.helpers import assert_close, check_gradient
 from tritium.kernels import registered
-from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.declare.reduction import ReductionOp
+from tritium.kernels.declare.simple_op import SimpleOp
 
 #: name -> cases (input shapes, parameters, note). An input is a shape, or ("ints", shape, below) for whole numbers.
 #: notes: "loss" ignores the head's derivative; "only:0,1" these inputs have a derivative; "none" there is none;

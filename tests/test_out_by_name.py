@@ -73,7 +73,7 @@ def test_in_what_is_generated_for_an_operator(op, inputs, params):
     p = op.parse(params)
     arrays, outs = inputs_of(op, p, inputs, "float32")
     ins = [spec(a) for a in arrays]
-    gradient = op.gradient(p)
+    gradient = op.gradient_of(p)
     groups = {"dy": outs, "x": ins, "y": outs}
     uses = [(op, ins, outs)]
     if gradient is not None:

@@ -12,7 +12,8 @@ from support.operator_jobs import DTYPES, FLOATS, MORE, jobs_of, on_host, operat
 from test_every_operator import INTS, SMOOTH, TABLE, data
 from tritium.errors import MXNetError
 from tritium.kernels.declare.check_op import HostRun
-from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.declare.reduction import ReductionOp
+from tritium.kernels.declare.simple_op import SimpleOp
 from tritium.kernels.op import Req, Spec, compiled, registered
 from tritium.kernels.tolerance import differs
 
@@ -100,7 +101,7 @@ def proved(op):
     table = TABLE.get(op.name, ())
     if cases or traced:
         found.add("values")
-    none = all(op.gradient(op.parse(params)) is None for _, params in uses(op))
+    none = all(op.gradient_of(op.parse(params)) is None for _, params in uses(op))
     if none or derivatives or traced or op.name in {c.values[0] for c in SMOOTH}:
         found.add("gradient")
     if traced or len(shapes) + len({str(c[0]) for c in table}) > 1:
@@ -166,7 +167,7 @@ def spec(array):
 def both(op, p, arrays, outs):
     """(operator, its inputs, its outputs): forward, and its derivative where there is one."""
     yield op, arrays, outs
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is not None:
         rng = np.random.default_rng(0)
         groups = {"dy": [rng.normal(size=s.shape).astype(s.dtype) for s in outs], "x": arrays, "y": run(op, p, arrays, outs)}

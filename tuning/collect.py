@@ -181,7 +181,7 @@ def _operator_calls(request: Request, name: str, text: str) -> list[_Call]:
     ins = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(in_shapes, in_types))
     outs = tuple(Spec(tuple(s or ()), np.dtype(d or dtype)) for s, d in zip(out_shapes, out_types))
     calls: list[_Call] = [(f"{name} {text}", op, p, ins, outs, (Req.WRITE,) * len(outs))]
-    gradient = op.gradient(p) if request.train else None
+    gradient = op.gradient_of(p) if request.train else None
     if gradient is not None:
         groups = {"dy": outs, "x": ins, "y": outs}
         gives = tuple(ins[i] for i in gradient.gives)

@@ -107,7 +107,7 @@ class ControlFlow(Op):
         return heads
 
     # ---- gradient -----------------------------------------------------------------------------------------------------
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         n, shown = self.n_inputs(p), p.num_outputs
         needs = [("dy", i) for i in range(shown)] + [("x", i) for i in range(n)]
         needs += [("y", shown + i) for i in range(len(self.kept(p)))]
@@ -126,7 +126,7 @@ class _Backward(Op):
         self.forward, self.name = forward, f"_backward{forward.name}"
 
     def arguments(self, p: Params) -> tuple[str, ...]:
-        gradient = self.forward.gradient(p)
+        gradient = self.forward.gradient_of(p)
         return tuple(f"{kind}{i}" for kind, i in gradient.needs) if gradient else ()
 
     def outputs(self, p: Params) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class _Backward:
 
     def run(self) -> None:
         program, forward = self.program, self.program.forward
-        gradients = [None if self.wanted.isdisjoint(s.inputs) else s.op.gradient(s.params) for s in forward]
+        gradients = [None if self.wanted.isdisjoint(s.inputs) else s.op.gradient_of(s.params) for s in forward]
         heads: dict[int, list[int]] = {}
         for number, v in enumerate(program.heads):
             if v in self.wanted:

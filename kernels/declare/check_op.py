@@ -49,7 +49,7 @@ def run_cpu(op: Op, p: Params, inputs: Sequence[np.ndarray], reqs: Sequence[Req]
 def run_backward(op: Op, p: Params, inputs: Sequence[np.ndarray], dy: np.ndarray, ys: Sequence[np.ndarray]
                  ) -> dict[int, np.ndarray]:
     """Derivatives {input number: array} of one run whose result was ys."""
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is None:
         return {}
     source = {"dy": [dy], "x": inputs, "y": ys}
@@ -106,7 +106,7 @@ def check_op(op: Op, params: dict[str, Any] | None = None, say: Any = print) -> 
     say(f"{op.name}: values    {' '.join(dtypes)}, {len(SHAPES)} shapes")
     _prove_requests(op, p, [domain(op, (3, 5), DTYPES["float32"], rng) for _ in range(n)])
     say(f"{op.name}: requests  write, add, in place on {len(op.inplace(p))} of {n} inputs")
-    gradient = op.gradient(p)
+    gradient = op.gradient_of(p)
     if gradient is None:
         say(f"{op.name}: gradient  none: not differentiable")
     else:
@@ -162,7 +162,7 @@ def _prove_gpu(op: Op, p: Params, xs: Sequence[np.ndarray], rng: np.random.Gener
     for got, want in zip(run_gpu(op, p, xs, ys), ys):
         wrong = differs(got, want, "float32", scale=4)
         assert not wrong, f"{op.name}: gpu: {wrong}"
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is None:
         return
     dy = rng.normal(size=ys[0].shape).astype(ys[0].dtype)
@@ -177,7 +177,7 @@ def _prove_gpu(op: Op, p: Params, xs: Sequence[np.ndarray], rng: np.random.Gener
 # ---- reading a derivative -------------------------------------------------------------------------------------------
 def needed_names(op: Op, p: Params) -> list[str]:
     """What backward reads, in order, in the declaration's words: dy, y, or an input's name."""
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     inputs = (*op.arguments(p), *op.auxiliaries(p))
     outputs = op.outputs(p)
     many = len(outputs) > 1
@@ -188,7 +188,7 @@ def needed_names(op: Op, p: Params) -> list[str]:
 
 def gradient_source(op: Op, p: Params, dtype: Any = "float32") -> str:
     """The derivative as formulas, one line per intermediate that is used twice, and what backward keeps for them."""
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is None:
         return f"# {op.name} is not differentiable: its derivative is zero\n"
     names = needed_names(op, p)

@@ -27,8 +27,8 @@ from ..linear import is_linear
 from ..op import Gradient, Op, Req, Shape, Spec, compiled, is_known, register
 from ..params import Param, Params
 from .operator_property import BackwardOp
-from .simple_op import ReductionOp
-from .simple_op import _signature as signature_of
+from .reduction import ReductionOp
+from .simple_op import signature as signature_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ def _step_vjp(trace: Trace, step: TraceStep, dys: dict[int, TracedValue]) -> lis
         return [(step.ins[0], _spread(cast(ReductionOp, op), p, dys[0], xs[0]))]
     if isinstance(op, BackwardOp):
         return _transpose_vjp(op, step, dys, xs, ys)
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is None:
         return []
     groups = {"x": xs, "y": ys, "dy": [dys[i] if i in dys else ops.zeros_like(y) for i, y in enumerate(ys)]}
@@ -262,7 +262,7 @@ def _spread(op: ReductionOp, p: Params, dy: TracedValue, x: TracedValue) -> Trac
 def _transpose_vjp(op: BackwardOp, step: TraceStep, dys: dict[int, TracedValue], xs: list[TracedValue], ys: list[TracedValue]
                        ) -> list[tuple[int, TracedValue]]:
     """The derivative of a linear operator's derivative is the operator."""
-    g = op.forward.gradient(step.p)
+    g = op.forward.gradient_of(step.p)
     if g is None or not is_linear(op.forward, step.p):
         raise OperatorError(f"{op.name}: has no derivative of its own. {op.forward.name} can be differentiated once.")
     given = {i: x for (kind, i), x in zip(g.needs, xs) if kind == "x"}
@@ -302,7 +302,7 @@ class Composite(Op):
         assert [trace.specs[r.number] for r in results] == list(outs), (self.name, [trace.specs[r.number] for r in results], outs)
         return program(trace, results, reqs, target, train)
 
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         if p.static not in self._gradients:
             gives = self.differentiable(p)
             m, n = len(self.outputs(p)), len(self.arguments(p))

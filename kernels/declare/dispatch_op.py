@@ -40,8 +40,8 @@ class DispatchOp(Op):
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         return self.choose(p).infer_dtype(p, inputs, outputs)
 
-    def gradient(self, p: Params) -> Gradient | None:
-        return self.choose(p).gradient(p)
+    def gradient_of(self, p: Params) -> Gradient | None:
+        return self.choose(p).gradient_of(p)
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return self.choose(p).inplace(p)

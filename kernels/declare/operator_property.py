@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
 from ..kernel import KernelFunction
 from ..op import KEPT, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes, register
-from ..params import REQUIRED, Param, Params
+from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
 
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
@@ -344,34 +343,11 @@ def _needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
 
 
 # ---- the adapter ------------------------------------------------------------------------------------------------
-_KINDS: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype",
-                          Any: "any"}
-
-
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
-    params = []
     hints = typing.get_type_hints(cls)
     own_first = dict.fromkeys(f for c in cls.__mro__ for f in inspect.get_annotations(c))
-    for field in own_first:
-        hint = hints[field]
-        if typing.get_origin(hint) is ClassVar or field.startswith("_"):
-            continue
-        options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-        base = next(o for o in options if o is not type(None))
-        choices: tuple[str, ...] = ()
-        origin = typing.get_origin(base)
-        if origin is typing.Literal:
-            choices, kind = typing.get_args(base), "str"
-        elif origin is tuple:
-            inside = typing.get_args(base)
-            kind = "floats" if float in inside else "bounds" if int | None in inside else "shape"
-        else:
-            kind = _KINDS.get(origin or base, "")
-        if not kind:
-            raise OperatorError(f"{name}: the type of parameter {field!r} is not one a parameter can have: {hint}. "
-                                f"Known: {', '.join(getattr(k, '__name__', str(k)) for k in _KINDS)}.")
-        params.append(Param(field, kind, cls.__dict__.get(field, getattr(cls, field, REQUIRED)), choices))
-    return tuple(params)
+    return tuple(declared_param(name, f, hints[f], cls.__dict__.get(f, getattr(cls, f, REQUIRED)))
+                 for f in own_first if typing.get_origin(hints[f]) is not ClassVar and not f.startswith("_"))
 
 
 class PropertyOp(Op):
@@ -447,7 +423,7 @@ class PropertyOp(Op):
         ins, outs, aux = found
         return [*ins, *aux], outs
 
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         if p not in self._gradients:
             if len(self._gradients) >= KEPT:
                 self._gradients.clear()

@@ -17,30 +17,22 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ...dtype import is_half
-from ...errors import DTypeError, OperatorError, ShapeError
+from ...errors import DTypeError, OperatorError
 from .. import op as registry
-from ..ir import lang
-from ..ir.differentiate import derive
-from ..ir.expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, resolve_weak_dtype, substitute, typed
-from ..ir.lang import where
-from ..kernel import Kernel
-from ..op import Expression, Gradient, Req, Shape, Spec
-from ..params import REQUIRED, Param, Params
-from .traced import GradientOp, TracedOp, printed
+from ..ir.expr import Expr, as_expr, caller, load, param
+from ..op import Gradient
+from ..params import REQUIRED, Param, Params, declared_param
+from .traced import GradientOp, TracedOp
 
 Float = typing.Annotated[Any, "array of floats"]
 Array = typing.Annotated[Any, "array"]
 Scalar = typing.Annotated[float, "scalar"]
 Ints = typing.Annotated[tuple[int, ...], "shape"]
 Axes = typing.Annotated[tuple[int, ...] | None, "shape"]
-
-_KINDS = {int: "int", float: "float", bool: "bool", str: "str", tuple: "shape", np.dtype: "dtype"}
 
 
 class SimpleOp(TracedOp):
@@ -55,7 +47,7 @@ class SimpleOp(TracedOp):
         self.broadcast, self._states, self.free = broadcast, tuple(states), frozenset(free)
         self.differentiable = differentiable
         self._gradient_body: Callable[..., Any] | None = None
-        self.input_names, declared = _signature(self.name, body)
+        self.input_names, declared = signature(self.name, body)
         self.params = tuple(params) or declared
         unknown = set(self._states) - set(self.input_names)
         if unknown or self.input_names[len(self.input_names) - len(self._states):] != self._states:
@@ -104,17 +96,15 @@ class SimpleOp(TracedOp):
         return next((d for n, d in zip(self.input_names, dtypes) if n not in self.free), super().result_dtype(p, dtypes))
 
     # ---- gradient ----
-    def gradient(self, p: Params | Callable[..., Any]) -> Any:
-        """Used as a decorator: declare the derivative. Called with parameters: the Gradient."""
-        if isinstance(p, Params):
-            return super().gradient(p)
-        self._gradient_body = p
+    def gradient(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Declare the derivative: a decorator."""
+        self._gradient_body = body
         self._gradients.clear()
-        self._check_gradient_names(p)
-        return p
+        self._check_gradient_names(body)
+        return body
 
     def _check_gradient_names(self, body: Callable[..., Any]) -> None:
-        arrays, _ = _array_names(body)
+        arrays, _ = array_names(body)
         for n in arrays:
             if n not in ("dy", "y", *self.input_names):
                 raise OperatorError(f"{self.name}: the gradient asks for {n!r}. It can ask for dy, y, "
@@ -128,7 +118,7 @@ class SimpleOp(TracedOp):
         body = self._gradient_body
         if body is None:
             return super().make_gradient(p)
-        arrays, keywords = _array_names(body)
+        arrays, keywords = array_names(body)
         n = len(self.arguments(p))
         needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", self.input_names.index(a)) for a in arrays)
 
@@ -184,283 +174,22 @@ def simple_op(body: Callable[..., Any] | None = None, **options: Any) -> Any:
     return op
 
 
-# ---- reductions ------------------------------------------------------------------------------------------------------
-class ReductionOp(SimpleOp):
-    """A body per element, folded over axes; what `@reduction` returns. Half precision folds in float32 and rounds once.
-
-    Parameters of all: axis (None or (): every axis), keepdims, exclude (fold the axes that are not named).
-    A full reduction gives shape (1,), as in MXNet.
-    """
-
-    _AXIS = (
-        Param("axis", "shape", None, doc="axes to fold; None or (): all"),
-        Param("keepdims", "bool", False, doc="folded axes stay, with size 1"),
-        Param("exclude", "bool", False, doc="fold the axes that are not named"),
-    )
-
-    def __init__(self, body: Callable[..., Any], *, combine: str, finish: Callable[..., Any] | None = None, **options: Any):
-        super().__init__(body, **options)
-        self.combine, self.finish = combine, finish
-        self.params = (*self._AXIS, *(d for d in self.params if d.name not in ("axis", "keepdims", "exclude")))
-
-    def axes(self, p: Params, rank: int) -> tuple[int, ...]:
-        """The axes that are folded, ascending. Raises ShapeError for one that does not exist."""
-        if not p.axis:
-            return tuple(range(rank))
-        out = set()
-        for a in p.axis:
-            if not -rank <= a < rank:
-                raise ShapeError(f"{self.name}: axis {a} does not exist in an array of {rank} axes.")
-            out.add(a % rank)
-        if len(out) != len(p.axis):
-            raise ShapeError(f"{self.name}: axis={tuple(p.axis)} names an axis of {rank} twice.")
-        return tuple(a for a in range(rank) if (a in out) != p.exclude)
-
-    def kept(self, p: Params, shape: Shape) -> Shape:
-        """The output's shape with the folded axes kept as 1."""
-        folded = self.axes(p, len(shape))
-        return tuple(1 if i in folded else n for i, n in enumerate(shape))
-
-    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        values = {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in self.params
-                  if d not in self._AXIS}
-        return (as_expr(self.body(*inputs, **values)),)
-
-    def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
-                    ) -> tuple[list[Shape | None], list[Shape | None]]:
-        (shape,) = inputs
-        if shape is None:
-            return [None], [None]
-        if p.keepdims:
-            return [shape], [self.kept(p, shape)]
-        folded = self.axes(p, len(shape))
-        return [shape], [tuple(n for i, n in enumerate(shape) if i not in folded) or (1,)]
-
-    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        return ()
-
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
-        return None  # no part of an elementwise run
-
-    def inline(self, *args: Any, **kwargs: Any) -> Any:
-        raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
-
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
-        (x,), (y,) = ins, outs
-        kept = self.kept(p, x.shape)
-        count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
-        body = super().expression(p, [x.dtype])
-        if self.finish is None:
-            fold = printed(body, ins, [Spec(kept, y.dtype)], reqs, target, self.name).run
-            return Kernel(lambda run, inputs, outputs, scalars=(): fold(run, inputs, [outputs[0].reshape(kept)], scalars=scalars))
-        wide = typed(body.outputs[0]) if lang.is_whole(*body.outputs) else np.dtype("float32") if is_half(y.dtype) else y.dtype
-        fold = printed(body, ins, [Spec(kept, wide)], [Req.WRITE], target, self.name).run
-        end = Expression((as_expr(self.finish(load(0, wide), count)),))
-        close = printed(end, [Spec(kept, wide)], [Spec(kept, y.dtype)], reqs, target, f"{self.name}_finish").run
-
-        def kernel(run: Any, inputs: Any, outputs: Any, scalars: tuple = ()) -> None:
-            folded = run.workspace(kept, wide)
-            fold(run, inputs, [folded], scalars=scalars)
-            close(run, [folded], [outputs[0].reshape(kept)])
-
-        return Kernel(kernel)
-
-    def make_gradient(self, p: Params) -> Gradient | None:
-        if not self.differentiable:
-            return None
-        body = self._gradient_body
-        if body is None:
-            return _derived_spread(self, p)
-        arrays, keywords = _array_names(body)
-        needs = tuple(("dy", 0) if a == "dy" else ("y", 0) if a == "y" else ("x", 0) for a in arrays)
-        return Gradient(ReductionGradOp(self, needs, body, keywords), needs, (0,))
-
-
-class FoldOp(ReductionOp):
-    """A fold that the derivative of a reduction reads: of what the reduction's body gives, or of something made of it."""
-
-    def __init__(self, forward: ReductionOp, combine: str, of: Callable[[Expr], Expr]):
-        super().__init__(forward.body, combine=combine, name=f"_{forward.name}_{combine}")
-        self.forward, self.of, self.params = forward, of, forward.params
-
-    def axes(self, p: Params, rank: int) -> tuple[int, ...]:
-        return self.forward.axes(p, rank)
-
-    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
-        (each,) = self.forward.trace(p, inputs)
-        return (self.of(each),)
-
-
-class ReductionGradOp(TracedOp):
-    """The derivative of a reduction: dy, y and folds arrive spread along the folded axes.
-
-    body:   (what `needs` names, then the folds, *, keywords) -> the derivative by one element.
-    folds:  computed again from the input before the derivative is, in float32 where the input is half precision.
-    """
-
-    broadcast = True
-
-    def __init__(self, forward: ReductionOp, needs: tuple[tuple[str, int], ...], body: Callable[..., Any],
-                 keywords: Sequence[str], folds: Sequence[FoldOp] = ()):
-        super().__init__()
-        self.name, self.is_users = f"_backward_{forward.name}", forward.is_users
-        self.forward, self.needs, self.body, self.keywords, self.folds = forward, needs, body, keywords, tuple(folds)
-        self.params = forward.params
-        self.input_names = tuple(f"{kind}{i}" for kind, i in needs)
-
-    def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
-        return None  # its inputs have other shapes than the graph says: fused only once reductions are
-
-    def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
-        """The derivative by one element. dtypes: of what it reads, folds included; count: how many elements were folded."""
-        kinds = {d.name: d.kind for d in self.params}
-        values = {k: count if k == "count" else param(k) if kinds.get(k) == "scalar" else p[k] for k in self.keywords}
-        return as_expr(self.body(*(load(i, d) for i, d in enumerate(dtypes)), **values))
-
-    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
-               train: bool = False) -> Kernel:
-        (dx,) = outs
-        kept = self.forward.kept(p, dx.shape)
-        wide = Spec(kept, np.dtype("float32") if is_half(dx.dtype) else dx.dtype)
-        specs = [*(Spec(dx.shape if kind == "x" else kept, s.dtype) for s, (kind, _) in zip(ins, self.needs)),
-                 *(wide for _ in self.folds)]
-        count = max(dx.size, 1) // max(wide.size, 1)
-        root = self.root(p, [s.dtype for s in specs], count)
-        e = Expression((root,), scalars=tuple(d.name for d in self.params if d.kind == "scalar"))
-        inner = printed(e, specs, outs, reqs, target, self.name).run
-        folds = [f.kernel(p, [dx], [wide], [Req.WRITE], target, train) for f in self.folds]
-        at = self.needs.index(("x", 0)) if folds else 0
-
-        def kernel(run: Any, arrays: Any, outputs: Any, scalars: tuple = ()) -> None:
-            held = [run.workspace(wide.shape, wide.dtype) for _ in folds]
-            for fold, space in zip(folds, held):
-                fold(run, [arrays[at]], [space], scalars=scalars)
-            inner(run, [*(a.reshape(s.shape) for a, s in zip(arrays, specs)), *held], outputs, scalars=scalars)
-
-        return Kernel(kernel)
-
-    @cached_property
-    def broadcasting(self) -> SimpleOp:
-        """This derivative as an operator whose inputs broadcast, so that it can be differentiated itself."""
-        known = {d.name: d for d in self.params}
-        params = [known.get(k, Param(k, "int")) for k in self.keywords]
-        names = [*self.input_names, *(f"fold{i}" for i in range(len(self.folds)))]
-        return SimpleOp(_with_names(self.body, names, self.keywords), name=f"_spread_{self.forward.name}", broadcast=True,
-                        params=params)
-
-
-def _with_names(body: Callable[..., Any], arrays: Sequence[str], keywords: Sequence[str]) -> Callable[..., Any]:
-    """body with a signature that names what it takes."""
-    def named(*given: Any, **values: Any) -> Any:
-        return body(*given, **values)
-
-    kinds = inspect.Parameter
-    named.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
-        *(kinds(a, kinds.POSITIONAL_ONLY) for a in arrays), *(kinds(k, kinds.KEYWORD_ONLY) for k in keywords)])
-    return named
-
-
-def _derived_spread(op: ReductionOp, p: Params) -> Gradient | None:
-    """The derivative of a reduction, worked out from its body, how it is folded, and what finishes it.
-
-    Of equal extremes each gets the whole derivative. A product without one factor is that of the others, also at zero.
-    """
-    product = op.combine == "mul"
-    folds = [FoldOp(op, "mul", lambda b: where(b == 0, 1, b)), FoldOp(op, "add", lambda b: where(b == 0, 1, 0))] if product \
-        else [FoldOp(op, op.combine, lambda b: b)]
-    keywords = ["count", *(d.name for d in op.params if d not in op._AXIS)]
-    places = [("dy", 0), ("x", 0), *(("fold", i) for i in range(len(folds)))]
-
-    def by_element(read: dict[tuple[str, int], Expr], count: int, values: dict[str, Any]) -> Expr | None:
-        dy = read["dy", 0]
-        x, *folded = (read.get(place, node(LOAD, (), -1 - k, dy.dtype)) for k, place in enumerate(places[1:]))
-        each = as_expr(op.body(x, **values))
-        each = each if each.dtype is not None else resolve_weak_dtype(each, typed(x))
-        whole = where(folded[1] > 0, 0, folded[0]) if product else folded[0]
-        if op.finish is not None:
-            leaf = node(LOAD, (), -9, typed(whole))
-            (slope,) = derive([cast(as_expr(op.finish(leaf, count)), typed(dy))], [dy], [leaf])
-            if slope is None:
-                return None
-            dy = substitute([slope], {id(leaf): whole})[0]
-        if op.combine in ("maximum", "minimum"):
-            dy = where(each == whole, dy, 0)
-        elif product:
-            others = folded[1] - cast(each == 0, typed(folded[1]))  # how many of the other factors are zero
-            dy = where(others == 0, dy * folded[0] / where(each == 0, 1, each), 0)
-        return derive([each], [cast(dy, typed(each))], [x])[0]
-
-    probe = by_element({place: load(i, np.dtype("float32")) for i, place in enumerate(places)}, 2,
-                       {d.name: param(d.name) if d.kind == "scalar" else p[d.name] for d in op.params if d not in op._AXIS})
-    if probe is None:
-        return None
-    read = [places[i] for i in loads([probe])]
-    if ("fold", 0) in read or ("fold", 1) in read:
-        read = [place for place in places if place in read or place[0] != "fold"]  # a fold is computed from x
-    read = read if ("dy", 0) in read else [("dy", 0), *read]
-
-    def body(*arrays: Expr, count: int, **values: Any) -> Expr:
-        found = by_element(dict(zip(read, arrays)), count, values)
-        return const(0) if found is None else found
-
-    needs = tuple(place for place in read if place[0] != "fold")
-    return Gradient(ReductionGradOp(op, needs, body, keywords, [folds[i] for kind, i in read if kind == "fold"]), needs, (0,))
-
-
-def reduction(body: Callable[..., Any] | None = None, *, combine: str, **options: Any) -> Any:
-    """Declare a reduction: the body gives what each element contributes, combine folds them.
-
-    combine:  "add", "mul", "maximum" or "minimum".
-    finish:   finish(folded, count) -> the result from the folded value; count is how many elements were folded.
-    Other options as in simple_op. A gradient body gets dy (and y) spread along the folded axes, x as it is, and may ask
-    for the keyword `count`.
-    """
-    if body is None:
-        return lambda f: reduction(f, combine=combine, **options)
-    replace = options.pop("replace", False)
-    op = ReductionOp(body, combine=combine, **options)
-    registry.register(op, replace=replace, module=body.__module__)
-    return op
-
-
 # ---- reading a body's signature --------------------------------------------------------------------------------------
-def _array_names(body: Callable[..., Any]) -> tuple[list[str], list[str]]:
+def array_names(body: Callable[..., Any]) -> tuple[list[str], list[str]]:
     ps = inspect.signature(body).parameters.values()
     return ([p.name for p in ps if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)],
             [p.name for p in ps if p.kind == p.KEYWORD_ONLY])
 
 
-def _signature(name: str, body: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[Param, ...]]:
-    arrays, keywords = _array_names(body)
+def signature(name: str, body: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[Param, ...]]:
+    arrays, keywords = array_names(body)
     if not arrays:
         raise OperatorError(f"{name}: the body takes no array. Arrays are its positional arguments.")
     hints = typing.get_type_hints(body, include_extras=True)
-    signature = inspect.signature(body).parameters
     declared = []
     for k in keywords:
-        default = signature[k].default
-        default = REQUIRED if default is inspect.Parameter.empty else default
-        kind, choices = _param_kind(name, k, hints.get(k), default)
-        declared.append(Param(k, kind, default, choices))
+        default = inspect.signature(body).parameters[k].default
+        given = REQUIRED if default is inspect.Parameter.empty else default
+        guess = float if given is REQUIRED or given is None else type(given)
+        declared.append(declared_param(name, k, hints.get(k, guess), given))
     return tuple(arrays), tuple(declared)
-
-
-def _param_kind(op: str, name: str, hint: Any, default: Any) -> tuple[str, tuple[str, ...]]:
-    if hint is None:
-        hint = type(default) if default is not REQUIRED and default is not None else float
-    meta = getattr(hint, "__metadata__", None)
-    if meta:
-        return meta[0], ()
-    if typing.get_origin(hint) is Literal:
-        return "str", typing.get_args(hint)
-    args = [a for a in typing.get_args(hint) if a is not type(None)]
-    if typing.get_origin(hint) is not tuple and len(args) == 1:
-        hint = args[0]
-    if typing.get_origin(hint) is tuple and float in typing.get_args(hint):
-        return "floats", ()
-    kind = _KINDS.get(typing.get_origin(hint) or hint)
-    if kind is None:
-        raise OperatorError(f"{op}: parameter {name!r} is annotated {hint!r}. Use int, float, bool, str, a Literal of "
-                            f"strings, Ints, Axes or Scalar.")
-    return kind, ()

@@ -88,7 +88,7 @@ class TracedOp(Op):
             self._expressions[key] = found
         return found
 
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         if p.static not in self._gradients:
             self._gradients[p.static] = self.make_gradient(p)
         return self._gradients[p.static]

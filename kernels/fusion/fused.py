@@ -16,7 +16,7 @@ from ...dtype import float32, is_float, is_half
 from ..cpu.c_kernel import cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
 from ..declare.dispatch_op import DispatchOp
-from ..declare.simple_op import ReductionGradOp, ReductionOp
+from ..declare.reduction import ReductionGradOp, ReductionOp
 from ..declare.traced import TracedOp
 from ..ir.coalesce import full_shape
 from ..ir.expr import LOAD, PARAM, REDUCE, Expr, as_expr, cast, const, load, reduce, resolve_weak_dtype, substitute, topological

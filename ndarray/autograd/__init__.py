@@ -324,7 +324,7 @@ def _run_recorded(node: OpNode, gradient: Gradient, inputs: list[Any]) -> list[A
         recorded: Node
         traced = isinstance(gradient.op, TracedOp) and gradient.op.expression(node.p, [a.layout.dtype for a in inputs])
         if traced or isinstance(gradient.op, Composite):
-            recorded = OpNode(gradient.op, node.p, gradient.op.gradient(node.p), inputs, outs, node.train)
+            recorded = OpNode(gradient.op, node.p, gradient.op.gradient_of(node.p), inputs, outs, node.train)
         else:
             recorded = backward_node(node, gradient, inputs, outs)
         for i, o in enumerate(outs):

@@ -18,7 +18,7 @@ from typing import Any
 from ...dtype import is_half
 from ...errors import MXNetError
 from ...kernels.declare.operator_property import PropertyOp
-from ...kernels.declare.simple_op import ReductionGradOp
+from ...kernels.declare.reduction import ReductionGradOp
 from ...kernels.linear import is_linear
 from ...kernels.op import Gradient, builtin
 from ..core.arithmetic import array_op

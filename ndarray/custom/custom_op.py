@@ -245,7 +245,7 @@ class _Custom(Op):
         ins, outs, states = _three(use, use.ask(lambda: use.prop.infer_type(given), "infer_type"), "infer_type")
         return [as_dtype(d) for d in (*ins, *states)], [*map(as_dtype, outs), seat]
 
-    def gradient(self, p: Params) -> Gradient | None:
+    def gradient_of(self, p: Params) -> Gradient | None:
         use = self.use(p)
         n = len(use.arguments)
         if not n:

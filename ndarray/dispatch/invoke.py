@@ -114,7 +114,7 @@ def invoke(op: Op, inputs: Sequence[Any], p: Params, out: Any = None, req: Req =
         outputs = targets
         execute(plan, kernel, inputs, targets, p.scalars)
     if taped:
-        node = OpNode(op, p, op.gradient(p), inputs, outputs, train, plan.mutated)
+        node = OpNode(op, p, op.gradient_of(p), inputs, outputs, train, plan.mutated)
         for i, o in enumerate(outputs):
             o._grad_edge = (node, i)
     for made, wanted in copies:
@@ -278,7 +278,7 @@ def _place(plan: DispatchPlan, inputs: Sequence[Any], out: Any, req: Req) -> tup
 def _refuse_overwrite(plan: DispatchPlan, inputs: Sequence[Any], j: int) -> None:
     """Raise if the gradient of what is being recorded reads input j, which is about to be overwritten."""
     if any(a._grad_edge is not None for a in inputs):
-        gradient = plan.op.gradient(plan.p)
+        gradient = plan.op.gradient_of(plan.p)
         if gradient is not None and ("x", j) in gradient.needs:
             raise MXNetError(f"{plan.name}: the gradient needs input {j}, which out overwrites. "
                              f"Write to another array, or outside autograd.record().")

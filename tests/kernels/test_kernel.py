@@ -21,7 +21,7 @@ class Run:
 def kernel_of(name, shapes, outs, reqs, dtype="float32", **params):
     op, d = ops.get(name.removeprefix("_backward_")), as_dtype(dtype)
     p = op.parse(params)
-    op = op.gradient(p).op if name.startswith("_backward_") else op
+    op = op.gradient_of(p).op if name.startswith("_backward_") else op
     return compiled(op, p, tuple(Spec(s, d) for s in shapes), tuple(Spec(s, d) for s in outs), reqs, "cpu", True)
 
 

@@ -64,7 +64,7 @@ def visit(name, shapes, params, dtype):
     ins, outs = (tuple(Spec(tuple(s), d or np.dtype(dtype)) for s, d in zip(*z)) for z in ((ins, in_types), (outs, out_types)))
     extra = {"random": (1, 2)} if op.num_random(p, outs) else {}
     ops.compiled(op, p, ins, outs, (Req.WRITE,) * len(outs), "gpu", True)(Run(), tensors(ins), tensors(outs), **extra)
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is not None:
         groups = {"dy": outs, "x": ins, "y": outs}
         needs, gives = tuple(groups[k][i] for k, i in g.needs), tuple(ins[i] for i in g.gives)

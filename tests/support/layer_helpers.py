@@ -69,7 +69,7 @@ def backward(name, inputs, heads, target="cpu", reqs=None, fill=7, random=None, 
     op = ops.get(name)
     p = op.parse(params)
     outs, _ = call(op, p, inputs, specs_of(op, p, inputs), target=target, random=random)
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     groups = {"dy": heads, "x": inputs, "y": outs}
     needed = [groups[kind][i] for kind, i in g.needs]
     specs = [Spec(inputs[i].shape, inputs[i].dtype) for i in g.gives]
@@ -125,7 +125,7 @@ def check_golden(m, z, target="cpu"):
     wanted = {i: z[c + "grad." + n] for i, n in enumerate(m["inputs"]) if c + "grad." + n in z}
     reqs = m["grad_req"] or {}
     heads = [z[f"{c}head.{i}"] for i in range(m["outputs"])]
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is None:
         assert all(not w.any() for w in wanted.values())
         return
@@ -143,7 +143,7 @@ def check_gradient(name, inputs, rng, target="cpu", eps=1e-6, tolerance=1e-6, ra
     """<u, (f(x + eps v) - f(x - eps v)) / 2 eps> equals <backward(u), v> in float64, for random u and v."""
     op = ops.get(name)
     p = op.parse(params)
-    gives = op.gradient(p).gives
+    gives = op.gradient_of(p).gives
     ys = forward(name, inputs, target, random=random, **params)[: op.visible_outputs(p)]
     u = [rng.standard_normal(y.shape) for y in ys]
     v = {i: rng.standard_normal(inputs[i].shape) for i in gives}
@@ -166,7 +166,7 @@ def check_requests(name, inputs, heads, target="cpu", **params):
         got, _ = call(op, p, inputs, specs, reqs=[req] * n + [Req.WRITE] * (len(specs) - n), target=target)
         for a, b in zip(got[:n], wrote):
             close(a, want(b), f"forward {req.name}", 5)
-        if op.gradient(p):
+        if op.gradient_of(p):
             wrote_back = backward(name, inputs, heads, target, **params)
             got_back = backward(name, inputs, heads, target, reqs=req, **params)
             for i, a in got_back.items():

@@ -4,7 +4,8 @@ Triton is needed to list them."""
 import numpy as np
 from test_every_operator import DISTRIBUTIONS, INTS, TABLE
 from tritium.dtype import bfloat16
-from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.declare.reduction import ReductionOp
+from tritium.kernels.declare.simple_op import SimpleOp
 from tritium.kernels.gpu.record import FakeArray, FakeRun, record
 from tritium.kernels.op import Req, Spec, registered
 from tritium.kernels.params import REQUIRED
@@ -96,7 +97,7 @@ def jobs_of(op, inputs, params, dtype, target, *, backward=True, gradient=Req.AD
         return []
     with record(target) as recorder:
         _launch(op, p, ins, outs, Req.WRITE)
-        derivative = op.gradient(p) if backward else None
+        derivative = op.gradient_of(p) if backward else None
         if derivative is not None:
             groups = {"dy": outs, "x": ins, "y": outs}
             needs = tuple(groups[kind][i] for kind, i in derivative.needs)

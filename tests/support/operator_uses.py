@@ -15,7 +15,7 @@ def use(name, shapes, params=None, dtype="float32", backward=False, reqs=None):
     in_shapes, out_shapes = op.infer_shape(p, shapes)
     ins, outs = ([Spec(tuple(s), dtype) for s in group] for group in (in_shapes, out_shapes))
     if backward:
-        g = op.gradient(p)
+        g = op.gradient_of(p)
         groups = {"dy": outs, "x": ins, "y": outs}
         op, ins, outs = g.op, [groups[kind][i] for kind, i in g.needs], [ins[i] for i in g.gives]
     return op, p, ins, outs, reqs or [Req.WRITE] * len(outs)

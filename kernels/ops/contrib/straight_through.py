@@ -10,7 +10,8 @@ import numpy as np
 from ....dtype import is_float
 from ....errors import ParameterError
 from ...declare.composite import composite, ops
-from ...declare.simple_op import Array, Float, Scalar, reduction, simple_op
+from ...declare.reduction import reduction
+from ...declare.simple_op import Array, Float, Scalar, simple_op
 from ...ir.lang import floor, sign, where
 from ...params import Param, Params
 

@@ -61,7 +61,7 @@ class UpSampling(Variadic):
         if self.sample_type == "nearest":
             return list(out_grad)
         op, p = self._layer()
-        gradient = op.gradient(p)
+        gradient = op.gradient_of(p)
         assert gradient is not None
         return [{"dy": out_grad, "x": in_data, "y": out_data}[kind][i] for kind, i in gradient.needs]
 
@@ -115,7 +115,7 @@ class UpSampling(Variadic):
                         train: bool) -> KernelFunction:
         if self.sample_type == "bilinear":
             op, p = self._layer()
-            gradient = op.gradient(p)
+            gradient = op.gradient_of(p)
             assert gradient is not None
             return gradient.op.kernel(p, ins, outs, reqs, target, train)
         dy, steps = ins[0], []

@@ -309,7 +309,7 @@ class _Between:
 
     def backward(self) -> Any:
         """kernel(run, level, dx, mask)"""
-        gradient = self.op.gradient(self.params)
+        gradient = self.op.gradient_of(self.params)
         assert gradient is not None
         apply = gradient.op.kernel(self.params, [self.data, self.mask], [self.data], [Req.INPLACE], self.target)
 

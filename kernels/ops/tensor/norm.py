@@ -9,7 +9,8 @@ import numpy as np
 
 from ....dtype import as_dtype
 from ...declare.dispatch_op import DispatchOp
-from ...declare.simple_op import Array, ReductionOp
+from ...declare.reduction import ReductionOp
+from ...declare.simple_op import Array
 from ...ir.lang import sign, sqrt
 from ...op import Op, register
 from ...params import Param, Params

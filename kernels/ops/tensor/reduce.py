@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...declare.simple_op import Array, reduction
+from ...declare.reduction import reduction
+from ...declare.simple_op import Array
 from ...ir import lang
 from ...ir.lang import where
 

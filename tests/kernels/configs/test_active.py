@@ -46,7 +46,7 @@ def compute(name, params, arrays, backward=False):
     ins = [Spec(a.shape, a.dtype) for a in arrays]
     outs = [Spec(tuple(s), F32) for s in op.infer_shape(p, [a.shape for a in arrays])[1]]
     if backward:
-        g = op.gradient(p)
+        g = op.gradient_of(p)
         values = {"dy": [np.ones(s.shape, s.dtype) for s in outs], "x": arrays, "y": outs}
         sources = [values[kind][i] for kind, i in g.needs]
         op, ins, outs = g.op, [Spec(a.shape, a.dtype) for a in sources], [ins[i] for i in g.gives]

@@ -27,9 +27,9 @@ def relu_behind(head, params, n_inputs, result, n_outputs=1, backward=False):
     op = ops.get(head)
     q = op.parse(params)
     if backward:  # the derivative of the layer below, which keeps y, the head's data
-        g = act.gradient(p)
+        g = act.gradient_of(p)
         body = body_of(g.op, p, [Spec(result, F32)] * 2, [Spec(result, F32)])
-        grad = op.gradient(q).op
+        grad = op.gradient_of(q).op
         return EpilogueOp(grad, q, body, Wiring(tuple(range(n_inputs)), (-1, 1), n_outputs)), grad, q, g.op, p
     body = body_of(act, p, [Spec(result, F32)], [Spec(result, F32)])
     return EpilogueOp(op, q, body, Wiring(tuple(range(n_inputs)), (-1,), n_outputs)), op, q, act, p

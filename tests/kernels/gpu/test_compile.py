@@ -171,7 +171,7 @@ def test_every_declared_operator_and_its_derivative_compiles():
             op.arguments(p)
         except (ParameterError, GraphError, OperatorError):
             continue  # a required choice or shape: the operator's own tests give one; a loop, which holds graphs; Custom
-        gradient = op.gradient(p)
+        gradient = op.gradient_of(p)
         for part in (op, gradient.op) if gradient else (op,):
             n = len(part.arguments(p)) + len(part.auxiliaries(p))
             e = part.expression(p, [F32] * n)

@@ -39,7 +39,7 @@ class Split(Op):
 
         return kernel
 
-    def gradient(self, p):
+    def gradient_of(self, p):
         return Gradient(SplitBackward(), (("dy", 0), ("dy", 1)), (0, 1))
 
 

@@ -45,7 +45,7 @@ def traced():
         if isinstance(op, SimpleOp) and name == op.name and not name.startswith(("_test_", "_log_pdf_")):
             given = {d.name: d.choices[0] if d.choices else 1.5 for d in op.params if d.name == "scalar" or d.default is REQUIRED}
             p = op.parse(given)
-            if op.gradient(p) is not None and not op.auxiliaries(p):
+            if op.gradient_of(p) is not None and not op.auxiliaries(p):
                 yield pytest.param(op, given, id=name)
 
 

@@ -51,7 +51,7 @@ def test_sparseness_takes_the_batch_in_and_pushes_back(target, rng):
     x, average, dy = rng.uniform(0.1, 0.9, (4, 3)), np.full(3, 0.2), rng.standard_normal((4, 3))
     op = ops.get("IdentityAttachKLSparseReg")
     p = op.parse({"penalty": 0.5, "momentum": 0.8, "sparseness_target": 0.1})
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     assert op.auxiliaries(p) == ("moving_avg",) and g.needs == (("dy", 0), ("x", 0), ("x", 1))
     (dx,), (_, _, moved) = call(g.op, p, [dy, x, average], [Spec((4, 3), x.dtype)], target=target)
     want = 0.8 * 0.2 + 0.2 * x.mean(0)

@@ -55,7 +55,7 @@ def test_large_derivatives_are_those_of_numpy_wherever_they_lie(inplace, rng):
     outs = [x if inplace else np.empty_like(x), np.empty_like(w), np.empty(300, f)]
     specs = [tuple(ops.Spec(a.shape, f) for a in arrays) for arrays in ((dy, x, w), outs)]
     reqs = (ops.Req.INPLACE if inplace else ops.Req.WRITE, ops.Req.WRITE, ops.Req.WRITE)
-    ops.compiled(forward.gradient(p).op, p, *specs, reqs, "cpu", True)(Run(backwards=True), [dy, x, w], outs)
+    ops.compiled(forward.gradient_of(p).op, p, *specs, reqs, "cpu", True)(Run(backwards=True), [dy, x, w], outs)
     for got, wanted in zip(outs, want):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
@@ -99,7 +99,7 @@ def test_halves_are_rounded_once(target, dtype, seed):
     slopes = [heads @ w.astype("f8"), heads.T @ rows, heads.sum(0)]
     op, given = ops.get("FullyConnected"), [x, w, b][:2 + bias]
     p = op.parse({"num_hidden": h, "flatten": flatten, "no_bias": not bias})
-    for part, ins, exact, like in ((op, given, want, [dy]), (op.gradient(p).op, [dy, x, w], slopes[:2 + bias], given)):
+    for part, ins, exact, like in ((op, given, want, [dy]), (op.gradient_of(p).op, [dy, x, w], slopes[:2 + bias], given)):
         outs = [np.resize(before, a.shape).astype(a.dtype) for a in like]
         start = [a.astype("f8") if request == ops.Req.ADD else 0 for a in outs]
         specs = [tuple(ops.Spec(a.shape, a.dtype) for a in arrays) for arrays in (ins, outs)]

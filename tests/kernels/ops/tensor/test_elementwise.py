@@ -12,7 +12,8 @@ import tritium as mx
 from tritium.errors import OperatorError, ParameterError, ShapeError
 from tritium.kernels import Req, Spec, compiled, registered, simple_op
 from tritium.kernels.declare.check_op import HostRun, directional_error, domain, run_backward, run_cpu
-from tritium.kernels.declare.simple_op import ReductionOp, SimpleOp
+from tritium.kernels.declare.reduction import ReductionOp
+from tritium.kernels.declare.simple_op import SimpleOp
 from tritium.kernels.ir import lang
 from tritium.kernels.tolerance import differs
 
@@ -140,7 +141,7 @@ def test_requests_and_sharing(op, params, rng):
 @pytest.mark.parametrize("op, params", CASES)
 def test_gradient_along_a_random_direction(op, params, rng):
     p = op.parse(params)
-    if op.gradient(p) is None:
+    if op.gradient_of(p) is None:
         assert not op.differentiable or op.name in ("floor", "ceil", "trunc", "fix", "round", "rint", "sign")
         return
     xs = inputs_of(op, p, (3, 5), "float64", rng)
@@ -162,7 +163,7 @@ def test_cpu_equals_interpreted_gpu(op, params, rng):
     assert not wrong, wrong
     for k in range(len(op.arguments(p)), len(xs)):
         assert not differs(moved[k], states[k], "float32", scale=4)
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     if g is not None:
         dy = rng.normal(size=y.shape).astype("float32")
         want = run_backward(op, p, xs, dy, [y])
@@ -191,7 +192,7 @@ def test_broadcasting_and_its_gradient(name, a, b, rng):
     assert directional_error(op, p, [x, y], rng) < 1e-5  # 1e-5: up to 70,000 terms in the sums
     dy = rng.normal(size=want.shape).astype("float32")
     cpu = run_backward(op, p, [x, y], dy, [got])
-    g = op.gradient(p)
+    g = op.gradient_of(p)
     source = {"dy": [dy], "x": [x, y], "y": [got]}
     grads, _ = run_gpu(g.op, p, [source[k][i] for k, i in g.needs], [np.zeros_like(cpu[i]) for i in g.gives],
                        [Req.WRITE] * len(g.gives))
@@ -253,7 +254,7 @@ def test_a_large_sum_has_the_same_bits_for_any_number_of_threads(rng):
                                          ("elemwise_mul", (("x", 0), ("x", 1), ("dy", 0)))])
 def test_backward_keeps_only_what_it_needs(name, needs):
     op = registered()[name]
-    assert op.gradient(op.parse({})).needs == needs
+    assert op.gradient_of(op.parse({})).needs == needs
 
 
 def test_a_new_learning_rate_is_no_new_kernel():

@@ -75,7 +75,7 @@ def test_reshape_in_place_copies_nothing():
     op = ops.get("Reshape")
     p = op.parse({"shape": (3, 2)})
     assert op.inplace(p) == ((0, 0),)
-    assert op.gradient(p).op.inplace(p) == ((0, 0),)
+    assert op.gradient_of(p).op.inplace(p) == ((0, 0),)
     x = np.arange(6.0).reshape(2, 3)
     y = x.reshape(3, 2)
     kernel = ops.compiled(op, p, (Spec((2, 3), x.dtype),), (Spec((3, 2), x.dtype),), (Req.INPLACE,), "cpu")
