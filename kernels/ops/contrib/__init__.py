@@ -1,1 +1,1 @@
-"""Operators of MXNet's contrib and quantization."""
+"""Operators of MXNet's `contrib` namespace, quantization included."""

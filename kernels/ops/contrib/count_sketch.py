@@ -1,4 +1,4 @@
-"""count_sketch: rows folded into shorter ones by a hash. Source: Charikar, Chen, Farach-Colton, ICALP 2002."""
+"""count_sketch: rows hashed into shorter rows. Source: Charikar, Chen, Farach-Colton, ICALP 2002."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...declare.operator_property import Shapes, register_operator
 class CountSketch(HostOp):
     """Element i of each row of data is added, times s[i], to element h[i] of the result's row.
 
-    data: [..., d]; h: [1, d] or [d], whole numbers of 0 … out_dim - 1; s: the same, +1 or -1. Only data gets a derivative.
+    data: [..., d]; h: [1, d] or [d], integers from 0 to out_dim - 1; s: the same shape, +1 or -1. Only data has a derivative.
     Returns: [..., out_dim]. processing_batch_size is accepted and changes nothing. Computed on the host.
     """
 
@@ -40,13 +40,13 @@ class CountSketch(HostOp):
             return list(in_shape), list(out_shape), []
         data, h, s = (tuple(x or ()) for x in in_shape)
         if not data or h != s or h not in (data[-1:], (1, *data[-1:])):
-            raise ShapeError(f"{self.name}: h {h} and s {s} must both have one number for each element of a row of data {data}.")
+            raise ShapeError(f"{self.name}: h {h} and s {s} must both have one value for each element of a row of data {data}.")
         return list(in_shape), [(*data[:-1], self.out_dim)], []
 
     def _places(self, h: np.ndarray) -> np.ndarray:
         at = h.reshape(-1).astype(np.int64)
         if at.size and not 0 <= at.min() <= at.max() < self.out_dim:
-            raise ShapeError(f"{self.name}: h holds {at.min()} … {at.max()}, places of the result are 0 … {self.out_dim - 1}.")
+            raise ShapeError(f"{self.name}: h holds {at.min()} to {at.max()}. It must hold indices from 0 to {self.out_dim - 1}.")
         return at
 
     def compute(self, *arrays: np.ndarray) -> Any:

@@ -1,5 +1,5 @@
-"""Formulas whose derivative is not their slope on purpose, and those that only ask: quadratic, gradientmultiplier, round_ste,
-sign_ste, isnan, isinf, isfinite, allclose, amp_cast, amp_multicast."""
+"""Straight-through estimators (gradientmultiplier, round_ste, sign_ste), whose derivative differs from their formula on purpose;
+tests (isnan, isinf, isfinite, allclose); quadratic; casts of mixed precision (amp_cast, amp_multicast)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def quadratic(data: Array, *, a: Scalar = 0.0, b: Scalar = 0.0, c: Scalar = 0.0)
 
 @simple_op(name="_contrib_gradientmultiplier")
 def gradientmultiplier(data: Array, *, scalar: Scalar = 1.0, is_int: bool = True) -> Array:
-    """data as it is; its derivative times scalar. A negative scalar reverses it (Ganin, Lempitsky 2015, arXiv:1409.7495)."""
+    """data unchanged; its derivative times scalar. A negative scalar reverses it (Ganin, Lempitsky 2015, arXiv:1409.7495)."""
     return data + 0
 
 
@@ -35,7 +35,7 @@ def _(dy: Any, *, scalar: Any) -> Any:
 
 @simple_op(name="_contrib_round_ste")
 def round_ste(data: Array) -> Array:
-    """data rounded, halves away from zero; the derivative is passed on as it is (straight-through estimator)."""
+    """data rounded, halves away from zero; the derivative passes unchanged (straight-through estimator)."""
     return where(data < 0, -floor(0.5 - data), floor(data + 0.5))
 
 
@@ -46,7 +46,7 @@ def _(dy: Any) -> Any:
 
 @simple_op(name="_contrib_sign_ste")
 def sign_ste(data: Array) -> Array:
-    """The sign of data; the derivative is passed on as it is (straight-through estimator)."""
+    """The sign of data; the derivative passes unchanged (straight-through estimator)."""
     return sign(data)
 
 
@@ -55,7 +55,7 @@ def _(dy: Any) -> Any:
     return dy
 
 
-# ---- questions ------------------------------------------------------------------------------------------------------
+# ---- tests ----------------------------------------------------------------------------------------------------------
 @simple_op(name="_contrib_isnan", differentiable=False)
 def isnan(data: Float) -> Float:
     """1 where data is NaN, else 0."""
@@ -83,7 +83,7 @@ def isclose(a: Float, b: Float, *, rtol: Scalar = 1e-5, atol: Scalar = 1e-8, equ
 
 @reduction(name="_smallest", combine="minimum", differentiable=False)
 def smallest(data: Float) -> Float:
-    """The smallest; not differentiable."""
+    """The smallest element; not differentiable."""
     return data
 
 
@@ -101,13 +101,13 @@ def _amp_type(p: Params, given: Any) -> Any:
 
 
 def _is_amp(dtype: np.dtype) -> bool:
-    """Whether mixed precision is for arrays of dtype: float64 is wanted where it is used."""
+    """Return True for float dtypes of at most 32 bits: mixed precision leaves float64 arrays alone."""
     return is_float(dtype) and dtype.itemsize <= 4
 
 
 @composite("amp_cast", dtypes=_amp_type)
 def amp_cast(data: Any, *, dtype: np.dtype) -> Any:
-    """data as dtype, if it holds floats of at most 32 bits; else as it is."""
+    """data cast to dtype if it holds floats of at most 32 bits, else data unchanged."""
     return ops.Cast(data, dtype=dtype.name) if _is_amp(data.dtype) and data.dtype != dtype else ops.identity(data)
 
 
@@ -132,7 +132,7 @@ def _counted(p: Params) -> None:
            check=_counted, params=(Param("num_outputs", "int"), Param("cast_narrow", "bool", False),
                                    Param("num_args", "int", None, doc="how many arrays are given")))
 def amp_multicast(*data: Any, num_outputs: int, cast_narrow: bool, num_args: int | None) -> Any:
-    """Every array of floats in the widest float type among them, or with cast_narrow in the narrowest."""
+    """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest."""
     kinds = [d.dtype for d in data if is_float(d.dtype)]
     to = (min if cast_narrow else max)(kinds, key=lambda d: d.itemsize) if kinds else None
     return [ops.Cast(d, dtype=to.name) if to is not None and is_float(d.dtype) and d.dtype != to else ops.identity(d)

@@ -1,1 +1,1 @@
-"""Matrix products and factorizations."""
+"""Matrix products, factorizations and inverses."""

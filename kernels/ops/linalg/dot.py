@@ -15,11 +15,11 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec
 from .gemm import matrix, product
 
-SMALL = 1 << 16  # multiplications, a microsecond of BLAS: of a smaller product, views and pieces are most of the cost
+SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
 
 class Product(OperatorProperty):
-    """A product of two arrays, each perhaps transposed."""
+    """Base class: a product of two arrays, each of which may be transposed."""
 
     backward_form: ClassVar[str] = "bilinear"
     costly = True
@@ -35,7 +35,7 @@ class Product(OperatorProperty):
         return [*out_grad, *in_data]
 
     def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
-        """batch, m, n, k of [batch, m, k] @ [batch, k, n]."""
+        """Return batch, m, n, k of the product [batch, m, k] @ [batch, k, n]."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -104,7 +104,7 @@ class Dot(Product):
         return kernel
 
     def _turned(self, a: Shape, b: Shape) -> tuple[bool, bool]:
-        """Which of lhs and rhs is transposed: a vector never is."""
+        """Return the flags that say if lhs and rhs are transposed; a vector never is."""
         return self.transpose_a and len(a) > 1, self.transpose_b and len(b) > 1
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

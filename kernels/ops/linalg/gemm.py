@@ -1,4 +1,4 @@
-"""One matrix product for every layer that needs one: through BLAS on the CPU, through Triton on the GPU."""
+"""The matrix product that all layers share: BLAS on the CPU, Triton on the GPU."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ...declare.operator_property import gpu_module, upcast
 from ...kernel import BoundKernel
 from ...op import Req, Shape
 
-# A product is cut into two from a quarter of this many multiplications on, and into more as the root of its size grows: BLAS
-# packs one operand anew for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. By its size, never
-# by the threads: the bits must not depend on them.
+# A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
+# size: BLAS packs one operand again for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. The number
+# of pieces depends on the size and never on the number of threads, so that results have the same bits.
 _FLOPS = 1 << 24
 
-#: Multiplications of one piece of a product no larger than that; threads that take part, 0 for all.
+#: Multiplications in one piece; number of threads, 0 for all.
 DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
 
 
 def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
-    """What tuned piece sizes are kept under."""
+    """Return the tuning key of a product."""
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
 
 
 def cut(work: int, piece: int) -> int:
-    """How many pieces a product of work multiplications is cut into."""
+    """Return the number of pieces for a product of `work` multiplications."""
     return min(64, max(work // piece, 2 if work >= piece // 4 else 1))
 
 
 def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> BoundKernel:
-    """A function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n]. a and b may be transposed views.
+    """Return a function (run) that computes out [..., m, n] = (or +=) a [..., m, k] @ b [..., k, n].
 
-    Large products are spread over the engine's helpers, in pieces that depend on the shape alone.
+    a and b may be transposed views. Large products are split over threads, in pieces that depend on the shape alone.
     """
     if is_half(a.dtype) or is_half(b.dtype):
         return lambda run: gemm(upcast(a), upcast(b), out, add)(run)
@@ -51,7 +51,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Bo
 
 
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
-    """Several products, (a, b, out, add) each, none of which reads what another writes: they meet once, at the end."""
+    """Return a function that computes several independent products, (a, b, out, add) each, and waits for all of them once."""
     made = [] if any(is_half(p[0].dtype) for p in products) else [_pieces(*p) for p in products]
     if not any(len(calls) > 1 for calls, _ in made):
         ones = [gemm(*p) for p in products]
@@ -67,7 +67,7 @@ def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]
 
 
 def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[list[Callable[[], None]], int]:
-    """A product as calls that write apart, and how many threads may make them (0: all)."""
+    """Split a product into calls that write disjoint places. Also returns the number of threads for them (0: all)."""
     direct = not add and a.dtype == b.dtype == out.dtype
 
     def piece(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
@@ -101,7 +101,7 @@ def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[l
 
 
 def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
-    """out [n] = (or +=) the sum over rows of a [m, n]."""
+    """Compute out [n] = (or +=) the sum over the rows of a [m, n]."""
     if req == Req.NULL:
         return
     if req != Req.ADD and a.dtype == out.dtype and not is_half(a.dtype):
@@ -114,11 +114,11 @@ def sum_rows(a: np.ndarray, out: np.ndarray, req: Req) -> None:
         np.copyto(out, found, casting="unsafe")
 
 
-Matrix = tuple[int, Shape, tuple[int, ...]]  # which array, [batch, rows, columns], strides of those in elements
+Matrix = tuple[int, Shape, tuple[int, ...]]  # index of the array, [batch, rows, columns], their strides in elements
 
 
 def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callable[[Any, list[Any]], None]:
-    """A function (run, arrays) that computes arrays[out] = (or +=) arrays[a] @ arrays[b], each seen as a Matrix."""
+    """Return a function (run, arrays) that computes arrays[out] = (or +=) arrays[a] @ arrays[b], each seen as a Matrix."""
     add = req == Req.ADD
     if target == "gpu":
         triton_gemm = gpu_module("linalg.triton_gemm")
@@ -130,21 +130,21 @@ def product(a: Matrix, b: Matrix, out: Matrix, req: Req, target: str) -> Callabl
 
 
 def cpu_product(a: Matrix, b: Matrix, out: Matrix, req: Req) -> Callable[[Sequence[Any]], BoundKernel]:
-    """The same on the CPU, in two steps: given the arrays, the function (run) that computes."""
+    """`product` for the CPU in two steps: arrays -> a function (run) that computes."""
     return lambda arrays: gemm(view(arrays, a), view(arrays, b), view(arrays, out), req == Req.ADD)
 
 
 def view(arrays: Sequence[Any], m: Matrix) -> np.ndarray:
-    """The array that m is of, as m sees it."""
+    """Return arrays[m[0]] as the view that m describes."""
     array = arrays[m[0]]
     (b, rows, columns), steps = m[1], m[2][1:]
-    if b == 1 and array.size == rows * columns and steps in ((columns, 1), (1, rows)):  # as it is, or transposed
+    if b == 1 and array.size == rows * columns and steps in ((columns, 1), (1, rows)):  # contiguous or transposed
         return array.reshape(rows, columns) if steps[1] == 1 else array.reshape(columns, rows).T
     seen = np.lib.stride_tricks.as_strided(array, m[1], tuple(s * array.itemsize for s in m[2]))
     return seen[0] if b == 1 else seen
 
 
 def matrix(index: int, shape: Shape, transposed: bool) -> Matrix:
-    """Array number index, dense [batch, rows, columns], seen as it is or with rows and columns exchanged."""
+    """Describe the contiguous array `index` of this shape [batch, rows, columns], transposed or not, as a Matrix."""
     b, m, n = shape
     return (index, (b, n, m), (m * n, 1, n)) if transposed else (index, shape, (m * n, n, 1))

@@ -1,6 +1,6 @@
 """linalg_extractdiag, makediag, extracttrian, maketrian: elements on or beside a diagonal of each matrix, and back.
 
-Each is a choice of places in the flattened matrix, so one table says it all, and its transpose is the derivative.
+Each operator selects indices of the flattened matrix, so one index table defines it. Its transpose is the derivative.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
-from ..nn.resize import Taps, along_axes, chosen
+from ..nn.resize import Taps, along_axes, taps_at
 
 
 @lru_cache(maxsize=256)
 def _places(n: int, offset: int, lower: bool | None) -> np.ndarray:
-    """Places in an n × n matrix: of a diagonal (lower None), or of a triangle that begins at it.
+    """Return flat indices into an n × n matrix: of a diagonal (lower None), or of the triangle that begins at it.
 
     A lower triangle is read row by row, an upper one column by column.
     """
@@ -35,13 +35,13 @@ def _places(n: int, offset: int, lower: bool | None) -> np.ndarray:
 
 
 class Places(OperatorProperty):
-    """Some elements of each matrix, as a vector."""
+    """Base class: selected elements of each matrix as a vector."""
 
-    taken: ClassVar[bool] = True  # False: the other way round, a matrix from a vector
+    taken: ClassVar[bool] = True  # False: a matrix from a vector
     offset: int = 0
 
     def triangle(self) -> bool | None:
-        """None: the elements of one diagonal; else those of a triangle, whether the lower one."""
+        """None for a diagonal, True for a lower triangle, False for an upper one."""
         return None
 
     def list_gradients(self) -> list[int]:
@@ -51,12 +51,12 @@ class Places(OperatorProperty):
         return list(out_grad)
 
     def _count(self, n: int) -> int:
-        """How many places an n × n matrix has."""
+        """Return the number of selected elements of an n × n matrix."""
         k = abs(self.offset)
         return max(n - k, 0) if self.triangle() is None else max(n - k, 0) * (max(n - k, 0) + 1) // 2
 
     def _size(self, count: int, x: Shape) -> int:
-        """The n of the matrix that has this many places."""
+        """Return the n for which an n × n matrix has this many selected elements."""
         k = abs(self.offset)
         m = count if self.triangle() is None else (math.isqrt(8 * count + 1) - 1) // 2
         if self._count(m + k) != count:
@@ -82,7 +82,7 @@ class Places(OperatorProperty):
     def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> KernelFunction:
         n, outer = matrix[-1], math.prod(matrix[:-2])
         place = _places(n, self.offset, self.triangle())
-        taps = chosen(n * n, place)
+        taps = taps_at(n * n, place)
         a, b = (outer, n * n), (outer, len(place))
         if not take:
             row = np.full(n * n, -1)
@@ -116,7 +116,7 @@ class MakeDiag(Places):
 
 
 class Triangle(Places):
-    """The elements of a triangle: of a lower one row by row, of an upper one column by column."""
+    """Base class: a triangle. A lower one is read row by row, an upper one column by column."""
 
     offset: int = 0
     lower: bool = True

@@ -1,7 +1,7 @@
-"""Triton: the templates of matrix product. Which one runs, and with what blocks, is triton_gemm.py's choice.
+"""Triton: the templates of matrix product. triton_gemm.py chooses one and its blocks.
 
-Every matrix has neighbours in one of its two directions: TA says that a [M, K] lies as [K, M], TB that b [K, N] lies as
-[N, K]; c lies as it is. Sizes and leading dimensions come in units of UNIT, which the compiler may then rely on.
+Every matrix is contiguous along rows or columns. TA: a [M, K] is stored as [K, M]; TB: b [K, N] is stored as [N, K]; c is
+row-major. Sizes and leading dimensions are given in units of UNIT, so that the compiler knows what divides them.
 """
 
 from __future__ import annotations

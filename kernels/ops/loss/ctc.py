@@ -1,4 +1,4 @@
-"""CTCLoss: how unlikely label sequences are, whatever their alignment in time. NumPy computes, on the host.
+"""CTCLoss: -log probability of label sequences, summed over all alignments in time. Computed on the host with NumPy.
 
 Source: Graves, Fernández, Gomez, Schmidhuber 2006, Connectionist temporal classification.
 """
@@ -15,7 +15,7 @@ from ...declare.operator_property import Dtypes, Shapes, register_operator
 
 
 def _log_add(*terms: np.ndarray) -> np.ndarray:
-    """log Σ exp(terms), -inf where all are."""
+    """Return log Σ exp(terms), -inf where all terms are -inf."""
     total = terms[0]
     for t in terms[1:]:
         total = np.logaddexp(total, t)
@@ -23,7 +23,7 @@ def _log_add(*terms: np.ndarray) -> np.ndarray:
 
 
 def _shifted(x: np.ndarray, by: int) -> np.ndarray:
-    """x [n, s] moved `by` places to the right (to the left below 0), -inf coming in."""
+    """Shift x [n, s] by `by` places to the right (negative: to the left) and fill with -inf."""
     y = np.full_like(x, -np.inf)
     if abs(by) < x.shape[1]:
         if by > 0:
@@ -35,9 +35,9 @@ def _shifted(x: np.ndarray, by: int) -> np.ndarray:
 
 def losses(scores: np.ndarray, steps: np.ndarray, labels: np.ndarray, counts: np.ndarray, blank: int
            ) -> tuple[np.ndarray, np.ndarray]:
-    """(-log probability [n], its derivative by scores [t, n, k]).
+    """Return (-log probability [n], its derivative by scores [t, n, k]).
 
-    scores: [t, n, k] before softmax; steps: [n], how many count; labels: [n, m], the first counts[n] of which count.
+    scores: [t, n, k] before softmax; steps: [n], valid time steps; labels: [n, m], of which the first counts[n] are valid.
     """
     t, n, _ = scores.shape
     top = scores.max(2, keepdims=True)
@@ -78,7 +78,7 @@ class CTCLoss(HostOp):
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
-    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], where use_… says they are given.
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given if use_….
     Returns: [n].
     """
 

@@ -1,4 +1,4 @@
-"""Losses over class numbers: SVMOutput and softmax_cross_entropy. IdentityAttachKLSparseReg, a loss on a layer's activity."""
+"""Losses with class labels: SVMOutput and softmax_cross_entropy. IdentityAttachKLSparseReg: a penalty on activations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..tensor.data_movement import Move, move_kernel, whole
 
 
 class LabelLoss(OperatorProperty):
-    """Data [n, c] and a label of class numbers [n]."""
+    """Base class: data [n, c] and class labels [n]."""
 
     def list_arguments(self) -> list[str]:
         return ["data", "label"]
@@ -31,7 +31,7 @@ class LabelLoss(OperatorProperty):
         return [d, in_type[1] or d], [d], []
 
     def match(self, x: Shape | None, label: Shape | None) -> Shape | None:
-        """The label's shape, for data x."""
+        """Return the shape of the label for data x."""
         if x is None:
             return label
         if len(x) < 2:
@@ -40,7 +40,7 @@ class LabelLoss(OperatorProperty):
 
     def label_kernel(self, body: Any, views: Sequence[Shape], result: Shape, kept: Shape, ins: Sequence[Spec],
                      outs: Sequence[Spec], reqs: Sequence[Req], target: str) -> KernelFunction:
-        """row_kernel of a body that also gets the class numbers of the columns, as its last value."""
+        """Build the row kernel of a body whose last argument is the class index of each column."""
         classes = max(v[-1] for v in views)
         column = Spec((1, classes), np.dtype(np.int32))
         inner = row_kernel(body, [*views, column.shape], [result], kept, [*ins, column], outs, reqs, target, self.name)
@@ -55,11 +55,11 @@ class LabelLoss(OperatorProperty):
 
 @register_operator("SVMOutput")
 class SVMOutput(LabelLoss):
-    """The data itself, as scores of classes; the derivative is that of the hinge loss, whatever comes from above.
+    """The data unchanged, as class scores; the derivative is that of the hinge loss. The head gradient is ignored.
 
-    margin:      how far the label's score must be above, and the others' below, zero.
-    use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
-    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
+    margin:      the score of the label must exceed it, all other scores must be below -margin.
+    use_linear:  the hinge, else its square. The derivative is multiplied by regularization_coefficient.
+    data: [n, c], label: [n]; further leading axes of data are axes of the label too. Source: Tang 2013, arXiv:1306.0239.
     """
 
     margin: float = 1.0
@@ -86,7 +86,7 @@ class SVMOutput(LabelLoss):
         margin, factor, linear = self.margin, self.regularization_coefficient, self.use_linear
 
         def body(label: Any, y: Any, k: Any) -> Any:
-            side = where(trunc(label) == k, 1, where(y == y, -1, 0 * y))  # which way the score should go
+            side = where(trunc(label) == k, 1, where(y == y, -1, 0 * y))  # the sign of the wanted score
             short = margin - side * y
             return where(short > 0, -side * factor * (1 if linear else 2 * short), 0)
 
@@ -95,9 +95,9 @@ class SVMOutput(LabelLoss):
 
 @register_operator("softmax_cross_entropy")
 class SoftmaxCrossEntropy(LabelLoss):
-    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n] of class numbers. Returns: [1].
+    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n], class indices. Returns: [1].
 
-    A label outside the classes adds the logarithm of the whole sum, and no class to the derivative.
+    A label out of range adds the logarithm of the sum of exponentials, and its derivative is that of softmax alone.
     """
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -133,10 +133,10 @@ class SoftmaxCrossEntropy(LabelLoss):
 
 @register_operator("IdentityAttachKLSparseReg")
 class IdentityAttachKLSparseReg(OperatorProperty):
-    """The data itself; backward adds the derivative of a penalty on units that are not rarely active.
+    """The data unchanged; backward adds the derivative of a penalty on units that are often active.
 
-    data: [n, c], between 0 and 1. The penalty is the divergence of the moving average of each unit's activity from
-    sparseness_target; backward takes the batch into moving_avg [c] first: momentum moving_avg + (1 - momentum) mean.
+    data: [n, c], between 0 and 1. The penalty is the Kullback-Leibler divergence between sparseness_target and the moving average
+    of each unit's activation. backward first updates moving_avg [c]: momentum · moving_avg + (1 - momentum) · mean.
     """
 
     sparseness_target: float = 0.1

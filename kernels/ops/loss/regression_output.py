@@ -1,4 +1,4 @@
-"""Losses whose derivative is known without the loss: the regression outputs, MakeLoss and make_loss."""
+"""Losses that output a prediction, and whose derivative is that of the loss: regression outputs, MakeLoss and make_loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tensor.data_movement import Move, move_kernel, whole
 
 
 class RegressionOutput(OperatorProperty):
-    """An output and a label of as many numbers, in the same batch; the derivative from above is ignored."""
+    """Base class: an output and a label of as many elements. The head gradient is ignored."""
 
     grad_scale: float = 1.0
     kind: ClassVar[str] = "linear"
@@ -37,8 +37,8 @@ class RegressionOutput(OperatorProperty):
         elif len(label) == len(x):
             label = merge_shapes(self.name, "data and label", x, label)
         elif is_known(x) and is_known(label) and (math.prod(x) != math.prod(label) or x[:1] != label[:1]):
-            raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the batch of the data "
-                             f"and as many numbers.")
+            raise ShapeError(f"{self.name}: data {x} and label {label} disagree. The label must have the batch size of the data "
+                             f"and as many elements.")
         return [x, label], [x], []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -112,14 +112,14 @@ class MAERegressionOutput(RegressionOutput):
 
 
 class Loss(OperatorProperty):
-    """The data itself, as a loss: the derivative is a constant, whatever comes from above."""
+    """Base class: the data as a loss. The derivative is a constant; the head gradient is ignored."""
 
     def constant(self) -> tuple[float, str, float]:
-        """The constant, how it is normalized, and the threshold of "valid"."""
+        """Return the constant, its normalization, and the threshold for "valid"."""
         return 1.0, "null", 0.0
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_data)  # which is the data; never the derivative by the output: a loss needs none
+        return list(out_data)  # the output is the data; the head gradient is not needed
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
         return [(in_data[0], out_data[0])]
@@ -150,9 +150,9 @@ class Loss(OperatorProperty):
 
 @register_operator("MakeLoss")
 class MakeLoss(Loss):
-    """The data, as a loss: its derivative is grad_scale, whatever comes from above.
+    """The data as a loss: its derivative is grad_scale, and the head gradient is ignored.
 
-    normalization: "batch" divides by the batch (all axes but the last), "valid" by how many elements are above
+    normalization: "batch" divides by the batch (all axes but the last), "valid" by the number of elements above
         valid_thresh (at least 1).
     """
 
@@ -166,7 +166,7 @@ class MakeLoss(Loss):
 
 @register_operator("make_loss")
 class MakeLossOfOnes(Loss):
-    """The data, as a loss: its derivative is one, whatever comes from above."""
+    """The data as a loss: its derivative is 1, and the head gradient is ignored."""
 
     def list_outputs(self) -> list[str]:
         return ["loss"]

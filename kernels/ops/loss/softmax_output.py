@@ -20,15 +20,15 @@ _SMALL = 1 << 18  # bytes
 
 @register_operator("SoftmaxOutput", aliases=("Softmax",))
 class SoftmaxOutput(OperatorProperty):
-    """p = softmax(data); the derivative is grad_scale · (p - onehot(label)), whatever comes from above.
+    """p = softmax(data); the derivative is grad_scale · (p - onehot(label)). The head gradient is ignored.
 
-    data:  [n, c], label [n] of class numbers, or [n, c] of probabilities.
+    data:  [n, c], label [n], class indices, or [n, c], probabilities.
            multi_output: data [n, c, ...], label [n, ...], or probabilities [n, c, ...]; softmax over axis 1.
            preserve_shape: data [..., c], label [...]; softmax over the last axis.
     use_ignore:     rows whose label is ignore_label get no derivative.
     normalization:  "batch" divides by the number of labels (multi_output: by n), "valid" by how many labels are not ignore_label.
     smooth_alpha:   this much of the label's weight is spread over the other classes; not with multi_output.
-    out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
+    out_grad:       multiply by p, as MXNet 1.9.1 does (and not by the head gradient, as the name says).
     """
 
     costly = True
@@ -69,7 +69,7 @@ class SoftmaxOutput(OperatorProperty):
                     x = (label[0], x[1], *label[1:])
                 return [x, label], [x], []
         hint = "" if self.multi_output or len(x) < 3 else " For a label a position, set multi_output=True."
-        raise ShapeError(f"{self.name}: data {x} wants a label {allowed[0]}, not {label}.{hint}")
+        raise ShapeError(f"{self.name}: for data {x} the label must be {allowed[0]}, not {label}.{hint}")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
@@ -86,7 +86,7 @@ class SoftmaxOutput(OperatorProperty):
         return [(out_data[0], in_grad[0])]
 
     def rows(self, x: Shape) -> Rows:
-        """The data as [outer, classes, inner]."""
+        """Return the shape of the data as [outer, classes, inner]."""
         if self.multi_output:
             return x[0], x[1], math.prod(x[2:])
         if self.preserve_shape:
@@ -95,11 +95,11 @@ class SoftmaxOutput(OperatorProperty):
 
     @property
     def smoothing(self) -> float:
-        """How much of the label's weight the other classes get."""
+        """The share of the label's weight that each other class gets."""
         return 0.0 if self.multi_output else self.smooth_alpha
 
     def scale(self, rows: Rows, labels: int) -> float:
-        """What p - onehot is multiplied by, before the division of "valid". labels: how many there are."""
+        """Return the factor of p - onehot, without the division for "valid". labels: their number."""
         if self.normalization == "valid":
             return self.grad_scale
         batch = (rows[0] if self.multi_output else labels) if self.normalization == "batch" else 1
@@ -123,7 +123,7 @@ class SoftmaxOutput(OperatorProperty):
             return kernel
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-            """The same, a call of NumPy a step."""
+            """The same with one NumPy call per step."""
             x, y = (a.reshape(rows[:2]) for a in (inputs[0], outputs[0]))
             row = np.empty((rows[0], 1), y.dtype)
 
@@ -181,7 +181,7 @@ class SoftmaxOutput(OperatorProperty):
             return kernel
 
         def bind(inputs: Sequence[Any], outputs: Sequence[Any]) -> BoundKernel:
-            """The same, a call of NumPy a step."""
+            """The same with one NumPy call per step."""
             y, d, label = inputs[0].reshape(-1), outputs[0].reshape(-1), inputs[1].reshape(-1)[:outer]
             first = np.arange(outer) * n
             one, factor = dtype.type(1), dtype.type(scale)
@@ -202,5 +202,5 @@ class SoftmaxOutput(OperatorProperty):
 
 
 def _is_small(x: Spec, y: Spec, rows: Rows, req: Req) -> bool:
-    """Whether calling NumPy costs more than what it computes, and each step has an array to go to."""
+    """Return True if call overhead dominates, and every step has an array to write to."""
     return x.dtype == y.dtype == math_dtype(y.dtype) and rows[2] == 1 and req != Req.ADD and y.nbytes <= _SMALL

@@ -1,4 +1,4 @@
-"""Triton: what the regression losses and MakeLoss compute."""
+"""Triton: kernels of the regression losses and MakeLoss."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def difference(run: Any, y: Any, label: Any, dx: Any, *, scale: float, sign: boo
 
 
 def constant(run: Any, x: Any, dx: Any, *, scale: float, threshold: float, add: bool) -> None:
-    """dx = (or +=) scale; with x, divided by how many of its elements are above threshold, at least 1."""
+    """dx = (or +=) scale; with x, divided by the number of its elements above threshold (at least 1)."""
     n, count = dx.numel(), dx
     if x is not None:
         count = run.workspace((1,), np.int32)
@@ -97,7 +97,7 @@ def _numbers(y, n, UNIT: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def numbers(run: Any, n: int) -> Any:
-    """0, 1, … n - 1 as int32, in scratch."""
+    """Return 0, 1, … n - 1 as int32, in the workspace."""
     y = run.workspace((n,), np.int32)
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_numbers, (cdiv(n, block),), y, n // unit, stream=run.stream, UNIT=unit, BLOCK=block)

@@ -1,4 +1,4 @@
-"""BatchNorm: every channel shifted and scaled to mean 0 and variance 1 over the batch, then by beta and gamma."""
+"""BatchNorm: normalize every channel to mean 0 and variance 1 over the batch, then scale by gamma and shift by beta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..tensor.reshape import check_axis
 from .norm_gradient import differentiable_gradient
 from .softmax import Rows, rows_along
 
-_SLOTS = 64  # at most this many pieces, each with partial sums of its own
+_SLOTS = 64  # largest number of pieces, each with its own partial sums
 
 
 @register_operator("BatchNorm", aliases=("BatchNorm_v1",))
@@ -27,9 +27,9 @@ class BatchNorm(OperatorProperty):
     """y = gamma · (x - mean) / √(var + eps) + beta, per channel.
 
     data: any shape; channels along `axis`. gamma, beta, moving_mean, moving_var: [channels] (float32 for half data).
-    In training mean and (biased) variance are those of the batch, and the moving ones take in 1 - momentum of them;
-    otherwise, and with use_global_stats, they are the moving ones.
-    fix_gamma: gamma counts as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
+    In training, mean and (biased) variance are those of the batch, and moving = momentum · moving + (1 - momentum) · batch.
+    At inference, and with use_global_stats, the moving ones are used.
+    fix_gamma: gamma is taken as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
     """
 
     eps: float = 1e-3
@@ -85,7 +85,7 @@ class BatchNorm(OperatorProperty):
         return [x, c, c], [x, c, c], [c, c]
 
     def view(self, shape: Shape) -> tuple[Shape, Shape, Shape]:
-        """The shapes of data, of its statistics and of gamma, as the sums see them."""
+        """Return the shapes of data, its statistics and gamma for the sums."""
         outer, n, inner = rows_along(shape, check_axis(self.name, self.axis, len(shape)))
         return (outer, n, inner), (1, n, 1), (n, 1)
 
@@ -99,7 +99,7 @@ class BatchNorm(OperatorProperty):
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
-        return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums come first, then each element by itself
+        return [(out_grad[0], in_grad[0]), (in_data[0], in_grad[0])]  # the sums are computed first, then each element by itself
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -163,7 +163,7 @@ class BatchNorm(OperatorProperty):
             whole, along = _sums(run, rows, dtype, lambda a, z: dy[a:z], lambda a, z: (x[a:z] - m) * r * dy[a:z])
             assign(outputs[1], reqs[1], np.zeros_like(along) if self.fix_gamma else along)
             assign(outputs[2], reqs[2], whole)
-            if reqs[0] == Req.NULL:  # then there is no array
+            if reqs[0] == Req.NULL:  # the array is None
                 return
             dx = outputs[0].reshape(rows)
             scale = r if self.fix_gamma else r * gamma.astype(dtype, copy=False).reshape(1, -1, 1)
@@ -186,19 +186,19 @@ class BatchNorm(OperatorProperty):
 
 
 def _step(rows: Rows) -> int:
-    """How much of outer one piece takes: it depends on the size alone."""
+    """Return the length of a piece along outer; it depends on the size alone."""
     outer, n, inner = rows
     return max(1, (1 << 16) // max(1, n * inner), cdiv(outer, _SLOTS))
 
 
 def _pieces(run: Any, rows: Rows, work: Any) -> None:
-    """work(first, last) over outer, in at most _SLOTS pieces."""
+    """Call work(first, last) over outer in at most _SLOTS pieces, in parallel."""
     outer, step = rows[0], _step(rows)
     run.parallel(lambda i: work(i * step, min(i * step + step, outer)), cdiv(outer, step))
 
 
 def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarray]:
-    """Σ over outer and inner of each of values(first, last) -> [outer, n, inner]; pieces are added in order."""
+    """Sum each of values(first, last) -> [outer, n, inner] over outer and inner; pieces are added in order."""
     step = _step(rows)
     partial = np.zeros((len(values), _SLOTS, rows[1]), dtype)
 
@@ -212,9 +212,9 @@ def _sums(run: Any, rows: Rows, dtype: np.dtype, *values: Any) -> list[np.ndarra
 
 @register_operator("_contrib_SyncBatchNorm")
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm under the name MXNet gives it where several devices share their statistics; here each device uses its own.
+    """BatchNorm under MXNet's name for statistics shared by several devices; here each device uses its own.
 
-    ndev: devices, key: what they agree by; both are read and ignored. See BatchNorm.
+    ndev and key are accepted and ignored. See BatchNorm.
     """
 
     ndev: int = 1

@@ -1,7 +1,7 @@
-"""BatchNorm's steps on a GPU, where graph/passes/fuse_batch_norm.py replaces the operator by them.
+"""Fused forms of BatchNorm, which the pass graph/passes/fuse_batch_norm.py puts in its place on a GPU.
 
-In training with a rectifier behind it, and perhaps the sum with another array between them, in one pass over the data; at
-inference as a formula over single elements.
+In training: BatchNorm, an optional sum with another array, and a rectifier in one pass over the data. At inference: an
+elementwise formula.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .softmax import Rows, rows_along
 
 
 class NormTailOp(Op):
-    """What both directions share. plus: whether another array is added. Parameters are BatchNorm's."""
+    """Base class of both directions. plus: another array is added before the rectifier. Parameters are those of BatchNorm."""
 
     def __init__(self, plus: bool):
         self.plus, self.params = plus, builtin("BatchNorm").params
@@ -35,7 +35,7 @@ class NormTailOp(Op):
 
     @staticmethod
     def _norm(p: Params, x: Spec, train: bool) -> tuple[Any, Rows, bool]:
-        """BatchNorm's settings, data as (outer, channels, inner), and whether the statistics are the batch's."""
+        """Return the BatchNorm of p, data as (outer, channels, inner), and True if the statistics are those of the batch."""
         op = builtin("BatchNorm")
         assert isinstance(op, PropertyOp)
         norm: Any = op.property(p)
@@ -43,7 +43,7 @@ class NormTailOp(Op):
 
 
 class NormTail(NormTailOp):
-    """relu(BatchNorm(data) + other), or without other; then the mean and 1 / √(var + eps), as BatchNorm gives them."""
+    """relu(BatchNorm(data) + other), or without other; then mean and 1 / √(var + eps), as in BatchNorm."""
 
     def arguments(self, p: Params) -> tuple[str, ...]:
         return ("data", "gamma", "beta", *(("other",) if self.plus else ()))
@@ -55,7 +55,7 @@ class NormTail(NormTailOp):
         return ("output", "mean", "var")
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums come first, then each element by itself
+        return ((0, 0), (3, 0)) if self.plus else ((0, 0),)  # the sums are computed first, then each element by itself
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
@@ -71,7 +71,7 @@ class NormTail(NormTailOp):
 
 
 class NormTailBackward(NormTailOp):
-    """From dy, data, gamma, mean, 1 / √(var + eps) and the output: the derivatives of data, gamma, beta, and other."""
+    """The derivatives by data, gamma, beta and other, from dy, data, gamma, mean, 1 / √(var + eps) and the output."""
 
     _prefix = "_backward_"
 
@@ -99,12 +99,12 @@ class NormTailBackward(NormTailOp):
 
 @cache
 def norm_tail(plus: bool, backward: bool) -> NormTail | NormTailBackward:
-    """The operator; one for each."""
+    """Return the operator; there is one for each pair of arguments."""
     return NormTailBackward(plus) if backward else NormTail(plus)
 
 
 class NormaliseMoving(NormaliseOp):
-    """BatchNorm by its moving statistics: an elementwise formula, so that what stands before and behind can take it in."""
+    """BatchNorm with its moving statistics: an elementwise formula, which can be fused with its neighbours."""
 
     name = "_normalise_moving"
     input_names = ("data", "gamma", "beta", "moving_mean", "moving_var")
@@ -118,5 +118,5 @@ class NormaliseMoving(NormaliseOp):
 
 @cache
 def normalise_moving() -> NormaliseMoving:
-    """The one NormaliseMoving."""
+    """Return the only NormaliseMoving."""
     return NormaliseMoving()

@@ -1,5 +1,5 @@
-"""Deconvolution: a convolution's data derivative as a layer. It computes nothing of its own: forward and backward are
-those of the convolution that leads from its output back to its data."""
+"""Deconvolution: the data derivative of a convolution as a layer. Forward and backward call the kernels of the convolution from
+its output to its data."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .convolution_cpu import Geometry, backward, forward
 
 @register_operator("Deconvolution")
 class Deconvolution(OperatorProperty):
-    """Every element of data spreads a weighted window over the output; where windows overlap they add up.
+    """Every element of data adds a weighted window to the output (transposed convolution).
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w].
     weight:  [c, num_filter / num_group, *kernel].  bias: [num_filter], absent with no_bias (the default).
     Returns: [n, num_filter, ...]; along an axis of size s the output has
-             stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, for which
-             pad and adj are then worked out.
+             stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, from which
+             pad and adj are computed.
     """
 
     backward_form: ClassVar[str] = "bilinear"
@@ -64,15 +64,15 @@ class Deconvolution(OperatorProperty):
         return ["data", "weight"] if self.no_bias else ["data", "weight", "bias"]
 
     def padding(self, spatial: Shape) -> tuple[Shape, Shape]:
-        """Pad, and output sizes, for data of these sizes (-1 unknown)."""
+        """Return pad and output sizes for data of these sizes (-1 unknown)."""
         stride, dilate = self._axes("stride", 1), self._axes("dilate", 1)
         pad, out = list(self._axes("pad", 0)), []
         extent = [t * (s - 1) + d * (k - 1) + 1 if s >= 0 else -1 for s, t, d, k in zip(spatial, stride, dilate, self.kernel)]
         if any(self.target_shape):
             for i, (e, wanted) in enumerate(zip(extent, self.target_shape)):
                 if 0 <= e < wanted:
-                    raise ShapeError(f"{self.name}: target_shape={self.target_shape} is larger than the {tuple(extent)} that "
-                                     f"data {spatial} reaches. Use a larger stride or kernel.")
+                    raise ShapeError(f"{self.name}: target_shape={self.target_shape} is larger than {tuple(extent)}, the "
+                                     f"largest output for data {spatial}. Use a larger stride or kernel.")
                 if e >= 0:
                     pad[i] = (e - wanted + 1) // 2
                     if (e - wanted) % 2 >= stride[i]:
@@ -112,7 +112,7 @@ class Deconvolution(OperatorProperty):
         return [out_grad[0], in_data[0], in_data[1]]
 
     def geometry(self, x: Shape, y: Shape) -> Geometry:
-        """The convolution that leads from the output y to data x."""
+        """Return the sizes of the convolution from the output y to data x."""
         return Geometry(x[0], self.num_filter, x[1], self.num_group, y[2:], x[2:], self.kernel, self._axes("stride", 1),
                         self._axes("dilate", 1), self.padding(x[2:])[0], False)
 

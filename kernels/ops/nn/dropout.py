@@ -1,4 +1,4 @@
-"""Dropout: elements are dropped at random in training, and the others scaled up to keep the mean."""
+"""Dropout: set random elements to zero in training and scale up the others, which keeps the mean."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ...op import Req, Spec
 from ...philox import words
 from ..tensor.reshape import check_axis
 
-_CHUNK = 1 << 16  # numbers one piece draws
-DROPPED, KEPT, PASSED = 0, 1, 2  # what the mask says of an element; PASSED: dropout was off
+_CHUNK = 1 << 16  # numbers per piece
+DROPPED, KEPT, PASSED = 0, 1, 2  # values of the mask; PASSED: dropout was off
 
 
 @register_operator("Dropout")
 class Dropout(OperatorProperty):
-    """In training (mode "always": whenever) each element becomes 0 with probability p, else x / (1 - p).
+    """In training (with mode "always", at inference too) each element becomes 0 with probability p, else x / (1 - p).
 
-    axes: axes along which one draw holds for all elements.
-    The mask is kept, one byte a draw, for the derivative.
+    axes: axes along which all elements share one random draw.
+    The mask is kept for backward, one byte per draw.
     """
 
     backward_form: ClassVar[str] = "diagonal"
@@ -44,7 +44,7 @@ class Dropout(OperatorProperty):
 
     def validate(self) -> None:
         if not 0 <= self.p <= 1:
-            raise ParameterError(f"{self.name}: p={self.p} is no probability. Use 0 to 1.")
+            raise ParameterError(f"{self.name}: p={self.p} must be a probability: 0 <= p <= 1.")
 
     def list_outputs(self) -> list[str]:
         return ["output", "mask"]
@@ -84,7 +84,7 @@ class Dropout(OperatorProperty):
 
     @property
     def factor(self) -> float:
-        """What kept elements are multiplied by."""
+        """Return the factor of kept elements."""
         return 1 / (1 - self.p) if self.p < 1 else 0.0
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -131,7 +131,7 @@ class Dropout(OperatorProperty):
 
 
 def _masked(x: np.ndarray, mask: np.ndarray, y: np.ndarray, factor: float, req: Req, active: bool) -> None:
-    """y = (or +=) x where the mask keeps it, times factor."""
+    """Compute y = (or +=) x · factor where the mask keeps x, else 0."""
     if active and req != Req.NULL:
         dtype = math_dtype(x.dtype)
         assign(y, req, np.where(mask, x * dtype.type(factor), dtype.type(0)))

@@ -16,7 +16,7 @@ from ...op import Req, Shape, Spec
 
 @register_operator("LRN")
 class LRN(OperatorProperty):
-    """x · (knorm + alpha / nsize · Σ x²)^-beta, summed over the nsize channels around each.
+    """x · (knorm + alpha / nsize · Σ x²)^-beta, with the sum over nsize neighbouring channels.
 
     data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
     """
@@ -95,7 +95,7 @@ def _rows(shape: Shape) -> tuple[int, int, int]:
 
 
 def _window_sum(x: np.ndarray, size: int) -> np.ndarray:
-    """Σ over the channels within size // 2 of each, x: [c, positions]. Added in one order: the bits do not vary."""
+    """Sum x [c, positions] over the channels within size // 2 of each one, in a fixed order."""
     total, c = x.copy(), len(x)
     for d in range(1, min(size // 2, c - 1) + 1):
         total[d:] += x[:-d]

@@ -1,4 +1,4 @@
-"""_norm_gradient: the derivative of a normalisation as calls of other operators, so that it can be differentiated again."""
+"""_norm_gradient: the derivative of a normalization, composed of operators so that it can be differentiated again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def norm_gradient(dy: Any, data: Any, gamma: Any, *, full: tuple[int, ...], kept
                   eps: float) -> Any:
     """The derivatives of gamma · (data - mean) / √(var + eps) + beta, by data, gamma and beta.
 
-    full: the shape data is seen as; kept: that with 1 for the axes mean and variance go over; row: the shape of gamma, which
+    full: the shape of data for the formula; kept: full with 1 on the reduced axes; row: the shape of gamma, which
     broadcasts to full.
     """
     axes = tuple(i for i, n in enumerate(kept) if n == 1)

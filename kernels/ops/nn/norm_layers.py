@@ -1,6 +1,6 @@
-"""LayerNorm, GroupNorm, InstanceNorm, L2Normalization and moments: an array against its own mean, variance or length.
+"""LayerNorm, GroupNorm, InstanceNorm, L2Normalization and moments: normalize an array by its own mean, variance or length.
 
-Each is a body over a view of the data; backward works the statistics out again from the data, so nothing else is kept.
+Each is a body on a view of the data. backward computes the statistics again from the data, so nothing else is kept.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ...op import Formula, Req, Shape, Spec, is_known, merge_shapes
 from ..tensor.reshape import check_axis
 from .norm_gradient import differentiable_gradient
 
-View = tuple[Shape, Shape, Shape]  # of the data, of its statistics, of gamma and beta
+View = tuple[Shape, Shape, Shape]  # shapes of data, statistics, and gamma and beta
 
 
 class Normalized(OperatorProperty):
-    """y = gamma · (x - mean) / √(var + eps) + beta; subclasses say over what mean and variance are taken."""
+    """y = gamma · (x - mean) / √(var + eps) + beta; subclasses define the axes of mean and variance."""
 
     output_mean_var: bool = False
 
@@ -31,11 +31,11 @@ class Normalized(OperatorProperty):
         raise NotImplementedError(self.name)
 
     def channels(self, shape: Shape) -> int:
-        """How many numbers gamma and beta hold; -1 unknown."""
+        """Return the size of gamma and beta; -1 if unknown."""
         raise NotImplementedError(self.name)
 
     def statistics(self, shape: Shape) -> Shape:
-        """The shape of mean and std, as outputs."""
+        """Return the shape of the outputs mean and std."""
         raise NotImplementedError(self.name)
 
     @property
@@ -74,7 +74,7 @@ class Normalized(OperatorProperty):
                           reqs, target, self.name)
 
     def body(self, count: int) -> Callable[..., Any]:
-        """The formula, count elements having one mean."""
+        """Return the formula; count elements share one mean."""
         eps, statistics = self.epsilon, self.output_mean_var
 
         def body(x: Any, gamma: Any, beta: Any) -> Any:
@@ -93,7 +93,7 @@ class Normalized(OperatorProperty):
                           target, f"{self.name}_backward")
 
     def backward_body(self, count: int) -> Callable[..., Any]:
-        """The formula of the three derivatives."""
+        """Return the formula of the three derivatives."""
         eps = self.epsilon
 
         def body(dy: Any, x: Any, gamma: Any) -> Any:
@@ -107,7 +107,7 @@ class Normalized(OperatorProperty):
 
 
 def _count(full: Shape, kept: Shape) -> int:
-    """How many elements one mean is taken over."""
+    """Return the number of elements that share one mean."""
     return max(1, math.prod(n for n, k in zip(full, kept) if k == 1 or n != k))
 
 
@@ -116,7 +116,7 @@ class LayerNorm(Normalized):
     """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance along axis.
 
     data: any shape; gamma, beta: [size of axis].
-    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; their derivative is not passed on.
+    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; they have no derivative.
     Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
     """
 
@@ -252,7 +252,7 @@ class L2Normalization(OperatorProperty):
 class Moments(OperatorProperty):
     """The mean of data along axes, and its (biased) variance.
 
-    axes: None: all, which gives shape (1,). keepdims: they stay, with size 1.
+    axes: None: all axes, which gives shape (1,). keepdims: keep them with size 1.
     """
 
     axes: tuple | None = None
@@ -260,7 +260,7 @@ class Moments(OperatorProperty):
 
     def validate(self) -> None:
         if self.axes == ():
-            raise ParameterError(f"{self.name}: axes=() names no axis. Leave axes out for the moments of all elements.")
+            raise ParameterError(f"{self.name}: axes=() is empty. Leave axes out for the moments of all elements.")
 
     def list_outputs(self) -> list[str]:
         return ["output0", "output1"]

@@ -1,4 +1,4 @@
-"""Pad: a border of a number, of the edge, or of a mirror image around the last axes."""
+"""Pad: a border around the last axes, filled with a constant, the edge or a mirror image."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...declare.operator_property import Shapes, assign, gpu_module, register_op
 from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, layout, move_kernel, whole
-from .resize import Resampled, Taps, chosen
+from .resize import Resampled, Taps, taps_at
 
 
 @register_operator("Pad", aliases=("pad",))
 class Pad(Resampled):
     """data [n, c, h, w] or [n, c, d, h, w] with a border.
 
-    pad_width: (before, after) of each axis, one after the other; those of the first two axes must be 0.
-    mode: "constant": constant_value (a negative width cuts off); "edge": the outermost element; "reflect": the mirror image.
+    pad_width: (before, after) of each axis, flattened; 0 for the first two axes.
+    mode: "constant": constant_value (a negative width crops); "edge": the outermost element; "reflect": the mirror image.
     """
 
     mode: Literal["constant", "edge", "reflect"]
@@ -30,11 +30,11 @@ class Pad(Resampled):
     def validate(self) -> None:
         w = self.pad_width
         if len(w) not in (8, 10) or any(w[:4]) or (self.mode != "constant" and min(w) < 0):
-            raise ParameterError(f"{self.name}: pad_width={w} must be 8 or 10 numbers, a pair for each axis of 4-D or 5-D data: "
-                                 f"0 for the first two axes" + (", and none negative." if self.mode != "constant" else "."))
+            raise ParameterError(f"{self.name}: pad_width={w} must be 8 or 10 numbers, a pair for each axis of 4-D or 5-D data, "
+                                 f"0 for the first two axes" + (", and not negative." if self.mode != "constant" else "."))
 
     def pairs(self) -> list[tuple[int, int]]:
-        """(before, after) per axis."""
+        """Return (before, after) per axis."""
         return list(zip(self.pad_width[::2], self.pad_width[1::2]))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -61,7 +61,7 @@ class Pad(Resampled):
                 else:
                     at = np.abs(at)
                     at = np.where(at >= x[axis], 2 * (x[axis] - 1) - at, at)
-                found.append((axis, chosen(x[axis], at)))
+                found.append((axis, taps_at(x[axis], at)))
         return found
 
     def _window(self, ins: Sequence[Shape]) -> Move:

@@ -1,4 +1,4 @@
-"""Pooling in one, two and three dimensions: declaration and CPU. The GPU's half is triton_pool.py."""
+"""Pooling in one, two and three dimensions: declaration and CPU kernels. The GPU kernels are in triton_pool.py."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis
 
-_CACHE = 1 << 22  # bytes of input at a time; in smaller pieces threads wait for the GIL more than the cache saves
+_CACHE = 1 << 22  # bytes of input per piece; with smaller pieces, waiting for the GIL costs more than the cache saves
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Sizes of one pooling, per spatial axis. `extent` is how much padded input the windows reach."""
+    """Sizes of one pooling, per spatial axis. `extent`: size of the padded input that the windows cover."""
 
     n: int
     c: int
@@ -41,13 +41,13 @@ class Geometry:
 
 @register_operator("Pooling")
 class Pooling(OperatorProperty):
-    """The greatest, the mean, the sum or the p-norm of every window, channel by channel.
+    """The maximum, mean, sum or p-norm of every window, for each channel.
 
-    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
-    count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
+    A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
+    count_include_pad: include padding in the mean. Of equal maxima the first gets the derivative.
     """
 
     kernel: tuple = ()
@@ -107,8 +107,8 @@ class Pooling(OperatorProperty):
             raise ShapeError(f"{self.name}: data {x} has {max(rank, 0)} spatial axes, kernel={self.kernel} has "
                              f"{len(self.kernel)}. Data is [n, c, w], [n, c, h, w] or [n, c, d, h, w].")
         if self.pooling_convention == "same" and rank != 1:
-            raise ShapeError(f"{self.name}: pooling_convention 'same' is for one axis, data {x} has {rank}. Use 'valid' or "
-                             f"'full'.")
+            raise ShapeError(f"{self.name}: pooling_convention 'same' needs one spatial axis, data {x} has {rank}. Use "
+                             f"'valid' or 'full'.")
         n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
         out = tuple(1 if self.global_pool else -1 if s < 0 else self._windows(s, i) for i, s in enumerate(spatial))
         given = (n, *out, c) if self.channels_last else (n, c, *out)
@@ -120,7 +120,7 @@ class Pooling(OperatorProperty):
         return [*out_grad, *in_data, *out_data]
 
     def geometry(self, x: Shape) -> Geometry:
-        """Every size of one use."""
+        """Return all sizes of one call."""
         n, c, spatial = (x[0], x[-1], x[1:-1]) if self.channels_last else (x[0], x[1], x[2:])
         rank = len(spatial)
         if self.global_pool:
@@ -130,7 +130,7 @@ class Pooling(OperatorProperty):
                         tuple(self.pad) or (0,) * rank, self.channels_last)
 
     def counts(self, g: Geometry) -> np.ndarray:
-        """Elements the mean of each window divides by, [*out]."""
+        """Return the divisor of the mean of each window, [*out]."""
         padded = self.count_include_pad is None or self.count_include_pad
         total = np.ones((), np.float64)
         for size, o, k, s, p in zip(g.spatial, g.out, g.kernel, g.stride, g.pad):
@@ -174,7 +174,7 @@ class Pooling(OperatorProperty):
         return kernel
 
     def _empty(self, g: Geometry) -> np.ndarray | None:
-        """Which windows lie in the padding alone, bool [*out]; None when none does."""
+        """Return a mask [*out] of the windows that contain padding only; None if there are none."""
         total = np.zeros((), bool)
         for size, o, k, s, p in zip(g.spatial, g.out, g.kernel, g.stride, g.pad):
             begin = np.arange(o) * s - p
@@ -183,13 +183,13 @@ class Pooling(OperatorProperty):
 
     # ---- CPU ----------------------------------------------------------------------------------------------------
     def _pool(self, g: Geometry, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Windows of planes x [m, ..., *spatial]."""
+        """Pool planes x [m, ..., *spatial]."""
         kind, dtype = self.pool_type, math_dtype(x.dtype)
         padded = _pad(g, x, dtype, lowest(dtype) if kind == "max" else 0)
         if kind == "lp":
             padded = np.abs(padded) ** self.p_value
         y = padded
-        for axis in range(len(g.out)):  # one axis after the other: fewer steps, and the first ones run along memory
+        for axis in range(len(g.out)):  # one axis after the other: fewer steps, and the first ones read contiguous memory
             y = _fold_axis(g, axis, y, np.maximum if kind == "max" else np.add)
         if kind == "max" and (empty := self._empty(g)) is not None:
             y[..., empty] = finite_lowest(x.dtype)
@@ -201,7 +201,7 @@ class Pooling(OperatorProperty):
 
     def _spread(self, g: Geometry, counts: np.ndarray, dy: np.ndarray, x: np.ndarray | None = None,
                 y: np.ndarray | None = None) -> np.ndarray:
-        """The derivative dy of windows, given to the elements of the windows."""
+        """Distribute the derivative dy of windows to the elements of the windows."""
         kind, dtype = self.pool_type, math_dtype(dy.dtype)
         spread = np.zeros((*dy.shape[:-len(g.out)], *_extent(g)), dtype)
         dy = dy.astype(dtype, copy=False)
@@ -216,7 +216,7 @@ class Pooling(OperatorProperty):
             y = y.astype(dtype, copy=False)
             if kind == "max":
                 left = np.ones(dy.shape, bool)
-                apart = all(s >= k for s, k in zip(g.stride, g.kernel))  # no element is in two windows
+                apart = all(s >= k for s, k in zip(g.stride, g.kernel))  # windows do not overlap
                 for _, w in _offsets(g):
                     here = padded[w] == y
                     here &= left
@@ -235,7 +235,7 @@ class Pooling(OperatorProperty):
 
 
 def _fold_axis(g: Geometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndarray:
-    """x with the windows of one spatial axis folded: that axis then has the output's size."""
+    """Reduce the windows of one spatial axis of x, which then has the size of the output."""
     size, step = g.out[axis], g.stride[axis]
     views = [x[(slice(None),) * (2 + axis) + (slice(i, i + (size - 1) * step + 1, step),)] for i in range(g.kernel[axis])]
     if len(views) == 1:
@@ -247,22 +247,22 @@ def _fold_axis(g: Geometry, axis: int, x: np.ndarray, fold: np.ufunc) -> np.ndar
 
 
 def lowest(dtype: np.dtype) -> Any:
-    """What no element is below."""
+    """Return the lowest value of dtype, -inf for floats."""
     return -np.inf if is_float(dtype) else np.iinfo(dtype).min
 
 
 def finite_lowest(dtype: np.dtype) -> Any:
-    """What an empty window gives: the lowest finite value."""
+    """Return the lowest finite value of dtype, the maximum of an empty window."""
     return float(ml_dtypes.finfo(dtype).min) if is_float(dtype) else np.iinfo(dtype).min
 
 
 def _planes(g: Geometry, a: np.ndarray) -> np.ndarray:
-    """[n · c, 1, *spatial] where channels come first, else a view [n, c, *spatial]."""
+    """Return a as [n · c, 1, *spatial] if channels are first, else as a view [n, c, *spatial]."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a.reshape(g.n * g.c, 1, *a.shape[2:])
 
 
 def _blocks(run: Any, x: np.ndarray, work: Callable[[int, int], None]) -> None:
-    """work(first, last) over the planes of x, in pieces that stay in cache."""
+    """Call work(first, last) over the planes of x in pieces that fit in cache, in parallel."""
     if not x.size:
         return
     step = max(1, _CACHE * len(x) // x.nbytes)
@@ -274,7 +274,7 @@ def _extent(g: Geometry) -> Shape:
 
 
 def _pad(g: Geometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
-    """x with fill around it, as far as the windows reach."""
+    """Pad x with fill to the size that the windows cover."""
     extent = _extent(g)
     if extent == g.spatial and not any(g.pad):
         return x.astype(dtype, copy=False)
@@ -284,6 +284,6 @@ def _pad(g: Geometry, x: np.ndarray, dtype: np.dtype, fill: Any) -> np.ndarray:
 
 
 def _offsets(g: Geometry) -> list[tuple[Shape, tuple]]:
-    """Every place in a window, first to last, and the view of the padded input that all windows see there."""
+    """Return each index within a window, and the view of the padded input at that index of all windows."""
     return [(at, (..., *(slice(i, i + (o - 1) * s + 1, s) for i, o, s in zip(at, g.out, g.stride))))
             for at in product(*map(range, g.kernel))]

@@ -1,6 +1,6 @@
-"""Layers that are a small matrix along each axis of the plane: Pad (edge, reflect), BilinearResize2D, AdaptiveAvgPooling2D.
+"""Layers that apply a sparse matrix along each axis: Pad (edge, reflect), BilinearResize2D, AdaptiveAvgPooling2D.
 
-Each says, per axis, which elements an output adds up and with which weights; forward applies that, axis after axis, and
+Each gives, per axis, the input elements and weights of every output element. forward applies this matrix axis by axis, and
 the derivative applies its transpose.
 """
 
@@ -22,9 +22,9 @@ from ...op import Req, Shape, Spec, is_known
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """A sparse matrix [m, n]: row r adds up weight[r, t] · element place[r, t]; place -1 is no term.
+    """A sparse matrix [m, n]: row r is the sum of weight[r, t] · element place[r, t]; place -1 marks an unused term.
 
-    n:  how many elements the axis has. place: int64 [m, terms]. weight: float64 [m, terms].
+    n:  size of the axis. place: int64 [m, terms]. weight: float64 [m, terms].
     """
 
     n: int
@@ -36,7 +36,7 @@ class Taps:
         return len(self.place)
 
     def transposed(self) -> Taps:
-        """The matrix that derivatives go back through."""
+        """Return the transposed matrix, for derivatives."""
         used = self.place >= 0
         row, col, w = np.nonzero(used)[0], self.place[used], self.weight[used]
         order = np.argsort(col, kind="stable")
@@ -49,7 +49,7 @@ class Taps:
         return Taps(self.m, place, weight)
 
     def apply(self, x: np.ndarray) -> np.ndarray:
-        """The matrix applied along axis 1 of x [outer, n, inner]."""
+        """Apply the matrix along axis 1 of x [outer, n, inner]."""
         if self.place.shape[1] == 1 and (self.weight == 1).all() and (self.place >= 0).all():
             return x[:, self.place[:, 0]]
         total = np.zeros((x.shape[0], self.m, x.shape[2]), x.dtype)
@@ -59,14 +59,14 @@ class Taps:
         return total
 
 
-def chosen(n: int, place: np.ndarray) -> Taps:
-    """Each row is one element."""
+def taps_at(n: int, place: np.ndarray) -> Taps:
+    """Return the matrix whose row r selects element place[r]."""
     at = place.astype(np.int64).reshape(-1, 1)
     return Taps(n, at, np.ones(at.shape))
 
 
 def along_axes(shape: Shape, taps: Sequence[tuple[int, Taps]], out: Spec, req: Req, target: str) -> KernelFunction:
-    """The kernel that applies each matrix along its axis of an input of this shape, one after the other."""
+    """Return the kernel that applies each matrix along its axis, one after the other."""
     if req == Req.NULL or not out.size:
         return NOTHING
     wide, steps, at = math_dtype(out.dtype), [], shape
@@ -104,10 +104,10 @@ def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: n
 
 
 class Resampled(OperatorProperty):
-    """data under one matrix per axis."""
+    """Base class: one matrix per axis applied to data."""
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
-        """(axis, matrix) for every axis that changes; at least one."""
+        """Return (axis, matrix) for every axis that changes, at least one."""
         raise NotImplementedError(self.name)
 
     def list_gradients(self) -> list[int]:
@@ -126,7 +126,7 @@ class Resampled(OperatorProperty):
         return along_axes(ins[0].shape, back, outs[0], reqs[0], target)
 
     def planes(self, x: Shape) -> Shape:
-        """x, checked to be [n, c, h, w]."""
+        """Return x after checking that it is [n, c, h, w]."""
         if len(x) != 4:
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
         return x
@@ -134,7 +134,7 @@ class Resampled(OperatorProperty):
 
 @lru_cache(maxsize=512)
 def bilinear_taps(n: int, m: int, align_corners: bool) -> Taps:
-    """m points between n, each a mix of its two neighbours. align_corners: the first and last points coincide."""
+    """Interpolate n elements linearly at m points. align_corners: the first and last points coincide with elements."""
     out = np.arange(m)
     if align_corners:
         at = out * ((n - 1) / (m - 1) if m > 1 else 0.0)
@@ -147,7 +147,7 @@ def bilinear_taps(n: int, m: int, align_corners: bool) -> Taps:
 
 @lru_cache(maxsize=512)
 def mean_taps(n: int, m: int) -> Taps:
-    """m means over n elements, split as evenly as they can be; neighbours may share an element."""
+    """Return the matrix of m means over n elements, split as evenly as possible; neighbours may share an element."""
     begin = np.arange(m) * n // m
     end = -(-(np.arange(m) + 1) * n // m)
     place = begin[:, None] + np.arange(int((end - begin).max(initial=1)))
@@ -166,7 +166,7 @@ _ROUNDED: dict[str, Callable[[int], int]] = {
 
 @register_operator("_contrib_BilinearResize2D")
 class BilinearResize2D(Resampled):
-    """The planes of data [n, c, h, w] in another size; each point is a mix of the four around it.
+    """The planes of data [n, c, h, w] in another size, by bilinear interpolation.
 
     mode:  "size": height by width, or the sizes times scale_height and scale_width; "odd_scale": likewise, and of an odd
            size one less is scaled, plus one; "like": the size of the second array; "to_even_down" ...: the nearest such size.
@@ -203,7 +203,7 @@ class BilinearResize2D(Resampled):
         size = known[1][2:] if self.mode == "like" else \
             (self._size(x[2], self.height, self.scale_height), self._size(x[3], self.width, self.scale_width))
         if min(size) < 1 or min(x[2:]) < 1:
-            raise ShapeError(f"{self.name}: planes of {x[2:]} cannot become {size}: sizes must be at least 1.")
+            raise ShapeError(f"{self.name}: planes of {x[2:]} cannot be resized to {size}. Sizes must be at least 1.")
         return list(in_shape), [(*x[:2], *size)], []
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
@@ -212,7 +212,7 @@ class BilinearResize2D(Resampled):
 
 @register_operator("_contrib_AdaptiveAvgPooling2D")
 class AdaptiveAvgPooling2D(Resampled):
-    """The means over output_size parts of the planes of data [n, c, h, w]. One number: both axes; none: a single mean."""
+    """Means over output_size parts of the planes of data [n, c, h, w]. output_size: one number for both axes, or two; (): 1."""
 
     output_size: tuple = ()
 
@@ -226,7 +226,7 @@ class AdaptiveAvgPooling2D(Resampled):
             return [x], list(out_shape), []
         size = self.output_size or (1, 1)
         if min(self.planes(x)[2:]) < 1:
-            raise ShapeError(f"{self.name}: the planes of data {x} are empty.")
+            raise ShapeError(f"{self.name}: the planes of data {x} are empty. They need at least one element.")
         return [x], [(*x[:2], size[0], size[-1])], []
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:

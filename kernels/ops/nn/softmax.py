@@ -20,32 +20,32 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Formula, Req, Shape, Spec
 from ..tensor.reshape import check_axis
 
-Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; the row goes along n
+Rows = tuple[int, int, int]  # an array seen as [outer, n, inner]; a row is along n
 _CACHE = 1 << 20  # bytes at a time
 
 
 def need_float(name: str, data: Spec) -> None:
-    """Raises DTypeError for data that are no floating numbers."""
+    """Raise DTypeError unless data holds floats."""
     if not is_float(data.dtype):
         raise DTypeError(f"{name}: data is {data.dtype.name}, not floating. Convert it with astype('float32').")
 
 
 def rows_along(shape: Shape, axis: int) -> Rows:
-    """An array of this shape as [outer, n, inner], n being its axis."""
+    """Return a shape as [outer, n, inner], where n is the size of axis."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
 
 
 def goes_last(rows: Rows, shape: Shape) -> bool:
-    """Whether the row is the last axis of the shape."""
+    """Return True if the row is the last axis of the shape."""
     return rows[2] == 1 and rows[1] == shape[-1]
 
 
 def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: np.ndarray | None = None,
                  halves: bool = False, out: np.ndarray | None = None) -> np.ndarray:
-    """Softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: where to look, the rest is 0 (-inf).
+    """Compute softmax, or its logarithm, of scale · x [outer, n, inner] along n. keep: mask; other elements give 0 (-inf).
 
-    halves:  round to float16 after every step, as MXNet does for float16 data and another dtype of the output.
-    out:     where it may be computed, if not in new memory: of x's shape, in the dtype of its arithmetic. x itself can be.
+    halves:  round to float16 after every step, as MXNet does for float16 data and an output of another dtype.
+    out:     memory for the result, with the shape of x and the dtype of the arithmetic; it may be x.
     """
     rounded = (lambda v: v.astype(np.float16).astype(v.dtype)) if halves else (lambda v: v)
     dtype = math_dtype(x.dtype)
@@ -69,7 +69,7 @@ def softmax_rows(x: np.ndarray, scale: float = 1.0, *, log: bool = False, keep: 
 
 
 def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, halves: bool = False, **how: Any) -> None:
-    """softmax_rows, stored in y as req says: computed there, unless it is added to what stands there or needs rounding."""
+    """Store softmax_rows in y by req, computed in place unless it is added or rounded."""
     there = req != Req.ADD and y.dtype == math_dtype(x.dtype) and not halves
     found = softmax_rows(x, scale, halves=halves, out=y if there else None, **how)
     if not there:
@@ -77,27 +77,27 @@ def softmax_into(y: np.ndarray, req: Req, x: np.ndarray, scale: float = 1.0, *, 
 
 
 def blocks(run: Any, rows: Rows, itemsize: int, work: Any) -> None:
-    """work(first, last) over outer, in pieces that stay in cache."""
+    """Call work(first, last) over outer in pieces that fit in cache, in parallel."""
     step = max(1, _CACHE // max(1, rows[1] * rows[2] * itemsize))
     run.parallel(lambda i: work(i * step, min(i * step + step, rows[0])), cdiv(rows[0], step))
 
 
 class SoftmaxLike(OperatorProperty):
-    """Softmax along one axis; subclasses say what is added to it."""
+    """Base class: softmax along one axis."""
 
     log: ClassVar[bool] = False
     sign: ClassVar[float] = 1.0
 
     def options(self) -> tuple[float, bool, np.dtype | None]:
-        """Scale of the data, whether lengths are given, dtype of the output."""
+        """Return the scale of the data, True if lengths are given, and the dtype of the output."""
         return self.sign, False, None
 
     def axis_of(self, shape: Shape) -> Rows:
-        """The data as [outer, n, inner]."""
+        """Return the data as [outer, n, inner]."""
         raise NotImplementedError(self.name)
 
     def backward_axis_of(self, shape: Shape) -> Rows:
-        """The same for the derivative."""
+        """Return the data as [outer, n, inner] for the derivative."""
         return self.axis_of(shape)
 
     def list_gradients(self) -> list[int]:
@@ -237,14 +237,14 @@ class SoftmaxAlong(SoftmaxLike):
 class Softmax(SoftmaxAlong):
     """exp(x / temperature) / Σ exp(x / temperature) along axis.
 
-    length: with use_length, how many elements of each row count; the others give 0.
-    dtype:  of the output; that of the data when None.
+    length: with use_length, the number of valid elements of each row; the others give 0.
+    dtype:  of the output; None: that of the data.
     """
 
 
 @register_operator("log_softmax")
 class LogSoftmax(SoftmaxAlong):
-    """log(softmax(x / temperature)) along axis, without the exponentials overflowing."""
+    """log(softmax(x / temperature)) along axis, without overflow of the exponentials."""
 
     log: ClassVar[bool] = True
 
@@ -260,8 +260,8 @@ class Softmin(SoftmaxAlong):
 class SoftmaxActivation(SoftmaxLike):
     """Softmax over the last axis (mode "instance"), or over axis 1 ("channel").
 
-    The derivative always goes along axis 1, as MXNet's does: in mode "instance" with more than two axes it is not the
-    slope. softmax(axis=-1) has the right one.
+    The derivative is always taken along axis 1, as in MXNet. In mode "instance" with more than two axes that is wrong; use
+    softmax(axis=-1) instead.
     """
 
     mode: Literal["instance", "channel"] = "instance"

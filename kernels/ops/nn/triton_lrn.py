@@ -1,4 +1,4 @@
-"""Triton: LRN. Each element gathers the channels around it; nothing is atomic."""
+"""Triton: LRN. Each element gathers its neighbouring channels, without atomics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...gpu.target import block_for
 
 @triton.jit
 def _scale(x, at, c, live, C, inner: tl.int64, knorm, alpha, HALF: tl.constexpr, WIDE: tl.constexpr):
-    # knorm + alpha Σ x² over the channels around c; at: the place of channel c
+    # knorm + alpha Σ x² over the channels around c; at: the offset of channel c
     total = at.to(WIDE) * 0
     for d in range(-HALF, HALF + 1):
         inside = live & (c + d >= 0) & (c + d < C)
@@ -70,7 +70,7 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, x: Any, y: Any, *, add
 def backward(run: Any, rows: tuple[int, int, int], p: Any, dy: Any, x: Any, dx: Any, *, add: bool) -> None:
     """dx = (or +=) the derivative of forward."""
     n, (outer, channels, inner) = x.numel(), rows
-    block = block_for(n) // (4 if x.dtype.itemsize == 8 else 1)  # powers in float64 take the registers
+    block = block_for(n) // (4 if x.dtype.itemsize == 8 else 1)  # powers in float64 need many registers
     unit = math.gcd(inner, 16)
     launch(_backward, (cdiv(n, block),), dy, x, dx, outer, channels, inner // unit, float(p.knorm), p.alpha / p.nsize,
            float(p.beta), stream=run.stream, UNIT=unit, HALF=p.nsize // 2, ADD=add, WIDE=wide_float(x), BLOCK=block)

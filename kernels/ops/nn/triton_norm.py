@@ -1,8 +1,8 @@
 """Triton: BatchNorm, forward and backward, in two stages: sums over parts of the batch, then over the parts, in order.
 
-Data is seen as a matrix: [outer * inner, channels] where channels stand last, else [outer * channels, inner]. What is
-read once is summed twice, about a value of the channel itself, so that a large mean does not drown the variance. A
-rectifier after the sum with another array, and its derivative, cost no pass of their own.
+Data is seen as a matrix: [outer * inner, channels] if channels are last, else [outer * channels, inner]. One read computes both
+sums, relative to a value of the channel itself, so that a large mean does not cost the variance its digits. The sum with
+another array, a rectifier after it and their derivatives need no extra pass.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ...op import Req
 
 @triton.jit
 def _add_terms(one, two, x, dy, y, at, inside, shift, r, BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr):
-    # two sums with the elements at `at`: of (v - shift) and its square, or BACK of dy and dy times the normalised v
+    # two sums over the elements at `at`: of (v - shift) and its square, or, BACK, of dy and dy times the normalized v
     d = tl.load(x + at, mask=inside, other=0).to(WIDE) - shift
     if BACK:
         g = tl.load(dy + at, mask=inside, other=0).to(WIDE)
         if RELU:
             out = tl.load(y + at, mask=inside, other=0).to(WIDE)
-            g = tl.where(out > 0, g, out * 0)  # y is 0 or NaN there
+            g = tl.where(out > 0, g, out * 0)  # there out is 0 or NaN
         return one + tl.where(inside, g, 0), two + tl.where(inside, d * r * g, 0)
     else:
         d = tl.where(inside, d, 0)
@@ -61,7 +61,7 @@ def norm_sums_last(x, dy, y, mean, inverse, first, second, M: tl.int64, N, per_s
 @triton.jit
 def norm_sums_first(x, dy, y, mean, inverse, first, second, outer: tl.int64, N, inner, per_split, UNIT: tl.constexpr,
                     BACK: tl.constexpr, RELU: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    # x [outer, N, inner], one channel a program; first, second [split, N]
+    # x [outer, N, inner], one channel per program; first, second [split, N]
     inner = inner * UNIT
     c = tl.program_id(0) % N
     split = tl.program_id(0) // N
@@ -118,7 +118,7 @@ def norm_statistics(moving_mean, moving_var, mean, inverse, shift, first, second
 
 @triton.jit
 def _tile(rows, columns, N, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
-    # a program's places, which of them are there, and the channels they belong to with the same
+    # a program's offsets with their mask, and their channels with a mask
     blocks = tl.cdiv(columns, BN)
     m = (tl.program_id(0) // blocks).to(tl.int64) * BM + tl.arange(0, BM)
     i = (tl.program_id(0) % blocks) * BN + tl.arange(0, BN)
@@ -142,7 +142,7 @@ def norm_apply(x, gamma, beta, mean, inverse, other, y, rows: tl.int64, columns,
     mu = tl.load(mean + c, mask=live, other=0).to(WIDE)
     b = tl.load(beta + c, mask=live, other=0).to(WIDE)
     v = (tl.load(x + at, mask=inside, other=0).to(WIDE) - mu) * scale + b
-    if OTHER:  # the sum is that of what would have been stored
+    if OTHER:  # round the sum as if it had been stored
         v = v.to(y.dtype.element_ty).to(WIDE) + tl.load(other + at, mask=inside, other=0).to(WIDE)
     if RELU:
         v = tl.where(v < 0, 0, v)
@@ -215,7 +215,7 @@ def _scratch(x: Any) -> np.dtype:
 
 
 def _matrix(rows: tuple[int, int, int]) -> tuple[bool, int, int]:
-    """Whether channels stand last, and the rows and columns data is seen as."""
+    """Return True if channels are last, and the rows and columns of the data."""
     outer, n, inner = rows
     return (True, outer, n) if inner == 1 else (False, outer * n, inner)
 
@@ -226,7 +226,7 @@ def _unit(n: int) -> int:
 
 def _sums(run: Any, rows: tuple[int, int, int], x: Any, dy: Any, y: Any, mean: Any, inverse: Any, *, back: bool,
           relu: bool) -> tuple[Any, Any, int]:
-    """Two sums per channel, as [parts, channels], and how many parts: by sizes and the machine alone."""
+    """Compute two sums per channel as [parts, channels]; returns them and the number of parts, chosen by sizes and GPU."""
     outer, n, inner = rows
     sms = 1 if interpreting() else multiprocessors(getattr(run.stream, "device_index", 0))
     arrays = (x, x if dy is None else dy, x if y is None else y, mean, inverse)
@@ -259,9 +259,9 @@ def _tiles(rows: int, columns: int) -> tuple[int, int]:
 
 def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
             reqs: Sequence[Req], *, other: Any = None, relu: bool = False) -> None:
-    """Fill output, mean and 1 / √(var + eps); with batch, from the batch, and take it into the moving ones.
+    """Compute output, mean and 1 / √(var + eps); batch: use the batch statistics and update the moving ones.
 
-    other: added after normalising; relu: then what is negative becomes 0.
+    other: an array added after normalizing; relu: then set negative values to 0.
     """
     (outer, n, inner), (x, gamma, beta, moving_mean, moving_var) = rows, inputs
     count = outer * inner
@@ -290,10 +290,10 @@ def forward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: S
 
 def backward(run: Any, rows: tuple[int, int, int], p: Any, batch: bool, inputs: Sequence[Any], outputs: Sequence[Any],
              reqs: Sequence[Req], *, y: Any = None, d_other: Any = None, add_other: bool = False) -> None:
-    """Derivatives of data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
+    """Compute the derivatives by data, gamma and beta. inputs: dy, x, gamma, mean, 1 / √(var + eps).
 
-    y: the output, if a rectifier followed. d_other: gets the derivative of what was added before it, where that of data is
-    wanted; add_other: added to what is there.
+    y: the output, if a rectifier followed. d_other: receives the derivative by the added array, if that of data is requested;
+    add_other: add it to the old contents.
     """
     (outer, n, inner), (dy, x, gamma, mean, inverse) = rows, inputs
     relu = y is not None

@@ -1,4 +1,4 @@
-"""Triton: pooling. Forward and backward gather, each element from the windows it belongs to; nothing is atomic."""
+"""Triton: pooling. Forward and backward gather, without atomics: in backward each element reads the windows that contain it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _window_size(o, s, k: tl.constexpr, p, size, PADDED: tl.constexpr):
 
 @triton.jit
 def _channel(c, step, LAST: tl.constexpr):
-    # what a channel adds to an address
+    # the offset of a channel
     if LAST:
         return c
     else:
@@ -38,8 +38,8 @@ def _channel(c, step, LAST: tl.constexpr):
 
 @triton.jit
 def _element(total, C, D, H, W, LAST: tl.constexpr, EVEN: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
-    # a tile's (place in the array, whether it is there, image, channel, d, h, w): of positions and channels where these stand
-    # last, else of elements as they lie; of either there are total, of which EVEN was divided out
+    # a tile's (offset, mask, image, channel, d, h, w): of positions and channels if channels are last, else of elements in memory
+    # order; there are `total` of either, in units of EVEN
     total = total * EVEN
     if LAST:
         tiles = tl.cdiv(C, BC)
@@ -59,7 +59,7 @@ def _element(total, C, D, H, W, LAST: tl.constexpr, EVEN: tl.constexpr, BM: tl.c
 
 @triton.jit
 def _take(total, first, v, k, inside, KIND: tl.constexpr, P: tl.constexpr):
-    # what a window holds after v, its element k; first: which element was the greatest so far
+    # the state of a window after v, its element k; first: the index of the maximum so far
     if KIND == "max":
         better = inside & ((v > total) | (first < 0) | (v != v))
         return tl.where(better, v, total), tl.where(better, k, first)
@@ -93,8 +93,8 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
              KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, KIND: tl.constexpr, P: tl.constexpr,
              PADDED: tl.constexpr, ADD: tl.constexpr, INDEX: tl.constexpr, LAST: tl.constexpr, UNIT: tl.constexpr,
              EVEN: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
-    # LAST: channels stand last, and UNIT divides them and every step but theirs
-    # narrow: unless LAST, windows start at any element and neighbours' overlap; graphs put channels last
+    # LAST: channels are last, and UNIT divides them and every stride but theirs
+    # narrow: unless LAST, windows start at any element and overlap; graphs put channels last
     C = C * UNIT
     i, keep, n, c, od, oh, ow = _element(n_out, C, OD, OH, OW, LAST, EVEN, BM, BC)
     base = n * (x_n * UNIT) + _channel(c, x_c, LAST)
@@ -110,7 +110,7 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
         v = tl.load(x + base + d * (x_d * UNIT) + h * (x_h * UNIT) + w * (x_w * UNIT), mask=inside, other=0).to(WIDE)
         total, first = _take(total, first, v, k, inside, KIND, P)
     if INDEX:
-        tl.store(index + i, first, mask=keep)  # lies as y does
+        tl.store(index + i, first, mask=keep)  # same layout as y
     else:
         count = (_window_size(od, sd, KD, pd, D, PADDED) * _window_size(oh, sh, KH, ph, H, PADDED)
                  * _window_size(ow, sw, KW, pw, W, PADDED)).to(WIDE)
@@ -124,8 +124,8 @@ def _forward(x, y, index, n_out: tl.int64, C, D, H, W, OD, OH, OW,
 @triton.jit
 def _forward_whole(x, y, index, planes: tl.int64, size, KIND: tl.constexpr, P: tl.constexpr, ADD: tl.constexpr,
                    INDEX: tl.constexpr, UNIT: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # a window is a whole plane, whose elements stand together: a program folds BR of them, BC elements at a time
-    # narrow: where UNIT is 1: planes of so many elements begin anywhere
+    # a window is a whole plane of contiguous elements: a program reduces BR of them, BC elements at a time
+    # narrow: where UNIT is 1: such planes are not aligned
     size = size * UNIT
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     live = r < planes
@@ -162,7 +162,7 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
               KIND: tl.constexpr, P: tl.constexpr, PADDED: tl.constexpr, ADD: tl.constexpr, LAST: tl.constexpr,
               UNIT: tl.constexpr, EVEN: tl.constexpr, WIDE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
     # an element is in ND, NH and NW windows along each axis at most
-    # narrow: unless LAST, as forward
+    # narrow: unless LAST, as in forward
     C = C * UNIT
     here, keep, n, c, id, ih, iw = _element(n_in, C, D, H, W, LAST, EVEN, BM, BC)
     base = n * (y_n * UNIT) + _channel(c, y_c, LAST)
@@ -171,7 +171,7 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
     last_w = tl.minimum((iw + pw) // sw, OW - 1)
     total = tl.zeros((BM, BC), WIDE)
     for j in range(ND * NH * NW):
-        # a window, the last first, and at which of its places this element stands
+        # a window, the last one first, and the index of this element in it
         d = last_d - j // NW // NH
         h = last_h - (j // NW) % NH
         w = last_w - j % NW
@@ -206,9 +206,9 @@ def _backward(dy, x, y, index, dx, n_in: tl.int64, C, D, H, W, OD, OH, OW,
 
 
 def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
-    """Of data and of the result: (positions, sizes, steps); then channels, window and constexprs.
+    """Return (positions, sizes, strides) of data and of the result; then channels, window and constexprs.
 
-    Channels and steps are what is left when UNIT divided them.
+    Channels and strides are in units of UNIT.
     """
     unit = math.gcd(g.c, 16) if g.channels_last else 1
     window = (*three(g.stride, 1), *three(g.pad, 0))
@@ -226,7 +226,7 @@ def _sizes(g: Any, p: Any) -> tuple[Any, ...]:
 
 
 def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
-    """The grid over positions and channels, how many there are but for EVEN, and a program's tile with EVEN."""
+    """Return the grid over positions and channels, their number in units of EVEN, and a program's tile with EVEN."""
     elements = positions * g.c
     most = block_for(elements, 1024 if g.channels_last else 512)
     if not g.channels_last:
@@ -238,7 +238,7 @@ def _tiles(g: Any, positions: int) -> tuple[tuple[int], int, dict[str, int]]:
 
 
 def forward(run: Any, g: Any, p: Any, x: Any, y: Any, *, add: bool, index: Any = None) -> None:
-    """y = (or +=) pooled x; with index, only which place of each window is the greatest. g: pooling.Geometry."""
+    """y = (or +=) pooled x; with index, only the index of the maximum of each window. g: pooling.Geometry."""
     lowest = finite_lowest(as_dtype(str(y.dtype)[6:]))
     options = {"ADD": add, "INDEX": index is not None, "WIDE": wide_float(x), "stream": run.stream}
     arrays = (x, y, y if index is None else index)

@@ -17,8 +17,8 @@ from ...gpu.target import block_for
 @triton.jit
 def _apply(x, place, weight, y, rows: tl.int64, n: tl.int64, m: tl.int64, inner: tl.int64, terms, UNIT: tl.constexpr,
            ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # rows [outer, m], whose elements [inner] stand together
-    # narrow: where inner is 1, a lane's addresses are the places in the table
+    # rows [outer, m] of contiguous elements [inner]
+    # narrow: where inner is 1, each lane reads addresses from the table
     inner = inner * UNIT
     tiles = tl.cdiv(inner, BC)
     r = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)[:, None]
@@ -39,7 +39,7 @@ def _apply(x, place, weight, y, rows: tl.int64, n: tl.int64, m: tl.int64, inner:
 
 
 def table(like: Any, place: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
-    """place (int64) and weight (float64) on the device of `like`."""
+    """Copy place (int64) and weight (float64) to the device of `like`."""
     if isinstance(like, FakeArray):
         return FakeArray(place.shape, place.dtype), FakeArray(weight.shape, weight.dtype)
     empty = like.new_empty(0)
@@ -47,7 +47,7 @@ def table(like: Any, place: np.ndarray, weight: np.ndarray) -> tuple[Any, Any]:
 
 
 def apply(run: Any, x: Any, tables: tuple[Any, Any], y: Any, lines: tuple[int, int, int, int], terms: int, *, add: bool) -> None:
-    """y [outer, m, inner] = (or +=) the weighted sums of x [outer, n, inner] along n; place -1 is no term."""
+    """y [outer, m, inner] = (or +=) the weighted sums of x [outer, n, inner] along n; place -1 marks an unused term."""
     outer, n, m, inner = lines
     unit, block = math.gcd(inner, 16), block_for(outer * m * inner)
     bc = min(next_power_of_2(inner), block)

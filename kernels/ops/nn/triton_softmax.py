@@ -90,7 +90,7 @@ def _backward(dy, y, dx, outer: tl.int64, N, inner: tl.int64, scale, UNIT: tl.co
 @triton.jit
 def softmax_rows(x, y, rows: tl.int64, N, scale, UNIT: tl.constexpr, LOG: tl.constexpr, ADD: tl.constexpr,
                  WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # whole rows at once: read and written one time
+    # whole rows at once: read once and written once
     N = N * UNIT
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     c = tl.arange(0, BC)
@@ -144,7 +144,7 @@ def _count_labels(label, count, n, ignored, UNIT: tl.constexpr, BLOCK: tl.conste
 def _loss(y, label, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignored, hit, miss,
           UNIT: tl.constexpr, FLAT: tl.constexpr, SOFT: tl.constexpr, IGNORE: tl.constexpr, VALID: tl.constexpr,
           TIMES: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # FLAT: inner is 1, and a row's elements are neighbours
+    # FLAT: inner is 1, so a row is contiguous
     N = N * UNIT
     r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     c = (tl.program_id(1) * BC + tl.arange(0, BC))[None, :]
@@ -171,26 +171,28 @@ def _loss(y, label, count, dx, rows: tl.int64, N, inner: tl.int64, scale, ignore
 
 
 def _blocks(rows: int, n: int) -> tuple[int, int]:
-    """Rows and columns of one program."""
+    """Return the rows and columns of one program."""
     columns = max(16, min(next_power_of_2(n), 1 << 14 if interpreting() else 1 << 12))
     budget = (1 << 17 if interpreting() else 1 << 12) // columns
     return max(1, min(next_power_of_2(rows), budget)), columns
 
 
 def _columns(outer: int, n: int, inner: int) -> tuple[int, int, int]:
-    """Lines of [outer, n, inner] in one program, elements of each at a time, and what divides inner: where lines stand side by
-    side, as many as are read at once."""
+    """Return the lines of [outer, n, inner] per program, the elements of each per step, and a divisor of inner.
+
+    Adjacent lines are read together.
+    """
     if inner == 1 or interpreting():
         return *_blocks(outer * inner, n), math.gcd(inner, 16)
     lines = max(1, min(next_power_of_2(outer * inner), 128))
     return lines, max(2, min(next_power_of_2(n), 2048 // lines)), math.gcd(inner, 16)
 
 
-_LONGEST = 1 << 14  # columns of a row that one program holds
+_LONGEST = 1 << 14  # longest row that one program holds
 
 
 def _whole_rows(rows: int, n: int) -> dict[str, int]:
-    """Rows and columns of a program that holds whole rows, its warps, and what divides a row."""
+    """Return the rows and columns of a program that holds whole rows, its warps, and a divisor of the row length."""
     columns = max(16, next_power_of_2(n))
     height = max(1, min(next_power_of_2(rows), (1 << 17 if interpreting() else 1 << 11) // columns))
     return {"BR": height, "BC": columns, "num_warps": 4 if columns <= 2048 else 8 if columns <= 8192 else 16,

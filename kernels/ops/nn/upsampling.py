@@ -1,4 +1,4 @@
-"""UpSampling: planes enlarged by a whole factor, by repeating elements or by a learned Deconvolution."""
+"""UpSampling: planes enlarged by an integer factor, by repeating elements or by a learned Deconvolution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..tensor.split_concat import Variadic, window
 
 
 def _total(ins: Spec, out: Spec, req: Req) -> KernelFunction:
-    """CPU: kernel of a -> the sums of a over the axes where out has size 1."""
+    """Return the CPU kernel that sums over the axes where out has size 1."""
     return numpy_kernel(Expression((load(0, ins.dtype),), combine="add"), [ins], [out], [req], name="backward_UpSampling")
 
 
@@ -28,9 +28,9 @@ def _total(ins: Spec, out: Spec, req: Req) -> KernelFunction:
 class UpSampling(Variadic):
     """The planes of arg0 [n, c, h, w], scale times as large.
 
-    sample_type: "nearest": each element is repeated; further arrays are enlarged to the same size, and their channels
-    follow (multi_input_mode "concat") or are added ("sum"). "bilinear": the Deconvolution with the weight that is the
-    second array, [num_filter, 1, k, k], k = 2 scale - scale % 2, one group a channel.
+    sample_type: "nearest": repeat each element; further arrays are enlarged to the same size, and concatenated along channels
+    (multi_input_mode "concat") or added ("sum"). "bilinear": a Deconvolution with one group per channel; its weight is the
+    second array [num_filter, 1, k, k], k = 2 scale - scale % 2.
     """
 
     scale: int
@@ -84,13 +84,13 @@ class UpSampling(Variadic):
         for i, s in enumerate(known):
             if s[0] != x[0] or 0 in s or size[0] % s[2] or size[1] % s[3] or \
                     (self.multi_input_mode == "sum" and s[1] != x[1]):
-                raise ShapeError(f"{self.name}: arg{i} {s} does not grow to [{x[0]}, ..., {size[0]}, {size[1]}], the size of "
-                                 f"arg0 {x} times {self.scale}, by whole factors.")
+                raise ShapeError(f"{self.name}: arg{i} {s} cannot be enlarged to [{x[0]}, ..., {size[0]}, {size[1]}], the size "
+                                 f"of arg0 {x} times {self.scale}, by integer factors.")
         channels = x[1] if self.multi_input_mode == "sum" else sum(s[1] for s in known)
         return list(in_shape), [(x[0], channels, *size)], []
 
     def _split(self, ins: Sequence[Shape], y: Shape) -> list[tuple[int, int, Shape]]:
-        """Per input: first and last channel in y, and y's planes as blocks of equal elements."""
+        """Return, per input, its first and last channel in y, and the planes of y as blocks of equal elements."""
         at, found = 0, []
         for s in ins:
             blocks = (s[2], y[2] // s[2], s[3], y[3] // s[3])

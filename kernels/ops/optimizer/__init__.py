@@ -1,1 +1,1 @@
-"""Weight updates."""
+"""Weight updates of the optimizers."""

@@ -1,7 +1,7 @@
-"""Optimizer updates with rates of their own for every element: RMSProp, Ftrl, FTML, LAMB, AdamW, AdaGrad, and Signum.
+"""Optimizer updates with a learning rate per element: RMSProp, Ftrl, FTML, LAMB, AdamW and AdaGrad; and Signum.
 
-As in update.py: the new weight, then the new value of each state. What is clipped, the gradient alone or with wd · weight
-added, differs from one to the next as it does in MXNet 1.x, whose trained models depend on it.
+As in update.py, bodies return the new weight, then the new states. Some clip the gradient alone, others the gradient plus
+wd · weight, as MXNet 1.x does: its trained models depend on that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def ftrl_update(weight: Array, grad: Array, z: Array, n: Array, *, lr: Scalar, l
 def ftml_update(weight: Array, grad: Array, d: Array, v: Array, z: Array, *, lr: Scalar, t: Scalar, beta1: Scalar = 0.6,
                 beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0,
                 clip_grad: float = -1.0):
-    """Follow the moving leader. t: which update this is, from 1. Source: Zheng, Kwok 2017, ICML."""
+    """Follow the moving leader. t: the update count, from 1. Source: Zheng, Kwok 2017, ICML."""
     g = clipped(rescale_grad * grad + wd * weight, clip_grad)
     v = beta2 * v + (1 - beta2) * g * g
     now = (1 - power(beta1, t)) / lr * (sqrt(v / (1 - power(beta2, t))) + epsilon)
@@ -111,7 +111,7 @@ def _lamb_direction(weight: Any, grad: Any, mean: Any, var: Any, *, t: Any, wd: 
 def lamb_update_phase1(weight: Array, grad: Array, mean: Array, var: Array, *, t: Scalar, wd: Scalar, beta1: Scalar = 0.9,
                        beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, bias_correction: bool = True,
                        rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """The direction of LAMB, Adam's with wd weight added. t: which update this is, from 1. Source: You et al. 2019,
+    """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
     arXiv:1904.00962."""
     return _lamb_direction(weight, grad, mean, var, t=t, wd=wd, beta1=beta1, beta2=beta2, epsilon=epsilon,
                            bias_correction=bias_correction, rescale_grad=rescale_grad, clip_gradient=clip_gradient)
@@ -126,13 +126,13 @@ def _lamb_step(weight: Any, g: Any, r1: Any, r2: Any, lr: Any, lower_bound: floa
 @simple_op(differentiable=False, broadcast=True)
 def lamb_update_phase2(weight: Array, g: Array, r1: Array, r2: Array, *, lr: Scalar, lower_bound: float = -1.0,
                        upper_bound: float = -1.0) -> Array:
-    """weight - lr r1/r2 g: r1 [1] the norm of the weight, kept within the bounds that are not negative, r2 [1] that of g.
-    Where either is 0 their quotient counts as 1."""
+    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
+    If either is 0, their ratio is 1."""
     return _lamb_step(weight, g, r1, r2, lr, lower_bound, upper_bound)
 
 
 class FloatResult(SimpleOp):
-    """An update whose first result is float32 whatever the weight is."""
+    """An update whose first result is float32 for every dtype of the weight."""
 
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
@@ -156,7 +156,7 @@ mp_lamb_update_phase1 = register(FloatResult(_mp_lamb_update_phase1, name="mp_la
 
 
 class Rated(SimpleOp):
-    """An update with an array of one element (r1, r2, rescale_grad) among the inputs, and the states of the weight's shape."""
+    """An update with inputs of one element (r1, r2, rescale_grad); the states have the shape of the weight."""
 
     singles: tuple[str, ...] = ()
 
@@ -198,7 +198,7 @@ mp_lamb_update_phase2 = _rated(_mp_lamb_update_phase2, "mp_lamb_update_phase2", 
 def _adamw(weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, *, lr: Any, eta: Any, beta1: Any, beta2: Any,
            epsilon: Any, wd: Any, clip_gradient: float) -> tuple[Any, Any, Any]:
     g = clipped(rescale_grad * grad, clip_gradient)
-    usable = (abs(rescale_grad) < float("inf")) & (rescale_grad != 0)  # NaN is not: the comparison is false
+    usable = (abs(rescale_grad) < float("inf")) & (rescale_grad != 0)  # false for NaN
     new_mean = beta1 * mean + (1 - beta1) * g
     new_var = beta2 * var + (1 - beta2) * g * g
     step = eta * (lr * new_mean / (sqrt(new_var) + epsilon) + wd * weight)
@@ -208,8 +208,8 @@ def _adamw(weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, *, lr
 def _adamw_update(weight: Array, grad: Array, mean: Array, var: Array, rescale_grad: Array, *, lr: Scalar, eta: Scalar,
                   beta1: Scalar = 0.9, beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, wd: Scalar = 0.0,
                   clip_gradient: float = -1.0):
-    """weight - eta (lr mean / (√var + ε) + wd weight), mean and var as in adam_update. rescale_grad: [1]; nothing changes
-    where it is 0, infinite or NaN. Source: Loshchilov, Hutter 2017, arXiv:1711.05101."""
+    """weight - eta (lr mean / (√var + ε) + wd weight), mean and var as in adam_update. rescale_grad: [1]; the update is skipped
+    if it is 0, infinite or NaN. Source: Loshchilov, Hutter 2017, arXiv:1711.05101."""
     return _adamw(weight, grad, mean, var, rescale_grad, lr=lr, eta=eta, beta1=beta1, beta2=beta2, epsilon=epsilon, wd=wd,
                   clip_gradient=clip_gradient)
 
@@ -231,7 +231,7 @@ _rated(_mp_adamw_update, "_mp_adamw_update", ("mean", "var", "weight32", "rescal
 @simple_op(differentiable=False)
 def multi_lars(lrs: Array, weights_sum_sq: Array, grads_sum_sq: Array, wds: Array, *, eta: float, eps: float,
                rescale_grad: float = 1.0) -> Array:
-    """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr where |w| or |g| is 0. Inputs: one element a layer.
+    """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr if |w| or |g| is 0. Inputs: one element per layer.
 
     Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888.
     """

@@ -1,8 +1,8 @@
-"""Updates that MXNet makes of several operators, each as one declared kernel. Their names begin with _: scripts reach
-them through `mx.optimizer`.
+"""Updates that MXNet composes of several operators, each declared as one kernel. Their names begin with _: `mx.optimizer`
+uses them.
 
-As in update.py: the new weight, then the new value of each state. Those that need the norm of the whole array
-(`_lamb_update`, `_lars_update`, `_lbsgd_update`) fold over the last axis: their caller hands in the arrays as [1, n].
+As in update.py, bodies return the new weight, then the new states. Updates that need the norm of a whole array
+(`_lamb_update`, `_lars_update`, `_lbsgd_update`) reduce over the last axis, so the caller passes arrays as [1, n].
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _adadelta_update(weight: Array, grad: Array, acc_g: Array, acc_delta: Array,
                      epsilon: Scalar = 1e-5, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """acc_g ← mean of g²; δ = √((acc_delta + ε) / (acc_g + ε)) g; acc_delta ← mean of δ²; weight - δ - wd weight.
 
-    There is no learning rate: lr is taken and not used, as in MXNet. Source: Zeiler 2012, arXiv:1212.5701.
+    lr is accepted and ignored, as in MXNet. Source: Zeiler 2012, arXiv:1212.5701.
     """
     g = _clipped(rescale_grad * grad, clip_gradient)
     acc_g = rho * acc_g + (1 - rho) * g * g
@@ -49,7 +49,8 @@ def _adamax_update(weight: Array, grad: Array, mean: Array, largest: Array, *, l
                    beta2: Scalar = 0.999, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """mean ← β₁ mean + (1-β₁) g; largest ← max(β₂ largest, |g|); weight - lr mean / largest.
 
-    The bias correction belongs to lr. Where largest is 0 the weight stays. Source: Kingma and Ba 2015, arXiv:1412.6980, § 7.1.
+    lr includes the bias correction. Where largest is 0, the weight does not change.
+    Source: Kingma and Ba 2015, arXiv:1412.6980, § 7.1.
     """
     g = _clipped(rescale_grad * grad + wd * weight, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
@@ -61,7 +62,7 @@ def _adamax_update(weight: Array, grad: Array, mean: Array, largest: Array, *, l
 def _nadam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9,
                   beta2: Scalar = 0.999, epsilon: Scalar = 1e-8, by_grad: Scalar = 1.0, by_mean: Scalar = 1.0,
                   by_var: Scalar = 1.0, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """weight - lr (by_grad g + by_mean mean) / (√(by_var var) + ε): the three factors hold the momentum schedule.
+    """weight - lr (by_grad g + by_mean mean) / (√(by_var var) + ε): the by_ factors hold the momentum schedule.
 
     Source: Dozat 2016, "Incorporating Nesterov Momentum into Adam".
     """
@@ -90,21 +91,21 @@ def _dcasgd_update(weight: Array, grad: Array, previous: Array, *, lr: Scalar, l
 @simple_op(differentiable=False, states=("mom", "previous"))
 def _dcasgd_mom_update(weight: Array, grad: Array, mom: Array, previous: Array, *, lr: Scalar, momentum: Scalar = 0.0,
                        lamda: Scalar = 0.04, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """_dcasgd_update through a momentum."""
+    """_dcasgd_update with momentum."""
     g = _clipped(rescale_grad * grad, clip_gradient)
     mom = momentum * mom - lr * (g + wd * weight + lamda * g * g * (weight - previous))
     return weight + mom, mom, weight
 
 
-# ---- by the norm of the whole array ----------------------------------------------------------------------------------
+# ---- updates with the norm of an array -------------------------------------------------------------------------------
 @simple_op(differentiable=False, states=("mean", "var"))
 def _lamb_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scalar, beta1: Scalar = 0.9,
                  beta2: Scalar = 0.999, epsilon: Scalar = 1e-6, by_mean: Scalar = 1.0, by_var: Scalar = 1.0,
                  wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0, lower_bound: float = -1.0,
                  upper_bound: float = -1.0):
-    """d = by_mean mean / (√(by_var var) + ε) + wd weight; weight - lr ‖weight‖ / ‖d‖ d, ‖weight‖ kept within bounds.
+    """d = by_mean mean / (√(by_var var) + ε) + wd weight; weight - lr ‖weight‖ / ‖d‖ d, ‖weight‖ clipped to the bounds.
 
-    The arrays are [1, n]. Where a norm is 0 their ratio counts as 1. Source: You et al. 2020, arXiv:1904.00962.
+    The arrays are [1, n]. If a norm is 0, the ratio is 1. Source: You et al. 2020, arXiv:1904.00962.
     """
     g = _clipped(rescale_grad * grad, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g
@@ -122,7 +123,7 @@ def _lamb_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Sca
 @simple_op(differentiable=False, states=("mom",))
 def _lars_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, eta: Scalar = 0.001,
                  epsilon: Scalar = 0.0, wd: Scalar = 0.0, rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """sgd_mom_update with lr times η ‖weight‖ / (‖g‖ + wd ‖weight‖ + ε), g before it is clipped; times 1 if a norm is 0.
+    """sgd_mom_update with lr times η ‖weight‖ / (‖g‖ + wd ‖weight‖ + ε), g before clipping; times 1 if a norm is 0.
 
     The arrays are [1, n]. Source: You et al. 2017, arXiv:1708.03888.
     """
@@ -136,7 +137,7 @@ def _lars_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum
 @simple_op(differentiable=False, states=("mom",))
 def _lbsgd_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, momentum: Scalar = 0.0, wd: Scalar = 0.0,
                   rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
-    """sgd_mom_update with lr times √(‖weight‖² / (‖grad‖² + wd ‖weight‖²)), kept within 0.01 and 100. Arrays are [1, n]."""
+    """sgd_mom_update with lr times √(‖weight‖² / (‖grad‖² + wd ‖weight‖²)), clipped to 0.01 … 100. Arrays are [1, n]."""
     length = row_sum(weight * weight)
     factor = sqrt(length / (row_sum(grad * grad) + wd * length + 1e-18))
     rate = lr * minimum(maximum(factor, 0.01), 100.0)

@@ -1,4 +1,4 @@
-"""mixed: an update rule for a 16-bit weight that is kept in float32 beside it."""
+"""Update rules for 16-bit weights that have a float32 master copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...params import Params
 
 
 class MixedOp(SimpleOp):
-    """The rule of another operator (weight, grad, *states) as (grad, *states, weight32) → the weight, rounded.
+    """The rule of another operator (weight, grad, *states) as (grad, *states, weight32) → the rounded weight.
 
     The states and weight32 keep their own dtypes; all arithmetic is in float32. The output has the gradient's dtype.
     """
@@ -42,10 +42,10 @@ _made: dict[Op, MixedOp] = {}
 
 
 def mixed(op: Op) -> MixedOp:
-    """The operator `op` made to update a float32 copy; one for each op. Raises OperatorError unless op is a @simple_op."""
+    """Return the variant of `op` that updates a float32 copy. Raises OperatorError unless op is a @simple_op."""
     found = _made.get(op)
     if found is None:
         if not isinstance(op, SimpleOp):
-            raise OperatorError(f"mixed: {op.name} is not declared by a body, so it cannot be made to keep a float32 copy.")
+            raise OperatorError(f"mixed: {op.name} is not declared by a body. Only a @simple_op can have a float32 copy.")
         found = _made[op] = MixedOp(op)
     return found

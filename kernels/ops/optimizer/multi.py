@@ -1,6 +1,6 @@
-"""Operators over several arrays at once: multi_sgd_update and its kin, multi_sum_sq, all_finite, multi_all_finite.
+"""Operators on several arrays at once: multi_sgd_update and its variants, multi_sum_sq, all_finite, multi_all_finite.
 
-Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next.
+Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ...params import Param, Params
 
 
 class MultiUpdate(Op):
-    """One optimizer update of several weights. lrs and wds hold a number for each; new rates need no new kernel.
+    """One optimizer update of several weights. lrs and wds hold a number per weight; new values need no new kernel.
 
     one:    name of the update of a single weight.
-    roles:  what its inputs are, in order.
+    roles:  names of its inputs, in order.
     """
 
     def __init__(self, name: str, one: str, roles: tuple[str, ...], momentum: bool):
@@ -51,7 +51,7 @@ class MultiUpdate(Op):
         return p
 
     def weights(self, p: Params) -> int:
-        """How many there are."""
+        """Return the number of weights."""
         return p.num_weights
 
     def _names(self, p: Params) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class MultiUpdate(Op):
     def arguments(self, p: Params) -> tuple[str, ...]:
         return self._names(p)[:2] if len(self.roles) > 2 else self._names(p)
 
-    def auxiliaries(self, p: Params) -> tuple[str, ...]:  # from the first state on: states stand between the others
+    def auxiliaries(self, p: Params) -> tuple[str, ...]:  # from the first state on: the states of later weights follow
         return self._names(p)[2:] if len(self.roles) > 2 else ()
 
     def outputs(self, p: Params) -> tuple[str, ...]:
@@ -110,9 +110,9 @@ for _name, _one, _roles in (
     register(MultiUpdate(_name, _one, _roles, "mom" in _roles))
 
 
-# ---- what is worked out of whole arrays ------------------------------------------------------------------------------
+# ---- reductions of whole arrays --------------------------------------------------------------------------------------
 def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> KernelFunction:
-    """The kernel that folds body of a whole array into one float32 number."""
+    """Return the kernel that reduces body of a whole array to one float32 number."""
     if target == "gpu":
         from ...gpu.printer import triton_kernel as make  # optional dependency
     else:
@@ -122,7 +122,7 @@ def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> Kern
 
 
 class OfArrays(OperatorProperty):
-    """Takes arrays of any shapes, gives a few float32 numbers; not differentiable."""
+    """Base class: arrays of any shapes to a few float32 numbers; not differentiable."""
 
     def validate(self) -> None:
         n, given = getattr(self, "num_arrays", 1), getattr(self, "num_args", None)
@@ -168,7 +168,7 @@ class MultiSumSq(OfArrays):
 
 
 class Finite(OfArrays):
-    """Whether every element of every array is finite."""
+    """Base class: 1 if every element of every array is finite, else 0."""
 
     init_output: bool = True
 
@@ -194,7 +194,7 @@ class Finite(OfArrays):
 class AllFinite(Finite):
     """1 if data holds no infinity and no NaN, else 0. Returns: float32 [1].
 
-    init_output: False: the result is 0 as well where out already held 0.
+    init_output: False: the result is also 0 if out held 0 before.
     """
 
     def list_arguments(self) -> list[str]:
@@ -205,7 +205,7 @@ class AllFinite(Finite):
 class MultiAllFinite(Finite):
     """1 if none of num_arrays arrays holds an infinity or NaN, else 0. Returns: float32 [1].
 
-    init_output: False: the result is 0 as well where out already held 0.
+    init_output: False: the result is also 0 if out held 0 before.
     """
 
     num_arrays: int = 1

@@ -1,4 +1,4 @@
-"""_multi_lamb_update, _multi_mp_lamb_update: LAMB of many weights at once. _contrib_group_adagrad_update: Adagrad of rows.
+"""_multi_lamb_update, _multi_mp_lamb_update: LAMB for many weights at once. _contrib_group_adagrad_update: Adagrad per row.
 
 Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next.
 """
@@ -23,7 +23,7 @@ from .multi import MultiUpdate
 
 _lamb = _lamb_update.body
 _ALIKE = ("beta1", "beta2", "epsilon", "rescale_grad", "clip_gradient", "lower_bound", "upper_bound")
-_EACH = ("lr", "wd", "by_mean", "by_var")  # what differs from weight to weight
+_EACH = ("lr", "wd", "by_mean", "by_var")  # numbers that differ between weights
 
 
 @simple_op(differentiable=False, states=("mean", "var", "weight32"), free=("mean", "var", "weight32"))
@@ -39,7 +39,7 @@ def _mp_lamb_update(weight: Array, grad: Array, mean: Array, var: Array, weight3
 
 
 class MultiLamb(MultiUpdate):
-    """LAMB of num_tensors weights, each by its own norms."""
+    """LAMB for num_tensors weights, each with its own norms."""
 
     def __init__(self, name: str, one: str, roles: tuple[str, ...]):
         super().__init__(name, one, roles, False)
@@ -62,7 +62,7 @@ class MultiLamb(MultiUpdate):
         n, each = p.num_tensors, len(self.roles)
         if n < 1 or not len(p.learning_rates) == len(p.wds) == len(p.step_count) == n or min(p.step_count) < 1:
             raise ParameterError(f"{self.name}: num_tensors={n}, but learning_rates={p.learning_rates}, wds={p.wds}, "
-                                 f"step_count={p.step_count}. Give a number for each; steps count from 1.")
+                                 f"step_count={p.step_count}. Each must hold one number per tensor; steps count from 1.")
         if p.num_args not in (None, n * each):
             raise ParameterError(f"{self.name}: num_tensors={n} takes {n * each} arrays ({', '.join(self.roles)} of each), "
                                  f"{p.num_args} were given.")
@@ -98,9 +98,9 @@ register(MultiLamb("_multi_mp_lamb_update", "_mp_lamb_update", ("weight", "grad"
 
 @register_operator("_contrib_group_adagrad_update", aliases=("group_adagrad_update",))
 class GroupAdagrad(OperatorProperty):
-    """Adagrad with one history a row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+    """Adagrad with one history value per row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
 
-    weight, grad: [n, ...]; history: [n, 1, ...] or [n], as many numbers as rows, changed in place. Returns: the new weight.
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], one number per row, changed in place. Returns: the new weight.
     """
 
     lr: float

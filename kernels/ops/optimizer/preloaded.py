@@ -1,6 +1,6 @@
-"""preloaded_multi_sgd_update and its kin, _multi_adamw_update, reset_arrays: many arrays at once, with rates that lie in arrays.
+"""preloaded_multi_sgd_update and its variants, _multi_adamw_update, reset_arrays: many arrays at once, rates given as arrays.
 
-Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next; what all share is last.
+Inputs are interleaved as in MXNet: weight, gradient, states of the first array, then those of the next. Shared arrays come last.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ONE = Spec((1,), float32)
 
 
 class Shared(MultiUpdate):
-    """A MultiUpdate with further arrays behind those of the weights.
+    """A MultiUpdate with shared arrays after those of the weights.
 
-    shared:  their names and how many elements each has, by the number of weights.
+    shared:  (name, True if it has one element per weight, False if it has one element).
     """
 
-    shared: tuple[tuple[str, bool], ...] = ()  # (name, whether it has an element for each weight)
+    shared: tuple[tuple[str, bool], ...] = ()
 
     def _own(self, p: Params) -> tuple[str, ...]:
         return (*self._names(p), *(name for name, _ in self.shared))
@@ -61,7 +61,7 @@ class Shared(MultiUpdate):
 
 
 class Preloaded(Shared):
-    """multi_sgd_update and its kin, with lrs and wds as the last arrays."""
+    """multi_sgd_update and its variants with lrs and wds as the last arrays."""
 
     shared = (("lrs", True), ("wds", True))
 
@@ -110,7 +110,7 @@ for _name, _roles in (("sgd_update", ("weight", "grad")), ("sgd_mom_update", ("w
 
 
 class MultiAdamW(Shared):
-    """_adamw_update of num_weights weights at once, rescale_grad [1] last."""
+    """_adamw_update for num_weights weights at once; rescale_grad [1] is the last input."""
 
     shared = (("rescale_grad", False),)
 
@@ -160,7 +160,7 @@ register(MultiAdamW("_multi_mp_adamw_update", "_mp_adamw_update", ("weight", "gr
 
 @register_operator("reset_arrays")
 class ResetArrays(OperatorProperty):
-    """Fill num_arrays arrays with zeros, in place. Returns: nothing of use, float32 [1]."""
+    """Fill num_arrays arrays with zeros, in place. Returns: a placeholder, float32 [1]."""
 
     num_arrays: int
     num_args: int | None = None

@@ -1,8 +1,8 @@
-"""Triton: an optimizer's update of many arrays in one launch, found through a table of addresses in device memory.
+"""Triton: an optimizer update of many arrays in one launch, through a table of addresses in device memory.
 
-The arithmetic is printed from the update's own declaration, by the lines that its kernel for one array has, so the bits are
-the same. Numbers that change between steps (learning rate, weight decay ...) are read from device memory as well, so that a
-captured launch stays right when they change.
+The arithmetic is printed from the declaration of the update, as in its kernel for one array, so the bits are the same. Numbers
+that change between steps (learning rate, weight decay ...) are read from device memory too, so a captured launch uses their
+current values.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ...gpu.target import codegen_target, interpreting
 from ...ir.expr import topological
 from ...op import Expression, Req, Spec
 
-ALIGN = 16  # bytes that every array's address must divide by, so that accesses are 128 bits wide
+ALIGN = 16  # bytes; every address must be a multiple, so that accesses are 128 bits wide
 _NUMBER = {"f32": "tl.float32", "f64": "tl.float64", "i64": "tl.int64"}
 
 
 @dataclass(frozen=True)
 class ManyUpdate:
-    """An update for any number of arrays of certain dtypes.
+    """A kernel that updates any number of arrays of given dtypes.
 
-    rows:     of the table: the update's inputs in order, then its output if that is not its first input.
-    columns:  of the numbers: the update's run-time scalars in order.
-    block:    elements of one program. align: bytes that the address of every array must divide by.
+    rows:     rows of the table: the inputs in order, then the output unless it is the first input.
+    columns:  columns of the numbers: the run-time scalars in order.
+    block:    elements per program. align: every address must be a multiple of this many bytes.
     """
 
     kernel: KernelSource
@@ -47,7 +47,7 @@ class ManyUpdate:
 
 
 def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype | None) -> ManyUpdate:
-    """The update with expression e, elementwise, for inputs of these dtypes. out: of its output; None: it is input 0."""
+    """Build the kernel of expression e for inputs of these dtypes. out: dtype of the output; None: the output is input 0."""
     rows, states = [*ins, *([] if out is None else [out])], dict(e.states)
     places = [states.get(k, 0 if out is None else len(ins)) for k in range(len(e.outputs))]
     roots = [typed_root(root, rows[at]) for root, at in zip(e.outputs, places)]
@@ -79,10 +79,10 @@ def many_update(name: str, e: Expression, ins: Sequence[np.dtype], out: np.dtype
 
 
 def tables(addresses: Sequence[Sequence[int]], sizes: Sequence[int], block: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What a ManyUpdate reads: addresses [rows, count], sizes [count], chunks [programs, 2]; all int64.
+    """Build the tables of a ManyUpdate: addresses [rows, count], sizes [count], chunks [programs, 2]; all int64.
 
-    addresses: per row of the table, one for each array; every one must divide by ALIGN.
-    Raises ParameterError for one that does not: those arrays are updated one by one.
+    addresses: for each row, one address per array.
+    Raises ParameterError for an address that is not a multiple of ALIGN.
     """
     found = np.array(addresses, np.int64)
     if found.size and (found % ALIGN).any():

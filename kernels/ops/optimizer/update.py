@@ -1,7 +1,7 @@
-"""Optimizer updates. Each is one declared kernel: the new weight, then the new value of each state it changes.
+"""Optimizer updates. Each is declared as one kernel that returns the new weight, then the new states.
 
-lr, wd and rescale_grad are run-time scalars: a schedule changes them without a new kernel. Formulas as in MXNet 1.x:
-the gradient is rescaled, clipped to ±clip_gradient if that is positive, and then wd·weight is added.
+lr, wd and rescale_grad are run-time scalars, so a schedule needs no new kernels. The formulas are those of MXNet 1.x:
+rescale the gradient, clip it to ±clip_gradient if that is positive, then add wd·weight.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...ir.lang import maximum, minimum, sign, sqrt
 
 
 def rescaled(grad: Any, rescale_grad: Any, bound: float, lr: Any) -> Any:
-    """lr times the rescaled and clipped gradient; one product an element where nothing is clipped."""
+    """Return lr times the rescaled and clipped gradient; one product per element without clipping."""
     return lr * clipped(rescale_grad * grad, bound) if bound > 0 else (lr * rescale_grad) * grad
 
 
 def clipped(g: Any, bound: float) -> Any:
-    """g limited to ±bound, if that is positive."""
+    """Clip g to ±bound if that is positive."""
     return maximum(minimum(g, bound), -bound) if bound > 0 else g
 
 
@@ -42,7 +42,7 @@ def nag_mom_update(weight: Array, grad: Array, mom: Array, *, lr: Scalar, moment
                    rescale_grad: Scalar = 1.0, clip_gradient: float = -1.0):
     """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
 
-    What is kept in mom has wd times the new weight, as MXNet's update in place leaves it.
+    mom contains wd times the new weight, because MXNet updates in place.
     """
     return _nesterov(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
 
@@ -84,7 +84,7 @@ def adam_update(weight: Array, grad: Array, mean: Array, var: Array, *, lr: Scal
                 lazy_update: bool = True):
     """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
 
-    Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
+    Source: Kingma and Ba 2015, arXiv:1412.6980; lr includes the bias correction.
     """
     g = clipped(rescale_grad * grad + wd * weight, clip_gradient)
     mean = beta1 * mean + (1 - beta1) * g

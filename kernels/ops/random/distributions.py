@@ -1,8 +1,8 @@
-"""Random numbers of the usual distributions, with parameters that are numbers (_random_*, _random_*_like) or arrays (_sample_*).
+"""Random numbers of the usual distributions, with parameters are numbers (_random_*, _random_*_like) or arrays (_sample_*).
 
-Every element takes a fixed count of uniform numbers of its own from the counter-based generator, and one body turns them
-into the draw. So CPU and GPU draw the same, wherever and in whatever order. Where a method rejects and tries again, it has
-a fixed number of tries; that all of them fail is less likely than one in a million, and then the middle is taken.
+Every element uses its own fixed number of uniform numbers of the counter-based generator, and one body turns them into a sample.
+So results do not depend on device or order. Rejection methods make a fixed number of attempts: all of them fail with a
+probability below one in a million, and then the middle of the distribution is returned.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ def _exponential(u: Sequence[Any], lam: Any) -> Any:
 
 
 def _gamma_attempt(alpha: Any, u: Any, v: Any, w: Any) -> Any:
-    """A gamma number drawn by rejection, for alpha + 1 where alpha < 1, or -1. Source: Marsaglia, Tsang 2000, "A simple
-    method for generating gamma variables"."""
+    """Try to draw a gamma sample by rejection, for alpha + 1 where alpha < 1; -1 if rejected.
+
+    Source: Marsaglia, Tsang 2000, "A simple method for generating gamma variables".
+    """
     d = _middle(alpha)
     x = _normal(u, v)
     t = 1 + x / sqrt(9 * d)
@@ -59,16 +61,18 @@ def _middle(alpha: Any) -> Any:
 
 
 def _gamma(u: Sequence[Any], alpha: Any, beta: Any) -> Any:
-    """Scale beta. u: a uniform number, then the attempts, of which the first that is none in vain counts."""
+    """Return gamma samples with scale beta. u: a uniform number, then the attempts; the first accepted one counts."""
     drawn = _middle(alpha)
-    for attempt in reversed(u[1:]):  # the first that is accepted is written last
+    for attempt in reversed(u[1:]):  # so that the first accepted one is written last
         drawn = where(attempt >= 0, attempt, drawn)
     return beta * where(alpha < 1, drawn * power(1 - u[0], 1 / alpha), drawn)
 
 
 def _poisson_attempt(lam: Any, u: Any, v: Any) -> Any:
-    """A Poisson number drawn by rejection, for lam that is not small, or -1. Source: Hörmann 1993, "The transformed rejection
-    method for generating Poisson random variables", algorithm PTRS."""
+    """Try to draw a Poisson sample by rejection, for lam that is not small; -1 if rejected.
+
+    Source: Hörmann 1993, "The transformed rejection method for generating Poisson random variables", algorithm PTRS.
+    """
     many = where(lam < _FEW, _FEW, lam)
     b = 0.931 + 2.53 * sqrt(many)
     a = -0.059 + 0.02483 * b
@@ -85,10 +89,10 @@ def _poisson_attempt(lam: Any, u: Any, v: Any) -> Any:
 
 
 def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
-    """By the sums of the probabilities while lam is small, else the first attempt that is none in vain."""
+    """Return Poisson samples: by inverting the distribution for small lam, else the first accepted attempt."""
     few = where(lam < _FEW, lam, _FEW)
     p = exp(-few)
-    at_most = minimum(u, 1 - 2e-6)  # what all terms come to, in spite of rounding
+    at_most = minimum(u, 1 - 2e-6)  # the terms add up to this despite rounding
     total = p
     small = cast_like(at_most >= total, u)
     for k in range(1, _POISSON_TERMS):
@@ -96,7 +100,7 @@ def _poisson(lam: Any, u: Any, *attempts: Any) -> Any:
         total = total + p
         small = small + (at_most >= total)
     large = floor(lam)
-    for k in reversed(attempts):  # the first that is accepted is written last
+    for k in reversed(attempts):  # so that the first accepted one is written last
         large = where(k >= 0, k, large)
     return where(lam < _FEW, small, large)
 
@@ -119,9 +123,14 @@ def _generalized_negative_binomial(u: Sequence[Any], mu: Any, alpha: Any) -> Any
 
 @dataclass(frozen=True)
 class Distribution:
-    """names: of the parameters; defaults of _random_*; draws: uniform numbers an element takes; body(u, *parameters);
-    allowed: what the parameters must be, and how that is said; gamma: u is what `_gamma` takes, and this gives the alpha of
-    its attempts; counts: body gives the mean of a Poisson number, the draw."""
+    """One distribution.
+
+    names:     of the parameters; defaults: those of _random_*.
+    draws:     uniform numbers per element. body: (u, *parameters) -> sample.
+    allowed:   predicate of valid parameters; requirement: the same in words.
+    gamma:     returns the alpha of gamma attempts, if u of the body are those of `_gamma`.
+    counts:    body returns the mean of a Poisson distribution, from which the sample is drawn.
+    """
 
     name: str
     names: tuple[str, ...]
@@ -130,7 +139,7 @@ class Distribution:
     body: Callable[..., Any]
     text: str
     allowed: Callable[..., bool] = lambda *_: True
-    told: str = ""
+    requirement: str = ""
     counts: bool = False
     gamma: Callable[..., Any] | None = None
 
@@ -160,8 +169,8 @@ _DTYPE = Param("dtype", "dtype", None, doc="element type; float32 when None")
 
 
 class SampleOp(Op):
-    """One distribution. form: "random" (parameters are numbers), "like" (the same, in the shape of an array) or "sample"
-    (parameters are arrays: of each, an array of the given shape)."""
+    """Samples of one distribution. form: "random" (parameters are numbers), "like" (numbers, and an array gives the shape) or
+    "sample" (parameters are arrays, and each element of them gives an array of samples)."""
 
     def __init__(self, d: Distribution, form: str, names: Sequence[str] | None = None):
         self.d, self.form = d, form
@@ -180,8 +189,8 @@ class SampleOp(Op):
     def parse(self, given: Any) -> Params:
         p = super().parse(given)
         if self.form != "sample" and not self.d.allowed(*(p[n] for n in self.numbers)):
-            told = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)
-            raise ParameterError(f"{self.name}: {told}: {self.d.told}.")
+            values = ", ".join(f"{n}={p[n]:g}" for n in self.numbers)
+            raise ParameterError(f"{self.name}: {values}: {self.d.requirement}.")
         if self.form != "like" and p.dtype is not None and not is_float(p.dtype):
             raise DTypeError(f"{self.name}: dtype {p.dtype} is not a floating dtype. Use float32, float64, float16 or bfloat16.")
         return p
@@ -228,7 +237,7 @@ class SampleOp(Op):
             drawn = run.workspace((total, size), wide)
             fill_uniform(run, target, drawn, random)
             parameters = list(inputs) if not numbers else []
-            for value in numbers:  # through memory, so that a new value needs no new kernel
+            for value in numbers:  # passed in memory, so that a new value needs no new kernel
                 parameters.append(run.workspace((1,), wide))
                 fill_uniform(run, target, parameters[-1], (0, 0), value, 0.0)
             uniform = [drawn[i] for i in range(d.draws)] if attempts is None else attempts(run, parameters, drawn)
@@ -242,8 +251,10 @@ class SampleOp(Op):
 
 def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shape, wide: np.dtype, target: str,
                     name: str) -> Callable[..., list[Any]]:
-    """(run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]): what `_gamma` takes. All attempts at all numbers are
-    one kernel, so that the formula stands there once."""
+    """Return a kernel (run, parameters, uniform numbers [_GAMMA_DRAWS or more, size]) that computes the arguments of `_gamma`.
+
+    One kernel makes all attempts for all elements, so its text holds the formula once.
+    """
     tries, n = (_GAMMA_TRIES, *full), len(given)
     attempt = row_kernel(lambda *a: _gamma_attempt(alpha(*a[:n]), *a[n:]), [(1, s.size, 1) for s in given] + [tries] * 3, [tries],
                          tries, [*given, *[Spec(tries, wide)] * 3], [Spec(tries, wide)], [Req.WRITE], target, f"{name}_attempts")
@@ -258,8 +269,10 @@ def _gamma_attempts(alpha: Callable[..., Any], given: Sequence[Spec], full: Shap
 
 def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Req], target: str,
               name: str) -> Callable[..., None]:
-    """(run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs): a Poisson number of each mean. All attempts at it
-    are one kernel, so that its formula stands there once."""
+    """Return a kernel (run, mean [size], uniform numbers [_POISSON_DRAWS, size], outputs) that draws Poisson samples.
+
+    One kernel makes all attempts, so its text holds the formula once.
+    """
     row, tries = (1, size), (_POISSON_TRIES, size)
     wanted = [Spec(s, wide) for s in (row, tries)]
     attempt = row_kernel(_poisson_attempt, [row, tries, tries], [tries], tries, [wanted[0], wanted[1], wanted[1]], [wanted[1]],
@@ -278,5 +291,5 @@ def _counting(size: int, wide: np.dtype, outs: Sequence[Spec], reqs: Sequence[Re
 for _d in DISTRIBUTIONS:
     register(SampleOp(_d, "sample"))
     register(SampleOp(_d, "like", ("loc", "scale") if _d.name == "normal" else None))
-    if _d.name not in ("uniform", "normal"):  # those are in random.py, drawn without scratch
+    if _d.name not in ("uniform", "normal"):  # those are in uniform.py and need no workspace
         register(SampleOp(_d, "random"))

@@ -1,4 +1,4 @@
-"""Class numbers drawn by their probabilities, and the rows of an array in random order."""
+"""sample_multinomial: class indices drawn by probability. shuffle: the rows of an array in random order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .uniform import fill_uniform
 
 @register_operator("_sample_multinomial", aliases=("sample_multinomial",))
 class SampleMultinomial(OperatorProperty):
-    """Class numbers, drawn with the probabilities in data.
+    """Class indices drawn with the probabilities in data.
 
-    data:      [..., k], along the last axis probabilities that add up to 1 (weights that do not are scaled).
-    shape:     of what is drawn from each; (): one number.
+    data:      [..., k], probabilities along the last axis; weights with another sum are normalized.
+    shape:     of the samples per distribution; (): one sample.
     get_prob:  also returns the logarithm of each drawn class's probability, whose derivative by data is passed on.
-    dtype:     of the class numbers.
+    dtype:     of the class indices.
     Returns:   data.shape[:-1] + shape.
     """
 
@@ -55,7 +55,7 @@ class SampleMultinomial(OperatorProperty):
         if x is None:
             return [x], [None] * n, []
         if not x or x[-1] == 0:
-            raise ShapeError(f"{self.name}: data {x} holds no class. It must be [..., classes].")
+            raise ShapeError(f"{self.name}: data {x} has no classes. It must be [..., classes] with at least one class.")
         return [x], [(*x[:-1], *self.shape) or (1,)] * n, []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:

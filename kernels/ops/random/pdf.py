@@ -1,7 +1,7 @@
-"""random_pdf_*: densities of samples under distributions whose parameters are arrays. sample: [*parameters, m], or [*parameters].
+"""random_pdf_*: probability densities of samples; the parameters are arrays. sample: [*parameters, m] or [*parameters].
 
-The parameters of the first axes spread over the rest. is_log: the logarithm of the density. All differentiate by parameters,
-and by samples where these are no whole numbers.
+The parameters broadcast over the trailing axes of sample. is_log: return the logarithm of the density. All have derivatives by
+the parameters, and by the samples unless these are integers.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def _spread(name: str, sample: TracedValue, parameter: TracedValue) -> TracedVal
     return parameter.reshape((*shape, *(1,) * (sample.ndim - len(shape)))) if sample.ndim > len(shape) else parameter
 
 
-def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any], whole: bool = False
+def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., Any], integers: bool = False
              ) -> None:
-    """Declare random_pdf_<name> and the broadcasting logarithm it is made of. whole: samples are whole numbers."""
+    """Declare random_pdf_<name> and the broadcasting log density that it uses. integers: samples are integers."""
     inner = f"_log_pdf_{name}"
     made = simple_op(body, name=inner, broadcast=True, doc=f"The logarithm of {says}")
     assert made.input_names == ("x", *names)
@@ -38,10 +38,10 @@ def _density(name: str, names: tuple[str, ...], says: str, body: Callable[..., A
         y = getattr(ops, inner)(sample, *(_spread(f"random_pdf_{name}", sample, p) for p in parameters))
         return y if is_log else ops.exp(y)
 
-    pdf.__doc__ = f"{says[0].upper()}{says[1:]}\n\nis_log: its logarithm instead. Returns: the shape of sample."
+    pdf.__doc__ = f"{says[0].upper()}{says[1:]}\n\nis_log: return the logarithm. Returns: the shape of sample."
     arguments = ("sample", *names)
     composite(f"_random_pdf_{name}", aliases=(f"random_pdf_{name}",), arguments=lambda p: arguments, params=(IS_LOG,),
-              gives=names if whole else None)(pdf)
+              gives=names if integers else None)(pdf)
 
 
 def _uniform(x: Float, low: Float, high: Float) -> Float:
@@ -78,18 +78,18 @@ _density("uniform", ("low", "high"), "the density of sample, uniform between low
 _density("normal", ("mu", "sigma"), "the density of sample, normal with mean mu and standard deviation sigma.", _normal)
 _density("gamma", ("alpha", "beta"), "the density of sample, gamma with shape alpha and rate beta.", _gamma)
 _density("exponential", ("lam",), "the density of sample, exponential with rate lam.", _exponential)
-_density("poisson", ("lam",), "the probability of sample, Poisson with mean lam.", _poisson, whole=True)
+_density("poisson", ("lam",), "the probability of sample, Poisson with mean lam.", _poisson, integers=True)
 _density("negative_binomial", ("k", "p"), "the probability of sample failures before the k-th success of probability p.",
-         _negative_binomial, whole=True)
+         _negative_binomial, integers=True)
 _density("generalized_negative_binomial", ("mu", "alpha"),
-         "the probability of sample, negative binomial with mean mu and dispersion alpha.", _generalized, whole=True)
+         "the probability of sample, negative binomial with mean mu and dispersion alpha.", _generalized, integers=True)
 
 
 @composite("_random_pdf_dirichlet", aliases=("random_pdf_dirichlet",))
 def dirichlet(sample: Any, alpha: Any, *, is_log: bool = False) -> Any:
     """The density of sample, Dirichlet with concentrations alpha, along the last axis.
 
-    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: its logarithm instead. Returns: sample.shape[:-1].
+    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: return the logarithm. Returns: sample.shape[:-1].
     """
     if not alpha.ndim or sample.shape[-1:] != alpha.shape[-1:] or sample.shape[:alpha.ndim - 1] != alpha.shape[:-1]:
         raise ShapeError(f"random_pdf_dirichlet: sample {sample.shape} must begin and end as alpha {alpha.shape}.")

@@ -1,4 +1,4 @@
-"""Triton: class numbers drawn by their probabilities, and rows in random order."""
+"""Triton: class indices drawn by probability, and rows in random order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .triton_random import draw
 
 @triton.jit
 def _multinomial(p, u, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: a lane walks the probabilities of its own row
+    # narrow: each lane reads the probabilities of its own row
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     row = p + i // S * K
@@ -38,7 +38,7 @@ def _multinomial(p, u, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOC
 
 @triton.jit
 def _log_of(p, index, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: a lane's address is the number that was drawn
+    # narrow: each lane's address is the index it drew
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n
     at = tl.load(index + i, mask=live, other=0).to(tl.int64)
@@ -50,8 +50,8 @@ def _log_of(p, index, out, n: tl.int64, S: tl.int64, K, ADD: tl.constexpr, BLOCK
 
 @triton.jit
 def _ranks(word, rank, n, BLOCK: tl.constexpr, OTHERS: tl.constexpr):
-    # how many words are smaller, or equal and earlier
-    # narrow: every word is compared with every other, which takes longer than reading them
+    # count the words that are smaller, or equal and earlier
+    # narrow: comparing every word with every other takes longer than reading them
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = tl.load(word + i, mask=i < n, other=0)[:, None]
     count = tl.zeros((BLOCK,), tl.int32)
@@ -76,7 +76,7 @@ def _place(x, rank, y, total: tl.int64, inner: tl.int64, ADD: tl.constexpr, BLOC
 
 
 def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any, logs: Any, reqs: Sequence[Req]) -> None:
-    """out [m, s] = class numbers drawn from p [m, k] by u [m, s] in [0, 1); logs = the logarithm of their probability."""
+    """out [m, s] = class indices drawn from p [m, k] by u [m, s] in [0, 1); logs = the logarithm of their probability."""
     m, s, k = sizes
     n = m * s
     block = block_for(n, 512)
@@ -91,7 +91,7 @@ def multinomial(run: Any, sizes: tuple[int, int, int], p: Any, u: Any, out: Any,
 
 
 def shuffle(run: Any, sizes: tuple[int, int], seed: int, offset: int, x: Any, y: Any, *, add: bool) -> None:
-    """y = (or +=) the rows of x [n, inner], in the order of n random words. Takes n² comparisons."""
+    """y = (or +=) the rows of x [n, inner], in the order of n random words. Makes n² comparisons."""
     n, inner = sizes
     if not n * inner:
         return

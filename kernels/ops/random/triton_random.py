@@ -34,7 +34,7 @@ def _draw(out, held, seed: tl.int64, offset: tl.int64, n: tl.int64, a, b, low: t
           KIND: tl.constexpr, BITS: tl.constexpr, UNIT: tl.constexpr, ADD: tl.constexpr, HELD: tl.constexpr,
           WIDE: tl.constexpr, BLOCK: tl.constexpr):
     # narrow: the arithmetic of Philox takes longer than the one store
-    if HELD:  # a captured launch: its numbers do not change, but memory does
+    if HELD:  # a captured launch: its arguments are fixed, but device memory may change
         seed = tl.load(held)
         offset += tl.load(held + 1)
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -124,15 +124,15 @@ def _signed(seed: int) -> int:
 
 
 def _where(out: Any, seed: Any) -> tuple[Any, int, bool]:
-    """What a kernel takes as held, seed and HELD. seed: a number, or a device array of seed and offset (int64)."""
+    """Return the kernel arguments held, seed and HELD. seed: an integer, or a device array of seed and offset (int64)."""
     return (seed, 0, True) if hasattr(seed, "data_ptr") else (out, _signed(seed), False)
 
 
 def draw(run: Any, out: Any, seed: Any, offset: int, kind: str, a: float, b: float, dtype: np.dtype, *, add: bool
          ) -> None:
-    """Fill out with a + b · uniform or normal numbers, or with a + whole numbers below b; as philox.py does.
+    """Fill out with a + b · uniform or normal numbers, or with a + integers below b, as philox.py does.
 
-    seed: a number, or a device array int64 [2]: the seed, and a number that offset is counted from.
+    seed: an integer, or a device array int64 [2]: the seed, and the number that is added to offset.
     """
     held, seed, is_held = _where(out, seed)
     n, whole = out.numel(), kind == "integers"

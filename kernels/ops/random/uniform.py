@@ -1,4 +1,4 @@
-"""Operators that draw: _random_uniform, _random_normal, _random_randint. The same numbers on every device."""
+"""_random_uniform, _random_normal, _random_randint: random arrays, equal on every device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...kernel import KernelFunction
 from ...op import Req, Spec
 from ...philox import integers, normal, uniform
 
-_CHUNK = 1 << 16  # numbers one piece draws; even, so that pairs of normals stay together
+_CHUNK = 1 << 16  # numbers per piece; even, because normal numbers are drawn in pairs
 
 
 class Drawn(OperatorProperty):
-    """No inputs; one output of the given shape."""
+    """Base class: no inputs, one output of the given shape."""
 
     default_dtype: ClassVar[str] = "float32"
 
@@ -48,11 +48,11 @@ class Drawn(OperatorProperty):
         return [], [self.dtype or as_dtype(self.default_dtype)], []
 
     def numbers(self, seed: int, offset: int, count: int, dtype: np.dtype) -> np.ndarray:
-        """The values at places offset .. offset + count; offset is even from the start of the array."""
+        """Return elements offset to offset + count. offset is counted from the start of the array and even."""
         raise NotImplementedError(self.name)
 
     def gpu(self) -> tuple[str, float, float]:
-        """What the GPU kernel draws, and its two parameters."""
+        """Return the distribution of the GPU kernel and its two parameters."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -79,7 +79,7 @@ class Drawn(OperatorProperty):
 
 
 def fill_uniform(run: Any, target: str, out: Any, random: tuple[int, int], low: float = 0.0, span: float = 1.0) -> None:
-    """out = low + span · uniform numbers of [0, 1): number i of out is number i after random's (seed, offset)."""
+    """Fill out with low + span · uniform numbers in [0, 1): element i uses number offset + i of the seed in `random`."""
     seed, offset = random
     if target == "gpu":
         dtype = np.dtype(str(out.dtype).removeprefix("torch.")) if "bfloat16" not in str(out.dtype) else bfloat16
@@ -147,7 +147,7 @@ class RandomNormal(Drawn):
 
 @register_operator("_random_randint", aliases=("random_randint",))
 class RandomRandint(Drawn):
-    """Whole numbers in [low, high), each equally likely."""
+    """Integers in [low, high), each equally likely."""
 
     default_dtype: ClassVar[str] = "int32"
 
@@ -157,10 +157,10 @@ class RandomRandint(Drawn):
     def validate(self) -> None:
         if not 0 < self.high - self.low <= 2**32:
             raise ParameterError(f"{self.name}: low={self.low}, high={self.high}: the range must hold 1 to 2**32 "
-                                 f"numbers.")
+                                 f"integers.")
         dtype = self.dtype or np.dtype(np.int32)
         if dtype.kind not in "iu":
-            raise DTypeError(f"{self.name}: dtype {dtype} is not a whole-number dtype. Use int32 or int64.")
+            raise DTypeError(f"{self.name}: dtype {dtype} is not an integer dtype. Use int32 or int64.")
         if self.low < np.iinfo(dtype).min or self.high - 1 > np.iinfo(dtype).max:
             raise ParameterError(f"{self.name}: low={self.low}, high={self.high} do not fit {dtype}.")
 

@@ -1,4 +1,4 @@
-"""One step of each kind of recurrent cell, and its derivative, as traced bodies: the same on both devices."""
+"""One step of each kind of recurrent cell and its derivative, as traced bodies for both devices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def _sigmoid(x: Any) -> Any:
 
 @dataclass(frozen=True)
 class Cell:
-    """A kind of cell. g gates; what is kept of them takes `slots` arrays [batch, hidden] a step.
+    """A kind of cell with g gates. Each step keeps `slots` arrays [batch, hidden].
 
-    recurrent:  (first gate, count, first slot): where what the last output adds to these gates is added up.
-    forward:    (slots..., [cell before | output before]) -> (slots..., [cell], output); a body may leave the last slots alone.
-    backward:   (d output by the next step, d output, [d cell], slots..., what the step kept) -> (d slots..., the derivative
-                by the state before, as far as it does not go through products: of the cell for an lstm, of the output for a gru).
+    recurrent:  (first gate, count, first slot): the slots that sum the recurrent products of these gates.
+    forward:    (slots..., [cell before | output before]) -> (slots..., [cell], output); a body may skip the last slots.
+    backward:   (d output by the next step, d output, [d cell], slots..., arrays kept by the step) -> (d slots..., the derivative
+                by the previous state without the part through products: of the cell for lstm, of the output for gru).
     """
 
     gates: int
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def shared(self) -> int:
-        """Gates whose two products, and two biases, simply add up; the others' recurrent part has a slot of its own."""
+        """Number of gates that add both products and both biases; the recurrent part of the other gates has its own slot."""
         return sum(count for first, count, slot in self.recurrent if first == slot)
 
 
@@ -81,7 +81,7 @@ def _gru() -> Cell:
 
 
 def cell(mode: str, low: float | None = None, high: float | None = None) -> Cell:
-    """The cell of RNN's `mode`; low and high clip an lstm's cell state. Gates: lstm i, f, g, o; gru r, z, n.
+    """Return the cell for RNN's `mode`; low and high clip the cell state of an lstm. Gates: lstm i, f, g, o; gru r, z, n.
 
     Source: Elman 1990; Hochreiter, Schmidhuber 1997; Cho et al. 2014, arXiv:1406.1078, with the reset gate after the product.
     """

@@ -1,7 +1,9 @@
-"""One recurrent layer in one direction, for both devices: products over all steps at once where there are any, then step
-by step a product and the cell's body.
+"""One recurrent layer in one direction, for both devices.
 
-Arrays are flat. Gates lie one after the other, [slots, steps, batch, hidden], so that each step's are dense.
+The products with the inputs are computed for all steps at once. Then each step computes its recurrent product and the body of
+the cell.
+
+Arrays are flat. Gates are stored as [slots, steps, batch, hidden], so that those of one step are contiguous.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from .cells import Cell
 
 @dataclass(frozen=True)
 class Weights:
-    """The layer's part of the parameter vector, or of its derivative: wx [g·h, inputs], wh [g·h, h], bx and bh [g·h]."""
+    """The part of the parameter vector, or of its derivative, of one layer: wx [g·h, inputs], wh [g·h, h], bx and bh [g·h]."""
 
     wx: Any
     wh: Any
@@ -32,8 +34,8 @@ class Weights:
 class Layer:
     """t steps of a batch of n, from i inputs to h outputs. reverse: the last step comes first.
 
-    What forward keeps for backward: gates [slots, t, n, h]; hidden [t + 1, n, h], where the state before lies first (last if
-    reverse); for an lstm cells, like hidden.
+    forward keeps for backward: gates [slots, t, n, h]; hidden [t + 1, n, h], which begins with the initial state (or ends with
+    it, if reverse); cells, like hidden, for an lstm.
     """
 
     def __init__(self, cell: Cell, sizes: tuple[int, int, int, int], reverse: bool, dtype: np.dtype, target: str):
@@ -41,22 +43,22 @@ class Layer:
         self.t, self.n, self.i, self.h = sizes
         self.dtype, self.lstm, self.gru = dtype, cell.gates == 4, cell.slots > cell.gates
 
-    # ---- where things lie -------------------------------------------------------------------------------------------
+    # ---- layout of arrays -------------------------------------------------------------------------------------------
     @property
     def step(self) -> int:
-        """Elements of [batch, hidden]."""
+        """Number of elements of [batch, hidden]."""
         return self.n * self.h
 
     def after(self, states: Any) -> Any:
-        """[t, n, h]: the states after each step, of [t + 1, n, h]."""
+        """Return the states after each step [t, n, h] as a view of states [t + 1, n, h]."""
         return states[:self.t * self.step] if self.reverse else states[self.step:]
 
     def before(self, states: Any) -> Any:
-        """The states before each step."""
+        """Return the states before each step, likewise."""
         return states[self.step:] if self.reverse else states[:self.t * self.step]
 
     def edge(self, states: Any, last: bool) -> Any:
-        """[n, h]: the state before the first step, or after the last."""
+        """Return the state [n, h] before the first step, or after the last one."""
         return states[self.t * self.step:] if last != self.reverse else states[:self.step]
 
     def _at(self, array: Any, slot: int, t: int) -> Any:
@@ -73,7 +75,7 @@ class Layer:
 
     # ---- forward ----------------------------------------------------------------------------------------------------
     def forward(self) -> Any:
-        """kernel(run, x, weights, gates, hidden, cells): fills gates, hidden and cells from the edge states in them."""
+        """Return kernel(run, x, weights, gates, hidden, cells), which fills gates, hidden and cells from their initial states."""
         (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
         g, shared = cell.gates, cell.shared
         enter = self._product((0, (g, t * n, i), (0, i, 1)), (1, (g, i, h), (h * i, 1, i)),
@@ -107,7 +109,7 @@ class Layer:
         return kernel
 
     def _biases(self, shared: int) -> list[tuple[Any, Any]]:
-        """(kernel(run, biases, gates), which biases): added to the gates, before the products that add to them."""
+        """Return pairs of kernel(run, biases, gates) and the biases it adds to the gates before the products."""
         h, g, rows = self.h, self.cell.gates, self.t * self.n
 
         def made(count: int, parts: int, slot: int, req: Req) -> Any:
@@ -126,8 +128,10 @@ class Layer:
 
     # ---- backward ---------------------------------------------------------------------------------------------------
     def backward(self, dx: Req, dw: Req) -> Any:
-        """kernel(run, x, w, gates, hidden, cells, dy, dh, dc, dx, dw): dh and dc hold the derivatives by the last states,
-        and then those by the first. dw: requests and arrays like the weights."""
+        """Return kernel(run, x, w, gates, hidden, cells, dy, dh, dc, dx, dw).
+
+        dh and dc hold the derivatives by the last states, and afterwards those by the first. dw: like the weights.
+        """
         (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
         g, rows = cell.gates, t * n
         extra = {cell.slots: Req.INPLACE} if self.lstm or self.gru else {}
@@ -165,7 +169,7 @@ class Layer:
         return kernel
 
     def _weights(self, req: Req) -> Any:
-        """kernel(run, x, states before, dgates, dw): the derivatives by weights and biases, from those of all steps."""
+        """Return kernel(run, x, states before, dgates, dw), which computes the derivatives by weights and biases."""
         (t, n, i, h), cell, all_steps = self.sizes, self.cell, self.t * self.step
         rows = t * n
 
@@ -192,7 +196,7 @@ class Layer:
 
 
 def stacked(sizes: Sequence[int]) -> list[int]:
-    """Where arrays of these sizes begin, one after the other, each at a multiple of 64 elements; last, where they end."""
+    """Return the offsets of consecutive arrays of these sizes, each a multiple of 64 elements, and the total size."""
     starts = [0]
     for size in sizes:
         starts.append(cdiv(starts[-1] + size, 64) * 64)

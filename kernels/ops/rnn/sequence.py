@@ -1,4 +1,4 @@
-"""SequenceMask, SequenceLast, SequenceReverse: batches of sequences of unequal length, one step after the other."""
+"""SequenceMask, SequenceLast, SequenceReverse: batches of sequences of unequal length."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..tensor.pick import pick_kernel, put_kernel
 
 
 class Sequences(OperatorProperty):
-    """data [steps, batch, ...], or [batch, steps, ...] with axis 1; sequence_length [batch] if use_sequence_length."""
+    """Base class. data: [steps, batch, ...], or [batch, steps, ...] with axis 1; sequence_length: [batch], if used."""
 
     use_sequence_length: bool = False
     axis: int = 0
 
     def validate(self) -> None:
         if self.axis not in (0, 1):
-            raise ParameterError(f"{self.name}: axis={self.axis}: sequences run along axis 0 or 1.")
+            raise ParameterError(f"{self.name}: axis={self.axis} must be 0 or 1, the axis of the steps.")
 
     def list_arguments(self) -> list[str]:
         return ["data", "sequence_length"] if self.use_sequence_length else ["data"]
@@ -40,7 +40,7 @@ class Sequences(OperatorProperty):
         return [d, *(t or d for t in in_type[1:])], [d], []
 
     def result(self, x: Shape) -> Shape:
-        """The output's shape."""
+        """Return the shape of the output."""
         return x
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -52,19 +52,19 @@ class Sequences(OperatorProperty):
         if self.use_sequence_length:
             batch, given = (x[1 - self.axis],), in_shape[1]
             if given is not None and is_known(given) and is_known(batch) and given != batch:
-                raise ShapeError(f"{self.name}: sequence_length {given} must be {batch}: one for each of the batch in data {x}.")
+                raise ShapeError(f"{self.name}: sequence_length {given} must be {batch}: one length for each sample of data {x}.")
             return [x, batch], [self.result(x)], []
         return [x], [self.result(x)], []
 
     def split(self, x: Shape) -> tuple[int, int, int, int]:
-        """outer, steps, groups, rest: the batch is `outer` or `groups`, whichever is not 1."""
+        """Return x as (outer, steps, groups, rest); the batch is `outer` with axis 1, else `groups`."""
         rest = math.prod(x[2:])
         return (1, x[0], x[1], rest) if self.axis == 0 else (x[0], x[1], 1, rest)
 
 
 @register_operator("SequenceMask")
 class SequenceMask(Sequences):
-    """data with `value` in every step from the length of its sequence on. Without lengths: data."""
+    """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged."""
 
     use_sequence_length: bool = False
     value: float = 0.0
@@ -105,12 +105,12 @@ class SequenceMask(Sequences):
 class SequenceLast(Sequences):
     """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
 
-    A length below 1 gives the first step (MXNet reads outside the array), one above the steps the last.
+    A length below 1 gives the first step (MXNet reads outside the array), a length above the number of steps gives the last.
     """
 
     def result(self, x: Shape) -> Shape:
         if x[self.axis] == 0:
-            raise ShapeError(f"{self.name}: data {x} has no steps along axis {self.axis}. Give it at least one.")
+            raise ShapeError(f"{self.name}: data {x} has no steps along axis {self.axis}. It needs at least one.")
         return (*x[:self.axis], *x[self.axis + 1:])
 
     def _lines(self, x: Shape) -> tuple[int, int, int, int, int]:
@@ -137,7 +137,7 @@ class SequenceLast(Sequences):
 
 @register_operator("SequenceReverse")
 class SequenceReverse(Sequences):
-    """Each sequence backwards; the steps from its length on stay. Without lengths: all steps backwards. Axis 0 only."""
+    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only."""
 
     def validate(self) -> None:
         if self.axis != 0:

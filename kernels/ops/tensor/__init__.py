@@ -1,1 +1,1 @@
-"""Operators on arrays: elementwise, reductions, shapes, indexing, sorting."""
+"""Operators on arrays: elementwise, reductions, shapes, indexing and sorting."""

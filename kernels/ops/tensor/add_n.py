@@ -1,4 +1,4 @@
-"""add_n and khatri_rao: any number of arrays folded into one by a formula."""
+"""add_n and khatri_rao: any number of arrays combined into one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AddN(TracedOp):
         return (reduce(lambda a, b: a + b, inputs),)
 
     def make_gradient(self, p: Params) -> Gradient | None:
-        """dy for each: one kernel that stores it num_args times."""
+        """Return dy for each input: one kernel stores it num_args times."""
         needs, gives = (("dy", 0),), tuple(range(p.num_args))
         return Gradient(GradientOp(self, needs, gives, lambda q, ins: (ins[0],) * q.num_args), needs, gives)
 
@@ -46,7 +46,7 @@ register(AddN())
 
 @register_operator("khatri_rao")
 class KhatriRao(Variadic):
-    """The columns of num_args matrices multiplied crosswise: column j of the result is the Kronecker product of their columns j.
+    """Column-wise Kronecker product of num_args matrices: column j of the result is the Kronecker product of their columns j.
 
     Inputs [rows_i, columns]. Returns: [the product of all rows_i, columns]. No derivative, as in MXNet.
     """
@@ -57,7 +57,7 @@ class KhatriRao(Variadic):
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         known = [s for s in in_shape if s is not None and is_known(s)]
         if any(len(s) != 2 or s[1] != known[0][1] for s in known):
-            raise ShapeError(f"{self.name}: inputs {in_shape} must be matrices with equally many columns.")
+            raise ShapeError(f"{self.name}: inputs {in_shape} must be matrices with the same number of columns.")
         if len(known) < len(in_shape):
             return list(in_shape), list(out_shape), []
         return list(in_shape), [(reduce(lambda a, b: a * b, (s[0] for s in known)), known[0][1])], []

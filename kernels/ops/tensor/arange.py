@@ -1,4 +1,4 @@
-"""Arrays that follow from positions and shapes: _arange, _linspace, _eye, one_hot, shape_array, size_array."""
+"""Arrays computed from indices and shapes: _arange, _linspace, _eye, one_hot, shape_array, size_array."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
-LARGEST = 2**40  # elements an array made from parameters alone may have
+LARGEST = 2**40  # largest number of elements of an array without inputs
 
 
 class Made(OperatorProperty):
-    """No inputs: one array from parameters alone."""
+    """Base class: one array computed from parameters alone."""
 
     ctx: str = ""
     dtype: np.dtype = FLOAT32
@@ -35,10 +35,10 @@ class Made(OperatorProperty):
 
 
 class Ramp(Made):
-    """start + step · i, each value `repeat` times in a row."""
+    """Base class: start + step · i, each value repeated `repeat` times."""
 
     def line(self) -> tuple[float, float, int]:
-        """start, step, repeat."""
+        """Return start, step and repeat."""
         raise NotImplementedError(self.name)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -58,9 +58,9 @@ class Ramp(Made):
 
 @register_operator("_arange")
 class Arange(Ramp):
-    """start, start + step, ... as long as it is below stop (above it, with a negative step), each `repeat` times.
+    """start, start + step, ... while below stop (above it for a negative step), each repeated `repeat` times.
 
-    stop None: from 0 to start. infer_range: stop is unknown, the length follows from what uses the array.
+    stop None: from 0 to start. infer_range: the length is inferred from the operators that use the array.
     """
 
     start: float
@@ -70,20 +70,20 @@ class Arange(Ramp):
     infer_range: bool = False
 
     def ends(self) -> tuple[float, float]:
-        """Where the numbers begin and stop."""
+        """Return the start and the stop of the range."""
         return (0.0, self.start) if self.stop is None else (self.start, self.stop)
 
     def validate(self) -> None:
         if self.step == 0 or not math.isfinite(self.step) or self.repeat < 1:
-            raise ParameterError(f"{self.name}: step={self.step} and repeat={self.repeat}: a step must not be 0, and numbers "
-                                 f"are repeated at least once.")
+            raise ParameterError(f"{self.name}: step={self.step} must not be 0, and repeat="
+                                 f"{self.repeat} must be at least 1.")
         if self.infer_range and self.stop is None:
             return
         start, stop = self.ends()
         if not (math.isfinite(start) and math.isfinite(stop)) or (stop - start) / self.step <= 0:
-            raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step} there is no number.")
+            raise ParameterError(f"{self.name}: the range from {start} to {stop} in steps of {self.step} is empty.")
         if (stop - start) / self.step * self.repeat > LARGEST:
-            raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step}, {self.repeat} times each, is "
+            raise ParameterError(f"{self.name}: from {start} to {stop} in steps of {self.step}, {self.repeat} times each, has "
                                  f"more than {LARGEST} elements.")
 
     def line(self) -> tuple[float, float, int]:
@@ -111,7 +111,7 @@ class Linspace(Ramp):
 
     def validate(self) -> None:
         if not 0 <= self.num <= LARGEST:
-            raise ParameterError(f"{self.name}: num={self.num} must be 0 to {LARGEST}.")
+            raise ParameterError(f"{self.name}: num={self.num} must be from 0 to {LARGEST}.")
 
     def line(self) -> tuple[float, float, int]:
         parts = self.num - 1 if self.endpoint else self.num
@@ -123,7 +123,7 @@ class Linspace(Ramp):
 
 @register_operator("_eye")
 class Eye(Made):
-    """[N, M] with ones on diagonal k and zeros elsewhere. M 0: square. k above 0: above the main diagonal."""
+    """[N, M] with ones on diagonal k and zeros elsewhere. M=0: square. k > 0: above the main diagonal."""
 
     N: int
     M: int = 0
@@ -131,8 +131,8 @@ class Eye(Made):
 
     def validate(self) -> None:
         if self.N < 0 or self.M < 0 or self.N * max(self.M, self.N if not self.M else 0) > LARGEST:
-            raise ParameterError(f"{self.name}: N={self.N}, M={self.M} must not be negative, nor hold more than "
-                                 f"{LARGEST} elements.")
+            raise ParameterError(f"{self.name}: N={self.N}, M={self.M} must not be negative, and N · M at most "
+                                 f"{LARGEST}.")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return [], [(self.N, self.M or self.N)], []
@@ -151,7 +151,7 @@ class Eye(Made):
 
 @register_operator("one_hot")
 class OneHot(OperatorProperty):
-    """on_value at the number in indices (fractions are cut), off_value elsewhere; all off for numbers outside depth.
+    """on_value at the index in indices (fractions are truncated), off_value elsewhere; all off for indices out of range.
 
     Returns: indices.shape + (depth,), in dtype.
     """
@@ -208,7 +208,7 @@ class OneHot(OperatorProperty):
 
 
 class Measured(OperatorProperty):
-    """int64 numbers that follow from the shape of data alone."""
+    """Base class: int64 values computed from the shape of data alone."""
 
     def list_gradients(self) -> list[int]:
         return []
@@ -217,7 +217,7 @@ class Measured(OperatorProperty):
         return list(in_type), [INT64], []
 
     def numbers(self, x: Shape) -> tuple[int, ...]:
-        """What the output holds."""
+        """Return the values of the output."""
         raise NotImplementedError(self.name)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -241,7 +241,7 @@ class Measured(OperatorProperty):
 
 @register_operator("shape_array")
 class ShapeArray(Measured):
-    """The shape of data, as int64 numbers."""
+    """The shape of data as int64."""
 
     def numbers(self, x: Shape) -> tuple[int, ...]:
         return tuple(x)
@@ -249,7 +249,7 @@ class ShapeArray(Measured):
 
 @register_operator("size_array")
 class SizeArray(Measured):
-    """How many elements data has, as one int64 number."""
+    """The number of elements of data as int64 [1]."""
 
     def numbers(self, x: Shape) -> tuple[int, ...]:
         return (math.prod(x),)

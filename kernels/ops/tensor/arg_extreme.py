@@ -1,4 +1,4 @@
-"""argmax, argmin, argmax_channel: where the largest or smallest first stands. NaN beats everything."""
+"""argmax, argmin, argmax_channel: the index of the first largest or smallest element. NaN wins over every number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .reshape import check_axis
 
 
 class ArgExtreme(OperatorProperty):
-    """Places along an axis, counted from 0, in the dtype of data."""
+    """Base class: indices along an axis, in the dtype of data."""
 
     low: ClassVar[bool] = False
     axis: int | None = None
@@ -26,7 +26,7 @@ class ArgExtreme(OperatorProperty):
         return []
 
     def lines(self, x: Shape) -> tuple[int, int, int]:
-        """x as [outer, n, inner]."""
+        """Return x as [outer, n, inner]."""
         if self.axis is None:
             return 1, math.prod(x), 1
         axis = check_axis(self.name, self.axis, len(x))
@@ -62,15 +62,15 @@ class ArgExtreme(OperatorProperty):
 
 @register_operator("argmax")
 class Argmax(ArgExtreme):
-    """Where the largest of data stands along axis, the first of equals. axis None: in the flat data, shape (1,).
+    """The index of the largest element along axis, the first of equals. axis None: in the flat data, shape (1,).
 
-    keepdims: the axis stays, with size 1. Returns: places in the dtype of data, as MXNet has it.
+    keepdims: keep the axis with size 1. Returns: indices in the dtype of data, as in MXNet.
     """
 
 
 @register_operator("argmin")
 class Argmin(ArgExtreme):
-    """Where the smallest of data stands along axis, the first of equals. Parameters as in argmax."""
+    """The index of the smallest element along axis, the first of equals. Parameters as in argmax."""
 
     low: ClassVar[bool] = True
 

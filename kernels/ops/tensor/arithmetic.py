@@ -1,7 +1,7 @@
 """Arithmetic, comparison and logic of two arrays, and of an array and a number.
 
-Each formula stands once; it is declared for equal shapes (elemwise_*), for broadcasting (broadcast_*) and with a number
-on either side (_*_scalar), where MXNet has them.
+Each formula is written once and declared for equal shapes (elemwise_*), for broadcasting (broadcast_*) and with a scalar
+on either side (_*_scalar), as far as MXNet has these forms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...ir.expr import BOOL, Expr, cast, const, typed
 
 def _declare(formula: Callable[[Any, Any], Any], text: str, *, elemwise: tuple[str, ...] = (), broadcast: tuple[str, ...] = (),
              scalar: tuple[str, ...] = (), reverse: tuple[str, ...] = (), differentiable: bool = True) -> None:
-    """Register formula under each form that has names; the first is the name, the rest are aliases."""
+    """Register formula in each form that has names: the first is the name, the rest are aliases."""
 
     def two(lhs: Array, rhs: Array) -> Array:
         return formula(lhs, rhs)
@@ -65,15 +65,15 @@ def _raised(a: Any, b: Any) -> Any:
     return lang.whole_pow(a, b) if lang.is_whole(a, b) else lang.power(a, b)
 
 
-_declare(_divided, "lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0",
+_declare(_divided, "lhs / rhs; of integers truncated, and 0 where rhs is 0",
          elemwise=("elemwise_div", "_div"), broadcast=("broadcast_div",), scalar=("_div_scalar", "_DivScalar"),
          reverse=("_rdiv_scalar", "_RDivScalar"))
 _declare(lang.mod, "lhs modulo rhs, with the sign of rhs; 0 where rhs is 0",
          elemwise=("_mod",), broadcast=("broadcast_mod",), scalar=("_mod_scalar", "_ModScalar"),
          reverse=("_rmod_scalar", "_RModScalar"))
-_declare(_floor_divided, "⌊lhs / rhs⌋; of whole numbers 0 where rhs is 0",
+_declare(_floor_divided, "⌊lhs / rhs⌋; of integers 0 where rhs is 0",
          broadcast=("_floor_divide",), scalar=("_floor_divide_scalar",), reverse=("_rfloor_divide_scalar",))
-_declare(_raised, "lhs to the power rhs; whole numbers wrap around",
+_declare(_raised, "lhs to the power rhs; integers wrap around",
          elemwise=("_power", "_Power"), broadcast=("broadcast_power",), scalar=("_power_scalar", "_PowerScalar"),
          reverse=("_rpower_scalar", "_RPowerScalar"))
 _declare(lang.maximum, "the larger of lhs and rhs; of equal ones the derivative goes to lhs",
@@ -85,8 +85,11 @@ _declare(lang.hypot, "√(lhs² + rhs²)",
 
 
 def _relation(relation: Callable[[Any, Any], Any], beyond: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
-    """A comparison. Beside whole numbers a number is as their dtype has it, as in MXNet: its whole part counts, which may wrap.
-    An infinity or NaN stays what it is: beyond(number) says whether the relation holds then for them all."""
+    """Return the formula of a comparison.
+
+    A scalar beside an integer array is first cast to its dtype, as in MXNet: it is truncated and may wrap. For an infinite or NaN
+    scalar, beyond(scalar) is the result for all elements.
+    """
 
     def compared(a: Any, b: Any) -> Any:
         if not _beside(a, b):
@@ -99,12 +102,12 @@ def _relation(relation: Callable[[Any, Any], Any], beyond: Callable[[Any], Any])
 
 
 def _beside(a: Any, b: Any) -> bool:
-    """Whether b is a number beside an array of whole numbers a."""
+    """Return True if b is a scalar and a an integer array."""
     return isinstance(a, Expr) and isinstance(b, Expr) and b.dtype is None and lang.is_whole(a)
 
 
 def _true(b: Any, a: Any) -> Any:
-    """Whether b is not 0; beside whole numbers the whole part of a number counts: 0.5 is false."""
+    """Return b != 0. Beside an integer array a scalar is truncated first: 0.5 is false."""
     if not _beside(a, b):
         return b != 0
     return (cast(b, typed(a)) != 0) | ~(abs(cast(b, float64)) < math.inf)

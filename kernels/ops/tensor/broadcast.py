@@ -1,4 +1,4 @@
-"""broadcast_to, broadcast_axis, broadcast_like: an array repeated along axes of size 1. The derivative sums there."""
+"""broadcast_to, broadcast_axis, broadcast_like: an array repeated along axes of size 1. The derivative sums along them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .reshape import check_axis
 
 
 class Broadcast(OperatorProperty):
-    """One array repeated along its axes of size 1."""
+    """Base class: one array repeated along its axes of size 1."""
 
     def target(self, shapes: Sequence[Shape]) -> Shape:
-        """The output's shape for known input shapes."""
+        """Return the shape of the output for known input shapes."""
         raise NotImplementedError(self.name)
 
     def list_gradients(self) -> list[int]:
@@ -31,9 +31,9 @@ class Broadcast(OperatorProperty):
         return list(out_grad)
 
     def spread(self, x: Shape, y: Shape) -> Shape:
-        """y, checked to be what x broadcasts to. Raises ShapeError naming both."""
+        """Return y after checking that x broadcasts to it. Raises ShapeError with both shapes."""
         if len(x) != len(y) or any(d not in (1, e) for d, e in zip(x, y)):
-            raise ShapeError(f"{self.name}: {x} does not broadcast to {y}. Only axes of size 1 can grow.")
+            raise ShapeError(f"{self.name}: {x} does not broadcast to {y}. Only axes of size 1 can be repeated.")
         return y
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -68,7 +68,7 @@ def _cleared(req: Req) -> KernelFunction:
 
 @register_operator("broadcast_to")
 class BroadcastTo(Broadcast):
-    """data repeated along its axes of size 1 up to `shape`. 0 in shape keeps a size."""
+    """data repeated along its axes of size 1 up to `shape`. A 0 in shape keeps the size."""
 
     shape: tuple = ()
 
@@ -89,7 +89,7 @@ class BroadcastAxis(Broadcast):
 
     def validate(self) -> None:
         if len(self.axis) != len(self.size):
-            raise ParameterError(f"{self.name}: axis={self.axis} and size={self.size} must be equally long.")
+            raise ParameterError(f"{self.name}: axis={self.axis} and size={self.size} must have equal length.")
 
     def target(self, shapes: Sequence[Shape]) -> Shape:
         y = list(shapes[0])
@@ -111,8 +111,8 @@ class BroadcastLike(Broadcast):
     def validate(self) -> None:
         if (self.lhs_axes is None) != (self.rhs_axes is None) or len(self.lhs_axes or ()) != len(self.rhs_axes or ()) \
                 or self.lhs_axes == ():
-            raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must be equally long, or "
-                                 f"both left out.")
+            raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must have equal length, or "
+                                 f"both be left out.")
 
     def list_arguments(self) -> list[str]:
         return ["lhs", "rhs"]

@@ -1,4 +1,4 @@
-"""cumsum: running sums along an axis. The derivative runs the other way."""
+"""cumsum: running sums along an axis. The derivative sums from the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .reshape import check_axis
 
 @register_operator("_np_cumsum", aliases=("cumsum",))
 class Cumsum(OperatorProperty):
-    """The sums of a along axis up to and with each element. axis None: of the flat a. dtype: of the sums; None: that of a."""
+    """Cumulative sums of a along axis. axis None: of the flattened array. dtype: of the sums; None: that of a."""
 
     axis: int | None = None
     dtype: np.dtype | None = None

@@ -1,7 +1,7 @@
-"""Operators that only move elements: each is a list of moves, from which both back ends and the derivative follow.
+"""Base of operators that only move elements. Each is a list of moves, which defines both back ends and the derivative.
 
-A move copies one view of an input to one view of an output of the same shape. A view is a function that takes a
-numpy array to a view of it (slicing, transposing, reshaping a dense array, broadcasting), never to a copy.
+A move copies one view of an input to one view of an output of the same shape. A view is a function from a
+NumPy array to a view of it (slicing, transposing, reshaping a contiguous array, broadcasting), never to a copy.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec
 
 View = Callable[[np.ndarray], np.ndarray]
-AXES = 6  # of a move on a GPU, after neighbouring axes that step alike are merged
-_CHUNK = 1 << 18  # elements; larger moves are cut along their first axis and spread
+AXES = 6  # largest number of axes of a move on a GPU, after merging
+_CHUNK = 1 << 18  # elements; larger moves are split over threads along their first axis
 
 
 def whole(a: np.ndarray) -> np.ndarray:
-    """The view that is everything."""
+    """Return a itself: the view of all elements."""
     return a
 
 
 def shaped(shape: Shape) -> View:
-    """The view of a dense array as another shape of the same size."""
+    """Return the view of a contiguous array as another shape of the same size."""
     return lambda a: a.reshape(shape)
 
 
@@ -44,7 +44,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Strided:
-    """A view without its array: where it starts and how it steps, in elements."""
+    """A view without its array: offset and strides, in elements."""
 
     offset: int
     shape: Shape
@@ -52,7 +52,7 @@ class Strided:
 
 
 def layout(shape: Shape, view: View) -> Strided:
-    """Where view lies in a dense array of shape. No element is touched."""
+    """Return offset and strides of view in a contiguous array of this shape, without touching elements."""
     strides, step = [], 1
     for d in reversed(shape):
         strides.append(step)
@@ -64,7 +64,7 @@ def layout(shape: Shape, view: View) -> Strided:
 
 
 def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
-    """dst = src or dst += src, elementwise; src holds what dst can, or whole numbers that wrap."""
+    """Compute dst = src or dst += src, elementwise. Integers out of range wrap; other values must fit dst."""
     if src.dtype == dst.dtype and not add:
         np.copyto(dst, src)
         return
@@ -77,10 +77,10 @@ def convert(src: np.ndarray, dst: np.ndarray, add: bool) -> None:
 
 def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                 *, clear: bool = False, overlap: bool = False) -> Kernel:
-    """The kernel that makes all moves.
+    """Build the kernel that makes all moves.
 
-    clear:    the moves leave holes in the outputs: those are zero.
-    overlap:  moves write to the same elements: what they write adds up. Implies clear.
+    clear:    fill the elements that no move writes with zero.
+    overlap:  several moves write the same elements, and their values are added. Implies clear.
     """
     clear = clear or overlap
     moves = [m for m in moves if reqs[m.dst] != Req.NULL]
@@ -104,7 +104,7 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
         ends = [(m.take(inputs[m.src]), m.put(outputs[m.dst]), add) for m, add in zip(moves, adds)]
         ends = [(src, dst, add) for src, dst, add in ends
                 if add or dst.__array_interface__["data"] != src.__array_interface__["data"] or dst.strides != src.strides
-                or dst.dtype != src.dtype]  # else in place: the planner gave both the same memory
+                or dst.dtype != src.dtype]  # else both share memory and nothing is to do
 
         def call(run: Any) -> None:
             for o in wiped:
@@ -124,13 +124,13 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
 
 
 class MoveProperty(OperatorProperty):
-    """A layer that only moves elements. Subclasses give `moves`; the derivative moves the other way."""
+    """An operator that only moves elements. Subclasses define `moves`; the derivative makes them in reverse."""
 
-    covers: ClassVar[bool] = True  # every element of every input is moved, so the derivative has no holes
-    overlaps: ClassVar[bool] = False  # elements are moved to several places, so their derivatives add up
+    covers: ClassVar[bool] = True  # every element of every input is moved
+    overlaps: ClassVar[bool] = False  # an element may be moved to several places, so its derivative is a sum
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
-        """The moves for inputs and outputs of these shapes."""
+        """Return the moves for inputs and outputs of these shapes."""
         raise NotImplementedError(self.name)
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:

@@ -17,7 +17,7 @@ from .split_concat import Variadic
 
 
 def diagonal(a: np.ndarray, k: int, axis1: int, axis2: int) -> np.ndarray:
-    """numpy.diagonal as a view that can be written."""
+    """Return numpy.diagonal as a writable view."""
     seen = np.diagonal(a, k, axis1, axis2)
     n = seen.shape[-1]
     start = [slice(None)] * a.ndim
@@ -27,9 +27,9 @@ def diagonal(a: np.ndarray, k: int, axis1: int, axis2: int) -> np.ndarray:
 
 @register_operator("diag")
 class Diag(MoveProperty):
-    """The diagonal k of each matrix that axis1 and axis2 span, as the last axis. One axis: the square matrix with it there.
+    """The diagonal k of each matrix along axis1 and axis2, as the last axis. For one axis: the square matrix with that diagonal.
 
-    k above 0: above the main diagonal. One that begins at the matrix's edge is empty, one further out an error.
+    k > 0: above the main diagonal. A diagonal just outside the matrix is empty, one further outside is an error.
     """
 
     covers: ClassVar[bool] = False
@@ -54,7 +54,7 @@ class Diag(MoveProperty):
     def _axes(self, x: Shape) -> tuple[int, int]:
         a, b = (check_axis(self.name, axis, len(x)) for axis in (self.axis1, self.axis2))
         if a == b:
-            raise ShapeError(f"{self.name}: axis1={self.axis1} and axis2={self.axis2} are one axis of data {x}. Name two.")
+            raise ShapeError(f"{self.name}: axis1={self.axis1} and axis2={self.axis2} are the same axis of data {x}. Give two.")
         return a, b
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
@@ -72,9 +72,9 @@ class Diag(MoveProperty):
 
 @register_operator("Crop")
 class Crop(Variadic):
-    """A window of h_w of the planes of arg0 [n, c, h, w]; with num_args 2, as large as those of arg1.
+    """A window of size h_w of the planes of arg0 [n, c, h, w]; with num_args=2, of the size of arg1.
 
-    offset: where the window begins; center_crop: it lies in the middle. The derivative by arg1 is zero.
+    offset: start of the window; center_crop: the window is in the middle. The derivative by arg1 is zero.
     """
 
     covers: ClassVar[bool] = False
@@ -88,7 +88,7 @@ class Crop(Variadic):
             raise ParameterError(f"{self.name}: num_args={self.num_args} must be 1 or 2; offset={self.offset} and "
                                  f"h_w={self.h_w} must be two numbers each.")
         if self.num_args == 1 and min(self.h_w) < 1:
-            raise ParameterError(f"{self.name}: h_w={self.h_w} must be at least 1; or give a second array to be cropped like.")
+            raise ParameterError(f"{self.name}: h_w={self.h_w} must be at least 1; or give a second array of the wanted size.")
 
     def list_gradients(self) -> list[int]:
         return [0]
@@ -103,7 +103,7 @@ class Crop(Variadic):
         room = tuple(d - s for s, d in zip(size, x[2:]))
         start = tuple(r // 2 for r in room) if self.center_crop else self.offset
         if any(not 0 <= b <= r for b, r in zip(start, room)):
-            raise ShapeError(f"{self.name}: a window of {size} at offset={self.offset} leaves the planes of {x}.")
+            raise ShapeError(f"{self.name}: a window of {size} at offset={self.offset} does not fit in the planes of {x}.")
         return slice(start[0], start[0] + size[0]), slice(start[1], start[1] + size[1])
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:

@@ -14,7 +14,7 @@ from ...ir.primitives import PRIMITIVES
 from ...op import Gradient
 from ...params import Params
 
-# ---- one primitive each: formula, derivative and text are the table's row --------------------------------------------
+# ---- single primitives: formula, derivative and text are in their table ----------------------------------------------
 _PRIMITIVE = ("exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "square", "reciprocal", "sin", "cos",
               "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "erf", "erfinv",
               "gamma", "gammaln", "digamma", "floor", "ceil", "trunc", "abs")
@@ -38,13 +38,13 @@ assert isinstance(_rsqrt, SimpleOp)
 
 
 @_rsqrt.gradient
-def _(dy, data):  # from data, not from the result: at -0 the sign is MXNet's
+def _(dy, data):  # uses data instead of the result, so that the sign at -0 is MXNet's
     return -0.5 * dy / (data * lang.sqrt(data))
 
 
 @simple_op(name="_copy", aliases=("identity",))
 def identity(data: Array) -> Array:
-    """data itself."""
+    """data unchanged."""
     return data
 
 
@@ -67,21 +67,21 @@ def _(dy):
 
 @simple_op(name="round")
 def round_(data: Array) -> Array:
-    """The nearest whole number; halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     whole = lang.trunc(data)
     return whole + where(abs(data - whole) >= 0.5, sign(data), 0)
 
 
 @simple_op
 def rint(data: Array) -> Array:
-    """The nearest whole number; halves go down, as in MXNet."""
+    """Round to the nearest integer, halves down, as in MXNet."""
     low, high = lang.floor(data), lang.ceil(data)
     return where(data - low <= high - data, low, high)
 
 
 @simple_op
 def fix(data: Array) -> Array:
-    """data without its fraction."""
+    """Round towards zero."""
     return lang.trunc(data)
 
 
@@ -93,13 +93,13 @@ def rcbrt(data: Float) -> Float:
 
 @simple_op
 def radians(data: Float) -> Float:
-    """Degrees to radians."""
+    """Convert degrees to radians."""
     return data * (np.pi / 180)
 
 
 @simple_op
 def degrees(data: Float) -> Float:
-    """Radians to degrees."""
+    """Convert radians to degrees."""
     return data * (180 / np.pi)
 
 
@@ -171,7 +171,7 @@ def _activation(data: Float, *, act_type: Literal["relu", "sigmoid", "tanh", "so
     return data / (1 + abs(data))
 
 
-def _activation_gradient(dy, y, *, act_type):  # told from the result, so backward keeps y alone
+def _activation_gradient(dy, y, *, act_type):  # computed from the result, so backward keeps y alone
     if act_type == "relu":
         return where(y > 0, dy, y * 0)
     if act_type == "sigmoid":
@@ -187,7 +187,7 @@ def _softsign_gradient(dy, data):
 
 
 class ActivationOp(SimpleOp):
-    """Softsign keeps its input for backward: at infinity the result says nothing. The others keep their result."""
+    """Activation whose backward keeps the output; softsign keeps its input, since its output is the same for all large inputs."""
 
     def make_gradient(self, p: Params) -> Gradient | None:
         self._gradient_body = _softsign_gradient if p.act_type == "softsign" else _activation_gradient
@@ -212,13 +212,13 @@ def _(dy, data, *, scalar):
 
 @simple_op
 def clip(data: Array, *, a_min: Scalar, a_max: Scalar) -> Array:
-    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is."""
+    """data limited to [a_min, a_max]; NaN stays NaN. Bounds out of range of the dtype become its nearest value."""
     return lang.minimum(maximum(data, lang.nearest(a_min, data)), lang.nearest(a_max, data))
 
 
 @clip.gradient
 def _(dy, data, *, a_min, a_max):
-    return where((data < lang.nearest(a_min, data)) | (data > lang.nearest(a_max, data)), 0, dy)  # at NaN dy goes through
+    return where((data < lang.nearest(a_min, data)) | (data > lang.nearest(a_max, data)), 0, dy)  # at NaN dy passes
 
 
 @simple_op(differentiable=False)

@@ -1,4 +1,4 @@
-"""Places given by one number per axis: gather_nd, scatter_nd, _backward_gather_nd, ravel and unravel of places."""
+"""Indices with one number per axis: gather_nd, scatter_nd, _backward_gather_nd, ravel_multi_index and unravel_index."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ...kernel import NOTHING, KernelFunction
 from ...op import Req, Shape, Spec, is_known
 
 INT64 = np.dtype(np.int64)
-AXES = 8  # as many as the GPU kernels take
+AXES = 8  # largest number of axes of the GPU kernels
 
 
-def whole_numbers(given: np.ndarray, axes: int) -> np.ndarray:
-    """given as int64 [axes, count]; fractions are cut."""
+def truncated_indices(given: np.ndarray, axes: int) -> np.ndarray:
+    """Return given as int64 [axes, count], truncated."""
     with np.errstate(invalid="ignore"):
         return given.reshape(axes, -1).astype(np.int64)
 
 
 def rows_at(name: str, given: np.ndarray, dims: Shape) -> np.ndarray:
-    """The flat place, in an array of sizes dims, of each column of given [axes, ...]; negative numbers count from the end.
+    """Return the flat index, in an array of sizes dims, of each column of given [axes, ...]. Negative indices count from the end.
 
-    Raises ShapeError for a number outside its axis.
+    Raises ShapeError for an index out of range.
     """
-    at, flat = whole_numbers(given, len(dims)), np.zeros((), np.int64)
+    at, flat = truncated_indices(given, len(dims)), np.zeros((), np.int64)
     for axis, d in enumerate(dims):
         v = at[axis]
         if v.size and (v.min() < -d or v.max() >= d):
             wrong = v[(v < -d) | (v >= d)][0]
-            raise ShapeError(f"{name}: number {wrong} is outside axis {axis}, which has size {d}.")
+            raise ShapeError(f"{name}: index {wrong} is out of range for axis {axis} of size {d}.")
         flat = flat * d + np.where(v < 0, v + d, v)
     return np.broadcast_to(flat, at.shape[1:])
 
 
 def add_rows(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
-    """target [n, inner] += rows [k, inner] at places at [k]; equal places add up in the order given."""
+    """Add rows [k, inner] to target [n, inner] at indices at [k], in order; rows with equal indices add up."""
     if not at.size or not target.size:
         return
     order = np.argsort(at, kind="stable")
@@ -50,7 +50,7 @@ def add_rows(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
 
 
 class AtPlaces(OperatorProperty):
-    """A larger array and slices of it at places: indices [axes, ...] holds one number per axis for each."""
+    """Base class: a large array and slices of it. indices [axes, ...] holds one index per axis for each slice."""
 
     def list_arguments(self) -> list[str]:
         return ["data", "indices"]
@@ -66,16 +66,16 @@ class AtPlaces(OperatorProperty):
         return [d, in_type[1] or d], [d], []
 
     def axes_of(self, indices: Shape, large: Shape) -> int:
-        """How many axes the numbers count along. Raises ShapeError when they are too many, or the numbers lack an axis."""
+        """Return the number of indexed axes. Raises ShapeError if there are too many, or indices has fewer than two axes."""
         if len(indices) < 2:
-            raise ShapeError(f"{self.name}: indices {indices} must have at least two axes: one number per axis, then the places.")
+            raise ShapeError(f"{self.name}: indices {indices} must have at least two axes: [indexed axes, ...].")
         if not 1 <= indices[0] <= min(len(large), AXES):
-            raise ShapeError(f"{self.name}: indices {indices} holds {indices[0]} numbers for each place, but {large} has "
-                             f"{len(large)} axes (and {AXES} are the most).")
+            raise ShapeError(f"{self.name}: indices {indices} holds {indices[0]} indices per slice, but {large} has "
+                             f"{len(large)} axes (at most {AXES} are supported).")
         return indices[0]
 
     def gather(self, large: Shape, indices: Shape, req: Req, target: str) -> KernelFunction:
-        """kernel of (large, indices) -> slices."""
+        """Return the kernel (large, indices) -> slices."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if req == Req.NULL or not inner * k:
@@ -97,7 +97,7 @@ class AtPlaces(OperatorProperty):
         return kernel
 
     def scatter(self, large: Shape, indices: Shape, req: Req, target: str, *, add_up: bool) -> KernelFunction:
-        """kernel of (slices, indices) -> large, zero where no slice is put; equal places add up, or the last stays."""
+        """Return the kernel (slices, indices) -> large, zero elsewhere. For equal indices add up, or keep the last."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
         if req == Req.NULL or not math.prod(large):
@@ -134,10 +134,10 @@ class AtPlaces(OperatorProperty):
 
 @register_operator("gather_nd")
 class GatherNd(AtPlaces):
-    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], fractions are cut.
+    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], truncated.
 
-    Negative numbers count from the end; others outside are an error (a GPU takes the nearest). Slices taken twice add up
-    their derivatives. Returns: indices.shape[1:] + data.shape[axes:].
+    Negative indices count from the end; an index out of range is an error on the CPU and clipped on a GPU. Derivatives of a slice
+    that is taken several times add up. Returns: indices.shape[1:] + data.shape[axes:].
     """
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -157,9 +157,9 @@ class GatherNd(AtPlaces):
 
 @register_operator("scatter_nd")
 class ScatterNd(AtPlaces):
-    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; at equal places the last stays.
+    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; of equal indices the last counts.
 
-    Numbers as in gather_nd, whose inverse this is.
+    Indices as in gather_nd, whose inverse this is.
     """
 
     add_up: ClassVar[bool] = False
@@ -167,14 +167,14 @@ class ScatterNd(AtPlaces):
 
     def validate(self) -> None:
         if not self.shape or any(d is None or d < 1 for d in self.shape):
-            raise ParameterError(f"{self.name}: shape={self.shape} must consist of sizes of at least 1.")
+            raise ParameterError(f"{self.name}: all sizes of shape={self.shape} must be at least 1.")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, i = in_shape
         if i is not None and is_known(i):
             want = (*i[1:], *self.shape[self.axes_of(i, self.shape):])
             if x is not None and is_known(x) and x != want:
-                raise ShapeError(f"{self.name}: data {x} must be {want} to be put at indices {i} of {self.shape}.")
+                raise ShapeError(f"{self.name}: for indices {i} and shape={self.shape}, data must be {want}, not {x}.")
             x = want
         return [x, i], [self.shape], []
 
@@ -189,13 +189,13 @@ class ScatterNd(AtPlaces):
 
 @register_operator("_backward_gather_nd")
 class ScatterAddNd(ScatterNd):
-    """scatter_nd where slices put at equal places add up: the derivative of gather_nd."""
+    """scatter_nd in which slices with equal indices add up: the derivative of gather_nd."""
 
     add_up: ClassVar[bool] = True
 
 
 class Raveled(OperatorProperty):
-    """Places in an array of sizes `shape`; the first size may be -1, as it is never needed."""
+    """Base class: indices in an array of sizes `shape`; the first size is not needed and may be -1."""
 
     shape: tuple | None = None
 
@@ -203,7 +203,7 @@ class Raveled(OperatorProperty):
         return []
 
     def sizes(self) -> Shape:
-        """`shape`, checked."""
+        """Return `shape` after checking it."""
         if not self.shape or len(self.shape) > AXES or any(d is None or d < 1 for d in self.shape[1:]):
             raise ParameterError(f"{self.name}: shape={self.shape} must be 1 to {AXES} sizes of at least 1; the first may be -1.")
         return self.shape
@@ -214,14 +214,14 @@ class Raveled(OperatorProperty):
 
 @register_operator("_ravel_multi_index", aliases=("ravel_multi_index",))
 class RavelMultiIndex(Raveled):
-    """The flat place, in an array of sizes shape, of each column of data [axes, n]. Nothing is checked or clipped."""
+    """The flat index, in an array of sizes shape, of each column of data [axes, n]. Indices are not checked."""
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
         if x is None:
             return [None if y is None else (len(self.sizes()), *y)], [y], []
         if len(x) != 2 or x[0] not in (-1, len(self.sizes())):
-            raise ShapeError(f"{self.name}: data {x} must be ({len(self.sizes())}, n): one number per axis of {self.shape}.")
+            raise ShapeError(f"{self.name}: data {x} must be ({len(self.sizes())}, n): one index per axis of {self.shape}.")
         return [(len(self.sizes()), x[1])], [(x[1],)], []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -235,7 +235,7 @@ class RavelMultiIndex(Raveled):
                                                                add=req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            at, flat = whole_numbers(inputs[0], len(dims)), np.zeros(n, np.int64)
+            at, flat = truncated_indices(inputs[0], len(dims)), np.zeros(n, np.int64)
             for axis, d in enumerate(dims):
                 flat = flat * d + at[axis]
             assign(outputs[0], req, flat)
@@ -245,7 +245,7 @@ class RavelMultiIndex(Raveled):
 
 @register_operator("_unravel_index", aliases=("unravel_index",))
 class UnravelIndex(Raveled):
-    """The numbers per axis, in an array of sizes shape, of each flat place in data. Returns: (axes,) + data.shape."""
+    """The index per axis, in an array of sizes shape, of each flat index in data. Returns: (axes,) + data.shape."""
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
@@ -263,7 +263,7 @@ class UnravelIndex(Raveled):
             return lambda run, inputs, outputs: module.unravel(run, inputs[0], outputs[0], n, dims, add=req == Req.ADD)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            rest, y = whole_numbers(inputs[0], 1)[0], outputs[0].reshape(len(dims), n)
+            rest, y = truncated_indices(inputs[0], 1)[0], outputs[0].reshape(len(dims), n)
             for axis in range(len(dims) - 1, 0, -1):
                 rest, part = np.sign(rest) * (abs(rest) // dims[axis]), rest
                 assign(y[axis], req, part - rest * dims[axis])

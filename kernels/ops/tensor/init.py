@@ -1,4 +1,4 @@
-"""Operators without inputs: arrays filled with a number."""
+"""_zeros, _ones, _full: arrays filled with a number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...params import Param, Params
 
 
 class FillOp(TracedOp):
-    """An array of one number. Parameters: shape (unknown sizes are inferred from what uses the array), dtype."""
+    """An array filled with a number. shape: unknown sizes are inferred from the operators that use the array."""
 
     def __init__(self, name: str, value: float | None, doc: str, aliases: Sequence[str] = ()):
         super().__init__()

@@ -1,4 +1,4 @@
-"""_split_v2 and _np_moveaxis: an array cut at given places, and axes moved elsewhere."""
+"""_split_v2: an array split at given indices. _np_moveaxis: axes moved to other positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .split_concat import window
 class SplitV2(MoveProperty):
     """data cut along axis: into `sections` equal parts, or before each of `indices`, the first of which is 0.
 
-    squeeze_axis: each part is one thick, and loses the axis.
+    squeeze_axis: parts have size 1 along the axis, which is removed.
     """
 
     indices: tuple = ()
@@ -28,21 +28,21 @@ class SplitV2(MoveProperty):
         if self.sections < 0 or (not self.sections and (not self.indices or self.indices[0] != 0
                                                         or list(self.indices) != sorted(self.indices))):
             raise ParameterError(f"{self.name}: sections={self.sections}, indices={self.indices}: give a number of parts, or "
-                                 f"rising indices that begin with 0.")
+                                 f"ascending indices that begin with 0.")
 
     def list_outputs(self) -> list[str]:
         n = self.sections or len(self.indices)
         return [f"output{i}" for i in range(n)] if n > 1 else ["output"]
 
     def parts(self, size: int) -> list[tuple[int, int]]:
-        """(begin, end) of each part of an axis of this size."""
+        """Return (begin, end) of each part of an axis of this size."""
         if self.sections:
             if size % self.sections:
-                raise ShapeError(f"{self.name}: an axis of {size} does not divide into {self.sections} parts.")
+                raise ShapeError(f"{self.name}: an axis of size {size} does not divide into {self.sections} equal parts.")
             step = size // self.sections
             return [(i * step, (i + 1) * step) for i in range(self.sections)]
         if self.indices[-1] > size:
-            raise ShapeError(f"{self.name}: indices={self.indices} go beyond an axis of {size}.")
+            raise ShapeError(f"{self.name}: indices={self.indices} exceed an axis of size {size}.")
         return list(zip(self.indices, (*self.indices[1:], size)))
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -65,7 +65,7 @@ class SplitV2(MoveProperty):
 
 @register_operator("_np_moveaxis", aliases=("moveaxis",))
 class MoveAxis(Permuted):
-    """The axes `source` of a at the places `destination`; the others keep their order."""
+    """Axes `source` of a moved to positions `destination`; the other axes keep their order."""
 
     source: tuple
     destination: tuple
@@ -76,7 +76,7 @@ class MoveAxis(Permuted):
     def order(self, rank: int) -> tuple[int, ...]:
         src, dst = ([check_axis(self.name, a, rank) for a in axes] for axes in (self.source, self.destination))
         if len(src) != len(dst) or len(set(src)) != len(src) or len(set(dst)) != len(dst):
-            raise ShapeError(f"{self.name}: source={self.source} and destination={self.destination} must name equally many axes, "
-                             f"each once.")
+            raise ShapeError(f"{self.name}: source={self.source} and destination={self.destination} must name the same "
+                             f"number of axes, each once.")
         rest = iter(a for a in range(rank) if a not in src)
         return tuple(src[dst.index(i)] if i in dst else next(rest) for i in range(rank))

@@ -1,4 +1,4 @@
-"""sort, argsort, topk: lines along an axis in order. Equal elements keep their order; NaN counts as the largest."""
+"""sort, argsort, topk along an axis. Equal elements keep their order; NaN counts as the largest value."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ from .pick import pick_kernel, put_kernel
 from .reshape import check_axis
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
-_EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "uint8": 2**8, "int8": 2**7}  # whole numbers they hold
+_EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "uint8": 2**8, "int8": 2**7}  # integers up to this are exact
 
 Choices = Literal["value", "indices", "mask", "both"]
 
 
 def order_of(x: np.ndarray, down: bool, k: int) -> np.ndarray:
-    """Places of the first k of x [outer, n, inner] along n when sorted, int64 [outer, k, inner]."""
+    """Return the indices of the first k elements of x [outer, n, inner] in sorted order along n, int64 [outer, k, inner]."""
     if not down:
         return np.argsort(x, axis=1, kind="stable")[:, :k]
-    backwards = np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1][:, :k]  # equal ones keep their order
+    backwards = np.argsort(x[:, ::-1], axis=1, kind="stable")[:, ::-1][:, :k]  # keeps the order of equal elements
     return x.shape[1] - 1 - backwards
 
 
 class Ordered(OperatorProperty):
-    """Outputs of a line in order: which, says `returns`."""
+    """Base class: each line along an axis in sorted order; `returns` selects values, indices, both or a mask."""
 
     returns: ClassVar[Choices] = "indices"
-    axis: Any = -1  # a whole number or None; None is no default, so this kind has no name of its own
+    axis: Any = -1  # int or None; None is not the default, so no parameter type fits
     is_ascend: bool = True
 
     def __init__(self, **params: Any):
         super().__init__(**params)
         self.axis = None if self.axis is None else parse_value(self.name, Param("axis", "int"), self.axis)
 
-    def what(self) -> Choices:
-        """What is returned."""
+    def returned(self) -> Choices:
+        """The selected outputs: values, indices, both or a mask."""
         return self.returns
 
     def count(self, n: int) -> int:
-        """How many of n are returned."""
+        """Return the number of elements that are returned out of n."""
         return n
 
     def index_dtype(self) -> np.dtype:
-        """Dtype of visible indices."""
+        """The dtype of index outputs."""
         return np.dtype(np.float32)
 
     def list_outputs(self) -> list[str]:
-        return ["output0", "output1"] if self.what() in ("value", "both") else ["output"]
+        return ["output0", "output1"] if self.returned() in ("value", "both") else ["output"]
 
     def num_visible_outputs(self) -> int:
-        return 2 if self.what() == "both" else 1
+        return 2 if self.returned() == "both" else 1
 
     def list_gradients(self) -> list[int]:
-        return [0] if self.what() in ("value", "both") else []
+        return [0] if self.returned() in ("value", "both") else []
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], out_data[1]] if len(out_data) > 1 else []
 
     def lines(self, x: Shape) -> tuple[int, int, int]:
-        """x as [outer, n, inner]."""
+        """Return x as [outer, n, inner]."""
         if self.axis is None:
             return 1, math.prod(x), 1
         axis = check_axis(self.name, self.axis, len(x))
         return math.prod(x[:axis]), x[axis], math.prod(x[axis + 1:])
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
-        x, what = in_type[0], self.what()
+        x, what = in_type[0], self.returned()
         if what == "indices":
             return [x], [self.index_dtype()], []
         x = x or out_type[0]
@@ -90,16 +90,16 @@ class Ordered(OperatorProperty):
         _, n, _ = self.lines(x)
         k = self.count(n)
         held = _EXACT.get(self.index_dtype().name)
-        if self.what() in ("indices", "both") and held is not None and n > held:
+        if self.returned() in ("indices", "both") and held is not None and n > held:
             raise DTypeError(f"{self.name}: {self.index_dtype()} cannot hold every index below {n}. Use dtype='int32'.")
-        if self.what() == "mask":
+        if self.returned() == "mask":
             return [x], [x], []
         y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
         return [x], [y] * len(self.list_outputs()), []
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
-        lines, what, down = self.lines(ins[0].shape), self.what(), not self.is_ascend
+        lines, what, down = self.lines(ins[0].shape), self.returned(), not self.is_ascend
         k = self.count(lines[1])
         if not math.prod(lines):
             return NOTHING
@@ -159,14 +159,14 @@ class Ordered(OperatorProperty):
 
 @register_operator("sort")
 class Sort(Ordered):
-    """data with its lines along axis in order. axis None: all elements, flat."""
+    """data sorted along axis. axis None: sorted and flattened."""
 
     returns: ClassVar[Choices] = "value"
 
 
 @register_operator("argsort")
 class Argsort(Ordered):
-    """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places."""
+    """The indices that sort data along axis. axis None: indices into the flattened data. dtype: of the indices."""
 
     axis: Any = -1
     is_ascend: bool = True
@@ -178,10 +178,10 @@ class Argsort(Ordered):
 
 @register_operator("topk")
 class TopK(Ordered):
-    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k below 1: all.
+    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k < 1: all elements.
 
-    ret_typ: "value"; "indices", their places, in dtype; "both"; or "mask", 1 where data belongs to them, else 0.
-    Derivative: of values only.
+    ret_typ: "value"; "indices", in dtype; "both"; or "mask", 1 at the selected elements, else 0.
+    Only values have a derivative.
     """
 
     axis: Any = -1
@@ -190,7 +190,7 @@ class TopK(Ordered):
     is_ascend: bool = False
     dtype: np.dtype = np.dtype(np.float32)
 
-    def what(self) -> Choices:
+    def returned(self) -> Choices:
         return self.ret_typ
 
     def index_dtype(self) -> np.dtype:

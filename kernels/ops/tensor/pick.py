@@ -1,4 +1,4 @@
-"""pick and batch_take: one element of each line along an axis, by number. And what sequences share with them."""
+"""pick and batch_take: one element of each line along an axis, by index; with kernels that the sequence operators share."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ INT32 = np.dtype(np.int32)
 
 
 def places(given: np.ndarray, n: int, m: int, how: str) -> np.ndarray:
-    """given [outer, m, groups] as places within n, int64 of that shape; fractions are cut.
+    """Return given [outer, m, groups] as indices below n, int64, truncated.
 
-    how: "clip" or "wrap" what is outside; "last": one less, clipped; "reverse": given [outer, 1, groups] counts how many
-    of the m = n places are reversed.
+    how: "clip" or "wrap" indices out of range; "last": subtract one, then clip; "reverse": given [outer, 1, groups] is the
+    number of reversed steps of the m = n.
     """
     with np.errstate(invalid="ignore"):
         at = given.astype(np.int64)
@@ -32,7 +32,7 @@ def places(given: np.ndarray, n: int, m: int, how: str) -> np.ndarray:
 
 
 def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
-    """kernel of (x, index) -> y: y [outer, m, groups, rest] = x [outer, n, groups, rest] at the numbers index."""
+    """Return the kernel (x, index) -> y: y [outer, m, groups, rest] = x [outer, n, groups, rest] at index."""
     outer, n, m, groups, rest = lines
     if req == Req.NULL or not outer * m * groups * rest:
         return NOTHING
@@ -49,7 +49,7 @@ def pick_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, targe
 
 
 def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target: str) -> KernelFunction:
-    """kernel of (dy, index) -> dx, the derivative of pick_kernel: dy at the numbers, zero elsewhere."""
+    """Return the kernel (dy, index) -> dx, the derivative of pick_kernel: dy at index, zero elsewhere."""
     outer, n, m, groups, rest = lines
     if req == Req.NULL or not outer * n * groups * rest:
         return NOTHING
@@ -76,16 +76,16 @@ def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target
 
 
 class PickedAlong(OperatorProperty):
-    """Input 0 at the numbers in input 1, along one axis."""
+    """Base class: input 0 at the indices in input 1, along one axis."""
 
     how: ClassVar[str] = "clip"
 
     def rule(self) -> str:
-        """What numbers mean: see `places`."""
+        """The treatment of indices: see `places`."""
         return self.how
 
     def lines(self, x: Shape) -> tuple[int, int, int, int, int]:
-        """outer, n, m, groups, rest for a first input of shape x."""
+        """Return outer, n, m, groups, rest for a first input of shape x."""
         raise NotImplementedError(self.name)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -109,10 +109,10 @@ class PickedAlong(OperatorProperty):
 
 @register_operator("pick", aliases=("choose_element_0index",))
 class Pick(PickedAlong):
-    """One element of each line of data along axis, at the number in index (fractions are cut).
+    """One element of each line of data along axis, at the index in `index` (truncated).
 
-    index: data's shape without axis, or with size 1 there. mode: numbers outside are clipped, or wrap around.
-    Returns: data's shape without axis; with keepdims, size 1 there. Derivative: to data only.
+    index: data's shape without axis, or with size 1 there. mode: indices out of range are clipped, or wrap around.
+    Returns: data's shape without axis; with keepdims, size 1 there. Only data has a derivative.
     """
 
     axis: int = -1
@@ -135,7 +135,7 @@ class Pick(PickedAlong):
             return [x, i], list(out_shape), []
         axis = check_axis(self.name, self.axis, len(x))
         if x[axis] == 0:
-            raise ShapeError(f"{self.name}: axis {axis} of data {x} is empty: there is nothing to pick.")
+            raise ShapeError(f"{self.name}: axis {axis} of data {x} is empty. It must have at least one element.")
         flat, kept = (*x[:axis], *x[axis + 1:]) or (1,), (*x[:axis], 1, *x[axis + 1:])
         if i is None or len(i) != len(x):
             want = flat
@@ -144,14 +144,14 @@ class Pick(PickedAlong):
         try:
             i = merge_shapes(self.name, "index", i, want)
         except ShapeError:
-            raise ShapeError(f"{self.name}: index {i} does not go with data {x}: picking along axis {axis} takes {flat} "
-                             f"or {kept}.") from None
+            raise ShapeError(f"{self.name}: for data {x} and axis {axis}, index must be {flat} "
+                             f"or {kept}, not {i}.") from None
         return [x, i], [kept if self.keepdims else flat], []
 
 
 @register_operator("batch_take")
 class BatchTake(PickedAlong):
-    """a[i, indices[i]] for each row i; numbers outside are clipped. indices: int32, one a row. No derivative, as in MXNet."""
+    """a[i, indices[i]] for each row i; indices out of range are clipped. indices: int32, one per row. No derivative."""
 
     def list_arguments(self) -> list[str]:
         return ["a", "indices"]
@@ -173,5 +173,5 @@ class BatchTake(PickedAlong):
         if a is not None and len(a) < 2:
             raise ShapeError(f"{self.name}: a {a} must have at least two axes.")
         if a is not None and i is not None and is_known(a) and is_known(i) and math.prod(a[:-1]) != math.prod(i):
-            raise ShapeError(f"{self.name}: indices {i} must hold one number for each of the {math.prod(a[:-1])} rows of a {a}.")
+            raise ShapeError(f"{self.name}: indices {i} must hold one index for each of the {math.prod(a[:-1])} rows of a {a}.")
         return [a, i], [i], []

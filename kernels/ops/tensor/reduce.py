@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, product, extremes, norms. The body is per element; `combine` folds it along the axes."""
+"""Reductions: sum, mean, product, extremes, norms. The body is per element; `combine` reduces it along the axes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...ir.lang import where
 def sum_(data: Array) -> Array:
     """Σ data along axis.
 
-    axis: axes to fold; None or (): all, which gives shape (1,). keepdims: they stay, with size 1.
-    exclude: fold the axes that are not named. Half precision adds up in float32 and rounds once.
+    axis: axes to reduce; None or (): all axes, which gives shape (1,). keepdims: keep them with size 1.
+    exclude: reduce the axes that are not named. Half precision is summed in float32 and rounded once.
     """
     return data
 
@@ -25,7 +25,7 @@ def _(dy):
 
 @reduction(combine="add", finish=lambda total, count: lang.quotient(total, count) if lang.is_whole(total) else total / count)
 def mean(data: Array) -> Array:
-    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum."""
+    """The mean of data along axis. Integers are summed in 64 bits and the mean is truncated. Parameters as in sum."""
     return lang.widest(data)
 
 
@@ -36,7 +36,7 @@ def _(dy, *, count):
 
 @reduction(combine="add")
 def nansum(data: Array) -> Array:
-    """Σ data along axis, with NaN counted as 0. Parameters as in sum."""
+    """Σ data along axis, with NaN taken as 0. Parameters as in sum."""
     return where(data == data, data, 0)
 
 
@@ -58,7 +58,7 @@ def _(dy, data, y):
 
 @reduction(combine="mul")
 def nanprod(data: Array) -> Array:
-    """Π data along axis, with NaN counted as 1. Parameters as in sum."""
+    """Π data along axis, with NaN taken as 1. Parameters as in sum."""
     return where(data == data, data, 1)
 
 
@@ -69,7 +69,7 @@ def _(dy, data, y):
 
 @reduction(name="max", aliases=("max_axis",), combine="maximum")
 def max_(data: Array) -> Array:
-    """The largest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative."""
+    """The largest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative."""
     return data
 
 
@@ -80,7 +80,7 @@ def _(dy, data, y):
 
 @reduction(name="min", aliases=("min_axis",), combine="minimum")
 def min_(data: Array) -> Array:
-    """The smallest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative."""
+    """The smallest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative."""
     return data
 
 

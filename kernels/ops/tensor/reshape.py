@@ -18,33 +18,32 @@ from .data_movement import Move, MoveProperty, shaped, whole
 
 
 def check_axis(name: str, axis: int, rank: int, *, low: int | None = None) -> int:
-    """axis as a number from 0, counted from the end when negative. Raises ShapeError outside rank."""
+    """Return axis as a non-negative index; a negative axis counts from the end. Raises ShapeError if out of range."""
     if not (-rank if low is None else low) <= axis < rank:
-        raise ShapeError(f"{name}: axis {axis} is outside an array of {rank} axes. "
+        raise ShapeError(f"{name}: axis {axis} is out of range for an array of {rank} axes. "
                          f"Use {-rank if low is None else low} to {rank - 1}.")
     return axis % rank if rank else 0
 
 
 class SameElements(MoveProperty):
-    """One input, one output, the same elements in the same order: free when both share memory."""
+    """Base class: one input, one output, the same elements in the same order. Costs nothing if both share memory."""
 
     is_reshape = True
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         n, m = math.prod(ins[0]), math.prod(outs[0])
         if n != m:
-            raise ShapeError(f"{self.name}: {n} elements of {ins[0]} do not fill {outs[0]}, which holds {m}. "
+            raise ShapeError(f"{self.name}: {ins[0]} has {n} elements, but {outs[0]} has {m}. "
                              f"Choose sizes whose product is {n}.")
         return [Move(0, shaped((n,)), 0, shaped((m,)))]
 
 
 def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool = False) -> Shape:
-    """The shape that MXNet's reshape codes make of a shape; -1 for sizes that do not follow from what is known of it.
+    """Apply MXNet's reshape codes to a shape. Sizes that cannot be inferred are -1.
 
-    0 keeps a size; -1 is what is left over; -2 keeps all remaining sizes; -3 multiplies two; -4 splits one into the
-    next two codes, one of which may be -1. reverse: both lists are read from the right, so that the two sizes of a split
-    stand before its -4, as in MXNet.
-    Raises: ShapeError stating both. As MXNet, it works out a -1 that leaves a rest, and who runs it refuses.
+    0 keeps a size; -1 infers it; -2 keeps all remaining sizes; -3 merges two; -4 splits one into the next two codes, one of
+    which may be -1. reverse: read both lists from the right, so that the two sizes of a split come before its -4, as in MXNet.
+    Raises ShapeError with shape and codes. As in MXNet, an inferred size may leave a remainder: then the kernel raises.
     """
     given = tuple(int(c) for c in codes)
     src, todo = (shape[::-1], given[::-1]) if reverse else (shape, given)
@@ -59,12 +58,12 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool =
     def take() -> int:
         nonlocal at
         if at >= len(src):
-            raise wrong(f"code {code} has no axis left to read")
+            raise wrong(f"code {code} has no axis left")
         at += 1
         return src[at - 1]
 
     if reverse and -4 in given[:2]:
-        raise wrong("-4 wants two sizes before it")
+        raise wrong("-4 needs two sizes before it")
     while i < len(todo):
         code = todo[i]
         i += 1
@@ -85,10 +84,10 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool =
         elif code == -4:
             whole_size = take()
             if i + 2 > len(todo):
-                raise wrong("-4 wants two sizes after it")
+                raise wrong("-4 needs two sizes after it")
             a, b = todo[i:i + 2]
             i += 2
-            known = max(a, 1) * max(b, 1)  # of the two; the one that is -1 is the rest
+            known = max(a, 1) * max(b, 1)  # product of the known ones of the two
             if min(a, b) < -1 or 0 in (a, b) or a == b == -1 or (whole_size >= 0 and (
                     whole_size % known if -1 in (a, b) else whole_size != known)):
                 raise wrong(f"-4 cannot split {whole_size} into {a} and {b}")
@@ -98,7 +97,7 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool =
             out.append(code)
             at += 1
         else:
-            raise wrong(f"{code} is no code")
+            raise wrong(f"{code} is not a reshape code")
     size, rest = math.prod(shape), math.prod(out)
     if -1 in shape:
         if free >= 0:
@@ -106,7 +105,7 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool =
     elif free >= 0:
         out[free] = size // rest if rest else 0
         if size and not out[free]:
-            raise wrong(f"{size} elements do not divide by {rest}")
+            raise wrong(f"{size} elements are not divisible by {rest}")
     elif rest != size:
         raise wrong(f"{size} elements are not {rest}")
     return tuple(out[::-1] if reverse else out)
@@ -116,7 +115,7 @@ def reshape_codes(name: str, shape: Shape, codes: Sequence[int], reverse: bool =
 class Reshape(SameElements):
     """The same elements in another shape.
 
-    shape: sizes and codes: 0 keep this size, -1 work it out, -2 keep the rest, -3 merge two, -4 split in two.
+    shape: sizes and codes: 0 keep this size, -1 infer it, -2 keep the rest, -3 merge two, -4 split in two.
     reverse: match the codes from the right.
     """
 
@@ -128,7 +127,7 @@ class Reshape(SameElements):
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         (x,), (y,) = in_shape, out_shape
         codes = self.shape
-        if not codes and self.target_shape:  # MXNet before 0.9: 0 means the rest
+        if not codes and self.target_shape:  # MXNet before 0.9: 0 means infer
             codes = tuple(-1 if s == 0 else s for s in self.target_shape)
             if self.keep_highest:
                 codes = (0, *codes[1:])
@@ -153,14 +152,14 @@ class Flatten(SameElements):
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, y = in_shape[0], out_shape[0]
-        if x is None or not x or not is_known(x):  # as MXNet: nothing follows from a part of the sizes
+        if x is None or not x or not is_known(x):  # as in MXNet: nothing is inferred from some of the sizes
             return [x], [y], []
         return [x], [merge_shapes(self.name, "the output", y, (x[0], math.prod(x[1:])))], []
 
 
 @register_operator("expand_dims")
 class ExpandDims(SameElements):
-    """A new axis of size 1, in place `axis` of the output; negative counts from the end."""
+    """A new axis of size 1 at position `axis` of the output; a negative one counts from the end."""
 
     axis: int
 
@@ -177,7 +176,7 @@ class ExpandDims(SameElements):
 
 @register_operator("squeeze")
 class Squeeze(SameElements):
-    """Without the axes of size 1, or without those named. At least one axis stays."""
+    """Remove the axes of size 1, or those named. At least one axis stays."""
 
     axis: tuple | None = None
 
@@ -191,7 +190,7 @@ class Squeeze(SameElements):
             gone = {check_axis(self.name, a, len(x)) for a in self.axis}
             for a in sorted(gone):
                 if x[a] != 1:
-                    raise ShapeError(f"{self.name}: axis {a} of {x} has size {x[a]}. Only axes of size 1 can go.")
+                    raise ShapeError(f"{self.name}: axis {a} of {x} has size {x[a]}. Only axes of size 1 can be removed.")
         return [x], [tuple(d for i, d in enumerate(x) if i not in gone) or (1,)], []
 
 
@@ -218,7 +217,7 @@ class ReshapeLike(SameElements):
         rb, re, _ = slice(self.rhs_begin, self.rhs_end).indices(len(r))
         y = (*x[:b], *r[rb:re], *x[e:])
         if is_known(x) and is_known(y) and math.prod(x) != math.prod(y):
-            raise ShapeError(f"{self.name}: {x} like {r} would be {y}, which does not hold {math.prod(x)} elements.")
+            raise ShapeError(f"{self.name}: {x} reshaped like {r} would be {y}, which does not have {math.prod(x)} elements.")
         return [x, r], [y], []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -227,15 +226,15 @@ class ReshapeLike(SameElements):
 
 
 class Permuted(MoveProperty):
-    """One input, one output: the axes in another order."""
+    """Base class: one input, one output with its axes in another order."""
 
     def order(self, rank: int) -> tuple[int, ...]:
-        """Which input axis each output axis is."""
+        """Return the input axis of each output axis."""
         raise NotImplementedError(self.name)
 
     @property
     def backwards(self) -> bool:
-        """Whether the data's shape follows from the output's."""
+        """Return True if the shape of data can be inferred from that of the output."""
         return True
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -243,7 +242,7 @@ class Permuted(MoveProperty):
         if x is not None:
             y = merge_shapes(self.name, "the output", y, tuple(x[a] for a in self.order(len(x))))
         elif y is not None and not self.backwards:
-            raise ShapeError(f"{self.name}: the shape of the data is not known, and it follows from the output {y} only "
+            raise ShapeError(f"{self.name}: the shape of the data is unknown, and is inferred from the output {y} only "
                              f"if axes are given. Give axes={self.order(len(y))}.")
         if y is not None:
             order = self.order(len(y))
@@ -257,7 +256,7 @@ class Permuted(MoveProperty):
 
 @register_operator("transpose")
 class Transpose(Permuted):
-    """Axes in the order `axes`; without it, in reverse order."""
+    """Axes in the order `axes`, or reversed."""
 
     axes: tuple = ()
 
@@ -269,14 +268,14 @@ class Transpose(Permuted):
         if not self.axes:
             return tuple(range(rank))[::-1]
         if sorted(self.axes) != list(range(rank)):
-            raise ShapeError(f"{self.name}: axes={self.axes} is no order of the {rank} axes of the data. "
+            raise ShapeError(f"{self.name}: axes={self.axes} must be a permutation of the {rank} axes of the data. "
                              f"Name each of 0 to {rank - 1} once.")
         return self.axes
 
 
 @register_operator("SwapAxis", aliases=("swapaxes",))
 class SwapAxis(Permuted):
-    """Axes dim1 and dim2 change places."""
+    """Axes dim1 and dim2 exchanged."""
 
     dim1: int = 0
     dim2: int = 0
@@ -289,7 +288,7 @@ class SwapAxis(Permuted):
 
 
 class BlockMoved(MoveProperty):
-    """[n, c, h, w] with blocks of pixels moved between the channels and the plane."""
+    """Base class: [n, c, h, w] with blocks of pixels moved between channels and plane."""
 
     block_size: int
 
@@ -298,7 +297,7 @@ class BlockMoved(MoveProperty):
             raise ParameterError(f"{self.name}: block_size={self.block_size} must be at least 1.")
 
     def four(self, x: Shape) -> Shape:
-        """x, checked to be [n, c, h, w]."""
+        """Return x after checking that it is [n, c, h, w]."""
         if len(x) != 4:
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
         return x
@@ -333,7 +332,7 @@ class SpaceToDepth(BlockMoved):
             return list(in_shape), list(out_shape), []
         n, c, h, w = self.four(x)
         if max(h, 0) % b or max(w, 0) % b:
-            raise ShapeError(f"{self.name}: a plane of {h} by {w} does not divide into blocks of {b} by {b}.")
+            raise ShapeError(f"{self.name}: a plane of {h} × {w} is not divisible into blocks of {b} × {b}.")
         return [x], [(n, c * b * b if c >= 0 else -1, *(d // b if d >= 0 else -1 for d in (h, w)))], []
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
@@ -352,11 +351,10 @@ class BlockGrad(SameElements):
 
 @register_operator("Cast", aliases=("cast",))
 class Cast(MoveProperty):
-    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
-    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
-    int32 and 0 in int8.
+    """The input in another dtype, like astype.
 
-    The derivative is cast back.
+    Floats become integers by truncation. NaN and floats out of range of int32 (of int64 for int64 outputs) become the smallest
+    int32 (int64), which then wraps in narrower dtypes: 3e9 is -2147483648 in int32 and 0 in int8. The derivative is cast back.
     """
 
     dtype: np.dtype

@@ -1,4 +1,4 @@
-"""Operators that cut arrays apart or put them together: slice, split, concat, stack, tile, repeat, reverse."""
+"""Operators that split or join arrays: slice, split, concat, stack, tile, repeat, reverse."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .reshape import check_axis
 
 
 def window(axis: int, begin: int, end: int) -> View:
-    """The view of begin:end along axis."""
+    """Return the view begin:end along axis."""
     cut = (slice(None),) * axis + (slice(begin, end),)
     return lambda a: a[cut]
 
 
 class Variadic(MoveProperty):
-    """Takes num_args inputs."""
+    """Base class of operators with num_args inputs."""
 
     num_args: int
 
@@ -40,7 +40,7 @@ class Variadic(MoveProperty):
 
 @register_operator("Concat", aliases=("concat",))
 class Concat(Variadic):
-    """The inputs one behind the other along axis `dim`; they agree on every other axis."""
+    """The inputs joined along axis `dim`; all other axes must be equal."""
 
     costly = True
 
@@ -61,7 +61,7 @@ class Concat(Variadic):
                 try:
                     rest = merge_shapes(self.name, "", rest, (*s[:axis], -1, *s[axis + 1:]))
                 except ShapeError:
-                    raise ShapeError(f"{self.name}: inputs {in_shape} disagree on an axis that is not dim={self.dim}. "
+                    raise ShapeError(f"{self.name}: inputs {in_shape} differ on an axis other than dim={self.dim}. "
                                      f"Only sizes on that axis may differ.") from None
         assert rest is not None
         sizes = [s[axis] if s is not None else -1 for s in in_shape]
@@ -83,7 +83,7 @@ class Concat(Variadic):
 
 @register_operator("stack")
 class Stack(Variadic):
-    """Inputs of one shape side by side along a new axis."""
+    """Inputs of equal shape joined along a new axis."""
 
     axis: int = 0
 
@@ -107,7 +107,7 @@ class Stack(Variadic):
 
 @register_operator("SliceChannel", aliases=("split",))
 class SliceChannel(MoveProperty):
-    """num_outputs equal parts along axis. squeeze_axis: each part is one thick, and loses the axis."""
+    """num_outputs equal parts along axis. squeeze_axis: parts have size 1 along the axis, which is removed."""
 
     num_outputs: int
     axis: int = 1
@@ -153,16 +153,16 @@ class SliceChannel(MoveProperty):
         return [Move(0, window(axis, i * part, (i + 1) * part), i, shaped(thick)) for i in range(self.num_outputs)]
 
 
-_LONG = 1 << 40  # stands for an unknown size: no slice reaches its end
+_LONG = 1 << 40  # replaces an unknown size: no slice reaches its end
 
 
 class Window(MoveProperty):
-    """One output: what a slice per axis cuts out of the first input. The derivative is zero elsewhere."""
+    """Base class: one slice per axis of the first input. The derivative is zero elsewhere."""
 
     covers: ClassVar[bool] = False
 
     def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
-        """A slice per axis of the first input."""
+        """Return one slice per axis of the first input."""
         raise NotImplementedError(self.name)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -188,22 +188,22 @@ class Slice(Window):
 
     def validate(self) -> None:
         if len(self.begin) != len(self.end) or (self.step and len(self.step) != len(self.begin)):
-            raise ParameterError(f"{self.name}: begin={self.begin}, end={self.end}, step={self.step} must be equally "
-                                 f"long.")
+            raise ParameterError(f"{self.name}: begin={self.begin}, end={self.end}, step={self.step} must have "
+                                 f"equal length.")
         if 0 in self.step:
             raise ParameterError(f"{self.name}: step={self.step} contains 0.")
 
     def slices(self, ins: Sequence[Shape]) -> tuple[slice, ...]:
         x = ins[0]
         if len(self.begin) > len(x):
-            raise ShapeError(f"{self.name}: begin={self.begin} names more axes than data {x} has.")
+            raise ShapeError(f"{self.name}: begin={self.begin} has more axes than data {x}.")
         given = [slice(*t) for t in zip(self.begin, self.end, self.step or (None,) * len(self.begin))]
         return (*given, *[slice(None)] * (len(x) - len(given)))
 
 
 @register_operator("slice_axis")
 class SliceAxis(Window):
-    """begin:end of one axis; negative counts from the end, end=None is to the last."""
+    """begin:end along one axis; negative values count from the end, end=None is the end."""
 
     axis: int
     begin: int
@@ -215,13 +215,13 @@ class SliceAxis(Window):
         begin, end = self.begin, x[axis] if self.end is None else self.end
         begin, end = (begin + x[axis] if begin < 0 else begin), (end + x[axis] if end < 0 else end)
         if not 0 <= begin <= end <= x[axis]:
-            raise ShapeError(f"{self.name}: {self.begin}:{self.end} is no range in axis {axis} of {x}.")
+            raise ShapeError(f"{self.name}: {self.begin}:{self.end} is not a valid range of axis {axis} of {x}.")
         return (*[slice(None)] * axis, slice(begin, end), *[slice(None)] * (len(x) - axis - 1))
 
 
 @register_operator("slice_like")
 class SliceLike(Window):
-    """The first input cut to the sizes of the second, on `axes`; on every axis when none is named."""
+    """The first input cut to the sizes of the second along `axes`, or along all axes."""
 
     axes: tuple = ()
 
@@ -243,7 +243,7 @@ class SliceLike(Window):
         x, like = ins
         axes = {check_axis(self.name, a, len(x)) for a in self.axes} or set(range(len(x)))
         if not self.axes and len(like) != len(x):
-            raise ShapeError(f"{self.name}: data {x} and shape_like {like} have different ranks. Name the axes.")
+            raise ShapeError(f"{self.name}: data {x} and shape_like {like} have different numbers of axes. Give axes.")
         for a in axes:
             if a >= len(like) or like[a] > x[a]:
                 raise ShapeError(f"{self.name}: axis {a} of data {x} is shorter than that of shape_like {like}.")
@@ -252,7 +252,7 @@ class SliceLike(Window):
 
 @register_operator("reverse", aliases=("flip",))
 class Reverse(MoveProperty):
-    """The order of elements reversed along each of `axis`."""
+    """data reversed along each of `axis`."""
 
     axis: tuple
 
@@ -263,16 +263,16 @@ class Reverse(MoveProperty):
         return [Move(0, lambda a: a[cut], 0, whole)]
 
 
-_FEW = 8  # repetitions up to which one copy each is quicker than runs of a few elements
+_FEW = 8  # up to this many repetitions, one copy each is faster than short runs of elements
 
 
 class Repeated(MoveProperty):
-    """One input, each of whose elements stands several times in the output. The derivative is the sum of theirs."""
+    """Base class: each element of the input appears several times in the output. Its derivative is the sum of theirs."""
 
     overlaps: ClassVar[bool] = True
 
     def spread(self, x: Shape) -> tuple[Shape, Shape]:
-        """The input's and the output's shape with an axis for repetitions, which is 1 in the input's."""
+        """Return the shapes of input and output with an extra axis for repetitions, of size 1 in the input."""
         raise NotImplementedError(self.name)
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
@@ -298,7 +298,7 @@ class Repeated(MoveProperty):
         return self._folded(Spec(often, ins[0].dtype), Spec(once, outs[0].dtype), reqs, target)
 
     def _folded(self, x: Spec, y: Spec, reqs: Sequence[Req], target: str) -> KernelFunction:
-        """The kernel that spreads x to y, or sums it up."""
+        """Return the kernel that broadcasts x to y, or sums x to y."""
         if target == "gpu":
             from ...gpu.printer import triton_kernel as make  # optional dependency
         else:
@@ -309,7 +309,7 @@ class Repeated(MoveProperty):
 
 @register_operator("tile")
 class Tile(Repeated):
-    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front."""
+    """The input repeated reps[i] times along axis i; the shorter of shape and reps is padded with ones in front."""
 
     reps: tuple
 
@@ -318,7 +318,7 @@ class Tile(Repeated):
             raise ParameterError(f"{self.name}: reps={self.reps} must all be at least 1.")
 
     def padded(self, x: Shape) -> tuple[Shape, Shape]:
-        """Shape and reps, equally long."""
+        """Return shape and reps, padded to equal length."""
         n = max(len(x), len(self.reps))
         return (1,) * (n - len(x)) + x, (1,) * (n - len(self.reps)) + self.reps
 
@@ -335,7 +335,7 @@ class Tile(Repeated):
 
 @register_operator("repeat")
 class Repeat(Repeated):
-    """Each element `repeats` times in a row along axis; without axis, of the flattened input."""
+    """Each element repeated `repeats` times along axis; without axis, of the flattened input."""
 
     repeats: int
     axis: int | None = None

@@ -1,4 +1,4 @@
-"""take and Embedding: slices of an array picked by number."""
+"""take and Embedding: slices of an array selected by index."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .reshape import check_axis
 
 
 class Picked(OperatorProperty):
-    """Output [outer, k, inner] = source [outer, n, inner] at k numbers."""
+    """Base class: output [outer, k, inner] = source [outer, n, inner] at k indices."""
 
-    source: ClassVar[int] = 0  # which argument is picked from; the other holds the numbers
+    source: ClassVar[int] = 0  # position of the source among the arguments; the other one holds the indices
 
     def axis_of(self, rank: int) -> int:
-        """Along which axis of the source."""
+        """Return the axis of the source."""
         return 0
 
     def how(self) -> str:
-        """What becomes of numbers outside: "clip", "wrap" or "raise"."""
+        """The treatment of indices out of range: "clip", "wrap" or "raise"."""
         return "clip"
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -46,14 +46,14 @@ class Picked(OperatorProperty):
         return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:])
 
     def numbers(self, given: np.ndarray, n: int) -> np.ndarray:
-        """given as places within n, int64 [k]. Raises ShapeError outside, with "raise"."""
+        """Return given as indices below n, int64 [k]. With "raise", raises ShapeError for an index out of range."""
         with np.errstate(invalid="ignore"):
             at = given.reshape(-1).astype(np.int64)
         if self.how() == "wrap":
             return at % n
         if self.how() == "raise" and at.size and (at.min() < 0 or at.max() >= n):
             wrong = at[(at < 0) | (at >= n)][0]
-            raise ShapeError(f"{self.name}: number {wrong} is outside the {n} there are. Use mode='clip' or 'wrap'.")
+            raise ShapeError(f"{self.name}: index {wrong} is out of range for an axis of size {n}. Use mode='clip' or 'wrap'.")
         return np.clip(at, 0, n - 1)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
@@ -96,7 +96,7 @@ class Picked(OperatorProperty):
             if not k or not dx.size:
                 return
             at, dy = self.numbers(inputs[1], n), inputs[0].reshape(outer, k, inner)
-            order = np.argsort(at, kind="stable")  # equal numbers add up in the order they were given
+            order = np.argsort(at, kind="stable")  # slices with equal indices are added in their order
             sorted_at = at[order]
             starts = np.flatnonzero(np.r_[True, sorted_at[1:] != sorted_at[:-1]])
             sums = np.add.reduceat(dy[:, order].astype(dtype, copy=False), starts, axis=1)
@@ -107,9 +107,9 @@ class Picked(OperatorProperty):
 
 @register_operator("take")
 class Take(Picked):
-    """Slices of a along axis, at the numbers in indices (fractions are cut).
+    """Slices of a along axis at indices (truncated).
 
-    mode: what becomes of numbers outside: "clip" to the nearest, "wrap" around, or "raise" an error (CPU; a GPU clips).
+    mode: indices out of range are clipped ("clip"), wrap around ("wrap") or raise an error ("raise"; a GPU clips).
     Returns: a.shape[:axis] + indices.shape + a.shape[axis + 1:].
     """
 
@@ -131,13 +131,13 @@ class Take(Picked):
             return list(in_shape), list(out_shape), []
         axis = check_axis(self.name, self.axis, len(a))
         if a[axis] == 0 and math.prod(i):
-            raise ShapeError(f"{self.name}: axis {axis} of a {a} is empty: there is nothing to take.")
+            raise ShapeError(f"{self.name}: axis {axis} of a {a} is empty. It must have at least one element.")
         return [a, i], [(*a[:axis], *i, *a[axis + 1:])], []
 
 
 @register_operator("Embedding", aliases=("_contrib_SparseEmbedding",))
 class Embedding(Picked):
-    """The rows of weight [input_dim, output_dim] whose numbers are in data; numbers outside are clipped.
+    """The rows of weight [input_dim, output_dim] at the indices in data; indices out of range are clipped.
 
     Returns: data.shape + (output_dim,).
     """

@@ -13,7 +13,7 @@ from .triton_pick import columns_of, own_columns
 @triton.jit
 def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, BACK: tl.constexpr,
             ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
-    # columns of [outer, n, inner]; ROWS elements of each at a time, and what came before is carried on
+    # columns of [outer, n, inner]; ROWS elements of each at a time, with the sum so far carried on
     c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
     carry = tl.zeros((COLUMNS,), WIDE)
     for start in range(0, n, ROWS):
@@ -30,6 +30,6 @@ def _cumsum(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT:
 
 
 def cumsum(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, back: bool, add: bool) -> None:
-    """y [outer, n, inner] = (or +=) the sums of x from the start of n up to each place; from the end with back."""
+    """Compute y [outer, n, inner] = (or +=) cumulative sums of x along n; with back, from the end."""
     programs, sizes, fixed = columns_of(lines)
     launch(_cumsum, (programs,), x, y, *sizes, stream=run.stream, BACK=back, ADD=add, WIDE=accumulator(y), **fixed)

@@ -1,4 +1,4 @@
-"""Triton: places in an array from one number per axis, and back; slices put at places."""
+"""Triton: flat indices from one index per axis, and back; slices scattered to indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _flatten(index, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: 
              d5: tl.int64, d6: tl.int64, d7: tl.int64, UNIT: tl.constexpr, CLIP: tl.constexpr, ADD: tl.constexpr,
              BLOCK: tl.constexpr):
     count = count * UNIT
-    # CLIP: negative numbers count from the end, and those still outside become the nearest
+    # CLIP: negative indices count from the end, and those still out of range are clipped
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < count
     at = tl.zeros((BLOCK,), tl.int64)
@@ -47,7 +47,7 @@ def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: t
         d = tl.where(a == 0, d0, tl.where(a == 1, d1, tl.where(a == 2, d2, tl.where(a == 3, d3, tl.where(
             a == 4, d4, tl.where(a == 5, d5, tl.where(a == 6, d6, d7)))))))
         size = tl.abs(v)
-        whole = tl.where(v < 0, -(size // d), size // d)  # cut towards zero
+        whole = tl.where(v < 0, -(size // d), size // d)  # truncated
         part = tl.where(a == 0, v, v - whole * d)
         at = out + a * count + i
         if ADD:
@@ -58,8 +58,8 @@ def _unravel(flat, out, count: tl.int64, axes, d0: tl.int64, d1: tl.int64, d2: t
 
 @triton.jit
 def _put_last(x, index, y, total: tl.int64, k, inner: tl.int64, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    # y [n, inner]: each lane looks for the last slice of x that is put where it is, so no two programs write one element
-    # narrow: a lane's address in x is the number it found
+    # y [n, inner]: each lane searches the last slice of x with its index, so no two programs write the same element
+    # narrow: each lane's address in x is the index it found
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     mine = i // inner
@@ -77,21 +77,21 @@ def _padded(dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def flatten(run: Any, index: Any, out: Any, count: int, dims: tuple[int, ...], *, clip: bool, add: bool = False) -> None:
-    """out [count] = (or +=) the flat place in an array of sizes dims of the numbers index [axes, count]."""
+    """Compute out [count] = (or +=) the flat index in an array of sizes dims of index [axes, count]."""
     block, unit = block_for(count), math.gcd(count, 16)
     launch(_flatten, (cdiv(count, block),), index, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
            CLIP=clip, ADD=add, BLOCK=block)
 
 
 def unravel(run: Any, flat: Any, out: Any, count: int, dims: tuple[int, ...], *, add: bool) -> None:
-    """out [axes, count] = (or +=) the numbers per axis of flat places in an array of sizes dims."""
+    """Compute out [axes, count] = (or +=) the index per axis of flat indices in an array of sizes dims."""
     block, unit = block_for(count), math.gcd(count, 16)
     launch(_unravel, (cdiv(count, block),), flat, out, count // unit, len(dims), *_padded(dims), stream=run.stream, UNIT=unit,
            ADD=add, BLOCK=block)
 
 
 def put_last(run: Any, x: Any, index: Any, y: Any, k: int, inner: int, *, add: bool) -> None:
-    """y [n, inner] = (or +=) the last of the k slices of x whose place in index it is, or 0."""
+    """Compute y [n, inner] = (or +=) for each row the last of the k slices of x with its index, or 0."""
     total = y.numel()
     block = block_for(total)
     launch(_put_last, (cdiv(total, block),), x, index, y, total, k, inner, stream=run.stream, ADD=add, BLOCK=block)

@@ -1,4 +1,4 @@
-"""Triton: arrays that follow from positions alone: ramps, diagonals, one-hot rows."""
+"""Triton: arrays computed from indices: ramps, diagonals, one-hot rows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ramp(run: Any, y: Any, start: float, step: float, repeat: int, *, add: bool)
 
 
 def values(run: Any, y: Any, numbers: tuple[int, ...], *, add: bool) -> None:
-    """y = (or +=) a few whole numbers below 2**53."""
+    """Compute y = (or +=) a few integers below 2**53."""
     for i, v in enumerate(numbers):
         launch(_ramp, (1,), y[i:i + 1], 1, float(v), 0.0, 1, stream=run.stream, UNIT=1, ADD=add, BLOCK=16)
 
@@ -71,7 +71,7 @@ def diagonal(run: Any, y: Any, columns: int, k: int, *, add: bool) -> None:
 
 
 def one_hot(run: Any, index: Any, y: Any, depth: int, on: float, off: float, *, add: bool) -> None:
-    """y [..., depth] = (or +=) on at the number in index, off elsewhere."""
+    """y [..., depth] = (or +=) on at index, off elsewhere."""
     n = y.numel()
     block, unit = block_for(n), math.gcd(n, 16)
     launch(_one_hot, (cdiv(n, block),), index, y, n // unit, depth, float(on), float(off), stream=run.stream, UNIT=unit,

@@ -1,4 +1,4 @@
-"""Triton: where each element of a line would stand if the line were sorted, and the first of the largest or smallest."""
+"""Triton: the sorted position of each element of a line, and the index of the first largest or smallest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .triton_pick import columns_of, own_columns
 
 @triton.jit
 def _before(a, ia, b, ib, DOWN: tl.constexpr):
-    # whether a at place ia stands before b at place ib; NaN counts as the largest, equal elements keep their order
+    # True if a at index ia sorts before b at index ib; NaN counts as the largest, equal elements keep their order
     a_nan, b_nan = a != a, b != b
     less = (a < b) | (b_nan & (a_nan == 0))
     more = (a > b) | (a_nan & (b_nan == 0))
@@ -25,8 +25,8 @@ def _before(a, ia, b, ib, DOWN: tl.constexpr):
 @triton.jit
 def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.constexpr, WIDE: tl.constexpr,
           BLOCK: tl.constexpr, OTHERS: tl.constexpr):
-    # a lane's rank is how many elements of its line stand before it: exact for any n, and quadratic in it
-    # narrow: every element is compared with every other of its line, which takes longer than reading them
+    # a lane's rank is the number of elements of its line that sort before it: exact for any n, and quadratic in n
+    # narrow: comparing every element with every other of its line takes longer than reading them
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     mine = i // inner % n
@@ -49,7 +49,7 @@ def _rank(x, order, chosen, total, n, k, inner, DOWN: tl.constexpr, MASK: tl.con
 @triton.jit
 def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT: tl.constexpr, LOW: tl.constexpr,
              ADD: tl.constexpr, WIDE: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
-    # a column's elements are walked in blocks of ROWS; NaN wins, and so does the first of equals
+    # a column is read in blocks of ROWS elements; NaN wins, then the first of equals
     c, columns, n, step, base = own_columns(outer, n, inner, FLAT, UNIT, COLUMNS)
     live = c < columns
     best = tl.load(x + base, mask=live, other=0).to(WIDE)
@@ -60,7 +60,7 @@ def _extreme(x, y, outer: tl.int64, n, inner: tl.int64, FLAT: tl.constexpr, UNIT
         v = tl.load(x + base[None, :] + r[:, None] * step, mask=there, other=0).to(WIDE)
         beats = (v < best[None, :]) if LOW else (v > best[None, :])
         beats = there & (beats | (v != v)) & (best[None, :] == best[None, :])
-        # the best of the block: those that nothing in the block beats are found by folding with the same rule
+        # the best of the block, by a reduction with the same rule
         spare = tl.where(beats, v, best[None, :])
         top = tl.min(tl.where(spare != spare, float("inf"), spare), axis=0) if LOW else tl.max(
             tl.where(spare != spare, float("-inf"), spare), axis=0)
@@ -83,7 +83,7 @@ def _sizes(total: int, n: int) -> tuple[int, int]:
 
 
 def rank(run: Any, lines: tuple[int, int, int], k: int, x: Any, order: Any, *, down: bool) -> None:
-    """order [outer, k, inner] = the places in x [outer, n, inner] of the first k when sorted."""
+    """Compute order [outer, k, inner] = the indices in x [outer, n, inner] of the first k in sorted order."""
     _, n, inner = lines
     block, others = _sizes(x.numel(), n)
     launch(_rank, (cdiv(x.numel(), block),), x, order, order, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=False,
@@ -91,7 +91,7 @@ def rank(run: Any, lines: tuple[int, int, int], k: int, x: Any, order: Any, *, d
 
 
 def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *, down: bool) -> None:
-    """chosen [outer, n, inner] = 1 for the first k when sorted, else 0."""
+    """Compute chosen [outer, n, inner] = 1 for the first k in sorted order, else 0."""
     _, n, inner = lines
     block, others = _sizes(x.numel(), n)
     launch(_rank, (cdiv(x.numel(), block),), x, x, chosen, x.numel(), n, k, inner, stream=run.stream, DOWN=down, MASK=True,
@@ -99,7 +99,7 @@ def choose(run: Any, lines: tuple[int, int, int], k: int, x: Any, chosen: Any, *
 
 
 def extreme(run: Any, lines: tuple[int, int, int], x: Any, y: Any, *, low: bool, add: bool) -> None:
-    """y [outer, inner] = (or +=) where the largest (or smallest) of x [outer, n, inner] first stands."""
+    """Compute y [outer, inner] = (or +=) the index of the first largest (or smallest) of x [outer, n, inner]."""
     programs, sizes, fixed = columns_of(lines)
     launch(_extreme, (programs,), x, y, *sizes, stream=run.stream, LOW=low, ADD=add,
            WIDE=tl.float64 if not x.dtype.is_floating_point else accumulator(x), **fixed)

@@ -1,4 +1,4 @@
-"""Triton: an array summed over some of its axes, with as many programs as it fills, always in the same order."""
+"""Triton: sums over some axes of an array, in parallel programs but always in the same order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...op import Expression, Req, Shape, Spec
 
 
 def sum_into(run: Any, a: Any, shape: Shape, kept: Shape, out: Any, *, add: bool) -> None:
-    """out = (or +=) a, seen as shape, summed over the axes that have size 1 in kept."""
+    """Compute out = (or +=) a, seen as shape, summed over the axes of size 1 in kept."""
     dtypes = (str(t.dtype).removeprefix("torch.") for t in (a, out))
     _planned(shape, kept, *dtypes, Req.ADD if add else Req.WRITE, codegen_target()).run(run, [a], [out])
 

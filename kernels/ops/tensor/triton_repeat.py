@@ -1,4 +1,4 @@
-"""Triton: planes summed by blocks of neighbours, which is what the derivative of repeating each element is."""
+"""Triton: planes summed over blocks of neighbours: the derivative of repeating each element."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ...gpu.target import block_for
 @triton.jit
 def _sum_blocks(x, y, rows: tl.int64, inner: tl.int64, columns: tl.int64, step: tl.int64, begin: tl.int64, KH: tl.constexpr,
                 KW: tl.constexpr, UNIT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # y [rows / inner, inner, columns] of x, whose rows are KW times as long, and KH times as many from begin on in every step
-    # narrow: where UNIT is 1: rows begin anywhere, or KW is no power of two, as the sizes of tiles are
+    # y [rows / inner, inner, columns]; rows of x are KW times as long, and KH times as many, from begin in every step
+    # narrow: where UNIT is 1: rows are not aligned, or KW is not a power of two, as tile sizes must be
     columns = columns * UNIT
     tiles = tl.cdiv(columns, BC)
     r = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)[:, None]
@@ -41,9 +41,9 @@ def _sum_blocks(x, y, rows: tl.int64, inner: tl.int64, columns: tl.int64, step: 
 
 def total(run: Any, sizes: tuple[int, int, int], factors: tuple[int, int], x: Any, y: Any, *, step: int, begin: int, add: bool
           ) -> None:
-    """y [outer, inner, columns] = (or +=) the sums of blocks of factors = (rows, columns) elements of x.
+    """Compute y [outer, inner, columns] = (or +=) the sums of blocks of x; factors: rows and columns of a block.
 
-    step, begin: in rows of x, which are columns times factors[1] long: how far apart and where the planes begin.
+    step, begin: distance and start of the planes, in rows of x, which have columns · factors[1] elements.
     """
     (outer, inner, columns), (kh, kw) = sizes, factors
     rows, unit = outer * inner, 1 if kw > 16 or kw & (kw - 1) else math.gcd(columns, 16)

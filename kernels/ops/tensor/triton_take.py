@@ -1,4 +1,4 @@
-"""Triton: slices picked by number, and the derivative, which gathers too: nothing is atomic, the order is fixed."""
+"""Triton: slices selected by index, and their derivative. It gathers without atomics, so the order of sums is fixed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def take_rows(x, index, y, rows: tl.int64, n: tl.int64, k: tl.int64, inner: tl.i
 @triton.jit
 def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int64, UNIT: tl.constexpr, WRAP: tl.constexpr,
                   ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: where UNIT is 1; on a GPU numbers are sorted first, and slices added up in segments
+    # narrow: where UNIT is 1; on a GPU indices are sorted first and slices summed in segments
     inner = inner * UNIT
     total = outers * n * inner
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -62,8 +62,8 @@ def put_by_search(dy, index, dx, outers: tl.int64, n: tl.int64, k, inner: tl.int
 
 @triton.jit
 def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: tl.constexpr):
-    # where each number stands when sorted, equal ones in their order: how many come before it
-    # narrow: every number is compared with every other, which takes longer than reading them
+    # the sorted position of each index, stable: the number of indices before it
+    # narrow: comparing every index with every other takes longer than reading them
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mine = _place(tl.load(index + j, mask=j < k, other=0), n, WRAP)
     before = tl.zeros((BLOCK,), tl.int32)
@@ -80,7 +80,7 @@ def take_rank(index, order, numbers, k, n: tl.int64, WRAP: tl.constexpr, BLOCK: 
 def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, UNIT: tl.constexpr, ADD: tl.constexpr,
                   WIDE: tl.constexpr, BLOCK: tl.constexpr):
     inner = inner * UNIT
-    # the first of equal numbers adds up the slices of them all, in their order
+    # the first of equal indices sums the slices of all of them in order
     at = tl.program_id(0) % k
     outer = (tl.program_id(0) // k).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -104,7 +104,7 @@ def take_segments(dy, order, numbers, dx, k, n: tl.int64, inner: tl.int64, UNIT:
 
 
 def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: Any, *, wrap: bool, add: bool) -> None:
-    """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k numbers of index."""
+    """y [outer, k, inner] = (or +=) x [outer, n, inner] at the k indices."""
     outer, n, inner = rows
     rows, most, unit = outer * k, block_for(outer * k * inner), math.gcd(inner, 16)
     bc = min(next_power_of_2(inner), most)
@@ -115,9 +115,9 @@ def take(run: Any, rows: tuple[int, int, int], k: int, x: Any, index: Any, y: An
 
 def put(run: Any, rows: tuple[int, int, int], k: int, dy: Any, index: Any, dx: Any, *, wrap: bool, add: bool,
         by_order: bool | None = None) -> None:
-    """dx [outer, n, inner] = (or +=) the sum of the slices of dy whose number it is, always in the same order.
+    """dx [outer, n, inner] = (or +=) for each row the sum of the slices of dy with its index, in a fixed order.
 
-    by_order: whether the numbers are sorted first, so that only slices with a number are visited; None: as is best.
+    by_order: sort the indices first, so that only rows with an index are visited; None: choose by size.
     """
     outer, n, inner = rows
     unit = math.gcd(inner, 16)

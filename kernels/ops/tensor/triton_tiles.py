@@ -1,8 +1,8 @@
-"""Triton: copy between strided views by tiles, so that accesses are wide on both sides wherever memory allows it.
+"""Triton: copies between strided views by tiles, so that accesses are wide on both sides where possible.
 
-A tile spans the axis whose neighbours stand together in the target, and the axis of the source's neighbours, which may be
-the same one; every other axis is a number per program, but for what is repeated a few times: that is read once and written
-so often. What sizes, steps and starts divide by is said in the text.
+A tile covers the axis that is contiguous in the target and the axis that is contiguous in the source, which may be the same.
+Each program has one index along every other axis, except axes of a few repetitions: their elements are read once and written
+several times. The kernel text states divisors of sizes, strides and offsets.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from ...gpu.launch import launch
 from ...gpu.sizes import cdiv, next_power_of_2
 from ...gpu.source import tl, triton
 
-OTHERS = 4  # axes beside the two of a tile
+OTHERS = 4  # axes besides the two of a tile
 _TILE = 1024
-_WRITTEN = 4096  # elements of a tile whose elements are repeated
-_OFTEN = 16  # most times that is done
-_SHORT = 16  # rows of fewer neighbours are narrower than one access may be
+_WRITTEN = 4096  # elements of a tile with repeated elements
+_OFTEN = 16  # largest number of repetitions
+_SHORT = 16  # shorter rows are narrower than one access
 
 
 @triton.jit
 def converted(x, CUT: tl.constexpr, WIDE: tl.constexpr):
-    # x as it is added to and stored: WIDE in float32, CUT as whole numbers
+    # converts x for adding and storing: WIDE to float32, CUT to integers
     if WIDE:
         x = x.to(tl.float32)
     if CUT:
@@ -50,10 +50,10 @@ def copy_tiles(src, dst, src_base: tl.int64, dst_base: tl.int64, rows: tl.int64,
                HOW: tl.constexpr, FLAT: tl.constexpr, UNIT_R: tl.constexpr, UNIT_C: tl.constexpr, UNIT_S: tl.constexpr,
                UNIT_T: tl.constexpr, REPEAT: tl.constexpr, AGAIN: tl.constexpr, ADD: tl.constexpr, CUT: tl.constexpr,
                WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # HOW: "along" the source's neighbours are the target's, "turned" they are its rows, "apart" it has none
-    # FLAT: where a turned tile stands in one piece: in the "source", whose BR rows are all, or in the "target"; of three colours,
-    # and other counts that are no power of two, as the sizes of tiles are, one side is narrow
-    # every element stands REPEAT times in a row, and the tile AGAIN times, t_again apart
+    # HOW: the contiguous axis of the source is "along" that of the target, "turned" (its rows), or "apart" (the source has none)
+    # FLAT: a turned tile is contiguous in the "source", which has just BR rows, or in the "target"; with three colours and other
+    # counts that are not powers of two, as tile sizes must be, one side is narrow
+    # every element is written REPEAT times in a row, and the tile AGAIN times at distance t_again
     rows = rows * UNIT_R
     columns = columns * UNIT_C
     tiles_r = tl.cdiv(rows, BR)
@@ -100,7 +100,7 @@ def copy_tiles(src, dst, src_base: tl.int64, dst_base: tl.int64, rows: tl.int64,
 
 
 def _repeated(axes: Sequence[tuple[int, int, int]]) -> tuple[list[tuple[int, int, int]], int]:
-    """The axes without an innermost one that repeats each of the source's neighbours, 2, 4, 8 or 16 times, and how often."""
+    """Split off an innermost axis that repeats each element of the source 2, 4, 8 or 16 times; return the rest and the count."""
     inner = next((a for a in axes if a[1:] == (0, 1)), None)
     if inner is None or inner[0] > _OFTEN or inner[0] & (inner[0] - 1) or not any(a[1:] == (1, inner[0]) for a in axes):
         return list(axes), 1
@@ -108,7 +108,7 @@ def _repeated(axes: Sequence[tuple[int, int, int]]) -> tuple[list[tuple[int, int
 
 
 def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> tuple[int, list[int], dict[str, Any]] | None:
-    """(programs, numbers, constexprs and options) of the copy, or None where tiles do not suit it.
+    """Return (programs, numbers, constexprs and options) of the copy, or None if tiles do not fit it.
 
     axes: (size, step in the source, step in the target), merged, none of size 1.
     """
@@ -124,7 +124,7 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
     if s_column != 1:
         row = next((i for i, (_, s, _) in enumerate(axes) if s == 1), None)
         how = "apart" if row is None else "turned"
-    if row is None and axes:  # the next one out, unless another fills the tile better
+    if row is None and axes:  # the next outer axis, unless another fills the tile better
         row = max(range(len(axes)), key=lambda i: (min(axes[i][0], max(1, _TILE // n)), i))
     rows, s_row, t_row = axes.pop(row) if row is not None else (1, 0, 0)
     if len(axes) > OTHERS:
@@ -143,7 +143,7 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
             flat, s_column = "source", 0
     programs = cdiv(rows, br) * cdiv(n, bc) * math.prod(d for d, _, _ in axes)
     if programs > 1 and br * bc < 128:
-        return None  # programs with next to nothing to do
+        return None  # programs would have too little work
     sizes, s, t = zip(*axes)
     unit_s = math.gcd(16, src_base, *s, *(v for v in (s_row, s_column) if v != 1))
     unit_t = math.gcd(16, dst_base, *t, t_row, t_again)
@@ -157,6 +157,6 @@ def plan(axes: Sequence[tuple[int, int, int]], src_base: int, dst_base: int) -> 
 
 def copy(run: Any, planned: tuple[int, list[int], dict[str, Any]], source: Any, target: Any, *, add: bool, cut: bool,
          wide: bool) -> None:
-    """Run what plan gave."""
+    """Run a copy planned by `plan`."""
     programs, numbers, fixed = planned
     launch(copy_tiles, (programs,), source, target, *numbers, stream=run.stream, ADD=add, CUT=cut, WIDE=wide, **fixed)

@@ -1,4 +1,4 @@
-"""where: a choice between two arrays, element by element or row by row."""
+"""where: select from two arrays, by element or by row."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ...params import Params
 
 
 def row_view(condition: Shape, rank: int) -> Shape:
-    """condition's shape as it broadcasts against arrays of rank axes: one value per element, or per row."""
+    """Return the shape of condition for broadcasting with arrays of rank axes: one value per element, or per row."""
     return (*condition, *(1,) * (rank - 1)) if len(condition) == 1 else condition
 
 
 def _printed(body: Expression, ins: list[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str, at: int,
              name: str) -> KernelFunction:
-    """The kernel of body, with input number `at`, the condition, seen as one value a row where it has one axis."""
+    """Return the kernel of body. A condition (input `at`) with one axis has one value per row."""
     if target == "gpu":
         from ...gpu.printer import triton_kernel as make  # optional dependency
     else:
@@ -46,7 +46,7 @@ def _printed(body: Expression, ins: list[Spec], outs: Sequence[Spec], reqs: Sequ
 
 
 class WhereOp(SimpleOp):
-    """Its body broadcasts the condition from the left where it has one axis, so it is no part of a fused run."""
+    """The operator `where`. It cannot be fused if the condition has one axis, since that broadcasts from the left."""
 
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[list[Shape | None], list[Shape | None]]:
@@ -58,7 +58,8 @@ class WhereOp(SimpleOp):
         if len(c) == 1 and rank > 1:
             rows = max(s[0] for s in (x, y) if len(s) == rank)
             if c[0] != rows and -1 not in (c[0], rows):
-                raise ShapeError(f"{self.name}: condition {c} must have one value for each of the {rows} rows of x {x}.")
+                raise ShapeError(f"{self.name}: condition {c} must have the shape of x {x}, or one value for each of "
+                                 f"its {rows} rows.")
             return list(inputs), [super().infer_shape(p, [(1,) * rank, x, y], outputs)[1][0]]
         return super().infer_shape(p, inputs, outputs)
 
@@ -80,7 +81,7 @@ class WhereOp(SimpleOp):
 
 
 class _WhereBackward(TracedOp):
-    """dy where it was taken from, for x and for y; zero elsewhere."""
+    """The derivatives by x and y: dy where the element was selected, zero elsewhere."""
 
     name, broadcast, input_names = "_backward_where", True, ("dy", "condition")
 
@@ -121,7 +122,7 @@ class _WhereBackward(TracedOp):
 def _body(condition: Array, x: Array, y: Array) -> Array:
     """x where condition is not 0, else y.
 
-    condition: of x's shape, any dtype; or one axis, with one value for each row of x. Derivative: to x and y.
+    condition: of x's shape, any dtype; or one axis with a value for each row of x. x and y have derivatives.
     """
     return where(condition != 0, x, y)
 

@@ -1,6 +1,6 @@
-"""_points: planes read at points between their elements, and its derivatives; what samplers, RoIs and deformable layers share.
+"""_points: bilinear interpolation of planes at points, with derivatives; shared by samplers, RoI and deformable layers.
 
-A point is a mix of the four elements around it; those outside the plane count as zero.
+A point is interpolated between the four elements around it; elements outside the plane count as zero.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...op import Req, Spec
 
 def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray,
                                                                                np.ndarray]]:
-    """For each of the four elements around points [P]: (place, inside, weight, slope by y, slope by x)."""
+    """Yield for each of the four elements around points [P]: (index, inside, weight, its derivative by y, and by x)."""
     y, x = np.clip(np.nan_to_num(y, nan=-2.0), -2, h + 1), np.clip(np.nan_to_num(x, nan=-2.0), -2, w + 1)
     top, left = np.floor(y), np.floor(x)
     fy, fx = y - top, x - left
@@ -31,7 +31,7 @@ def _corners(y: np.ndarray, x: np.ndarray, h: int, w: int) -> Iterator[tuple[np.
 
 
 def read_points(data: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """[C, P]: data [C, H, W] at the points y, x [P]."""
+    """Interpolate data [C, H, W] at points y, x [P]; returns [C, P]."""
     flat = data.reshape(len(data), -1)
     total = np.zeros((len(data), len(y)), data.dtype)
     for place, inside, weight, _, _ in _corners(y, x, *data.shape[1:]):
@@ -40,7 +40,7 @@ def read_points(data: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _slopes(dy: np.ndarray, data: np.ndarray, y: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Σ over channels of dy [C, P] times the slopes of read_points by y and by x, [P]."""
+    """Return the derivatives by y and x [P], from dy [C, P]."""
     flat = data.reshape(len(data), -1)
     down, right = np.zeros(len(y), data.dtype), np.zeros(len(y), data.dtype)
     for place, inside, _, by_y, by_x in _corners(y, x, *data.shape[1:]):
@@ -51,7 +51,7 @@ def _slopes(dy: np.ndarray, data: np.ndarray, y: np.ndarray, x: np.ndarray) -> t
 
 
 def _spread(dy: np.ndarray, y: np.ndarray, x: np.ndarray, plane: np.ndarray) -> None:
-    """plane [C, H, W] += dy [C, P] at the points, each to the four elements around it. In the order of the points."""
+    """Add dy [C, P] to plane [C, H, W] at the points, to the four elements around each, in the order of the points."""
     flat = plane.reshape(len(plane), -1)
     parts = list(_corners(y, x, *plane.shape[1:]))
     place, keep = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
@@ -66,10 +66,10 @@ def _spread(dy: np.ndarray, y: np.ndarray, x: np.ndarray, plane: np.ndarray) -> 
 
 @register_operator("_points")
 class Points(OperatorProperty):
-    """Planes at points: output [G, C, P] is data[image[g]] at (y, x), each a mix of the four elements around it.
+    """Planes at points: output [G, C, P] is data[image[g]] interpolated at (y, x).
 
-    data: [N, C, H, W]; y, x: [G, P], in elements from the centre of the first; image: [G], which of data; one outside gives
-    zeros. Elements outside the plane count as zero.
+    data: [N, C, H, W]; y, x: [G, P], in elements from the centre of the first; image: [G], index into data; one out of range
+    gives zeros. Elements outside the plane count as zero.
     """
 
     def list_arguments(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Proposal and MultiProposal: the regions a region proposal network finds most likely to hold something.
+"""Proposal and MultiProposal: the most likely object regions of a region proposal network.
 
-NumPy computes, on the host. Source: Ren, He, Girshick, Sun 2015, Faster R-CNN, arXiv:1506.01497.
+Computed on the host with NumPy. Source: Ren, He, Girshick, Sun 2015, Faster R-CNN, arXiv:1506.01497.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .boxes import suppressed
 
 
 def base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ...]) -> np.ndarray:
-    """[ratios · scales, 4]: boxes about the first element, last pixels included; their sides are rounded."""
+    """Return boxes [ratios · scales, 4] around the first element, last pixel included, with rounded sides."""
     middle, boxes = 0.5 * (stride - 1), []
     for ratio in ratios:
         for scale in scales:
@@ -31,11 +31,11 @@ def base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ..
 class Proposal(HostOp):
     """Regions [image, left, top, right, bottom], in pixels with the last included, best first; with output_score also [.., 1].
 
-    cls_prob: [1, 2 · anchors, h, w], probabilities of background, then of something; bbox_pred: [1, 4 · anchors, h, w];
-    im_info: [1, 3], height, width, scale. scales, ratios: of the anchors, which stand feature_stride apart.
-    rpn_pre_nms_top_n: so many best take part; of two that overlap by more than threshold the better stays; rpn_post_nms_top_n
-    are returned, the found ones again in their order where there are fewer. rpn_min_size: smaller ones come last.
-    iou_loss: bbox_pred holds the corners' distances. No derivative.
+    cls_prob: [1, 2 · anchors, h, w], probabilities of background, then of an object; bbox_pred: [1, 4 · anchors, h, w];
+    im_info: [1, 3], height, width, scale. scales, ratios: of the anchors, which are feature_stride apart.
+    The best rpn_pre_nms_top_n are compared; of two that overlap by more than threshold the better one stays. rpn_post_nms_top_n
+    are returned; if fewer remain, they are repeated in order. rpn_min_size: smaller regions come last.
+    iou_loss: bbox_pred holds distances of the corners. No derivative.
     """
 
     whole_batch: ClassVar[bool] = False
@@ -85,7 +85,7 @@ class Proposal(HostOp):
         return ins, [(rows, 5), (rows, 1)], []
 
     def _boxes(self, code: np.ndarray, info: np.ndarray) -> np.ndarray:
-        """[h · w · anchors, 4]: the anchors moved as the network says (code [4 · anchors, h, w]), within the picture."""
+        """[h · w · anchors, 4]: the anchors displaced by code [4 · anchors, h, w], clipped to the image."""
         base, (h, w) = base_anchors(self.feature_stride, self.ratios, self.scales), code.shape[1:]
         x, y = np.meshgrid(np.arange(w), np.arange(h))
         shift = (np.stack([x, y, x, y], -1) * self.feature_stride)[:, :, None].astype(np.float32)

@@ -1,4 +1,4 @@
-"""PSROIPooling: regions whose every bin is the mean over channels of its own. Source: Dai et al. 2016, arXiv:1605.06409."""
+"""PSROIPooling: position-sensitive RoI pooling; every bin has its own channels. Source: Dai et al. 2016, arXiv:1605.06409."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...declare.operator_property import Shapes, register_operator
 
 
 def _rounded(x: Any) -> Any:
-    """Half away from zero."""
+    """Round halves away from zero."""
     return np.trunc(x + np.copysign(np.float32(0.5), x))
 
 
@@ -21,8 +21,8 @@ def _rounded(x: Any) -> Any:
 class PSROIPooling(HostOp):
     """The mean of the elements in each of pooled_size × pooled_size bins of each region; bin (i, j) reads channel group (i, j).
 
-    data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom, in pixels of the picture, which
-    spatial_scale brings to elements. group_size 0: pooled_size. A bin without elements is 0. Only data gets a derivative.
+    data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom, in pixels of the image, which
+    spatial_scale converts to elements. group_size 0: pooled_size. A bin without elements is 0. Only data has a derivative.
     Returns: [r, output_dim, pooled_size, pooled_size]. Computed on the host.
     """
 
@@ -34,7 +34,7 @@ class PSROIPooling(HostOp):
     def validate(self) -> None:
         if self.output_dim < 1 or self.pooled_size < 1 or self.group_size < 0 or self.spatial_scale <= 0:
             raise ParameterError(f"{self.name}: output_dim={self.output_dim}, pooled_size={self.pooled_size}, "
-                                 f"spatial_scale={self.spatial_scale} must be above 0, group_size={self.group_size} not below.")
+                                 f"spatial_scale={self.spatial_scale} must be above 0, group_size={self.group_size} at least 0.")
 
     @property
     def groups(self) -> int:
@@ -60,7 +60,7 @@ class PSROIPooling(HostOp):
         return list(in_shape), [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)], []
 
     def _weights(self, begin: float, end: float, size: int) -> np.ndarray:
-        """[bins, size]: how much each element counts in each bin, along one axis."""
+        """Return the weight of each element in each bin along one axis, [bins, size]."""
         scale = np.float32(self.spatial_scale)
         first = _rounded(np.float32(begin)) * scale
         last = _rounded(np.float32(end) + np.float32(1)) * scale
@@ -72,13 +72,13 @@ class PSROIPooling(HostOp):
         return ((at >= low) & (at < high)) / np.maximum(high - low, 1)
 
     def _regions(self, rois: np.ndarray, shape: Any) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-        """(region, image, weights by rows, weights by columns) of the regions that are in an image."""
+        """Yield (region, image, row weights, column weights) of the regions with a valid image index."""
         for r, (image, left, top, right, bottom) in enumerate(rois.astype(np.float32)):
             if 0 <= image < shape[0]:
                 yield r, int(image), self._weights(top, bottom, shape[2]), self._weights(left, right, shape[3])
 
     def _group(self) -> np.ndarray:
-        """Of which group the bins of a row (or column) are."""
+        """Return the channel group of each row (or column) of bins."""
         return np.minimum(np.arange(self.pooled_size) * self.groups // self.pooled_size, self.groups - 1)
 
     def compute(self, *arrays: np.ndarray) -> Any:

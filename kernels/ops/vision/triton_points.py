@@ -1,7 +1,7 @@
-"""Triton: planes at points between their elements, and the derivatives.
+"""Triton: planes interpolated at points, and the derivatives.
 
-The derivative by the planes gathers: it is a product dy · W, where W holds, for each point and element, the two hats
-max(0, 1 - |distance|). W is made where it is used; nothing is atomic, and the order of the sums is fixed.
+The derivative by the planes is a product dy · W, where W holds for each point and element the product of two hat functions
+max(0, 1 - |distance|). W is computed where it is used. There are no atomics, and the order of the sums is fixed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _corner(data, base, row, col, H, W, live, WIDE: tl.constexpr):
 
 @triton.jit
 def _at(where, i, live, size, WIDE: tl.constexpr):
-    # a coordinate, its whole part and its fraction; far outside stays outside, NaN too
+    # a coordinate, its integer part and its fraction; NaN and coordinates far outside stay outside
     v = tl.load(where + i, mask=live, other=-2).to(WIDE)
     v = tl.where(v == v, v, -2.0)
     v = tl.minimum(tl.maximum(v, -2.0), size + 1.0)
@@ -32,7 +32,7 @@ def _at(where, i, live, size, WIDE: tl.constexpr):
 
 @triton.jit
 def _read(data, y, x, image, out, total: tl.int64, N, C, H, W, P, ADD: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: a lane's address is its point
+    # narrow: each lane's address is its point
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     p = i % P
@@ -55,7 +55,7 @@ def _read(data, y, x, image, out, total: tl.int64, N, C, H, W, P, ADD: tl.conste
 @triton.jit
 def _slope(dy, data, y, x, image, out_y, out_x, total: tl.int64, N, C, H, W, P, DOWN: tl.constexpr, RIGHT: tl.constexpr,
            ADD_Y: tl.constexpr, ADD_X: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: a lane's address is its point
+    # narrow: each lane's address is its point
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     p = i % P
@@ -126,7 +126,7 @@ def read(run: Any, data: Any, y: Any, x: Any, image: Any, out: Any, *, add: bool
 
 
 def back(run: Any, dy: Any, data: Any, y: Any, x: Any, image: Any, outputs: Any, add: list[bool]) -> None:
-    """The derivatives of `read` by data, y and x into outputs, those that are not None."""
+    """Write the derivatives of `read` by data, y and x to the outputs that are not None."""
     by_data, by_y, by_x = outputs
     n, c, h, w = data.shape
     groups, points = y.shape

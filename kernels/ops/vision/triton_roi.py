@@ -1,4 +1,4 @@
-"""Triton: region pooling, and its derivative. In backward one lane owns a channel of an image, so each sum has one order."""
+"""Triton: region pooling, and its derivative. In backward one lane owns a channel, so the order of each sum is fixed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tensor.triton_copy import fill
 
 @triton.jit
 def _rounded(rois, at, scale, live):
-    # halves away from zero; NaN and what no plane has end up outside every plane
+    # rounds halves away from zero; NaN and values out of range end up outside every plane
     v = tl.load(rois + at, mask=live, other=0).to(tl.float32) * scale
     v = tl.minimum(tl.maximum(tl.where(v == v, v, -1.0), -1073741824.0), 1073741824.0)
     return tl.where(v < 0, -tl.floor(0.5 - v), tl.floor(v + 0.5)).to(tl.int64)
@@ -31,7 +31,7 @@ def _bin(first, last, i, bins, size):
 
 @triton.jit
 def _pool(data, rois, out, place, total: tl.int64, N, C, H, W, PH, PW, scale, ADD: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: a lane walks the bin of its own region
+    # narrow: each lane reads the bin of its own region
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < total
     column = i % PW
@@ -68,7 +68,7 @@ def _pool(data, rois, out, place, total: tl.int64, N, C, H, W, PH, PW, scale, AD
 
 @triton.jit
 def _unpool(dy, rois, place, dx, R, C, PLANE: tl.int64, BINS, BLOCK: tl.constexpr):
-    # narrow: a lane owns a plane, and adds where the greatest stood
+    # narrow: each lane owns a plane, and adds at the index of the maximum
     n = tl.program_id(0)
     c = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     to = dx + (n.to(tl.int64) * C + c) * PLANE
@@ -85,7 +85,7 @@ def _unpool(dy, rois, place, dx, R, C, PLANE: tl.int64, BINS, BLOCK: tl.constexp
 
 
 def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add: list[bool]) -> None:
-    """out [R, C, PH, PW] = (or +=) the largest of each bin; place: where in its plane, -1 for an empty bin."""
+    """out [R, C, PH, PW] = (or +=) the maximum of each bin; place: its index in the plane, -1 for an empty bin."""
     spec = tuple(out.shape if out is not None else place.shape)
     total = int(np.prod(spec))
     missing = out is None
@@ -97,7 +97,7 @@ def pool(run: Any, data: Any, rois: Any, out: Any, place: Any, scale: float, add
 
 
 def unpool(run: Any, dy: Any, rois: Any, place: Any, dx: Any, finish: Any, *, add: bool) -> None:
-    """dx [N, C, H, W] = (or +=) dy at the places. finish: copies (or adds) float32 sums into dx, for halves; else None."""
+    """dx [N, C, H, W] = (or +=) dy at the indices in place. finish: copies or adds float32 sums to half-precision dx, or None."""
     n, c, h, w = dx.shape
     sums = dx if finish is None else run.workspace(tuple(dx.shape), np.dtype("float32"))
     if finish is not None or not add:
