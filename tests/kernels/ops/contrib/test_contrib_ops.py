@@ -135,7 +135,7 @@ def test_amp_takes_the_widest_or_the_narrowest(ctx):
     (lambda a: mx.nd.CTCLoss(a, a), ShapeError, r"CTCLoss: data \(2, 3, 5\) must be \[time, n, classes\], label \(2, 3, 5\)"),
     (lambda a: C.arange_like(a, repeat=0), ParameterError, "arange_like: repeat=0 must be at least 1"),
     (lambda a: C.index_copy(a, mx.nd.ones(2) * 9, a), ShapeError,
-     r"index_vector holds 9 … 9, old_tensor has rows 0 … 1"),
+     r"index_vector holds 9 to 9. old_tensor has rows 0 to 1"),
     (lambda a: mx.nd._internal._histogram(a, bin_cnt=3), ParameterError,
      r"_histogram: bin_cnt=3 must be above 0 and needs range"),
     (lambda a: mx.nd.amp_multicast(a, a, num_outputs=3), ParameterError, "amp_multicast: num_outputs=3, but 2 arrays"),

@@ -75,7 +75,7 @@ def test_chance_is_seeded_and_has_its_share(ctx):
 
 
 @pytest.mark.parametrize("call, error, text", [
-    (lambda a: I.to_tensor(a[0, 0]), ShapeError, "to_tensor: data of 1 axes is no picture"),
+    (lambda a: I.to_tensor(a[0, 0]), ShapeError, "to_tensor: data has 1 axes. It must be an image"),
     (lambda a: I.normalize(a), DTypeError, "normalize: data is uint8; it must hold floats"),
     (lambda a: I.normalize(a.astype("float32"), mean=(1, 2)), ParameterError, r"normalize: mean=\(1.0, 2.0\) and std=\(1.0,\)"),
     (lambda a: I.crop(a, x=3, y=0, width=3, height=1), ParameterError, "image.crop: x=3, y=0, width=3, height=1 is not within"),

@@ -76,13 +76,15 @@ def test_products_together_are_those_one_by_one(dtype, rng):
     assert all((a == b).all() for a, b in zip(*outs)) and met == ([2 + 2 + 1] if dtype == "float32" else [2, 2])
 
 
-def test_errors():
-    op = ops.get("dot")
-    with pytest.raises(ShapeError, match=r"dot: inner sizes differ: lhs \(64, 784\) is summed over 784, "
-                                         r"rhs \(128, 784\) over 128. rhs looks transposed; try transpose_b=True"):
-        op.infer_shape(op.parse({}), [(64, 784), (128, 784)])
-    op = ops.get("batch_dot")
-    with pytest.raises(ShapeError, match=r"batch_dot: lhs \(2, 3, 4\) and rhs \(3, 4, 5\) must agree on the batch"):
-        op.infer_shape(op.parse({}), [(2, 3, 4), (3, 4, 5)])
-    with pytest.raises(ShapeError, match=r"batch_dot: lhs \(3, 4\) must have at least three axes"):
-        op.infer_shape(op.parse({}), [(3, 4), None])
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("dot").infer_shape(ops.get("dot").parse({}), [(64, 784), (128, 784)]),
+     ShapeError, r"dot: inner sizes differ: lhs \(64, 784\) is summed over 784, "
+                                         r"rhs \(128, 784\) over 128. rhs looks transposed; try transpose_b=True"),
+    (lambda: ops.get("batch_dot").infer_shape(ops.get("batch_dot").parse({}), [(2, 3, 4), (3, 4, 5)]),
+     ShapeError, r"batch_dot: lhs \(2, 3, 4\) and rhs \(3, 4, 5\) must agree on the batch"),
+    (lambda: ops.get("batch_dot").infer_shape(ops.get("batch_dot").parse({}), [(3, 4), None]),
+     ShapeError, r"batch_dot: lhs \(3, 4\) must have at least three axes"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

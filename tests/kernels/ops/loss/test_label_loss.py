@@ -59,12 +59,13 @@ def test_sparseness_takes_the_batch_in_and_pushes_back(target, rng):
     close(dx, dy + 0.5 * (-0.1 / want + 0.9 / (1 - want)))
 
 
-def test_errors():
-    op = ops.get("SVMOutput")
-    with pytest.raises(ShapeError, match=r"SVMOutput: label would have to be both \(3,\) and \(4,\)"):
-        op.infer_shape(op.parse({}), [(4, 5), (3,)])
-    op = ops.get("softmax_cross_entropy")
-    with pytest.raises(ShapeError, match=r"softmax_cross_entropy: data \(2, 3, 4\) must be \[batch, classes\]"):
-        op.infer_shape(op.parse({}), [(2, 3, 4), None])
-    with pytest.raises(ParameterError, match=r"sparseness_target=1\.5"):
-        ops.get("IdentityAttachKLSparseReg").parse({"sparseness_target": 1.5})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("SVMOutput").infer_shape(ops.get("SVMOutput").parse({}), [(4, 5), (3,)]),
+     ShapeError, r"SVMOutput: label would have to be both \(3,\) and \(4,\)"),
+    (lambda: ops.get("softmax_cross_entropy").infer_shape(ops.get("softmax_cross_entropy").parse({}), [(2, 3, 4), None]),
+     ShapeError, r"softmax_cross_entropy: data \(2, 3, 4\) must be \[batch, classes\]"),
+    (lambda: ops.get("IdentityAttachKLSparseReg").parse({"sparseness_target": 1.5}), ParameterError, r"sparseness_target=1\.5"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -67,7 +67,7 @@ def test_shapes_and_errors():
     p, m = op.parse({}), op.parse({"multi_output": True})
     assert op.infer_shape(p, [(4, 3), None]) == ([(4, 3), (4,)], [(4, 3)])
     assert op.infer_shape(m, [(4, 3, 5), None])[0] == [(4, 3, 5), (4, 5)]
-    with pytest.raises(ShapeError, match=r"data \(2, 3, 4\) wants a label \(2, 3\), not \(2,\). .* multi_output=True"):
+    with pytest.raises(ShapeError, match=r"for data \(2, 3, 4\) the label must be \(2, 3\), not \(2,\). .* multi_output=True"):
         op.infer_shape(p, [(2, 3, 4), (2,)])
     with pytest.raises(ParameterError, match="normalization='mean' is not one of"):
         op.parse({"normalization": "mean"})

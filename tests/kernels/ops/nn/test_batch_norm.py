@@ -74,12 +74,14 @@ def test_same_bits_in_any_order_of_pieces(rng):
     assert all((one[i] == other[i]).all() for i in one)
 
 
-def test_errors():
-    op = ops.get("BatchNorm")
-    with pytest.raises(ShapeError, match=r"gamma \(4,\) must be \(3,\): data \(2, 3, 4\) has that many channels on axis 1"):
-        op.infer_shape(op.parse({}), [(2, 3, 4), (4,), None, None, None])
-    with pytest.raises(ParameterError, match=r"momentum=2.0 must be between 0 and 1"):
-        op.parse({"momentum": 2})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("BatchNorm").infer_shape(ops.get("BatchNorm").parse({}), [(2, 3, 4), (4,), None, None, None]),
+     ShapeError, r"gamma \(4,\) must be \(3,\): data \(2, 3, 4\) has that many channels on axis 1"),
+    (lambda: ops.get("BatchNorm").parse({"momentum": 2}), ParameterError, r"momentum=2.0 must be between 0 and 1"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5), (6, 2)])

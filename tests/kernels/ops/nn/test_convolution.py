@@ -139,7 +139,7 @@ def test_shapes_are_inferred_both_ways():
     ({"kernel": (3, 3), "num_filter": 5, "num_group": 2}, [],
      ParameterError, "num_filter=5 must be a multiple of num_group=2"),
     ({"kernel": (3, 3), "num_filter": 4, "stride": (1,)}, [],
-     ParameterError, r"stride=\(1,\) must have as many numbers as kernel has: 2"),
+     ParameterError, r"stride=\(1,\) must have 2 numbers, as kernel has"),
     ({"kernel": (3, 3), "num_filter": 4, "kernal": 1}, [],
      ParameterError, "unknown parameter 'kernal'.* Did you mean 'kernel'"),
 ])

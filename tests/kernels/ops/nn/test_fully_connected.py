@@ -68,15 +68,17 @@ def test_shapes_are_inferred_both_ways():
     assert op.infer_shape(p, [None, (7, 12), None])[0] == [None, (7, 12), None]  # as MXNet: nothing without the data
 
 
-def test_errors_state_the_shapes_and_the_rule():
-    op = ops.get("FullyConnected")
-    p = op.parse({"num_hidden": 7})
-    with pytest.raises(ShapeError, match=r"FullyConnected: data \(2, 3\) and weight \(7, 4\) disagree. .* \(7, 3\)"):
-        op.infer_shape(p, [(2, 3), (7, 4), None])
-    with pytest.raises(ShapeError, match=r"FullyConnected: bias \(3,\) must be \(7,\) for num_hidden=7"):
-        op.infer_shape(p, [(2, 3), None, (3,)])
-    with pytest.raises(ParameterError, match="FullyConnected: num_hidden=0 must be at least 1"):
-        op.parse({"num_hidden": 0})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("FullyConnected").infer_shape(ops.get("FullyConnected").parse({"num_hidden": 7}), [(2, 3), (7, 4), None]),
+     ShapeError, r"FullyConnected: data \(2, 3\) and weight \(7, 4\) disagree. .* \(7, 3\)"),
+    (lambda: ops.get("FullyConnected").infer_shape(ops.get("FullyConnected").parse({"num_hidden": 7}), [(2, 3), None, (3,)]),
+     ShapeError, r"FullyConnected: bias \(3,\) must be \(7,\) for num_hidden=7"),
+    (lambda: ops.get("FullyConnected").parse({"num_hidden": 0}),
+     ParameterError, "FullyConnected: num_hidden=0 must be at least 1"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
 
 
 def eighths(rng, shape, dtype):

@@ -69,14 +69,20 @@ def test_what_backward_keeps_and_fusion_sees():
     assert op.outputs(random) == ("output", "mask") and op.visible_outputs(random) == 1
 
 
-def test_errors():
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("LeakyReLU").parse({"act_type": "relu"}), ParameterError, "act_type='relu' is not one of 'elu', 'gelu'"),
+    (lambda: ops.get("LeakyReLU").parse({"act_type": "rrelu", "lower_bound": 0.5, "upper_bound": 0.2}),
+     ParameterError, r"lower_bound=0\.5 and upper_bound=0\.2 must satisfy 0 <= lower_bound"),
+    (lambda: ops.get("LeakyReLU").infer_shape(ops.get("LeakyReLU").parse({"act_type": "prelu"}), [(4, 3), (2,)]),
+     ShapeError, r"gamma \(2,\) must be \(3,\) or \(1,\): data \(4, 3\) has that many channels"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_valid_arguments_are_accepted():
     op = ops.get("LeakyReLU")
-    with pytest.raises(ParameterError, match="act_type='relu' is not one of 'elu', 'gelu'"):
-        op.parse({"act_type": "relu"})
-    with pytest.raises(ParameterError, match=r"lower_bound=0\.5 and upper_bound=0\.2 must rise"):
-        op.parse({"act_type": "rrelu", "lower_bound": 0.5, "upper_bound": 0.2})
-    with pytest.raises(ShapeError, match=r"gamma \(2,\) must be \(3,\) or \(1,\): data \(4, 3\) has that many channels"):
-        op.infer_shape(op.parse({"act_type": "prelu"}), [(4, 3), (2,)])
     assert op.infer_shape(op.parse({"act_type": "prelu"}), [(4, 3, 2), None])[0] == [(4, 3, 2), (3,)]
 
 

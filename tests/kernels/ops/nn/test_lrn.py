@@ -26,9 +26,11 @@ def test_windows(nsize, target, rng):
     check_requests("LRN", [x], [x], target, **params)
 
 
-def test_errors():
-    op = ops.get("LRN")
-    with pytest.raises(ParameterError, match="LRN: nsize=4 must be odd and at least 1"):
-        op.parse({"nsize": 4})
-    with pytest.raises(ShapeError, match=r"LRN: data \(3,\) needs a batch and channels"):
-        op.infer_shape(op.parse({"nsize": 3}), [(3,)])
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("LRN").parse({"nsize": 4}), ParameterError, "LRN: nsize=4 must be odd and at least 1"),
+    (lambda: ops.get("LRN").infer_shape(ops.get("LRN").parse({"nsize": 3}), [(3,)]),
+     ShapeError, r"LRN: data \(3,\) needs a batch and channels"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -91,7 +91,7 @@ def test_errors():
     infer = lambda name, shapes, **k: ops.get(name).infer_shape(ops.get(name).parse(k), shapes)
     with pytest.raises(ShapeError, match=r"LayerNorm: gamma \(3,\) must be \(4,\) for data \(2, 3, 4\)"):
         infer("LayerNorm", [(2, 3, 4), (3,), None])
-    with pytest.raises(ShapeError, match=r"LayerNorm: axis 3 is outside an array of 3 axes"):
+    with pytest.raises(ShapeError, match=r"LayerNorm: axis 3 is out of range for an array of 3 axes"):
         infer("LayerNorm", [(2, 3, 4), None, None], axis=3)
     with pytest.raises(ShapeError, match=r"GroupNorm: data \(2, 3, 4\) has 3 channels, not a multiple of num_groups=2"):
         infer("GroupNorm", [(2, 3, 4), None, None], num_groups=2)

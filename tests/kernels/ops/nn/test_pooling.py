@@ -94,7 +94,7 @@ def test_channels_last(kind, target, rng):
 @pytest.mark.parametrize("params, shape, error, text", [
     ({"kernel": (4, 4)}, (1, 1, 3, 3), ShapeError, r"kernel \(4, 4\) is larger than the input, 3 with pad 0"),
     ({"kernel": (2, 2)}, (1, 1, 3), ShapeError, r"data \(1, 1, 3\) has 1 spatial axes, kernel=\(2, 2\) has 2"),
-    ({"kernel": (2, 2), "pooling_convention": "same"}, (1, 1, 4, 4), ShapeError, r"'same' is for one axis, data .* has 2"),
+    ({"kernel": (2, 2), "pooling_convention": "same"}, (1, 1, 4, 4), ShapeError, r"'same' needs one spatial axis, data .* has 2"),
     ({"global_pool": True, "pooling_convention": "same"}, (1, 1, 4, 4), ShapeError, "Use 'valid' or 'full'"),
     ({"kernel": (2, 2), "pool_type": "maxx"}, None, ParameterError, "pool_type='maxx' is not one of"),
     ({"pool_type": "max"}, None, ParameterError, r"kernel=\(\) must be one to three sizes .* or global_pool=True"),

@@ -19,7 +19,7 @@ def test_padding_counts_as_zeros_and_every_greatest_element_gets_the_derivative(
     ((1, 1, 4), "float32", {"kernel": (2, 2)}, ShapeError, r"data \(1, 1, 4\) must be \[n, c, h, w\]. Use Pooling for other"),
     ((1, 1, 4, 4), "float32", {"kernel": (2,)}, ParameterError, r"kernel=\(2,\) must be two sizes of at least 1"),
     ((1, 1, 4, 4), "float32", {"kernel": (5, 5)}, ShapeError, r"kernel \(5, 5\) is larger than the input"),
-    ((1, 1, 4, 4), "int32", {"kernel": (2, 2)}, DTypeError, "data is int32, it takes floats"),
+    ((1, 1, 4, 4), "int32", {"kernel": (2, 2)}, DTypeError, "data is int32. It must hold floats"),
     ((1, 1, 4, 4), "float32", {"kernel": (2, 2), "stride": (0, 1)}, ParameterError, r"stride=\(0, 1\) must be at least 1"),
 ])
 def test_refusals(shape, dtype, params, error, text):

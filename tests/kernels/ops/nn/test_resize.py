@@ -64,10 +64,12 @@ def test_resize_gradient_and_requests(align, target, rng):
     close(half, forward(RESIZE, [x.astype("f2").astype("f4")], height=7, width=9)[0].astype("f2"))
 
 
-def test_errors():
-    with pytest.raises(ShapeError, match=r"data \(3, 4\) must be \[n, c, h, w\]"):
-        forward(RESIZE, [np.zeros((3, 4))])
-    with pytest.raises(ShapeError, match=r"planes of \(3, 4\) cannot become \(0, 1\)"):
-        forward(RESIZE, [np.zeros((1, 1, 3, 4))], height=0)
-    with pytest.raises(ParameterError, match=r"output_size=\(0,\) must be one or two sizes"):
-        ops.get(POOL).parse({"output_size": 0})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: forward(RESIZE, [np.zeros((3, 4))]), ShapeError, r"data \(3, 4\) must be \[n, c, h, w\]"),
+    (lambda: forward(RESIZE, [np.zeros((1, 1, 3, 4))], height=0),
+     ShapeError, r"planes of \(3, 4\) cannot be resized to \(0, 1\)"),
+    (lambda: ops.get(POOL).parse({"output_size": 0}), ParameterError, r"output_size=\(0,\) must be one or two sizes"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -72,10 +72,14 @@ def test_in_a_graph_the_weight_is_an_argument():
     assert net.infer_shape(x=(2, 3, 4, 5))[:2] == ([(2, 3, 4, 5), (3, 1, 4, 4)], [(2, 3, 8, 10)])
 
 
-def test_errors():
-    with pytest.raises(ShapeError, match=r"UpSampling: arg1 \(1, 1, 3, 3\) does not grow to \[1, ..., 8, 8\]"):
-        forward("UpSampling", [np.zeros((1, 1, 4, 4)), np.zeros((1, 1, 3, 3))], num_args=2, scale=2, sample_type="nearest")
-    with pytest.raises(ParameterError, match="UpSampling: scale=0 must be at least 1"):
-        ops.get("UpSampling").parse({"scale": 0, "sample_type": "nearest", "num_args": 1})
-    with pytest.raises(ParameterError, match="bilinear takes one array and its weight"):
-        ops.get("UpSampling").parse({"scale": 2, "sample_type": "bilinear", "num_args": 1})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: forward("UpSampling", [np.zeros((1, 1, 4, 4)), np.zeros((1, 1, 3, 3))], num_args=2, scale=2, sample_type="nearest"),
+     ShapeError, r"UpSampling: arg1 \(1, 1, 3, 3\) cannot be enlarged to \[1, ..., 8, 8\]"),
+    (lambda: ops.get("UpSampling").parse({"scale": 0, "sample_type": "nearest", "num_args": 1}),
+     ParameterError, "UpSampling: scale=0 must be at least 1"),
+    (lambda: ops.get("UpSampling").parse({"scale": 2, "sample_type": "bilinear", "num_args": 1}),
+     ParameterError, "bilinear takes one array and its weight"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

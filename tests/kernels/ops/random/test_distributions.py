@@ -96,14 +96,16 @@ def test_seed_decides():
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_errors():
-    parse = lambda name, **k: ops.get(name).parse(k)
-    with pytest.raises(ParameterError, match="_random_gamma: alpha=-1, beta=1: alpha and beta must be positive"):
-        parse("_random_gamma", alpha=-1)
-    with pytest.raises(ParameterError, match=r"_random_negative_binomial: k=3, p=2: k must be positive and p in \(0, 1\]"):
-        parse("_random_negative_binomial", k=3, p=2)
-    with pytest.raises(DTypeError, match="_random_poisson: dtype int32 is not a floating dtype"):
-        parse("_random_poisson", dtype="int32")
-    op = ops.get("_sample_gamma")
-    with pytest.raises(ShapeError, match=r"the parameters' shape \(beta\) would have to be both \(2,\) and \(3,\)"):
-        op.infer_shape(op.parse({}), [(2,), (3,)])
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: ops.get("_random_gamma").parse({"alpha": -1}),
+     ParameterError, "_random_gamma: alpha=-1, beta=1: alpha and beta must be positive"),
+    (lambda: ops.get("_random_negative_binomial").parse({"k": 3, "p": 2}),
+     ParameterError, r"_random_negative_binomial: k=3, p=2: k must be positive and p in \(0, 1\]"),
+    (lambda: ops.get("_random_poisson").parse({"dtype": "int32"}),
+     DTypeError, "_random_poisson: dtype int32 is not a floating dtype"),
+    (lambda: ops.get("_sample_gamma").infer_shape(ops.get("_sample_gamma").parse({}), [(2,), (3,)]),
+     ShapeError, r"the parameters' shape \(beta\) would have to be both \(2,\) and \(3,\)"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

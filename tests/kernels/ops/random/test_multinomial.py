@@ -66,5 +66,5 @@ def test_every_order_is_as_likely():
 
 def test_errors():
     op = ops.get("_sample_multinomial")
-    with pytest.raises(ShapeError, match=r"_sample_multinomial: data \(3, 0\) holds no class"):
+    with pytest.raises(ShapeError, match=r"_sample_multinomial: data \(3, 0\) has no classes"):
         op.infer_shape(op.parse({}), [(3, 0)])

@@ -56,8 +56,12 @@ def test_gradients(name, ctx, rng):
     check_gradient(lambda *a: getattr(mx.nd, f"random_pdf_{name}")(*counts, *a), xs, ctx, rng, tolerance=1e-4)
 
 
-def test_shapes_that_do_not_fit():
-    with pytest.raises(ShapeError, match=r"random_pdf_normal: sample \(3, 4\) must begin with the parameters' shape \(2,\)"):
-        mx.nd.random_pdf_normal(mx.nd.ones((3, 4)), mx.nd.ones(2), mx.nd.ones(2))
-    with pytest.raises(ShapeError, match=r"random_pdf_dirichlet: sample \(2, 4\) must begin and end as alpha \(2, 3\)"):
-        mx.nd.random_pdf_dirichlet(mx.nd.ones((2, 4)), mx.nd.ones((2, 3)))
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: mx.nd.random_pdf_normal(mx.nd.ones((3, 4)), mx.nd.ones(2), mx.nd.ones(2)),
+     ShapeError, r"random_pdf_normal: sample \(3, 4\) must begin with the parameters' shape \(2,\)"),
+    (lambda: mx.nd.random_pdf_dirichlet(mx.nd.ones((2, 4)), mx.nd.ones((2, 3))),
+     ShapeError, r"random_pdf_dirichlet: sample \(2, 4\) must begin and end as alpha \(2, 3\)"),
+])
+def test_shapes_that_do_not_fit(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

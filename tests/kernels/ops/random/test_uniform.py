@@ -76,7 +76,7 @@ def test_dropout_rate_at_a_low_p():
     ("_random_normal", {"scale": -1}, ParameterError, "scale=-1.0 is negative"),
     ("_random_randint", {"low": 3, "high": 3}, ParameterError, "the range must hold 1 to"),
     ("_random_randint", {"low": 0, "high": 300, "dtype": "int8"}, ParameterError, "do not fit int8"),
-    ("Dropout", {"p": 1.5}, ParameterError, "p=1.5 is no probability. Use 0 to 1")])
+    ("Dropout", {"p": 1.5}, ParameterError, "p=1.5 must be a probability: 0 <= p <= 1")])
 def test_errors(name, params, error, text):
     with pytest.raises(error, match=text):
         ops.get(name).parse(params)

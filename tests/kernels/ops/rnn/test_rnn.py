@@ -197,10 +197,10 @@ def test_inference():
 
 @pytest.mark.parametrize("wrong, message", [
     ({"state_size": 0}, "RNN: state_size=0, num_layers=2 must be at least 1"),
-    ({"p": 1.0}, "RNN: p=1.0 is no share of outputs to drop"),
-    ({"lstm_state_clip_min": 1.0}, "lstm_state_clip_min=1.0 and lstm_state_clip_max=None go together"),
-    ({"projection_size": 3}, "RNN: projection_size=3: projections are not built"),
-    ({"use_sequence_length": True}, "RNN: use_sequence_length is not built"),
+    ({"p": 1.0}, "RNN: p=1.0 must be a probability below 1"),
+    ({"lstm_state_clip_min": 1.0}, "lstm_state_clip_min=1.0 and lstm_state_clip_max=None must be given together"),
+    ({"projection_size": 3}, "RNN: projection_size=3: projections are not supported"),
+    ({"use_sequence_length": True}, "RNN: use_sequence_length is not supported"),
 ])
 def test_wrong_parameters(wrong, message):
     with pytest.raises(ParameterError, match=message):

@@ -36,12 +36,14 @@ def test_each_sequence_by_hand(name, axis, target, rng):
     check_requests(name, [x, sizes], [rng.standard_normal(y.shape)], target, use_sequence_length=True, axis=axis)
 
 
-def test_errors():
-    with pytest.raises(ShapeError, match=r"SequenceMask: data \(3,\) must have at least two axes"):
-        forward("SequenceMask", [np.zeros(3)])
-    with pytest.raises(ShapeError, match=r"SequenceLast: sequence_length \(3,\) must be \(2,\): one for each of the batch"):
-        forward("SequenceLast", [np.zeros((3, 2)), np.zeros(3)], use_sequence_length=True)
-    with pytest.raises(ParameterError, match="SequenceReverse: axis=1: only axis 0"):
-        ops.get("SequenceReverse").parse({"axis": 1})
-    with pytest.raises(ParameterError, match="SequenceMask: axis=2: sequences run along axis 0 or 1"):
-        ops.get("SequenceMask").parse({"axis": 2})
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: forward("SequenceMask", [np.zeros(3)]), ShapeError, r"SequenceMask: data \(3,\) must have at least two axes"),
+    (lambda: forward("SequenceLast", [np.zeros((3, 2)), np.zeros(3)], use_sequence_length=True),
+     ShapeError, r"SequenceLast: sequence_length \(3,\) must be \(2,\): one length for each sample"),
+    (lambda: ops.get("SequenceReverse").parse({"axis": 1}), ParameterError, "SequenceReverse: axis=1: only axis 0"),
+    (lambda: ops.get("SequenceMask").parse({"axis": 2}),
+     ParameterError, "SequenceMask: axis=2 must be 0 or 1, the axis of the steps"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -55,19 +55,21 @@ def test_ravel_and_back(target):
     check_requests("ravel_multi_index", [apart], [], target, shape=dims)
 
 
-def test_errors():
-    x = np.zeros((2, 3))
-    with pytest.raises(ShapeError, match="gather_nd: number 2 is outside axis 0, which has size 2"):
-        forward("gather_nd", [x, np.array([[2], [0]])])
-    with pytest.raises(ShapeError, match=r"gather_nd: indices \(1,\) must have at least two axes"):
-        forward("gather_nd", [x, np.array([1])])
-    with pytest.raises(ShapeError, match=r"holds 3 numbers for each place, but \(2, 3\) has 2 axes"):
-        forward("gather_nd", [x, np.zeros((3, 1))])
-    with pytest.raises(ShapeError, match=r"scatter_nd: data \(4,\) must be \(3,\) to be put"):
-        forward("scatter_nd", [np.zeros(4), np.zeros((1, 3))], shape=(5,))
-    with pytest.raises(ParameterError, match=r"scatter_nd: shape=\(0,\) must consist of sizes"):
-        ops.get("scatter_nd").parse({"shape": (0,)})
-    with pytest.raises(ParameterError, match=r"_unravel_index: shape=None must be 1 to 8 sizes"):
-        ops.get("unravel_index").parse({})
-    with pytest.raises(ShapeError, match=r"_ravel_multi_index: data \(3, 2\) must be \(2, n\)"):
-        forward("ravel_multi_index", [np.zeros((3, 2))], shape=(4, 5))
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: forward("gather_nd", [np.zeros((2, 3)), np.array([[2], [0]])]),
+     ShapeError, "gather_nd: index 2 is out of range for axis 0 of size 2"),
+    (lambda: forward("gather_nd", [np.zeros((2, 3)), np.array([1])]),
+     ShapeError, r"gather_nd: indices \(1,\) must have at least two axes"),
+    (lambda: forward("gather_nd", [np.zeros((2, 3)), np.zeros((3, 1))]),
+     ShapeError, r"holds 3 indices per slice, but \(2, 3\) has 2 axes"),
+    (lambda: forward("scatter_nd", [np.zeros(4), np.zeros((1, 3))], shape=(5,)),
+     ShapeError, r"scatter_nd: for indices \(1, 3\) and shape=\(5,\), data must be \(3,\)"),
+    (lambda: ops.get("scatter_nd").parse({"shape": (0,)}),
+     ParameterError, r"scatter_nd: all sizes of shape=\(0,\) must be at least 1"),
+    (lambda: ops.get("unravel_index").parse({}), ParameterError, r"_unravel_index: shape=None must be 1 to 8 sizes"),
+    (lambda: forward("ravel_multi_index", [np.zeros((3, 2))], shape=(4, 5)),
+     ShapeError, r"_ravel_multi_index: data \(3, 2\) must be \(2, n\)"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

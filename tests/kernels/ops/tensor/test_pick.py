@@ -37,12 +37,15 @@ def test_shapes_of_the_index(target):
     close(forward("pick", [x[0], np.array([2], "f4")], target)[0], np.array([2], "f4"))
 
 
-def test_errors():
-    with pytest.raises(ShapeError, match=r"pick: index \(3,\) does not go with data \(2, 3\): picking along axis 1 takes \(2,\)"):
-        forward("pick", [np.zeros((2, 3)), np.zeros(3)])
-    with pytest.raises(ParameterError, match="pick: axis=None is not a whole number"):
-        ops.get("pick").parse({"axis": None})
-    with pytest.raises(DTypeError, match="batch_take: indices is float32, but must be int32"):
-        forward("batch_take", [np.zeros((2, 3)), np.zeros(2, "f4")])
-    with pytest.raises(ShapeError, match=r"batch_take: indices \(3,\) must hold one number for each of the 2 rows"):
-        forward("batch_take", [np.zeros((2, 3)), np.zeros(3, "i4")])
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: forward("pick", [np.zeros((2, 3)), np.zeros(3)]),
+     ShapeError, r"pick: for data \(2, 3\) and axis 1, index must be \(2,\) or \(2, 1\), not \(3,\)"),
+    (lambda: ops.get("pick").parse({"axis": None}), ParameterError, "pick: axis=None is not a whole number"),
+    (lambda: forward("batch_take", [np.zeros((2, 3)), np.zeros(2, "f4")]),
+     DTypeError, "batch_take: indices is float32, but must be int32"),
+    (lambda: forward("batch_take", [np.zeros((2, 3)), np.zeros(3, "i4")]),
+     ShapeError, r"batch_take: indices \(3,\) must hold one index for each of the 2 rows"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

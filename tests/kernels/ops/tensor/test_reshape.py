@@ -101,7 +101,7 @@ def test_what_inference_passes_and_the_kernel_refuses():
     """MXNet infers (5, 4) for 24 elements; and transposes backwards only along axes that are named."""
     op = ops.get("Reshape")
     assert op.infer_shape(op.parse({"shape": (5, -1)}), [(2, 3, 4)])[1] == [(5, 4)]
-    with pytest.raises(ShapeError, match=r"24 elements of \(2, 3, 4\) do not fill \(5, 4\), which holds 20"):
+    with pytest.raises(ShapeError, match=r"\(2, 3, 4\) has 24 elements, but \(5, 4\) has 20"):
         forward("Reshape", [np.zeros((2, 3, 4))], shape=(5, -1))
     op = ops.get("transpose")
     with pytest.raises(ShapeError, match=r"from the output \(2, 3\) only if axes are given. Give axes=\(1, 0\)"):
@@ -111,21 +111,21 @@ def test_what_inference_passes_and_the_kernel_refuses():
 @pytest.mark.parametrize("name, params, shapes, error, text", [
     ("Reshape", {"shape": (7, 1)}, [(2, 3)], ShapeError, r"\(2, 3\) does not reshape to \(7, 1\): 6 elements are not 7"),
     ("Reshape", {"shape": (-1, -1)}, [(2, 3)], ShapeError, "only one size can be -1"),
-    ("Reshape", {"shape": (0, 0, 0)}, [(2, 3)], ShapeError, "code 0 has no axis left to read"),
-    ("transpose", {"axes": (0, 0)}, [(2, 3)], ShapeError, r"axes=\(0, 0\) is no order of the 2 axes"),
-    ("expand_dims", {"axis": 5}, [(2, 3)], ShapeError, "axis 5 is outside an array of 3 axes. Use -3 to 2"),
-    ("squeeze", {"axis": 1}, [(1, 3)], ShapeError, r"axis 1 of \(1, 3\) has size 3. Only axes of size 1 can go"),
-    ("Concat", {"num_args": 2}, [(2, 1, 4), (2, 3, 3)], ShapeError, "disagree on an axis that is not dim=1"),
+    ("Reshape", {"shape": (0, 0, 0)}, [(2, 3)], ShapeError, "code 0 has no axis left"),
+    ("transpose", {"axes": (0, 0)}, [(2, 3)], ShapeError, r"axes=\(0, 0\) must be a permutation of the 2 axes"),
+    ("expand_dims", {"axis": 5}, [(2, 3)], ShapeError, "axis 5 is out of range for an array of 3 axes. Use -3 to 2"),
+    ("squeeze", {"axis": 1}, [(1, 3)], ShapeError, r"axis 1 of \(1, 3\) has size 3. Only axes of size 1 can be removed"),
+    ("Concat", {"num_args": 2}, [(2, 1, 4), (2, 3, 3)], ShapeError, "differ on an axis other than dim=1"),
     ("Concat", {}, [], ParameterError, "parameter 'num_args' .* is required"),
     ("SliceChannel", {"num_outputs": 2}, [(2, 5)], ShapeError, "has size 5, not a multiple of num_outputs=2"),
-    ("slice", {"begin": (0,), "end": (1, 2)}, [], ParameterError, "must be equally long"),
-    ("slice_axis", {"axis": 0, "begin": 3, "end": 9}, [(4,)], ShapeError, r"3:9 is no range in axis 0 of \(4,\)"),
+    ("slice", {"begin": (0,), "end": (1, 2)}, [], ParameterError, "must have equal length"),
+    ("slice_axis", {"axis": 0, "begin": 3, "end": 9}, [(4,)], ShapeError, r"3:9 is not a valid range of axis 0 of \(4,\)"),
     ("reverse", {"axis": (-1,)}, [(4,)], None, ""),
     ("tile", {"reps": (0,)}, [], ParameterError, r"reps=\(0,\) must all be at least 1")])
 def test_errors(name, params, shapes, error, text):
     op = ops.get(name)
     if error is None:  # MXNet refuses it when it runs
-        with pytest.raises(ShapeError, match=r"axis -1 is outside an array of 1 axes. Use 0 to 0"):
+        with pytest.raises(ShapeError, match=r"axis -1 is out of range for an array of 1 axes. Use 0 to 0"):
             forward(name, [np.zeros(s) for s in shapes], **params)
         return
     with pytest.raises(error, match=text):

@@ -87,10 +87,10 @@ def test_codes(shape, codes, reverse, want):
     ((2, 3), (-1, -1), False, "only one size can be -1"),
     ((2, 3), (0, 0, 0), False, "code 0 has no axis left"),
     ((2, 3), (-4, 4, 2, 3), False, "-4 cannot split 2 into 4 and 2"),
-    ((2, 3), (3, -4, 2), False, "-4 wants two sizes"),
-    ((2, 3), (-7,), False, "-7 is no code"),
-    ((2, 3), (-1, 12), False, "6 elements do not divide by 12"),
-    ((4,), (-4, 2, 2), True, "from the right: -4 wants two sizes before it"),
+    ((2, 3), (3, -4, 2), False, "-4 needs two sizes"),
+    ((2, 3), (-7,), False, "-7 is not a reshape code"),
+    ((2, 3), (-1, 12), False, "6 elements are not divisible by 12"),
+    ((4,), (-4, 2, 2), True, "from the right: -4 needs two sizes before it"),
     ((6,), (-4, -2, -3), False, "-4 cannot split 6 into -2 and -3"),
 ])
 def test_errors_say_which_code(shape, codes, reverse, reason):
@@ -101,5 +101,5 @@ def test_errors_say_which_code(shape, codes, reverse, reason):
 def test_sizes_that_leave_a_rest_are_refused_when_run():
     """MXNet's inference gives (1, 4) here."""
     for reads in (operator, method):
-        with pytest.raises(ShapeError, match=r"6 elements .*do not fill \(1, 4\).* Choose sizes whose product is 6"):
+        with pytest.raises(ShapeError, match=r"6 elements.* \(1, 4\).* Choose sizes whose product is 6"):
             reads((2, 3), (-1, 4), False)

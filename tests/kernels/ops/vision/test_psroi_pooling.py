@@ -36,13 +36,20 @@ def test_bins_read_their_own_channels(size, groups, dim, ctx, rng):
 
 
 def test_a_region_of_no_image_is_zero(ctx):
-    y = mx.nd.contrib.PSROIPooling(mx.nd.ones((1, 4, 3, 3), ctx=ctx), mx.nd.array([[-1, 0, 0, 2, 2], [1, 0, 0, 2, 2]], ctx=ctx),
+    y = PSROI(mx.nd.ones((1, 4, 3, 3), ctx=ctx), mx.nd.array([[-1, 0, 0, 2, 2], [1, 0, 0, 2, 2]], ctx=ctx),
                                    spatial_scale=1, output_dim=1, pooled_size=2)
     assert y.shape == (2, 1, 2, 2) and not y.asnumpy().any()
 
 
-def test_refusals():
-    with pytest.raises(ShapeError, match=r"data \(1, 3, 4, 4\) must be \[n, 4, h, w\] for output_dim=1 and 2 × 2 groups"):
-        mx.nd.contrib.PSROIPooling(mx.nd.ones((1, 3, 4, 4)), mx.nd.ones((1, 5)), spatial_scale=1, output_dim=1, pooled_size=2)
-    with pytest.raises(ParameterError, match=r"pooled_size=0, spatial_scale=1\.0 must be above 0"):
-        mx.nd.contrib.PSROIPooling(mx.nd.ones((1, 4, 4, 4)), mx.nd.ones((1, 5)), spatial_scale=1, output_dim=1, pooled_size=0)
+PSROI = mx.nd.contrib.PSROIPooling
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: PSROI(mx.nd.ones((1, 3, 4, 4)), mx.nd.ones((1, 5)), spatial_scale=1, output_dim=1, pooled_size=2),
+     ShapeError, r"data \(1, 3, 4, 4\) must be \[n, 4, h, w\] for output_dim=1 and 2 × 2 groups"),
+    (lambda: PSROI(mx.nd.ones((1, 4, 4, 4)), mx.nd.ones((1, 5)), spatial_scale=1, output_dim=1, pooled_size=0),
+     ParameterError, r"pooled_size=0, spatial_scale=1\.0 must be above 0"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -84,7 +84,7 @@ def test_position_sensitive_bins_read_their_own_channels(ctx):
     (lambda d, r: mx.nd.ROIPooling(d, d, pooled_size=(2, 2), spatial_scale=1.0), ShapeError,
      r"rois \(1, 6, 4, 4\) \[regions, 5\]"),
     (lambda d, r: mx.nd.contrib.ROIAlign(d, r, pooled_size=(2, 2), spatial_scale=1.0, position_sensitive=True), ShapeError,
-     "position_sensitive needs channels that are a multiple of the 4 bins, not 6"),
+     "position_sensitive needs channels in a multiple of the 4 bins, not 6"),
 ])
 def test_refusals(call, error, text):
     with pytest.raises(error, match=text):

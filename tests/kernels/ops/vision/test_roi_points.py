@@ -28,15 +28,21 @@ def test_a_region_of_no_image_is_zero(ctx):
     assert y.shape == (2, 1, 2, 2) and not y.asnumpy().any()
 
 
-def test_refusals():
-    x, p = mx.nd.ones((1, 4, 3, 3)), {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2}
-    with pytest.raises(ShapeError, match=r"_contrib_RROIAlign: rois \(1, 5\) must be \[regions, 6\]"):
-        C.RROIAlign(x, mx.nd.ones((1, 5)), pooled_size=(2, 2), spatial_scale=1)
-    with pytest.raises(ParameterError, match=r"pooled_size=\(0, 2\) must be \(height, width\), both at least 1"):
-        C.RROIAlign(x, mx.nd.ones((1, 6)), pooled_size=(0, 2), spatial_scale=1)
-    with pytest.raises(ShapeError, match=r"trans \(1, 3, 2, 2\) must be \[1, 2 · classes, 2, 2\], where the classes divide"):
-        C.DeformablePSROIPooling(x, mx.nd.ones((1, 5)), mx.nd.ones((1, 3, 2, 2)), **p)
-    with pytest.raises(ShapeError, match=r"data \(1, 3, 3, 3\) must be \[n, 4, h, w\] for output_dim=1 and group_size=2"):
-        C.DeformablePSROIPooling(mx.nd.ones((1, 3, 3, 3)), mx.nd.ones((1, 5)), **p, no_trans=True)
-    with pytest.raises(ParameterError, match="pooled_size=0, sample_per_part=1 must be at least 1"):
-        C.DeformablePSROIPooling(x, mx.nd.ones((1, 5)), **{**p, "pooled_size": 0}, no_trans=True)
+PSROI = {"spatial_scale": 1, "output_dim": 1, "group_size": 2, "pooled_size": 2}
+
+
+@pytest.mark.parametrize(("call", "error", "text"), [
+    (lambda: C.RROIAlign(mx.nd.ones((1, 4, 3, 3)), mx.nd.ones((1, 5)), pooled_size=(2, 2), spatial_scale=1),
+     ShapeError, r"_contrib_RROIAlign: rois \(1, 5\) must be \[regions, 6\]"),
+    (lambda: C.RROIAlign(mx.nd.ones((1, 4, 3, 3)), mx.nd.ones((1, 6)), pooled_size=(0, 2), spatial_scale=1),
+     ParameterError, r"pooled_size=\(0, 2\) must be \(height, width\), both at least 1"),
+    (lambda: C.DeformablePSROIPooling(mx.nd.ones((1, 4, 3, 3)), mx.nd.ones((1, 5)), mx.nd.ones((1, 3, 2, 2)), **PSROI),
+     ShapeError, r"trans \(1, 3, 2, 2\) must be \[1, 2 · classes, 2, 2\], where the number of classes divides"),
+    (lambda: C.DeformablePSROIPooling(mx.nd.ones((1, 3, 3, 3)), mx.nd.ones((1, 5)), **PSROI, no_trans=True),
+     ShapeError, r"data \(1, 3, 3, 3\) must be \[n, 4, h, w\] for output_dim=1 and group_size=2"),
+    (lambda: C.DeformablePSROIPooling(mx.nd.ones((1, 4, 3, 3)), mx.nd.ones((1, 5)), **{**PSROI, "pooled_size": 0}, no_trans=True),
+     ParameterError, "pooled_size=0, sample_per_part=1 must be at least 1"),
+])
+def test_invalid_arguments_are_rejected(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
