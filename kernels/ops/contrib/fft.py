@@ -1,6 +1,7 @@
 """contrib.fft, contrib.ifft: the discrete Fourier transform along the last axis. NumPy computes, on the host.
 
-A complex number is two neighbours, real part first, as in MXNet, so the last axis of complex arrays is twice as long.
+A complex number is stored as two neighbouring elements, real part first, as in MXNet. So the last axis of a complex array is
+twice as long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ...declare.operator_property import Shapes, register_operator
 
 
 def _pairs(z: Any) -> np.ndarray:
-    """z [..., d] as [..., 2 d]: real part, imaginary part, ..."""
+    """Store complex z [..., d] as [..., 2 d]: real part, imaginary part, ..."""
     return np.stack([z.real, z.imag], -1).reshape(*z.shape[:-1], 2 * z.shape[-1])
 
 
@@ -24,7 +25,7 @@ def _complex(x: np.ndarray) -> Any:
 
 
 class Transform(HostOp):
-    """Of data with any leading axes. compute_size is accepted and not needed: rows are not gathered in batches."""
+    """A transform along the last axis. compute_size is accepted and ignored: all rows are transformed at once."""
 
     compute_size: int = 128
 

@@ -1,4 +1,4 @@
-"""arange_like, index_array, index_copy, histogram: arrays of positions, rows replaced by number, and values counted."""
+"""arange_like, index_array, index_copy, histogram: arrays of indices, rows replaced by index, and counts of values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INT64 = np.dtype(np.int64)
 @composite("_contrib_arange_like", gives=())
 def arange_like(data: Any, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, axis: int | None = None,
                 ctx: str = "") -> Any:
-    """start, start + step, …, each `repeat` times: as many as data has, in its shape; or as many as its axis has, [n]."""
+    """start, start + step, …, each `repeat` times, in the shape of data; with `axis`, [size of that axis]."""
     n = int(np.prod(data.shape)) if axis is None else data.shape[check_axis("arange_like", axis, data.ndim)]
     if repeat < 1:
         raise ParameterError(f"arange_like: repeat={repeat} must be at least 1.")
@@ -32,7 +32,7 @@ def arange_like(data: Any, *, start: float = 0.0, step: float = 1.0, repeat: int
 
 @register_operator("_contrib_index_array")
 class IndexArray(HostOp):
-    """The position of every element of data, along all axes or those in `axes`: int64 [*data.shape, axes]. On the host."""
+    """The index of every element of data along all axes, or along `axes`: int64 [*data.shape, axes]. On the host."""
 
     axes: tuple | None = None
 
@@ -59,9 +59,10 @@ class IndexArray(HostOp):
 
 @register_operator("_contrib_index_copy")
 class IndexCopy(HostOp):
-    """old_tensor with its rows index_vector replaced by new_tensor's, in order: the last of equal numbers stays. On the host.
+    """old_tensor with its rows index_vector replaced by the rows of new_tensor, in order. On the host.
 
-    old_tensor: [n, ...]; index_vector: [m]; new_tensor: [m, ...]. A number outside is an error.
+    old_tensor: [n, ...]; index_vector: [m]; new_tensor: [m, ...]. Of equal indices the last counts.
+    Raises ShapeError for an index out of range.
     """
 
     def list_arguments(self) -> list[str]:
@@ -89,7 +90,7 @@ class IndexCopy(HostOp):
     def _rows(self, index: np.ndarray, n: int) -> np.ndarray:
         at = index.astype(INT64)
         if len(at) and (at.min() < 0 or at.max() >= n):
-            raise ShapeError(f"{self.name}: index_vector holds {at.min()} … {at.max()}, old_tensor has rows 0 … {n - 1}.")
+            raise ShapeError(f"{self.name}: index_vector holds {at.min()} to {at.max()}. old_tensor has rows 0 to {n - 1}.")
         return at
 
     def compute(self, *arrays: np.ndarray) -> Any:
@@ -107,7 +108,7 @@ class IndexCopy(HostOp):
 
 @register_operator("_histogram")
 class Histogram(HostOp):
-    """How many values of data lie in each bin, int64, and the bins' edges. On the host.
+    """Counts of the values of data in each bin, int64, and the edges of the bins. On the host.
 
     bins: the edges, ascending [n + 1]; or bin_cnt bins of one width over range. The last bin includes its upper edge.
     """
@@ -140,7 +141,7 @@ class Histogram(HostOp):
         if edges is None or -1 in edges:
             return list(in_shape), list(out_shape), []
         if len(edges) != 1 or edges[0] < 2:
-            raise ShapeError(f"{self.name}: bins {edges} must be the edges, at least two of them.")
+            raise ShapeError(f"{self.name}: bins has shape {edges}. It must hold at least two edges along one axis.")
         return list(in_shape), [(edges[0] - 1,), edges], []
 
     def compute(self, *arrays: np.ndarray) -> Any:
@@ -148,7 +149,7 @@ class Histogram(HostOp):
         if self.bin_cnt is None:
             edges = arrays[1]
             if (np.diff(edges) < 0).any():
-                raise ParameterError(f"{self.name}: the edges must ascend: {edges[:8]} ….")
+                raise ParameterError(f"{self.name}: bins {edges[:8]} … do not ascend. Sort them.")
             return np.histogram(x[~np.isnan(x)] if x.dtype.kind == "f" else x, edges)[0], edges
         assert self.range is not None
         low, high = self.range

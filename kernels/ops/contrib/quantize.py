@@ -1,7 +1,8 @@
-"""Numbers as whole numbers of eight bits and the range they stand for: quantize, quantize_v2, dequantize, requantize.
+"""quantize, quantize_v2, dequantize, requantize: float32 to eight-bit integers with a range, and back.
 
-Values are multiplied, rounded (halves to even) and cut to the type's range. For int8 zero stays zero and the range is made
-symmetric; for uint8 it begins at zero, whatever its lower end says, as on MXNet's CPU. Nothing here is differentiable.
+Values are scaled, rounded (halves to even) and clipped to the range of the integer type. For int8 the range is made symmetric,
+so zero stays zero. For uint8 the range begins at zero and its given lower end is ignored, as on MXNet's CPU.
+These operators have no derivative.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from ...declare.operator_property import Dtypes, Shapes, register_operator
 
 _INT8, _UINT8, _INT32 = np.dtype("int8"), np.dtype("uint8"), np.dtype("int32")
 _STEPS = {_INT8: 127.0, _UINT8: 255.0}
-_FINE = {_INT8: 127.5, _UINT8: 255.5}  # what MXNet's newer operators take the largest number for
+_FINE = {_INT8: 127.5, _UINT8: 255.5}  # the integer that MXNet's newer operators map the end of the range to
 
 
 def _quantized(x: np.ndarray, largest: Any, dtype: np.dtype, steps: float) -> np.ndarray:
-    """x, of which `largest` becomes steps, in dtype."""
+    """Scale x so that `largest` becomes `steps`, then round and clip to dtype."""
     known = np.iinfo(dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         scaled = x.astype(np.float32) * (np.float32(steps) / np.float32(largest))
@@ -29,14 +30,14 @@ def _quantized(x: np.ndarray, largest: Any, dtype: np.dtype, steps: float) -> np
 
 
 def _span(low: Any, high: Any, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The ends of the range that numbers of dtype stand for, [1] each."""
+    """Return the ends of the range that integers of dtype represent, [1] each."""
     largest = max(abs(np.float32(low)), abs(np.float32(high)))
     ends = (-largest, largest) if dtype == _INT8 else (low, high)
     return np.array([ends[0]], np.float32), np.array([ends[1]], np.float32)
 
 
 class _Quantizer(HostOp):
-    """Outputs: the numbers, and the ends of the range, [1] each."""
+    """Base class. Outputs: the integers, and the ends of their range, [1] each."""
 
     def list_gradients(self) -> list[int]:
         return []
@@ -50,12 +51,12 @@ class _Quantizer(HostOp):
 
     def _takes(self, given: np.dtype | None, *allowed: np.dtype) -> None:
         if given is not None and given not in allowed:
-            raise DTypeError(f"{self.name}: data is {given}, it takes {' or '.join(d.name for d in allowed)}. Convert it with "
+            raise DTypeError(f"{self.name}: data is {given}. It must be {' or '.join(d.name for d in allowed)}. Convert it with "
                              f"astype.")
 
 
 class _Calibrated(_Quantizer):
-    """Its range is measured beforehand, or here."""
+    """Base class of operators whose range is a parameter, or computed from the data."""
 
     out_type: Literal["auto", "int8", "uint8"] = "int8"
     min_calib_range: float | None = None
@@ -69,13 +70,13 @@ class _Calibrated(_Quantizer):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the numbers."""
+        """The integer type of the output."""
         if self.out_type == "auto":
             return _UINT8 if self.min_calib_range is not None and self.min_calib_range >= 0 else _INT8
         return np.dtype(self.out_type)
 
     def range_of(self, x: np.ndarray, scale: float = 1.0) -> tuple[Any, Any]:
-        """The measured ends, or else those of x · scale."""
+        """Return min_calib_range and max_calib_range if given, else the smallest and largest of x · scale."""
         if self.min_calib_range is not None:
             return self.min_calib_range, self.max_calib_range
         low, high = (x.min(), x.max()) if x.size else (0, 0)
@@ -84,9 +85,9 @@ class _Calibrated(_Quantizer):
 
 @register_operator("_contrib_quantize")
 class Quantize(_Quantizer):
-    """data as eight-bit numbers; min_range and max_range, [1] each, are the range they stand for.
+    """data as eight-bit integers; min_range and max_range, [1] each, are the range they represent.
 
-    data: float32, any shape. Returns: [numbers of out_type, min_range, max_range]. Computed on the host.
+    data: float32, any shape. Returns: [integers of out_type, min_range, max_range]. Computed on the host.
     """
 
     out_type: Literal["int8", "uint8"] = "uint8"
@@ -106,10 +107,10 @@ class Quantize(_Quantizer):
 
 @register_operator("_contrib_quantize_v2")
 class QuantizeV2(_Calibrated):
-    """data as eight-bit numbers, of the range min_calib_range … max_calib_range, or its own.
+    """data as eight-bit integers, in the range min_calib_range to max_calib_range, or in the range of data.
 
-    data: float32, or numbers that are quantized already and stay. out_type "auto": uint8 where the given range is not negative.
-    Returns: [numbers, lower end, upper end]. Computed on the host.
+    data: float32, or quantized integers, which are copied. out_type "auto": uint8 where the given range is not negative.
+    Returns: [integers, lower end, upper end]. Computed on the host.
     """
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
@@ -127,9 +128,9 @@ class QuantizeV2(_Calibrated):
 
 @register_operator("_contrib_dequantize")
 class Dequantize(_Quantizer):
-    """What eight-bit numbers stand for: data · (largest of |min_range|, |max_range|) / 127.5, or 255.5 of uint8.
+    """The floats that eight-bit integers represent: data · max(|min_range|, |max_range|) / 127.5, or / 255.5 for uint8.
 
-    data: int8 or uint8. Returns: float32 of its shape. Computed on the host.
+    data: int8 or uint8. Returns: float32, the shape of data. Computed on the host.
     """
 
     out_type: Literal["float32"] = "float32"
@@ -155,9 +156,9 @@ class Dequantize(_Quantizer):
 
 @register_operator("_contrib_requantize")
 class Requantize(_Calibrated):
-    """Sums of products of eight-bit numbers, int32 of the range min_range … max_range, as eight-bit numbers.
+    """Sums of products of eight-bit integers (int32 in the range min_range to max_range) as eight-bit integers.
 
-    Returns: [numbers, lower end, upper end]: of min_calib_range … max_calib_range, or the range of data. Computed on the host.
+    Returns: [integers, lower end, upper end], in the range min_calib_range to max_calib_range or that of data. On the host.
     """
 
     def list_arguments(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""mx.nd.image: pictures [h, w, c] (or a batch of them) to tensors, normalised, cropped, mirrored, resized."""
+"""mx.nd.image: convert images [h, w, c] (or batches) to tensors; normalize, crop, flip and resize them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..nn.resize import Taps, bilinear_taps, chosen
 
 
 def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
-    """The axes of height, width and channels of [h, w, c] or [n, h, w, c]."""
+    """Return the axes of height, width and channels of [h, w, c] or [n, h, w, c]."""
     if rank not in (3, 4):
-        raise ShapeError(f"{name}: data of {rank} axes is no picture [h, w, c] and no batch [n, h, w, c].")
+        raise ShapeError(f"{name}: data has {rank} axes. It must be an image [h, w, c] or a batch [n, h, w, c].")
     return rank - 3, rank - 2, rank - 1
 
 
@@ -34,7 +34,7 @@ def to_tensor(data: Any) -> Any:
 
 @composite("_image_normalize")
 def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, ...] = (1.0,)) -> Any:
-    """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one a channel."""
+    """(data - mean) / std, channel by channel. data: [c, h, w] or [n, c, h, w]; mean, std: one number, or one per channel."""
     if data.ndim not in (3, 4):
         raise ShapeError(f"normalize: data {data.shape} must be [c, h, w] or [n, c, h, w].")
     if data.dtype.kind not in "fV":
@@ -42,7 +42,7 @@ def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, 
     axis = data.ndim - 3
     c = data.shape[axis]
     if len(mean) not in (1, c) or len(std) not in (1, c):
-        raise ParameterError(f"normalize: mean={mean} and std={std} must hold one number, or one for each of {c} channels.")
+        raise ParameterError(f"normalize: mean={mean} and std={std} must hold one number, or one for each of the {c} channels.")
     if len(set(mean)) == len(set(std)) == 1:
         return (data - mean[0]) / std[0]
     parts = [ops.slice_axis(data, axis=axis, begin=i, end=i + 1) for i in range(c)]
@@ -52,7 +52,7 @@ def normalize(data: Any, *, mean: tuple[float, ...] = (0.0,), std: tuple[float, 
 
 @composite("_image_crop")
 def crop(data: Any, *, x: int, y: int, width: int, height: int) -> Any:
-    """The window of a picture that begins y rows down and x columns in. data: [h, w, c] or [n, h, w, c]."""
+    """The window of an image that begins at row y and column x. data: [h, w, c] or [n, h, w, c]."""
     h, w, _ = picture_axes("image.crop", data.ndim)
     if min(x, y) < 0 or min(width, height) < 1 or x + width > data.shape[w] or y + height > data.shape[h]:
         raise ParameterError(f"image.crop: x={x}, y={y}, width={width}, height={height} is not within data {data.shape}.")
@@ -61,13 +61,13 @@ def crop(data: Any, *, x: int, y: int, width: int, height: int) -> Any:
 
 @composite("_image_flip_left_right")
 def flip_left_right(data: Any) -> Any:
-    """Mirrored: the columns in reverse. data: [h, w, c] or [n, h, w, c]."""
+    """The image flipped left to right. data: [h, w, c] or [n, h, w, c]."""
     return _mirrored("flip_left_right", data, 1)
 
 
 @composite("_image_flip_top_bottom")
 def flip_top_bottom(data: Any) -> Any:
-    """Upside down: the rows in reverse. data: [h, w, c] or [n, h, w, c]."""
+    """The image flipped top to bottom. data: [h, w, c] or [n, h, w, c]."""
     return _mirrored("flip_top_bottom", data, 0)
 
 
@@ -81,10 +81,10 @@ def _nearest_taps(n: int, m: int) -> Taps:
 
 @register_operator("_image_resize")
 class ImageResize(HostOp):
-    """Pictures in another size. data: [h, w, c] or [n, h, w, c]; whole numbers are rounded. No derivative.
+    """Images in another size. data: [h, w, c] or [n, h, w, c]; integer results are rounded. No derivative.
 
-    size: (width, height), or one number for both; with keep_ratio, for the shorter side. interp: 0 nearest, 1 bilinear, where
-    element centres lie at halves. Computed on the host.
+    size: (width, height), or one number for both; with keep_ratio, for the shorter side. interp: 0 nearest, 1 bilinear, with
+    pixel centres at half integers. Computed on the host.
     """
 
     size: tuple = ()
@@ -93,10 +93,10 @@ class ImageResize(HostOp):
 
     def validate(self) -> None:
         if len(self.size) not in (1, 2) or min(self.size) < 1:
-            raise ParameterError(f"{self.name}: size={self.size} must be one or two whole numbers above 0: width, height.")
+            raise ParameterError(f"{self.name}: size={self.size} must be one or two positive integers: width, height.")
         if self.interp not in (0, 1):
             raise ParameterError(f"{self.name}: interp={self.interp} must be 0 (nearest) or 1 (bilinear). mx.image.imresize "
-                                 f"knows more.")
+                                 f"has more modes.")
 
     def list_gradients(self) -> list[int]:
         return []
@@ -128,15 +128,18 @@ class ImageResize(HostOp):
 
 
 def _along(x: np.ndarray, axis: int, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """change applied to x seen as [outer, n, inner], n the size of axis."""
+    """Apply change to x seen as [outer, n, inner], where n is the size of axis."""
     outer, inner = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1:])
     y = change(x.reshape(outer, x.shape[axis], inner))
     return y.reshape(*x.shape[:axis], y.shape[1], *x.shape[axis + 1:])
 
 
 def _bytes_between(x: np.ndarray, axis: int, out: Shape, down: bool) -> np.ndarray:
-    """One axis of a bilinear resize of bytes in whole numbers, as OpenCV has it: weights of 11 bits; across, then down, where
-    sums are cut by 4 bits before and by 16 after each product, also where both terms are the same edge."""
+    """Resize one axis of a uint8 image bilinearly in integer arithmetic, with the bits of OpenCV.
+
+    Weights have 11 bits. Columns come first, then rows: there sums are shifted right by 4 bits before and by 16 bits after
+    each product, also where both terms are the same edge.
+    """
 
     def change(lines: np.ndarray) -> np.ndarray:
         n, m = lines.shape[1], out[axis]

@@ -1,6 +1,6 @@
-"""mx.nd.image.random_*: pictures [h, w, c] mirrored by chance, or with their colours changed by random amounts.
+"""mx.nd.image.random_*: images [h, w, c] flipped at random, or with randomly changed colours.
 
-Results are cut to 0 … 255 for bytes. NumPy computes, on the host; no derivative.
+uint8 results are clipped to 0 … 255. Computed on the host with NumPy; no derivative.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from ...op import Spec
 from .image import picture_axes
 
 GRAY = np.array([0.299, 0.587, 0.114], np.float32)
-#: Principal directions of the colours of ImageNet, each times its spread. Source: Krizhevsky, Sutskever, Hinton 2012.
+#: Principal components of the colours of ImageNet, each times its standard deviation. Source: Krizhevsky, Sutskever, Hinton 2012.
 LIGHT = np.array([[55.46 * -0.5675, 4.794 * 0.7192, 1.148 * 0.4009],
                   [55.46 * -0.5808, 4.794 * -0.0045, 1.148 * -0.8140],
                   [55.46 * -0.5836, 4.794 * -0.6948, 1.148 * 0.4203]], np.float32)
 
 
 def brightened(x: np.ndarray, by: float) -> np.ndarray:
-    """x times by."""
+    """Return x · by."""
     return x * np.float32(by)
 
 
 def contrasted(x: np.ndarray, by: float) -> np.ndarray:
-    """Away from, or towards, the mean gray of the picture [h, w, c]."""
+    """Scale the distance of x [h, w, c] from its mean gray by `by`."""
     gray = (x[..., :3] @ GRAY if x.shape[-1] > 1 else x).mean(dtype=np.float64)
     return x * np.float32(by) + np.float32((1 - by) * gray)
 
 
 def saturated(x: np.ndarray, by: float) -> np.ndarray:
-    """Away from, or towards, each element's gray."""
+    """Scale the distance of each pixel from its own gray by `by`."""
     return x if x.shape[-1] == 1 else x * np.float32(by) + (x @ GRAY)[..., None] * np.float32(1 - by)
 
 
 def hue_turned(x: np.ndarray, by: float) -> np.ndarray:
-    """Colours turned by `by` of the circle, at the same lightness and saturation."""
+    """Rotate the hue by the fraction `by` of the colour circle, at the same lightness and saturation."""
     if x.shape[-1] == 1:
         return x
     v = x / 255
@@ -63,14 +63,14 @@ def hue_turned(x: np.ndarray, by: float) -> np.ndarray:
 
 
 def lit(x: np.ndarray, amounts: Any) -> np.ndarray:
-    """Light of the colours' principal directions added."""
+    """Add light along the principal components of the colours."""
     return x if x.shape[-1] == 1 else x + LIGHT @ np.asarray(amounts, np.float32)
 
 
 class Changed(HostOp):
-    """A picture of the same shape and dtype."""
+    """Base class: an image of the same shape and dtype as data."""
 
-    numbers: ClassVar[int] = 1  # random numbers one run takes
+    numbers: ClassVar[int] = 1  # random numbers drawn per call
     colours: ClassVar[bool] = True
 
     def forward_resource(self) -> list[str]:
@@ -91,14 +91,14 @@ class Changed(HostOp):
         return [x], [x], []
 
     def changed(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        """x [..., h, w, c] changed; draw: as many uniform numbers in [0, 1) as `numbers`."""
+        """Change x [..., h, w, c]. draw: `numbers` uniform numbers in [0, 1)."""
         raise NotImplementedError(self.name)
 
     def compute_random(self, random: RandomNumbers, *arrays: np.ndarray) -> Any:
         return self.settled(arrays[0], random.uniform((self.numbers,)))
 
     def settled(self, x: np.ndarray, draw: np.ndarray) -> np.ndarray:
-        """`changed`, in x's dtype: cut to its range."""
+        """Return `changed`, clipped to the range of x's dtype."""
         y = self.changed(x.astype(np.float32), draw)
         return np.clip(y, 0, 255) if x.dtype == np.uint8 else y
 
@@ -108,7 +108,7 @@ def _between(low: float, high: float, share: Any) -> float:
 
 
 class Factor(Changed):
-    """Changed by a factor between min_factor and max_factor."""
+    """Base class: a change by a factor between min_factor and max_factor."""
 
     change: ClassVar[Callable[[np.ndarray, float], np.ndarray]]
 
@@ -142,7 +142,7 @@ class RandomContrast(Factor):
 class RandomSaturation(Factor):
     """Each element's distance from its gray, times a factor from min_factor to max_factor. data: [h, w, c].
 
-    MXNet 1.9.1 takes black for the gray, which changes the brightness; this does not.
+    MXNet 1.9.1 uses black instead of gray, which changes the brightness. This operator keeps the brightness.
     """
 
     change = staticmethod(saturated)
@@ -150,16 +150,16 @@ class RandomSaturation(Factor):
 
 @register_operator("_image_random_hue")
 class RandomHue(Factor):
-    """Colours turned by a share of the circle from min_factor to max_factor. data: [h, w, c]."""
+    """Hue rotated by a fraction of the colour circle, from min_factor to max_factor. data: [h, w, c]."""
 
     change = staticmethod(hue_turned)
 
 
 @register_operator("_image_random_color_jitter")
 class RandomColorJitter(Changed):
-    """Brightness, contrast and saturation changed by factors 1 ± their parameter, hue by ± its; in random order.
+    """Brightness, contrast and saturation changed by random factors within 1 ± their parameter, hue rotated within ± hue.
 
-    data: [h, w, c].
+    The four changes are made in random order. data: [h, w, c].
     """
 
     numbers: ClassVar[int] = 8
@@ -186,7 +186,7 @@ class RandomColorJitter(Changed):
 
 @register_operator("_image_adjust_lighting")
 class AdjustLighting(Changed):
-    """Light of the colours' principal directions added, alpha of each. data: [h, w, c]; alpha: three numbers."""
+    """Light added along the principal components of the colours, alpha[i] of each. data: [h, w, c]; alpha: three numbers."""
 
     alpha: tuple[float, ...]
 
@@ -209,7 +209,7 @@ class AdjustLighting(Changed):
 
 @register_operator("_image_random_lighting")
 class RandomLighting(Changed):
-    """Light of the colours' principal directions added, of each a normal amount with deviation alpha_std. data: [h, w, c]."""
+    """Random light along the principal components, normal with standard deviation alpha_std. data: [h, w, c]."""
 
     numbers: ClassVar[int] = 6
 
@@ -221,7 +221,7 @@ class RandomLighting(Changed):
 
 
 class RandomFlip(Changed):
-    """Mirrored with probability p."""
+    """Base class: a flip with probability p."""
 
     axis: ClassVar[int]
     colours: ClassVar[bool] = False
@@ -234,13 +234,13 @@ class RandomFlip(Changed):
 
 @register_operator("_image_random_flip_left_right")
 class RandomFlipLeftRight(RandomFlip):
-    """The columns of data [h, w, c] in reverse, with probability p."""
+    """data [h, w, c] flipped left to right with probability p."""
 
     axis: ClassVar[int] = -2
 
 
 @register_operator("_image_random_flip_top_bottom")
 class RandomFlipTopBottom(RandomFlip):
-    """The rows of data [h, w, c] in reverse, with probability p."""
+    """data [h, w, c] flipped top to bottom with probability p."""
 
     axis: ClassVar[int] = -3

@@ -1,6 +1,6 @@
 """linalg_potrf, potri, trsm, gelqf, syevd, inverse, det, slogdet: factors, inverses and determinants of matrices.
 
-Matrices are the last two axes. LAPACK computes, through NumPy and on the host: a GPU's arrays are copied.
+Matrices are the last two axes. NumPy calls LAPACK on the host; arrays on a GPU are copied there and back.
 Derivatives: Seeger, Hetzel, Dai, Lawrence 2017, Auto-differentiating linear algebra, arXiv:1710.08717.
 """
 
@@ -22,12 +22,12 @@ def _t(x: np.ndarray) -> np.ndarray:
 
 
 def _symmetric(x: np.ndarray) -> np.ndarray:
-    """The symmetric matrix that has x's lower triangle."""
+    """Return the symmetric matrix with the lower triangle of x."""
     return np.tril(x) + _t(np.tril(x, -1))
 
 
 class Factor(HostOp):
-    """Of the square matrices A [..., n, n]."""
+    """Base class of operators on square matrices A [..., n, n]."""
 
     def list_arguments(self) -> list[str]:
         return ["A"]
@@ -36,12 +36,12 @@ class Factor(HostOp):
         return ["output"]
 
     def shapes(self, *x: Shape) -> Shapes:
-        """The outputs' shapes. Raises ShapeError for matrices that will not do."""
+        """Return the shapes of the outputs. Raises ShapeError for matrices of an unsuitable shape."""
         self.square(x[0])
         return [x[0]]
 
     def square(self, x: Shape) -> None:
-        """Check that A's matrices are square."""
+        """Check that the matrices are square."""
         if len(x) < 2 or x[-1] != x[-2]:
             raise ShapeError(f"{self.name}: A {x} must end in two equal axes, the matrix.")
 
@@ -54,14 +54,14 @@ class Factor(HostOp):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
         for name, d in zip(self.list_arguments(), in_type):
             if d is not None and d.kind not in "fV":
-                raise DTypeError(f"{self.name}: {name} is {d}; matrices of floats are factored. Convert it with astype.")
+                raise DTypeError(f"{self.name}: {name} is {d}. It must hold floats. Convert it with astype.")
         return None
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [*out_grad, *out_data]
 
     def lapack(self, call: Callable[..., Any], *arrays: np.ndarray) -> Any:
-        """call(*arrays). Raises OperatorError where LAPACK refuses."""
+        """Return call(*arrays). Raises OperatorError if LAPACK reports a failure."""
         try:
             return call(*arrays)
         except np.linalg.LinAlgError as e:
@@ -69,12 +69,12 @@ class Factor(HostOp):
 
 
 class Triangular(Factor):
-    """Of a triangle of A: the lower one, else the upper one."""
+    """Base class of operators that read one triangle of A, the lower or the upper one."""
 
     lower: bool = True
 
     def turned(self, x: np.ndarray) -> np.ndarray:
-        """x with that triangle below."""
+        """Return x, transposed if the triangle is the upper one."""
         return x if self.lower else _t(x)
 
 
@@ -82,7 +82,7 @@ class Triangular(Factor):
 class Potrf(Triangular):
     """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
 
-    A: [..., n, n], symmetric and positive definite; only that triangle of it is read.
+    A: [..., n, n], symmetric and positive definite; only that triangle is read.
     """
 
     def compute(self, *arrays: np.ndarray) -> Any:
@@ -98,7 +98,7 @@ class Potrf(Triangular):
 class Potri(Triangular):
     """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
 
-    A: [..., n, n]: what potrf gave, so this is the inverse of what that was given.
+    A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
     """
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -225,15 +225,15 @@ class Inverse(Factor):
 
 
 class Determined(Factor):
-    """One number for each matrix."""
+    """Base class of operators that return one number for each matrix."""
 
     def one(self, x: Shape) -> Shape:
-        """The shape of one number for each matrix."""
+        """Return the shape of one number for each matrix."""
         self.square(x)
         return x[:-2] or (1,)
 
     def by_inverse(self, dy: Any, a: np.ndarray) -> np.ndarray:
-        """dy · A⁻ᵀ, zero where A has no inverse."""
+        """Return dy · A⁻ᵀ, zero where A is singular."""
         return np.reshape(dy, (*a.shape[:-2], 1, 1)) * _t(self.lapack(np.linalg.inv, a))
 
 
@@ -261,7 +261,7 @@ class Det(Determined):
 class Slogdet(Determined):
     """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one).
 
-    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. The derivative goes through the logarithm.
+    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. Only the logarithm has a derivative.
     """
 
     def list_outputs(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""linalg_gemm, gemm2, syrk, trmm, sumlogdiag: products of matrices, the last two axes of arrays, and what follows from them."""
+"""linalg_gemm, gemm2, syrk, trmm, sumlogdiag: products of matrices, which are the last two axes of arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...declare.composite import TracedValue, composite, ops
 
 
 def matrices(name: str, x: TracedValue, axis: int = -2) -> TracedValue:
-    """x with its matrices' rows along the last axis but one. axis: where they are."""
+    """Move the axis of the matrix rows to the last but one. axis: where the rows are."""
     if x.ndim < 2 or not -x.ndim <= axis < x.ndim or axis % x.ndim == x.ndim - 1:
         raise ShapeError(f"{name}: axis={axis} cannot hold the rows of the matrices of an array {x.shape}: it must be one "
                          f"of its axes but the last.")
@@ -19,7 +19,7 @@ def matrices(name: str, x: TracedValue, axis: int = -2) -> TracedValue:
 
 
 def product(name: str, a: TracedValue, b: TracedValue, transpose_a: bool, transpose_b: bool) -> TracedValue:
-    """The product of each matrix of a with that of b. Raises ShapeError where they do not fit."""
+    """Multiply each matrix of a by that of b. Raises ShapeError if their sizes do not fit."""
     inner = a.shape[-2 if transpose_a else -1], b.shape[-1 if transpose_b else -2]
     if a.shape[:-2] != b.shape[:-2] or inner[0] != inner[1]:
         raise ShapeError(f"{name}: the matrices of A {a.shape} and B {b.shape} do not multiply with transpose_a={transpose_a}, "
@@ -31,7 +31,7 @@ def product(name: str, a: TracedValue, b: TracedValue, transpose_a: bool, transp
 
 
 def scaled(x: TracedValue, by: float) -> TracedValue:
-    """x · by."""
+    """Return x · by."""
     return x if by == 1 else x * by
 
 

@@ -1,4 +1,4 @@
-"""Matrix product on a GPU: which template runs with which blocks, by shapes alone, and its launches.
+"""Matrix product on a GPU: choose a template and its blocks by shapes alone, and launch it.
 
 float32 is multiplied as float32 ("ieee") unless TRITIUM_FLOAT32_MATMUL says "tf32" or "tf32x3"; half types use the
 tensor cores, are added up in float32 and rounded once.
@@ -28,16 +28,16 @@ POINTER, TMA, SPECIALISED, GEMV = range(4)  # templates; SPECIALISED is TMA whos
 
 
 def precision() -> str:
-    """How float32 is multiplied. Raises ParameterError for a choice that does not exist."""
+    """Return the mode of float32 products. Raises ParameterError for an unknown one in TRITIUM_FLOAT32_MATMUL."""
     chosen = os.environ.get("TRITIUM_FLOAT32_MATMUL", "ieee").lower()
     if chosen not in PRECISIONS:
-        raise ParameterError(f"TRITIUM_FLOAT32_MATMUL: {chosen!r} is none of {', '.join(PRECISIONS)}.")
+        raise ParameterError(f"TRITIUM_FLOAT32_MATMUL: {chosen!r} must be one of {', '.join(PRECISIONS)}.")
     return chosen
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A template, its tile, and how it runs. splits: parts of the inner sum, added up by a second kernel in order."""
+    """A template with its tile and launch options. splits: parts of the inner sum, which a second kernel adds in order."""
 
     template: int
     BM: int
@@ -50,7 +50,7 @@ class Blocks:
 
 def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool, aligned: bool, capability: int,
            sms: int) -> Blocks:
-    """The template and blocks for a product: of its shape, the item size and the machine, never of time.
+    """Choose template and blocks of a product by its shape, item size and GPU, never by timing.
 
     tensor_cores: whether the type and precision use them. aligned: rows start at multiples of 16 bytes.
     """
@@ -77,7 +77,7 @@ def choose(batch: int, m: int, n: int, k: int, itemsize: int, tensor_cores: bool
 
 
 def _leading(view: Any) -> tuple[bool, int]:
-    """Whether [rows, columns] lies with neighbours along rows, and elements between what are not neighbours."""
+    """Return True if the elements of a column are contiguous, and the leading dimension in elements."""
     (_, rows, columns), (_, by_row, by_column) = view
     if by_column == 1 or columns == 1:
         return False, max(by_row, columns) if rows > 1 else columns
@@ -91,13 +91,13 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
 
     epilogue: what is done to a @ b + bias before anything is added to c; others: the arrays it reads.
     blocks: instead of those that `choose` gives.
-    Raises DTypeError for whole numbers.
+    Raises DTypeError for integers.
     """
     if "float" not in str(c.dtype):
-        raise DTypeError(f"matrix product: {str(c.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
-                         f"multiplied on the CPU. Convert both with astype(\"float32\").")
+        raise DTypeError(f"matrix product: {str(c.dtype).removeprefix('torch.')} has no kernel on a GPU: integers are "
+                         f"multiplied on the CPU only. Convert both with astype(\"float32\").")
     (batch, m, n), k = c_view[0], a_view[0][2]
-    if _leading(c_view)[0]:  # c lies by columns: its transpose is computed
+    if _leading(c_view)[0]:  # c is column-major: compute its transpose
         assert bias is None and epilogue is None, c_view
         gemm(run, b, _turned(b_view), a, _turned(a_view), c, _turned(c_view), add=add, blocks=blocks)
         return
@@ -112,7 +112,7 @@ def gemm(run: Any, a: Any, a_view: Any, b: Any, b_view: Any, c: Any, c_view: Any
         capability, sms = compute_capability(device), multiprocessors(device)
         blocks = choose(batch, m, n, k, itemsize, itemsize == 2 or (itemsize == 4 and how != "ieee"), aligned,
                         capability, sms)
-        if epilogue is not None and epilogue.heavy and blocks.BN > 128:  # or its registers spill
+        if epilogue is not None and epilogue.heavy and blocks.BN > 128:  # larger blocks spill registers
             blocks = replace(blocks, BN=128)
         if active_configs.active() and blocks.template != GEMV:
             dtype = str(c.dtype).removeprefix("torch.")
@@ -163,7 +163,7 @@ def _turned(view: Any) -> Any:
 def _launch_gemv(run: Any, a: Any, b: Any, c: Any, bias: Any, sizes: tuple[int, int, int], a_lies: tuple[bool, int],
                  b_lies: tuple[bool, int], ldc: int, options: dict[str, Any], epilogue: Epilogue | None,
                  others: Sequence[Any]) -> None:
-    """One column of c, or one row: then it is the matrix b, turned, that meets the vector a."""
+    """Compute a product with one column, or with one row as the transposed product."""
     (m, n, k), ((ta, lda), (tb, ldb)) = sizes, (a_lies, b_lies)
     column = n == 1
     rows = m if column else n

@@ -1,7 +1,7 @@
-"""interleaved_matmul_*, div_sqrt_dim: the products of multi-head attention, on projections that lie interleaved.
+"""interleaved_matmul_*, div_sqrt_dim: the products of multi-head attention, on interleaved projections.
 
-Self-attention: queries, keys and values of each head side by side, [time, batch, heads · 3 · depth]; encoder and decoder:
-queries apart, keys and values side by side. Scores are [batch · heads, queries, keys].
+Self-attention: the input holds queries, keys and values of each head, [time, batch, heads · 3 · depth]. Encoder-decoder: one
+input holds the queries, another the keys and values. Scores are [batch · heads, queries, keys].
 Source: Vaswani et al. 2017, arXiv:1706.03762.
 """
 
@@ -15,7 +15,7 @@ from ...declare.composite import TracedValue, composite, ops
 
 
 def _heads(name: str, x: TracedValue, heads: int, kinds: int) -> list[TracedValue]:
-    """[time, batch, heads · kinds · depth] as kinds of [batch · heads, time, depth]."""
+    """Split [time, batch, heads · kinds · depth] into `kinds` arrays [batch · heads, time, depth]."""
     if x.ndim != 3 or heads < 1 or x.shape[2] % (heads * kinds):
         raise ShapeError(f"{name}: {x.shape} must be [time, batch, heads · {kinds} · depth] with heads={heads}.")
     time, batch, width = x.shape
@@ -29,7 +29,7 @@ def _heads(name: str, x: TracedValue, heads: int, kinds: int) -> list[TracedValu
 
 
 def _together(x: TracedValue, heads: int) -> TracedValue:
-    """[batch · heads, time, depth] as [time, batch, heads · depth]."""
+    """Transpose [batch · heads, time, depth] to [time, batch, heads · depth]."""
     rows, time, depth = x.shape
     return ops.transpose(x, axes=(1, 0, 2)).reshape((time, rows // heads, heads * depth))
 
@@ -54,7 +54,7 @@ def selfatt_valatt(queries_keys_values: Any, attention: Any, *, heads: int) -> A
 
 @composite("_contrib_interleaved_matmul_encdec_qk")
 def encdec_qk(queries: Any, keys_values: Any, *, heads: int) -> Any:
-    """q kᵀ / √depth of each head, queries from elsewhere: [batch · heads, queries, keys]."""
+    """q kᵀ / √depth of each head, with separate queries: [batch · heads, queries, keys]."""
     (q,), (k, _) = _heads("interleaved_matmul_encdec_qk", queries, heads, 1), _heads(
         "interleaved_matmul_encdec_qk", keys_values, heads, 2)
     return _scores(q, k)
@@ -71,5 +71,5 @@ def encdec_valatt(keys_values: Any, attention: Any, *, heads: int) -> Any:
 def div_sqrt_dim(data: Any) -> Any:
     """data / √(the size of its last axis)."""
     if not data.ndim:
-        raise ShapeError("div_sqrt_dim: data has no axis.")
+        raise ShapeError("div_sqrt_dim: data has no axes. It needs at least one.")
     return data / math.sqrt(max(data.shape[-1], 1))

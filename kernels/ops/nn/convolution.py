@@ -1,4 +1,4 @@
-"""Convolution in one, two and three dimensions: the declaration. Computing is convolution_cpu.py and triton_conv.py."""
+"""Declaration of Convolution in one, two and three dimensions. The kernels are in convolution_cpu.py and triton_conv.py."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .convolution_cpu import Geometry, backward, forward
 
 
 def per_axis(name: str, what: str, given: Shape, rank: int, default: int) -> Shape:
-    """One number per spatial axis. Raises ParameterError when there are others than rank."""
+    """Return one number per spatial axis. Raises ParameterError unless there are rank numbers."""
     if given and len(given) != rank:
-        raise ParameterError(f"{name}: {what}={given} must have as many numbers as kernel has: {rank}.")
+        raise ParameterError(f"{name}: {what}={given} must have {rank} numbers, as kernel has.")
     return tuple(given) or (default,) * rank
 
 
 @register_operator("Convolution", aliases=("Convolution_v1",))
 class Convolution(OperatorProperty):
-    """Every output channel is a sum over windows of every input channel of its group, weighted, plus a bias.
+    """Every output channel is a weighted sum over windows of the input channels of its group, plus a bias.
 
-    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels stand last.
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels are last.
     weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
     bias:    [num_filter], absent with no_bias.
     Returns: [n, num_filter, ...]; along an axis of size s the output has
@@ -69,7 +69,7 @@ class Convolution(OperatorProperty):
         return bool(self.layout) and self.layout[1] != "C"  # type: ignore[index]
 
     def _split(self, shape: Shape) -> tuple[int, int, Shape]:
-        """Batch (or filters), channels, spatial sizes."""
+        """Return batch (or filters), channels and spatial sizes of a shape."""
         return (shape[0], shape[-1], shape[1:-1]) if self.channels_last else (shape[0], shape[1], shape[2:])
 
     def _join(self, n: int, c: int, spatial: Shape) -> Shape:
@@ -124,7 +124,7 @@ class Convolution(OperatorProperty):
         return tuple(getattr(self, what)) or (default,) * len(self.kernel)
 
     def geometry(self, x: Shape) -> Geometry:
-        """Every size of one use."""
+        """Return all sizes of one call."""
         n, c, spatial = self._split(x)
         stride, dilate, pad = self._axes("stride", 1), self._axes("dilate", 1), self._axes("pad", 0)
         out = tuple((s + 2 * p - d * (k - 1) - 1) // t + 1
@@ -145,7 +145,7 @@ class Convolution(OperatorProperty):
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
                    epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
+        """Return the GPU function f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:
             return lambda run, inputs, output: None

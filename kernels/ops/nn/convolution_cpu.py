@@ -1,7 +1,7 @@
-"""Convolution on the CPU: windows of a few images at a time are laid out as a matrix (im2col) that stays in cache.
+"""Convolution on the CPU: windows of a few images at a time are copied to a matrix (im2col) that fits in cache.
 
-Images are cut into pieces by their size alone, and the weight's derivative is added up piece by piece in one order:
-results have the same bits for any number of threads.
+The size alone determines the pieces, and the weight derivative is summed over pieces in a fixed order. So results have the same
+bits for any number of threads.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ...configs.key import Config, Key, key
 from ...declare.operator_property import assign, math_dtype
 from ...op import Req, Shape
 
-_CACHE = 1 << 20  # bytes of window matrix at a time
-_SLOTS, _PARTIAL = 16, 1 << 26  # how many partial sums of a weight's derivative, and bytes of them all
+_CACHE = 1 << 20  # bytes of the window matrix
+_SLOTS, _PARTIAL = 16, 1 << 26  # number of partial sums of a weight derivative, and their total bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,43 +42,43 @@ class Geometry:
 
     @property
     def needed(self) -> Shape:
-        """Padded input the windows reach, per axis."""
+        """Size of the padded input that the windows cover, per axis."""
         return tuple((o - 1) * s + (k - 1) * d + 1
                      for o, s, k, d in zip(self.out, self.stride, self.kernel, self.dilate))
 
     @property
     def depth(self) -> int:
-        """Rows of a group's window matrix."""
+        """Rows of the window matrix of a group."""
         return self.c // self.groups * math.prod(self.kernel)
 
     @property
     def pointwise(self) -> bool:
-        """Whether the input already is its window matrix."""
+        """True if the input already is its own window matrix."""
         ones = (1,) * len(self.kernel)
         return self.kernel == ones and self.stride == ones and not any(self.pad) and not self.channels_last
 
 
 def channels_second(g: Geometry, a: np.ndarray) -> np.ndarray:
-    """The view [n, c, ...] of data, weight or output."""
+    """Return the view [n, c, ...] of data, weight or output."""
     return np.moveaxis(a, -1, 1) if g.channels_last else a
 
 
-def conv_key(g: Geometry, what: str, dtype: np.dtype) -> Key:
-    """What tuned block sizes are kept under. what: "forward" or "backward"."""
-    return key(f"cpu conv {what}", dtype.name, "last" if g.channels_last else "first", m=g.n * math.prod(g.out), n=g.f,
+def conv_key(g: Geometry, direction: str, dtype: np.dtype) -> Key:
+    """Return the tuning key. direction: "forward" or "backward"."""
+    return key(f"cpu conv {direction}", dtype.name, "last" if g.channels_last else "first", m=g.n * math.prod(g.out), n=g.f,
                k=g.c, taps=math.prod(g.kernel), step=math.prod(g.stride), groups=g.groups, wide=math.prod(g.out[1:]))
 
 
-#: Bytes of window matrix at a time; threads that take part, 0 for all.
+#: Bytes of the window matrix; number of threads, 0 for all.
 DEFAULT: Config = {"cache": _CACHE, "threads": 0}
 
 
-def _chosen(g: Geometry, what: str, dtype: np.dtype) -> Config:
-    return active_configs.choice(conv_key(g, what, dtype), DEFAULT) if active_configs.active() else DEFAULT
+def _config(g: Geometry, direction: str, dtype: np.dtype) -> Config:
+    return active_configs.choice(conv_key(g, direction, dtype), DEFAULT) if active_configs.active() else DEFAULT
 
 
 def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, int]:
-    """Images, and rows of the first output axis, whose window matrix fits `cache` bytes."""
+    """Return the number of images, and of rows of the first output axis, whose window matrix fits in `cache` bytes."""
     row = max(1, g.depth * g.groups * math.prod(g.out[1:]) * itemsize)
     rows = g.out[0]
     if row * rows <= cache:
@@ -87,7 +87,7 @@ def row_pieces(g: Geometry, itemsize: int, cache: int = _CACHE) -> tuple[int, in
 
 
 def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) -> np.ndarray:
-    """Window matrix [groups, depth, b · positions] of images x [b, c, ...] for output rows first to last."""
+    """Return the window matrix [groups, depth, b · positions] of images x [b, c, ...] for output rows first to last."""
     b = len(x)
     if g.pointwise and x.dtype == dtype and b == 1:
         return x[0, :, first:last].reshape(g.groups, g.depth, -1)
@@ -116,18 +116,18 @@ def windows(g: Geometry, x: np.ndarray, first: int, last: int, dtype: np.dtype) 
 
 
 def _flat_weight(g: Geometry, weight: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Weight as [groups, filters of a group, depth]; a view where it can be."""
+    """Return weight as [groups, filters of a group, depth], a view if possible."""
     return np.ascontiguousarray(channels_second(g, weight), dtype=dtype).reshape(g.groups, g.f // g.groups, g.depth)
 
 
 def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, y: np.ndarray,
             req: Req) -> None:
-    """y = (or +=) convolution of x with weight, plus bias."""
+    """Compute y = (or +=) convolution of x with weight, plus bias."""
     dtype = math_dtype(y.dtype)
     w, xs, ys = _flat_weight(g, weight, dtype), channels_second(g, x), channels_second(g, y)
     b = None if bias is None else bias.astype(dtype, copy=False).reshape(g.groups, -1, 1)
-    chosen = _chosen(g, "forward", dtype)
-    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
+    config = _config(g, "forward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, config["cache"])
     pieces = [(n, r) for n in range(0, g.n, images) for r in range(0, g.out[0], rows)]
     in_place = req != Req.ADD and dtype == y.dtype and not g.channels_last
     inner = math.prod(g.out[1:])
@@ -147,24 +147,24 @@ def forward(run: Any, g: Geometry, x: np.ndarray, weight: np.ndarray, bias: np.n
                 out += b
             assign(ys[n:m, :, r:q], req, out.reshape(g.f, m - n, q - r, *g.out[1:]).swapaxes(0, 1))
 
-    active_configs.limited(run, chosen["threads"]).parallel(piece, len(pieces))
+    active_configs.limited(run, config["threads"]).parallel(piece, len(pieces))
 
 
 def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.ndarray, grads: Sequence[np.ndarray],
              reqs: Sequence[Req]) -> None:
-    """Derivatives of data, weight and, if there is a third, bias."""
+    """Compute the derivatives by data, weight and, if grads has a third array, bias."""
     dtype = math_dtype(dy.dtype)
     xs, dys = channels_second(g, x), channels_second(g, dy)
     turned = _flat_weight(g, weight, dtype).transpose(0, 2, 1)
     want_x, want_w = reqs[0] != Req.NULL, reqs[1] != Req.NULL
     want_b = len(reqs) > 2 and reqs[2] != Req.NULL
     dxs = channels_second(g, grads[0])
-    chosen = _chosen(g, "backward", dtype)
-    images, rows = row_pieces(g, dtype.itemsize, chosen["cache"])
+    config = _config(g, "backward", dtype)
+    images, rows = row_pieces(g, dtype.itemsize, config["cache"])
     groups = cdiv(g.n, images)
     slots = max(1, min(groups, _SLOTS, _PARTIAL // max(1, g.f * g.depth * dtype.itemsize)))
     dw = np.zeros((slots if want_w else 0, g.groups, g.f // g.groups, g.depth), dtype)
-    db = np.zeros((slots, g.f))  # in float64: pieces are many, and added one after the other
+    db = np.zeros((slots, g.f))  # float64, since many pieces are added one after the other
 
     def slot(i: int) -> None:
         for piece in range(i * groups // slots, (i + 1) * groups // slots):
@@ -183,7 +183,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
             if spread is not None:
                 _store_data_gradient(g, spread, dxs[n:m], reqs[0])
 
-    active_configs.limited(run, chosen["threads"]).parallel(slot, slots)
+    active_configs.limited(run, config["threads"]).parallel(slot, slots)
     if want_w:
         total = dw.sum(axis=0).reshape(g.f, g.c // g.groups, *g.kernel)
         assign(channels_second(g, grads[1]), reqs[1], total)
@@ -192,7 +192,7 @@ def backward(run: Any, g: Geometry, dy: np.ndarray, x: np.ndarray, weight: np.nd
 
 
 def _gather(g: Geometry, columns: np.ndarray, spread: np.ndarray, first: int, last: int) -> None:
-    """Add the window matrix of output rows first to last back to where the windows lay in the padded input."""
+    """Add the window matrix of output rows first to last to the windows of the padded input (col2im)."""
     columns = columns.reshape(g.c, *g.kernel, len(spread), last - first, *g.out[1:])
     counts = (last - first, *g.out[1:])
     for at in product(*map(range, g.kernel)):
@@ -204,7 +204,7 @@ def _gather(g: Geometry, columns: np.ndarray, spread: np.ndarray, first: int, la
 
 
 def _store_data_gradient(g: Geometry, spread: np.ndarray, dx: np.ndarray, req: Req) -> None:
-    """dx = (or +=) the padded derivative without its padding; zero where no window reached."""
+    """Compute dx = (or +=) the derivative without padding; zero where there is no window."""
     inside, reached = [slice(None)] * 2, [slice(None)] * 2
     for p, need, size in zip(g.pad, g.needed, g.spatial):
         end = max(0, min(size, need - p))

@@ -1,4 +1,4 @@
-"""FullyConnected: every output is a weighted sum of every input."""
+"""FullyConnected: a matrix product with a bias."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FullyConnected(OperatorProperty):
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
     weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
-    Half precision adds up in float32, the bias too, and rounds once.
+    Half precision is summed in float32, with the bias, and rounded once.
     """
 
     backward_form: ClassVar[str] = "bilinear"
@@ -76,7 +76,7 @@ class FullyConnected(OperatorProperty):
         return [(in_data[0], in_grad[0])]
 
     def _sizes(self, x: Shape) -> tuple[int, int]:
-        """Samples and inputs per sample."""
+        """Return the number of samples and of inputs per sample."""
         k = math.prod(x[1:]) if self.flatten else x[-1]
         return (x[0] if self.flatten else math.prod(x[:-1])), k
 
@@ -110,7 +110,7 @@ class FullyConnected(OperatorProperty):
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
                    epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return what a GPU launches: f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
+        """Return the GPU function f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         return lambda run, inputs, output: gemm.gemm(
@@ -123,7 +123,7 @@ class FullyConnected(OperatorProperty):
         dweight = (matrix(0, (1, n, h), True), matrix(1, (1, n, k), False), matrix(4, (1, h, k), False), reqs[1])
         dx = (matrix(0, (1, n, h), False), matrix(2, (1, h, k), False), matrix(3, (1, n, k), False), reqs[0])
         bias = not self.no_bias and reqs[2] != Req.NULL
-        products = [p for p in (dweight, dx) if p[3] != Req.NULL]  # dx is last: it may lie where x lies
+        products = [p for p in (dweight, dx) if p[3] != Req.NULL]  # dx last, since it may share memory with x
         if target == "gpu":
             steps: list[Any] = [product(*p, target) for p in products]
             if bias:
@@ -156,8 +156,8 @@ class FullyConnected(OperatorProperty):
 
 
 def _rounded_once(a: np.ndarray, b: np.ndarray, bias: np.ndarray, out: np.ndarray, req: Req) -> BoundKernel:
-    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision: a sum that were rounded before the bias would be
-    rounded twice."""
+    """out [m, n] = (or +=) a [m, k] @ b [k, n] + bias [n] in half precision, rounded once,
+    after the bias."""
 
     def call(run: Any) -> None:
         total = np.empty(out.shape, np.float32)

@@ -1,4 +1,4 @@
-"""im2col, col2im, Correlation: windows of planes as columns, columns added back, and windows of two planes compared."""
+"""im2col, col2im, Correlation: copy windows of planes to columns, add columns back, and compare windows of two planes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _geometry(name: str, rank: int, p: Any) -> tuple[Shape, Shape, Shape]:
 
 
 def padded(x: TracedValue, pad: Sequence[int], after: Sequence[int] | None = None, value: float = 0.0) -> TracedValue:
-    """x with zeros, or another value, around its last axes. after: how many behind them, if not as many as before."""
+    """Pad the last axes of x with value. after: elements at the end, if not as many as at the start."""
     after = pad if after is None else after
     if not any((*pad, *after)):
         return x
     lead = x.ndim - len(pad)
-    shape, ones = x.shape, max(0, 4 - x.ndim)  # Pad knows planes and volumes
+    shape, ones = x.shape, max(0, 4 - x.ndim)  # the operator Pad takes planes and volumes
     x = x.reshape((*shape[:2], *(1,) * ones, *shape[2:]))
     width = (0, 0) * (lead + ones) + tuple(n for pair in zip(pad, after) for n in pair)
     x = ops.Pad(x, mode="constant", pad_width=width, constant_value=value)
@@ -51,7 +51,7 @@ def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), 
 
 def _columns(x: TracedValue, kernel: Sequence[int], stride: Sequence[int], dilate: Sequence[int], outs: Sequence[int]
              ) -> TracedValue:
-    """[n, c, kernel, windows]: what each of the windows of x [n, c, ...] holds."""
+    """Return the elements of each window of x [n, c, ...] as [n, c, kernel, windows]."""
     n, c, *_ = x.shape
     parts = []
     for at in itertools.product(*map(range, kernel)):
@@ -65,7 +65,7 @@ def _columns(x: TracedValue, kernel: Sequence[int], stride: Sequence[int], dilat
 @composite("_at_the_largest", gives=("values",))
 def at_the_largest(values: Any, data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...],
                    outs: tuple[int, ...]) -> Any:
-    """values where data [n, c, ...] is largest in each window, the first of equals: [n, c, *outs]."""
+    """Return values at the largest element of data [n, c, ...] in each window, the first of equals: [n, c, *outs]."""
     n, c, *size = data.shape
     after = [max(0, (o - 1) * t + k - s - p) for o, t, k, s, p in zip(outs, stride, kernel, size, pad)]
     ones = (1,) * len(kernel)
@@ -80,7 +80,7 @@ _adjoint = CompositeGradient(im2col)
 @composite("col2im")
 def col2im(data: Any, *, output_size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...] = (),
            dilate: tuple[int, ...] = (), pad: tuple[int, ...] = ()) -> Any:
-    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+    """Add columns to the planes at their windows: the derivative of im2col. data: [n, c · kernel, windows].
 
     Returns: [n, c, *output_size].
     """
@@ -105,20 +105,20 @@ def _check_correlation(p: Params) -> None:
 @composite("Correlation", check=_check_correlation)
 def correlation(data1: Any, data2: Any, *, kernel_size: int = 1, max_displacement: int = 1, stride1: int = 1, stride2: int = 1,
                 pad_size: int = 0, is_multiply: bool = True) -> Any:
-    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
-    or without is_multiply the mean absolute difference.
+    """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
+    absolute difference if not is_multiply.
 
-    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']; displacements in row order, stride2 apart.
     Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
     """
     if data1.ndim != 4 or data1.shape != data2.shape:
-        raise ShapeError(f"Correlation: data1 {data1.shape} and data2 {data2.shape} must be one [n, c, h, w].")
+        raise ShapeError(f"Correlation: data1 {data1.shape} and data2 {data2.shape} must have the same shape [n, c, h, w].")
     _, c, *size = data1.shape
     border = max_displacement + kernel_size // 2
     outs = [cdiv(s + 2 * pad_size - 2 * border, stride1) for s in size]
     if min(outs) < 1:
-        raise ShapeError(f"Correlation: max_displacement={max_displacement} and kernel_size={kernel_size} leave nothing of data "
-                         f"{data1.shape} with pad_size={pad_size}.")
+        raise ShapeError(f"Correlation: max_displacement={max_displacement} and kernel_size={kernel_size} leave no output of "
+                         f"data {data1.shape} with pad_size={pad_size}. Pad more.")
     a, b = (padded(x, (pad_size, pad_size)) for x in (data1, data2))
     extent = [(o - 1) * stride1 + kernel_size for o in outs]
 

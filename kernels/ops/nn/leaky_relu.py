@@ -21,7 +21,7 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772
 
 
 def leaky(data: Float, *, slope: float = 0.25) -> Float:
-    """x above 0, else slope x."""
+    """x if x > 0, else slope · x."""
     return where(data > 0, data, slope * data)
 
 
@@ -30,7 +30,7 @@ def leaky_gradient(dy, data, *, slope):
 
 
 def elu(data: Float, *, slope: float = 0.25) -> Float:
-    """x above 0, else slope (eˣ - 1)."""
+    """x if x > 0, else slope · (eˣ - 1)."""
     return where(data > 0, data, slope * expm1(data))
 
 
@@ -43,7 +43,7 @@ def selu(data: Float) -> Float:
     return _SELU_SCALE * where(data > 0, data, _SELU_ALPHA * expm1(data))
 
 
-def selu_gradient(dy, y):  # as MXNet has it: below zero the slope of the formula is y + scale · alpha
+def selu_gradient(dy, y):  # as in MXNet; the derivative of the formula below zero is y + scale · alpha
     return dy * where(y > 0, _SELU_SCALE, _SELU_SCALE * (y + _SELU_ALPHA))
 
 
@@ -58,7 +58,7 @@ def gelu_gradient(dy, data):
 
 
 class Prelu(OperatorProperty):
-    """x above 0, else gamma x, with one gamma per channel (axis 1), or one for all."""
+    """x if x > 0, else gamma · x, with one gamma per channel (axis 1) or a single one."""
 
     def list_arguments(self) -> list[str]:
         return ["data", "gamma"]
@@ -98,7 +98,7 @@ class Prelu(OperatorProperty):
 
 
 class Rrelu(OperatorProperty):
-    """x above 0, else s x, with s uniform in [lower_bound, upper_bound) in training and their middle otherwise."""
+    """x if x > 0, else s · x. In training s is uniform in [lower_bound, upper_bound), at inference their mean."""
 
     lower_bound: float = 0.125
     upper_bound: float = 0.334
@@ -106,7 +106,7 @@ class Rrelu(OperatorProperty):
     def validate(self) -> None:
         if not 0 <= self.lower_bound <= self.upper_bound <= 1:
             raise ParameterError(f"{self.name}: lower_bound={self.lower_bound} and upper_bound={self.upper_bound} must "
-                                 f"rise, from 0 to 1.")
+                                 f"satisfy 0 <= lower_bound <= upper_bound <= 1.")
 
     def list_outputs(self) -> list[str]:
         return ["output", "mask"]
@@ -165,7 +165,7 @@ _KINDS: dict[str, Op] = {
 
 
 class LeakyReLUOp(DispatchOp):
-    """Checks the parameters of rrelu where it is chosen."""
+    """LeakyReLU, which also checks the parameters of rrelu."""
 
     def parse(self, given: Any) -> Params:
         p = super().parse(given)

@@ -1,4 +1,4 @@
-"""Pooling_v1: pooling as MXNet had it first, for networks saved then. Pooling is what to use today."""
+"""Pooling_v1: the first pooling operator of MXNet, for old saved networks. Use Pooling in new ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .convolution import per_axis
 
 @register_operator("Pooling_v1")
 class PoolingV1(HostOp):
-    """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
+    """The maximum, mean or sum of every window of [n, c, h, w], for each channel.
 
-    Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;
-    of equal greatest elements each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+    Unlike in Pooling, padding counts as zeros, in maxima too; a mean always divides by the size of the kernel; of equal maxima
+    each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
     """
 
     kernel: tuple = ()
@@ -42,7 +42,7 @@ class PoolingV1(HostOp):
                 raise ParameterError(f"{self.name}: {what}={values} must be at least {least}.")
 
     def _axes(self, shape: Any) -> list[tuple[int, int, int, int]]:
-        """(windows, kernel, stride, pad) along height and width."""
+        """Return (windows, kernel, stride, pad) for height and width."""
         if self.global_pool:
             return [(1, n, 1, 0) for n in shape[2:]]
         found = []
@@ -64,17 +64,17 @@ class PoolingV1(HostOp):
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         if in_type[0] is not None and not is_float(in_type[0]):
-            raise DTypeError(f"{self.name}: data is {in_type[0]}, it takes floats. Convert it with astype, or use Pooling.")
+            raise DTypeError(f"{self.name}: data is {in_type[0]}. It must hold floats. Convert it with astype, or use Pooling.")
         return list(in_type), [in_type[0]], []
 
     def _windows(self, padded: np.ndarray, shape: Any) -> list[np.ndarray]:
-        """For each place in a window, what all windows see there, [n, c, *windows]."""
+        """Return, for each index within a window, its elements of all windows, [n, c, *windows]."""
         axes = self._axes(shape)
         places = product(*(range(k) for _, k, _, _ in axes))
         return [padded[(..., *(slice(i, i + (n - 1) * s + 1, s) for i, (n, _, s, _) in zip(at, axes)))] for at in places]
 
     def _padded(self, x: np.ndarray) -> np.ndarray:
-        """x between zeros, and beyond them, where the last windows may reach, what no window is changed by."""
+        """Pad x with zeros; beyond them, where the last windows may reach, with a value that changes no window."""
         axes = self._axes(x.shape)
         sizes = [max((n - 1) * s + k, size + 2 * p) for size, (n, k, s, p) in zip(x.shape[2:], axes)]
         made = np.full((*x.shape[:2], *sizes), -np.inf if self.pool_type == "max" else 0, x.dtype)

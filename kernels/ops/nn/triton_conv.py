@@ -1,6 +1,6 @@
-"""Triton: convolution as a matrix product whose operands are gathered from where they lie (implicit GEMM).
+"""Triton: convolution as a matrix product with gathered operands (implicit GEMM).
 
-One and two dimensions are three with sizes of one. Every tensor is read through strides, so channels may stand last.
+One and two dimensions are treated as three, with sizes of one. Every tensor is read through strides, so channels may be last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from . import triton_conv_nhwc as inside
 
 @triton.jit
 def _unravel(i, A, B, C):
-    # i as (outer, a, b, c), c fastest
+    # splits i into (outer, a, b, c), c fastest
     return i // C // B // A, (i // C // B) % A, (i // C) % B, i % C
 
 
@@ -155,12 +155,12 @@ def _weight_gradient(dy, x, dw_out, N, C, F, D, H, W, OD, OH, OW, tiles_k,
 
 
 def three(values: Sequence[int], fill: int) -> tuple[int, ...]:
-    """One number per axis, padded in front to three axes."""
+    """Return one number per axis, padded in front to three axes."""
     return (fill,) * (3 - len(values)) + tuple(values)
 
 
 def strides(n: int, c: int, spatial: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """Elements between neighbours in a dense array, for (n, c, d, h, w)."""
+    """Return the strides of a contiguous array for (n, c, d, h, w), in elements."""
     d, h, w = spatial
     if channels_last:
         return (d * h * w * c, 1, h * w * c, w * c, c)
@@ -175,11 +175,11 @@ def _sizes(g: Any) -> tuple[Any, ...]:
     return c, f, x, y, k, (*steps, *three(g.stride, 1), *three(g.dilate, 1), *three(g.pad, 0))
 
 
-_SEVERAL = 8  # channels a group, from which on arrays are turned so that channels stand last
+_SEVERAL = 8  # from this many channels per group on, arrays are transposed to channels last
 
 
 def _inside(g: Any) -> inside.Sizes | None:
-    """The sizes, where the kernels for channels that stand last take it: directly, or by turning the arrays."""
+    """Return the sizes if the channels-last kernels support this convolution, directly or by transposing arrays."""
     s = inside.sizes(g)
     if s is None or interpreting():
         return s if g.channels_last else None
@@ -187,7 +187,7 @@ def _inside(g: Any) -> inside.Sizes | None:
 
 
 def _last(run: Any, array: Any, n: int, c: int, positions: int, *, fill: bool = True) -> Any:
-    """A copy of [n, c, positions] as [n, positions, c]; with fill=False only room for it."""
+    """Copy [n, c, positions] to [n, positions, c]; fill=False: only allocate."""
     turned = run.workspace((n * positions * c,), bfloat16 if "bfloat16" in str(array.dtype) else np.dtype(str(array.dtype)[6:]))
     if fill:
         turn(run, array, turned, n, c, positions)
@@ -199,7 +199,7 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
     """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
 
     turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
-    epilogue: what is done to the sum before it is stored; others: the arrays it reads, with a number for each filter.
+    epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.
     """
     more: dict[str, Any] = {"epilogue": epilogue, "others": others}
     s = inside.sizes(g) if turned else _inside(g)
@@ -224,7 +224,7 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
 
 def backward(run: Any, g: Any, dy: Any, x: Any, weight: Any, grads: Sequence[Any], reqs: Sequence[Req], *,
              turned: bool | None = None) -> None:
-    """Derivatives of data, weight and, if there is a third, bias. No atomics: the same bits every time."""
+    """Compute the derivatives by data, weight and, if grads has a third, bias. No atomics, so the bits are reproducible."""
     s = inside.sizes(g) if turned else _inside(g)
     if s is None:
         _general_backward(run, g, dy, x, weight, grads, reqs)

@@ -1,8 +1,8 @@
-"""Triton: convolution over arrays whose channels stand last, in one and two dimensions.
+"""Triton: channels-last convolution in one and two dimensions.
 
-A product whose left operand is gathered: rows are positions, the inner sum runs over taps of the kernel and, within a
-tap, over channels, which are neighbours in memory. The derivative by data is the same kernel, once per phase of the
-stride: within a phase every position meets the same taps, so no product with an inserted zero is made.
+A matrix product with a gathered left operand: rows are positions, and the inner sum runs over taps of the kernel and, within a
+tap, over channels, which are contiguous. The data derivative is the same kernel, once per phase of the stride: within a phase
+every position uses the same taps, so no product with an inserted zero is computed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def conv_gather(x, w, bias, y, N, H, W, C, P, Q, F, OH, OW, rows: tl.int64, row_
                 BIAS: tl.constexpr, WIDE: tl.constexpr, CAST: tl.constexpr, PRECISION: tl.constexpr, BM: tl.constexpr,
                 BN: tl.constexpr, BK: tl.constexpr):
     # reads x [N, H, W, .] at (p * MUL_H + off_h + i * step_h, ...), for P x Q positions of each image and TAPS taps;
-    # writes y [N, OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w lies as [inner, tap, column], else [column, tap, inner]
+    # writes y [N, OH, OW, .] at (p * OUT_H + out_h, ...). TURN: w is [inner, tap, column], else [column, tap, inner]
     C = C * UNIT_C
     F = F * UNIT_F
     row_c = row_c * UNIT_C
@@ -128,7 +128,7 @@ def depthwise(x, w, bias, y, H, W, C, P, Q, rows: tl.int64, UNIT_C: tl.constexpr
               SH: tl.constexpr, SW: tl.constexpr, DH: tl.constexpr, DW: tl.constexpr, PH: tl.constexpr,
               PW: tl.constexpr, BACK: tl.constexpr, ADD: tl.constexpr, BIAS: tl.constexpr, WIDE: tl.constexpr,
               BM: tl.constexpr, BN: tl.constexpr):
-    # one filter a channel. BACK: x is dy [., H, W, C], y is dx [., P, Q, C], and a tap counts where the stride meets it
+    # one filter per channel. BACK: x is dy [., H, W, C], y is dx [., P, Q, C], and a tap counts where the stride hits it
     C = C * UNIT_C
     m = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     c = tl.program_id(1) * BN + tl.arange(0, BN)
@@ -191,7 +191,7 @@ def depthwise_weight(dy, x, parts, H, W, C, P, Q, rows: tl.int64, per_split: tl.
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Sizes:
-    """A convolution in two dimensions: per group c channels and f filters."""
+    """Sizes of a convolution in two dimensions; c channels and f filters per group."""
 
     n: int
     c: int
@@ -214,12 +214,12 @@ class Sizes:
 
     @property
     def plain(self) -> bool:
-        """Whether it is one matrix product: of every position by itself."""
+        """True for a 1 × 1 kernel: a single matrix product over positions."""
         return self.taps == 1 and self.stride == (1, 1) and self.pad == (0, 0) and self.groups == 1
 
 
 def sizes(g: Any) -> Sizes | None:
-    """The sizes of a geometry (convolution_cpu.Geometry); None with three dimensions."""
+    """Return the sizes of a convolution_cpu.Geometry; None for three dimensions."""
     if len(g.kernel) > 2:
         return None
 
@@ -232,7 +232,7 @@ def sizes(g: Any) -> Sizes | None:
 
 @dataclass(frozen=True)
 class Phase:
-    """The taps that meet positions first, first + stride, ... along one axis of the data.
+    """The taps used at positions first, first + stride, ... along one axis of the data.
 
     Position first + j * stride reads dy at j + offset + i * step through tap tap + i * tap_step, for i < taps.
     """
@@ -247,7 +247,7 @@ class Phase:
 
 
 def phases(size: int, kernel: int, stride: int, dilate: int, pad: int) -> list[Phase]:
-    """Every phase of an axis of `size` positions."""
+    """Return all phases of an axis of `size` positions."""
     found = []
     for first in range(min(stride, size)):
         met = [r for r in range(kernel) if (first + pad - r * dilate) % stride == 0]
@@ -259,7 +259,7 @@ def phases(size: int, kernel: int, stride: int, dilate: int, pad: int) -> list[P
 
 
 def choose(m: int, n: int, k: int, itemsize: int, tensor_cores: bool, sms: int) -> Blocks:
-    """Blocks for the gathered product of m positions, n filters and k channels a tap: by sizes alone."""
+    """Choose blocks for the product of m positions, n filters and k channels per tap, by sizes alone."""
     bn = max(16, min(128, next_power_of_2(n)))
     bk = max(16, min(32 if tensor_cores and itemsize == 2 else 16, k))
     if tensor_cores and itemsize == 2 and k % 64 == 0:
@@ -289,10 +289,10 @@ def _blocks(run: Any, what: str, s: Sizes, array: Any, m: int, n: int, k: int, t
 
 
 def numbers(array: Any) -> dict[str, Any]:
-    """How a product of such arrays is computed, as constexprs. Raises DTypeError for whole numbers."""
+    """Return the constexprs of the arithmetic for this dtype. Raises DTypeError for integers."""
     if "float" not in str(array.dtype):
-        raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: whole numbers are "
-                         f"convolved on the CPU. Convert data and weight with astype(\"float32\").")
+        raise DTypeError(f"Convolution: {str(array.dtype).removeprefix('torch.')} has no kernel on a GPU: integers are "
+                         f"convolved on the CPU only. Convert data and weight with astype(\"float32\").")
     double = str(array.dtype) == "torch.float64"
     how = precision() if str(array.dtype) == "torch.float32" else "ieee"
     return {"WIDE": wide_float(array), "CAST": double or interpreting(), "PRECISION": how}
@@ -350,19 +350,19 @@ def _gather(run: Any, what: str, s: Sizes, x: Any, weight: Any, bias: Any, y: An
            num_warps=b.num_warps, num_stages=b.num_stages, stream=run.stream)
 
 
-#: The largest blocks of a weight gradient along channels and positions, whatever it is told.
+#: Upper bounds of the blocks of a weight gradient along channels and positions.
 WEIGHT_BN, WEIGHT_BK = 128, 64
 
 
 def splits_of(rows: int, tiles: int, step: int, sms: int) -> tuple[int, int]:
-    """In how many parts a sum over rows is taken, and rows of a part: by sizes and the machine alone."""
+    """Return the number of parts of a sum over rows, and the rows per part, by sizes and GPU alone."""
     n = max(1, min(cdiv(2 * sms, tiles), rows // (4 * step), 128))
     per = cdiv(cdiv(rows, n), step) * step
     return cdiv(rows, per), per
 
 
 def weight_gradient(run: Any, s: Sizes, dy: Any, x: Any, dw: Any, *, add: bool) -> None:
-    """dw [f, r, s, c] = (or +=) the derivative by weight: parts of the positions, then their sum in order."""
+    """dw [f, r, s, c] = (or +=) the derivative by weight: sums over parts of the positions, added in order."""
     m = s.n * math.prod(s.y)
     if s.plain:
         gemm(run, dy, ((1, s.f, m), (m * s.f, 1, s.f)), x, _rows(m, s.c), dw, _rows(s.f, s.c), add=add)

@@ -22,12 +22,12 @@ class RNN(OperatorProperty):
     """num_layers recurrent layers of state_size cells, each reading the outputs of the one below.
 
     data:        [steps, batch, inputs].
-    parameters:  one vector: of every layer, and in it of every direction, the weights on its input [gates · h, inputs] and on
-                 its last output [gates · h, h]; then in the same order their biases [gates · h] each. Gates are stacked: lstm
-                 i, f, c, o; gru r, z, n.
-    state, state_cell:  [layers · directions, batch, h], before the first step; state_cell for lstm alone.
-    p:           dropped of each layer's outputs but the last's, in training.
-    lstm_state_clip_min, lstm_state_clip_max:  bounds of an lstm's cell state.
+    parameters:  one vector. For every layer and direction: the weights of its input [gates · h, inputs] and of its previous
+                 output [gates · h, h]; then in the same order the biases [gates · h] of both. Order of gates: lstm i, f, c, o;
+                 gru r, z, n.
+    state, state_cell:  [layers · directions, batch, h], the initial states; state_cell for lstm only.
+    p:           dropout probability of the outputs of every layer but the last, in training.
+    lstm_state_clip_min, lstm_state_clip_max:  bounds of the cell state of an lstm.
     Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
     """
 
@@ -50,21 +50,21 @@ class RNN(OperatorProperty):
         if self.state_size < 1 or self.num_layers < 1:
             raise ParameterError(f"{self.name}: state_size={self.state_size}, num_layers={self.num_layers} must be at least 1.")
         if not 0 <= self.p < 1:
-            raise ParameterError(f"{self.name}: p={self.p} is no share of outputs to drop. Use 0 up to, not including, 1.")
+            raise ParameterError(f"{self.name}: p={self.p} must be a probability below 1: 0 <= p < 1.")
         if (self.lstm_state_clip_min is None) != (self.lstm_state_clip_max is None):
             raise ParameterError(f"{self.name}: lstm_state_clip_min={self.lstm_state_clip_min} and lstm_state_clip_max="
-                                 f"{self.lstm_state_clip_max} go together. Give both.")
+                                 f"{self.lstm_state_clip_max} must be given together.")
         if self.projection_size is not None:
-            raise ParameterError(f"{self.name}: projection_size={self.projection_size}: projections are not built (nor on "
-                                 f"MXNet's CPU). Unroll cells and put a FullyConnected between them.")
+            raise ParameterError(f"{self.name}: projection_size={self.projection_size}: projections are not supported (nor by "
+                                 f"MXNet on a CPU). Unroll cells and put a FullyConnected between them.")
         if self.use_sequence_length:
-            raise ParameterError(f"{self.name}: use_sequence_length is not built (nor on MXNet's CPU). Put SequenceMask "
+            raise ParameterError(f"{self.name}: use_sequence_length is not supported (nor by MXNet on a CPU). Put SequenceMask "
                                  f"and SequenceReverse around it.")
 
     # ---- names, shapes ----------------------------------------------------------------------------------------------
     @property
     def directions(self) -> int:
-        """1 or 2."""
+        """Number of directions: 1 or 2."""
         return 2 if self.bidirectional else 1
 
     @property
@@ -75,7 +75,7 @@ class RNN(OperatorProperty):
         return ["data", "parameters", "state", *(["state_cell"] if self._lstm else [])]
 
     def list_outputs(self) -> list[str]:
-        """After what a user may see: what backward needs, and which outputs were dropped."""
+        """The visible outputs, then hidden ones: arrays for backward, and the dropout mask."""
         return ["output", *self._state_names(), "kept", *(["mask"] if self._drops else [])]
 
     def _state_names(self) -> list[str]:
@@ -89,11 +89,11 @@ class RNN(OperatorProperty):
         return self.p > 0 and self.num_layers > 1
 
     def _widths(self, inputs: int) -> list[int]:
-        """Inputs of each layer."""
+        """Return the input size of each layer."""
         return [inputs] + [self.directions * self.state_size] * (self.num_layers - 1)
 
     def _vector(self, inputs: int) -> tuple[list[tuple[tuple[int, int], ...]], int]:
-        """Per layer and direction the (start, size) of wx, wh, bx, bh in the parameter vector; and its size."""
+        """Return the (start, size) of wx, wh, bx, bh in the parameter vector per layer and direction, and its size."""
         rows, at, found = cell(self.mode).gates * self.state_size, 0, []
         for width in self._widths(inputs):
             for _ in range(self.directions):
@@ -143,8 +143,10 @@ class RNN(OperatorProperty):
         return [*out_grad, *in_data[:2], *out_data[self.num_visible_outputs():]]
 
     def _places(self, x: Shape) -> tuple[list[list[int]], list[int]]:
-        """Where parts of `kept` begin: per layer and direction those of gates, hidden and cells, and the end; per layer above
-        the first its input, and the end of all."""
+        """Return the offsets within the output `kept`.
+
+        First, per layer and direction: gates, hidden, cells, end. Second, the input of each layer above the first, and the end.
+        """
         step = x[1] * self.state_size
         sizes = [cell(self.mode).slots * x[0] * step, (x[0] + 1) * step, (x[0] + 1) * step * self._lstm]
         one = stacked(sizes)
@@ -160,7 +162,10 @@ class RNN(OperatorProperty):
                 for width in self._widths(x[2]) for reverse in (False, True)[:self.directions]]
 
     def _cut(self, x: Shape) -> tuple[Any, Any, Any]:
-        """weights(vector, k); parts(kept, k): gates, hidden, cells of direction k; entering(kept, l): the input of layer l."""
+        """Return three functions that cut arrays into views.
+
+        weights(vector, k); parts(kept, k): gates, hidden, cells of direction k; entering(kept, l): the input of layer l.
+        """
         vector, _ = self._vector(x[2])
         places, inputs = self._places(x)
         states, size = (x[0] + 1) * x[1] * self.state_size, x[0] * x[1] * self.state_size * self.directions
@@ -180,7 +185,8 @@ class RNN(OperatorProperty):
         return weights, parts, entering
 
     def _copies(self, x: Shape, dtype: np.dtype, target: str) -> tuple[Any, Any, Any]:
-        """copy(size, req): dense arrays; join(d, req) and part(d): one direction's outputs to and from those of both."""
+        """Return three functions that make copies: copy(size, req) of contiguous arrays; join(d, req) and part(d), which copy the
+        outputs of direction d to and from the outputs of both."""
         t, n, h = x[0], x[1], self.state_size
         one, both = Spec((t, n, h), dtype), Spec((t, n, self.directions * h), dtype)
 
@@ -205,7 +211,7 @@ class RNN(OperatorProperty):
         copy_state = copy(step)
         inner, joins = [join(d, Req.WRITE) for d in range(dirs)], [join(d, reqs[0]) for d in range(dirs)]
         ends = [copy(step, r) for r in reqs[1:visible]]
-        keeps = reqs[visible] != Req.NULL  # outside training two layers' parts are enough
+        keeps = reqs[visible] != Req.NULL  # at inference, room for two layers is enough
         one, joined = self._places(x)[0][0][-1], self.bidirectional or (self._drops and keeps)
         dropout = self._dropout(x, dtype, target).forward(train) if self._drops and keeps else None
         forwards = [layer.forward() for layer in layers]
@@ -287,7 +293,7 @@ class RNN(OperatorProperty):
 
 
 class _Between:
-    """Dropout of one layer's outputs, in place, by the operator of that name. mask: [layers - 1, *shape]."""
+    """Dropout of the outputs of one layer, in place, by the operator Dropout. mask: [layers - 1, *shape]."""
 
     def __init__(self, p: float, shape: Shape, dtype: np.dtype, target: str):
         self.op, self.target = registry.builtin("Dropout"), target
@@ -297,7 +303,7 @@ class _Between:
         return mask.reshape(-1)[level * self.mask.size:(level + 1) * self.mask.size].reshape(self.mask.shape)
 
     def forward(self, train: bool) -> Any:
-        """kernel(run, level, x, mask, random)"""
+        """Return kernel(run, level, x, mask, random)."""
         apply = self.op.kernel(self.params, [self.data], [self.data, self.mask], [Req.INPLACE, Req.WRITE], self.target, train)
 
         def kernel(run: Any, level: int, x: Any, mask: Any, random: tuple[int, int]) -> None:
@@ -308,7 +314,7 @@ class _Between:
         return kernel
 
     def backward(self) -> Any:
-        """kernel(run, level, dx, mask)"""
+        """Return kernel(run, level, dx, mask)."""
         gradient = self.op.gradient_of(self.params)
         assert gradient is not None
         apply = gradient.op.kernel(self.params, [self.data, self.mask], [self.data], [Req.INPLACE], self.target)

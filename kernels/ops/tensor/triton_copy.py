@@ -21,7 +21,7 @@ def _copy(src, dst, src_base: tl.int64, dst_base: tl.int64, n: tl.int64,
           s0: tl.int64, s1: tl.int64, s2: tl.int64, s3: tl.int64, s4: tl.int64, s5: tl.int64,
           t0: tl.int64, t1: tl.int64, t2: tl.int64, t3: tl.int64, t4: tl.int64, t5: tl.int64,
           ADD: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    # narrow: for views that no tile suits, whose neighbours in one array are not neighbours in the other
+    # narrow: used for views that no tile fits, contiguous in one array and strided in the other
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     keep = i < n
     i5 = i % d5
@@ -51,14 +51,14 @@ def _fill(dst, value, n: tl.int64, BLOCK: tl.constexpr):
 
 
 def fill(run: Any, array: Any, value: float) -> None:
-    """Every element of a dense array becomes value."""
+    """Fill a contiguous array with value."""
     n = array.numel()
     block = block_for(n, 2048)
     launch(_fill, (-(-n // block),), array, float(value), n, stream=run.stream, BLOCK=block)
 
 
 def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Fewest axes (size, stride, stride ...) that walk all the strided views alike, outermost first."""
+    """Merge axes: return the fewest (size, stride, stride ...) that traverse all strided views, outermost first."""
     axes: list[tuple[int, ...]] = []
     for row in zip(shape, *strides):
         if row[0] == 1:
@@ -71,9 +71,9 @@ def merge(shape: tuple[int, ...], *strides: tuple[int, ...]) -> list[tuple[int, 
 
 
 def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None) -> Callable[[Any, Any, Any], None]:
-    """A function (run, source tensor, target tensor) that copies view src to view dst.
+    """Return a function (run, source tensor, target tensor) that copies view src to view dst.
 
-    by_tiles: whether tiles are used where they suit; None: unless interpreted, where every program costs.
+    by_tiles: use tiles where they fit; None: only on a real GPU, since the interpreter pays for every program.
     """
     assert src.shape == dst.shape, (src, dst)
     axes = merge(src.shape, src.strides, dst.strides)
@@ -86,7 +86,7 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
 
     def copy(run: Any, source: Any, target: Any) -> None:
         names = [str(array.dtype)[6:] for array in (source, target)]
-        moved = names[0] == names[1] and not add  # as they are
+        moved = names[0] == names[1] and not add  # without conversion
         wide = not moved and any(n in ("float16", "bfloat16") for n in names) and names[0] in ("float16", "bfloat16", "float32")
         cut = source.dtype.is_floating_point and not target.dtype.is_floating_point
         if planned and (by_tiles if by_tiles is not None else not interpreting()):
@@ -99,7 +99,7 @@ def plan(src: Strided, dst: Strided, add: bool, *, by_tiles: bool | None = None)
 
 
 def turn(run: Any, src: Any, dst: Any, batch: int, rows: int, columns: int, *, add: bool = False) -> None:
-    """dst [batch, columns, rows] = (or +=) src [batch, rows, columns] with its last axes exchanged."""
+    """Compute dst [batch, columns, rows] = (or +=) src [batch, rows, columns] transposed."""
     _turning(batch, rows, columns, add, codegen_target())(run, src, dst)
 
 

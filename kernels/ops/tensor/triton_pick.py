@@ -1,4 +1,4 @@
-"""Triton: one element per line along an axis, picked by number; and put back there."""
+"""Triton: one element per line along an axis, gathered by index, and scattered back."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def _place(index, o, j, g, n, m, groups, live, HOW: tl.constexpr):
 @triton.jit
 def _along(x, index, y, rows: tl.int64, n: tl.int64, m: tl.int64, groups: tl.int64, rest: tl.int64, UNIT: tl.constexpr,
            HOW: tl.constexpr, PUT: tl.constexpr, ADD: tl.constexpr, WIDE: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):
-    # rows [outer, m, groups] of the picked array, whose elements [rest] stand together; PUT: x is that array, and y the larger
-    # narrow: where rest is 1, a lane's address is the number it picks by
+    # rows [outer, m, groups] of the gathered array, with contiguous elements [rest]; PUT: x is that array, y the larger one
+    # narrow: where rest is 1, each lane's address is its index
     rest = rest * UNIT
     tiles = tl.cdiv(rest, BC)
     i = (tl.program_id(0) // tiles).to(tl.int64) * BR + tl.arange(0, BR)[:, None]
@@ -70,7 +70,7 @@ def _mask_steps(x, lengths, y, total: tl.int64, steps: tl.int64, groups: tl.int6
 
 @triton.jit
 def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS: tl.constexpr):
-    # this program's columns of [outer, n, inner], how many there are, n, what is between rows, and where each column begins
+    # this program's columns of [outer, n, inner], their number, n, the row stride, and the offset of each column
     c = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
     if FLAT:
         return c, outer, n * UNIT, 1, c * (n * UNIT)
@@ -79,9 +79,9 @@ def own_columns(outer, n, inner, FLAT: tl.constexpr, UNIT: tl.constexpr, COLUMNS
 
 
 def columns_of(lines: tuple[int, int, int]) -> tuple[int, tuple[int, int, int], dict[str, int]]:
-    """(programs, sizes, constexprs) of a kernel that walks the columns of [outer, n, inner], some rows at a time.
+    """Return (programs, sizes, constexprs) of a kernel that reads the columns of [outer, n, inner] in blocks of rows.
 
-    Tiles are wide along what stands together: columns, or, FLAT, rows. UNIT divides inner, or n; the sizes are what it leaves.
+    Tiles are wide along contiguous elements: columns, or rows if FLAT. Sizes are in units of UNIT, which divides inner or n.
     """
     outer, n, inner = lines
     flat = inner == 1
@@ -101,12 +101,12 @@ def _launch(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, put
 
 
 def pick(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
-    """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at the numbers [outer, m, groups] along n."""
+    """y [outer, m, groups, rest] = (or +=) x [outer, n, groups, rest] at index [outer, m, groups] along n."""
     _launch(run, lines, x, index, y, how, put=False, add=add)
 
 
 def put(run: Any, lines: Lines, x: Any, index: Any, y: Any, how: str, *, add: bool) -> None:
-    """y [outer, n, groups, rest] at the numbers = (or +=) x [outer, m, groups, rest]. No number occurs twice in a line."""
+    """y [outer, n, groups, rest] at index = (or +=) x [outer, m, groups, rest]. Indices within a line are distinct."""
     _launch(run, lines, x, index, y, how, put=True, add=add)
 
 

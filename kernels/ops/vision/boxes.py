@@ -1,7 +1,7 @@
-"""box_iou, box_nms, bipartite_matching, box_encode, box_decode: rectangles compared, thinned out, matched and coded.
+"""box_iou, box_nms, bipartite_matching, box_encode, box_decode: compare, filter, match and encode bounding boxes.
 
-A box is [left, top, right, bottom] ("corner") or [x, y, width, height] about its centre ("center"). Each choice depends on
-those before, so NumPy makes them, on the host.
+A box is [left, top, right, bottom] ("corner") or [x, y, width, height] around its centre ("center"). Each selection depends
+on earlier ones, so these operators run on the host with NumPy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Format = Literal["corner", "center"]
 
 
 def corners(boxes: np.ndarray, form: str) -> np.ndarray:
-    """boxes [..., 4] by their corners."""
+    """Convert boxes [..., 4] from form to corners."""
     if form == "corner":
         return boxes
     half = boxes[..., 2:] / 2
@@ -27,14 +27,14 @@ def corners(boxes: np.ndarray, form: str) -> np.ndarray:
 
 
 def centers(boxes: np.ndarray) -> np.ndarray:
-    """Boxes by corners, by centre and size."""
+    """Convert boxes from corners to centre and size."""
     return np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]], -1)
 
 
 def overlaps(a: np.ndarray, b: np.ndarray, pixel: float = 0) -> np.ndarray:
-    """Intersection over union of every box of a [n, 4] and b [m, 4], by corners; 0 for an empty union.
+    """Return the intersection over union of every box of a [n, 4] and b [m, 4] in corner form; 0 for an empty union.
 
-    pixel: 1 where boxes include their last pixel.
+    pixel: 1 if boxes include their last pixel.
     """
     size = np.minimum(a[:, None, 2:], b[None, :, 2:]) - np.maximum(a[:, None, :2], b[None, :, :2]) + pixel
     common = np.maximum(size, 0).prod(-1)
@@ -45,10 +45,10 @@ def overlaps(a: np.ndarray, b: np.ndarray, pixel: float = 0) -> np.ndarray:
 
 def suppressed(boxes: np.ndarray, kinds: np.ndarray | None, threshold: float, inclusive: bool = False, pixel: float = 0,
                enough: int | None = None) -> np.ndarray:
-    """Which of boxes [n, 4], best first, overlap one that was kept before by more than threshold. Truth values [n].
+    """Return a mask [n] of the boxes (best first) that overlap a better, kept box by more than threshold.
 
-    kinds: boxes of different kinds do not suppress one another. inclusive: threshold itself suppresses.
-    enough: so many are kept at most; what follows counts as suppressed.
+    kinds: boxes of different classes do not suppress one another. inclusive: an overlap equal to threshold suppresses.
+    enough: the largest number of kept boxes; later ones count as suppressed.
     """
     n = len(boxes)
     gone = np.zeros(n, bool)
@@ -86,7 +86,7 @@ class BoxIou(HostOp):
             return list(in_shape), list(out_shape), []
         a, b = (tuple(s or ()) for s in in_shape)
         if not a or not b or a[-1] != 4 or b[-1] != 4:
-            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must end in 4: a box.")
+            raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must have a last axis of size 4.")
         return list(in_shape), [(*a[:-1], *b[:-1])], []
 
     def compute(self, *arrays: np.ndarray) -> Any:
@@ -96,11 +96,13 @@ class BoxIou(HostOp):
 
 @register_operator("_contrib_box_nms", aliases=("_contrib_box_non_maximum_suppression",))
 class BoxNms(HostOp):
-    """Boxes that overlap no better one of their kind by more than overlap_thresh, best first; the rest of the rows is -1.
+    """Non-maximum suppression: the boxes that do not overlap a better box of their class by more than overlap_thresh.
 
-    data: [..., n, k]; score_index, coord_start and id_index say where in k score, box and kind are (id_index -1: one kind).
-    valid_thresh: boxes with this score or less are dropped; topk: all but so many are, before any comparison; background_id:
-    boxes of that kind are. force_suppress: boxes of all kinds compete. Derivative: of the rows that are kept.
+    Kept rows come first, best first; the other rows are -1.
+
+    data: [..., n, k]; score_index, coord_start and id_index: positions of score, box and class (id_index -1: one class).
+    valid_thresh: drop boxes with this score or less; topk: keep only the best topk before comparing; background_id: drop boxes of
+    this class. force_suppress: compare boxes of all classes. Kept rows have a derivative.
     """
 
     overlap_thresh: float = 0.5
@@ -140,7 +142,7 @@ class BoxNms(HostOp):
         return [x], [x, x[:-1]], []
 
     def _kept(self, x: np.ndarray) -> np.ndarray:
-        """The rows of x [n, k] that stay, best first."""
+        """Return the indices of the kept rows of x [n, k], best first."""
         score = x[:, self.score_index]
         valid = score > self.valid_thresh
         if self.id_index >= 0:
@@ -173,11 +175,11 @@ class BoxNms(HostOp):
 
 @register_operator("_contrib_bipartite_matching")
 class BipartiteMatching(HostOp):
-    """Rows and columns paired, the best score first, each at most once.
+    """Greedy matching of rows and columns by score, each at most once.
 
-    data: [..., n, m] scores. is_ascend: small ones are better. threshold: the worst score that still pairs. topk: above
-    0, stop after one pair more than that, as MXNet does. Returns: each row's column [..., n], and each column's row [..., m];
-    -1 for none. No derivative.
+    data: [..., n, m] scores. is_ascend: smaller scores are better. threshold: the worst score of a match. topk > 0: stop
+    after topk + 1 matches, as MXNet does. Returns: the column of each row [..., n] and the row of each column [..., m],
+    -1 if unmatched. No derivative.
     """
 
     is_ascend: bool = False
@@ -218,10 +220,10 @@ class BipartiteMatching(HostOp):
 
 @register_operator("_contrib_box_encode")
 class BoxEncode(HostOp):
-    """What a network is to predict for each anchor: its reference box, coded by the anchor.
+    """Training targets of each anchor: its reference box, encoded relative to the anchor.
 
-    samples: [b, n], above 0.5 for anchors that have a reference; matches: [b, n], which; anchors: [b, n, 4], refs: [b, m, 4],
-    by corners; means, stds: [4]. Returns: targets [b, n, 4], (difference - means) / stds, and masks [b, n, 4]. No derivative.
+    samples: [b, n], above 0.5 for anchors with a reference; matches: [b, n], its index; anchors: [b, n, 4], refs: [b, m, 4],
+    in corner form; means, stds: [4]. Returns: targets [b, n, 4], (difference - means) / stds, and masks [b, n, 4]. No derivative.
     """
 
     def list_arguments(self) -> list[str]:
@@ -255,9 +257,9 @@ class BoxEncode(HostOp):
 
 @register_operator("_contrib_box_decode")
 class BoxDecode(HostOp):
-    """The boxes that codes data [b, n, 4] mean for anchors [1, n, 4], by corners: what box_encode made, undone.
+    """Decode data [b, n, 4] relative to anchors [1, n, 4] to boxes in corner form: the inverse of box_encode.
 
-    std0 ... std3: what the codes are multiplied with. clip: above 0, the largest logarithm of a size. format: of the anchors.
+    std0 ... std3: factors of the codes. clip > 0: upper bound of the logarithm of a size. format: of the anchors.
     No derivative.
     """
 

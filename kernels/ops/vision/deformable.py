@@ -1,6 +1,6 @@
-"""DeformableConvolution and ModulatedDeformableConvolution: convolutions whose kernel elements are moved by learned offsets.
+"""DeformableConvolution and ModulatedDeformableConvolution: convolutions with kernel elements displaced by learned offsets.
 
-The data is read at the moved points (points.py), and the rest is a matrix product.
+The data is interpolated at the displaced points (points.py); the rest is a matrix product.
 Source: Dai et al. 2017, arXiv:1703.06211; Zhu, Hu, Lin, Dai 2019, arXiv:1811.11168.
 """
 
@@ -56,14 +56,14 @@ def _complete(name: str, p: Params, shapes: list[Shape | None]) -> list[Shape | 
         found.append((p.num_filter,))
     for i, (given, wanted) in enumerate(zip(shapes, found)):
         if given is not None and -1 not in given and given != wanted:
-            raise ShapeError(f"{name}: array {i} is {given}, but for data {x} must be {wanted}.")
+            raise ShapeError(f"{name}: for data {x}, input {i} must be {wanted}, not {given}.")
     return found
 
 
 def _columns(data: TracedValue, offset: TracedValue, p: Any, size: tuple[int, int], clamp: bool) -> TracedValue:
-    """[n · groups, c / groups, kh, kw, h', w']: data at every kernel element's place, moved by offset.
+    """[n · groups, c / groups, kh, kw, h', w']: data at the position of every kernel element, displaced by offset.
 
-    clamp: a point less than one element outside the far edges is read at the edge, and one before the near edges is zero.
+    clamp: points less than one element beyond the far edges are read at the edge; points before the near edges are zero.
     """
     (n, c, h, w), (kh, kw), (rows, columns) = data.shape, p.kernel, size
     groups = n * p.num_deformable_group
@@ -109,9 +109,9 @@ def deformable(data: Any, offset: Any, weight: Any, bias: Any, *, kernel: tuple[
                dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (), num_filter: int, num_group: int = 1,
                num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
                layout: str | None = None) -> Any:
-    """Convolution of data [n, c, h, w] whose kernel elements are moved by offset, in elements of the data.
+    """Convolution of data [n, c, h, w] with kernel elements displaced by offset, in elements of the data.
 
-    offset: [n, 2 · kh · kw · num_deformable_group, h', w']: for each group of channels and kernel element, down, then right.
+    offset: [n, 2 · kh · kw · num_deformable_group, h', w']: per channel group and kernel element, first vertical.
     weight: [num_filter, c / num_group, kh, kw]. Returns: [n, num_filter, h', w']. A point outside the data counts as zero.
     """
     p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad, "num_filter": num_filter,
@@ -126,7 +126,7 @@ def modulated(data: Any, offset: Any, mask: Any, weight: Any, bias: Any, *, kern
               stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (), pad: tuple[int, ...] = (), num_filter: int,
               num_group: int = 1, num_deformable_group: int = 1, workspace: int = 1024, no_bias: bool = False,
               im2col_step: int = 64, layout: str | None = None) -> Any:
-    """DeformableConvolution whose points are also weighed by mask [n, kh · kw · num_deformable_group, h', w']."""
+    """DeformableConvolution with points also weighted by mask [n, kh · kw · num_deformable_group, h', w']."""
     p = Params({"kernel": kernel, "stride": stride, "dilate": dilate, "pad": pad, "num_filter": num_filter,
                 "num_group": num_group, "num_deformable_group": num_deformable_group})
     size = _out_size(_MODULATED, p, data.shape)

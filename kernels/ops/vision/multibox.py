@@ -1,6 +1,6 @@
-"""MultiBoxPrior, MultiBoxTarget, MultiBoxDetection: the boxes of a single-shot detector, from anchors to detections.
+"""MultiBoxPrior, MultiBoxTarget, MultiBoxDetection: the boxes of a single-shot detector (SSD), from anchors to detections.
 
-Boxes are [left, top, right, bottom], in shares of the picture. NumPy computes, on the host: each choice depends on those before.
+Boxes are [left, top, right, bottom] as fractions of the image. Computed on the host: each selection depends on earlier ones.
 Source: Liu et al. 2016, SSD, arXiv:1512.02325.
 """
 
@@ -22,8 +22,8 @@ class MultiBoxPrior(HostOp):
     """Anchors around every element of the planes of data [n, c, h, w]: all sizes with the first ratio, then the first size
     with all other ratios.
 
-    sizes: shares of the picture's height; ratios: width over height; clip: to within the picture; steps, offsets: of the
-    centres, down and across (steps below 0: 1/h and 1/w). Returns: [1, h · w · (sizes + ratios - 1), 4]. No derivative.
+    sizes: fractions of the image height; ratios: width over height; clip: clip boxes to the image; steps, offsets: of the
+    centres, vertical and horizontal (negative steps: 1/h and 1/w). Returns: [1, h · w · (sizes + ratios - 1), 4]. No derivative.
     """
 
     sizes: tuple[float, ...] = (1.0,)
@@ -34,8 +34,8 @@ class MultiBoxPrior(HostOp):
 
     def validate(self) -> None:
         if not self.sizes or not self.ratios or min(self.ratios) <= 0 or len(self.steps) != 2 or len(self.offsets) != 2:
-            raise ParameterError(f"{self.name}: sizes={self.sizes} and ratios={self.ratios} (above 0) must hold numbers; "
-                                 f"steps={self.steps} and offsets={self.offsets} two each.")
+            raise ParameterError(f"{self.name}: sizes={self.sizes} and ratios={self.ratios} (above 0) must not be empty; "
+                                 f"steps={self.steps} and offsets={self.offsets} must have two numbers each.")
 
     def list_gradients(self) -> list[int]:
         return []
@@ -69,14 +69,15 @@ def _anchors(name: str, anchors: Shape) -> int:
 
 @register_operator("_contrib_MultiBoxTarget")
 class MultiBoxTarget(HostOp):
-    """What a detector is to say of each anchor.
+    """Training targets of a detector for each anchor.
 
-    anchor: [1, n, 4]; label: [b, m, 5 or more], each row kind, left, top, right, bottom, and -1 from the first row that is
-    none; cls_pred: [b, kinds + 1, n], scores before softmax, of the background first.
-    Each label takes the anchor it overlaps most; further anchors take a label they overlap by more than overlap_threshold.
-    negative_mining_ratio: above 0, only so many times as many background anchors count, those least sure of it, among those
-    that overlap no label by negative_mining_thresh; all others are ignored. minimum_negative_samples does nothing, as in MXNet.
-    Returns: loc_target and loc_mask [b, n · 4], cls_target [b, n] (0 background, else 1 + kind). No derivative.
+    anchor: [1, n, 4]; label: [b, m, 5 or more], each row class, left, top, right, bottom; unused rows at the end
+    begin with -1. cls_pred: [b, classes + 1, n], scores before softmax, background first.
+    Each label is matched to the anchor it overlaps most; further anchors to a label they overlap by more than overlap_threshold.
+    negative_mining_ratio > 0: at most this many background anchors per matched anchor count, those with the lowest background
+    score, among anchors that overlap no label by negative_mining_thresh; the rest is ignored. minimum_negative_samples is
+    accepted and ignored, as in MXNet.
+    Returns: loc_target and loc_mask [b, n · 4], cls_target [b, n] (0 background, else 1 + class). No derivative.
     """
 
     overlap_threshold: float = 0.5
@@ -105,15 +106,15 @@ class MultiBoxTarget(HostOp):
         anchor, label, scores = (tuple(s or ()) for s in in_shape)
         n = _anchors(self.name, anchor)
         if len(label) != 3 or label[2] < 5 or len(scores) != 3 or scores[0] != label[0] or scores[2] != n:
-            raise ShapeError(f"{self.name}: label {label} must be [b, m, 5 or more], cls_pred {scores} [b, kinds + 1, {n}].")
+            raise ShapeError(f"{self.name}: label {label} must be [b, m, 5 or more], cls_pred {scores} [b, classes + 1, {n}].")
         return list(in_shape), [(label[0], n * 4), (label[0], n * 4), (label[0], n)], []
 
     def _match(self, iou: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For overlaps [n, m]: each anchor's label, its overlap, and whether it takes it."""
+        """Match anchors and labels by overlaps [n, m]; return the label of each anchor, its overlap, and a mask."""
         n, m = iou.shape
         which, best, taken = np.argmax(iou, axis=1), np.max(iou, axis=1), np.zeros(n, bool)
         free = iou.astype(np.float64)
-        for _ in range(m):  # each label takes the anchor it overlaps most, the best pair first
+        for _ in range(m):  # match each label to the anchor it overlaps most, best pair first
             i, j = divmod(int(np.argmax(free)), m)
             if free[i, j] <= 1e-6:
                 break
@@ -124,7 +125,7 @@ class MultiBoxTarget(HostOp):
         return which, best, taken
 
     def _negatives(self, taken: np.ndarray, best: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Which anchors are background; the rest of those that are not taken is ignored."""
+        """Return a mask of the background anchors; the other unmatched anchors are ignored."""
         if self.negative_mining_ratio <= 0:
             return ~taken
         count = int(np.count_nonzero(taken) * self.negative_mining_ratio)
@@ -156,12 +157,12 @@ class MultiBoxTarget(HostOp):
 
 @register_operator("_contrib_MultiBoxDetection")
 class MultiBoxDetection(HostOp):
-    """Detections: for each anchor its best kind and its box, thinned out, best first.
+    """Detections: the best class and the box of each anchor after non-maximum suppression, best first.
 
-    cls_prob: [b, kinds + 1, n], the background first; loc_pred: [b, n · 4]; anchor: [1, n, 4]. threshold: detections with a
-    lower score are dropped. nms_threshold: of two boxes that overlap by this much the better stays (of one kind, or of all
-    with force_suppress); outside (0, 1] none is dropped. nms_topk: only so many take part, the rest is dropped.
-    Returns: [b, n, 6]: kind (-1: dropped), score, left, top, right, bottom; unused rows are -1. No derivative.
+    cls_prob: [b, classes + 1, n], background first; loc_pred: [b, n · 4]; anchor: [1, n, 4]. threshold: drop detections with a
+    lower score. nms_threshold: of two boxes of a class (force_suppress: of any class) that overlap by this much, the better one
+    stays; outside (0, 1] none is dropped. nms_topk: keep only the best nms_topk before suppression.
+    Returns: [b, n, 6]: class (-1: dropped), score, left, top, right, bottom; unused rows are -1. No derivative.
     """
 
     clip: bool = True
@@ -205,7 +206,7 @@ class MultiBoxDetection(HostOp):
             kind, score = prob[b, 1:].argmax(0), prob[b, 1:].max(0)
             rows = np.flatnonzero(score >= self.threshold)
             thin = 0 < self.nms_threshold <= 1
-            if thin:  # the best nms_topk, sorted; the others stay where they were
+            if thin:  # sort the best nms_topk; the others stay in place
                 best = rows[np.argsort(-score[rows], kind="stable")]
                 rows = np.concatenate([best[:self.nms_topk], rows[self.nms_topk:]]) if self.nms_topk > 0 else best
             made = out[b, :len(rows)]

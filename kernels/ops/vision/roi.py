@@ -1,6 +1,6 @@
-"""ROIPooling and ROIAlign: regions of planes, whatever their size, as grids of one size.
+"""ROIPooling and ROIAlign: regions of any size pooled to grids of one size.
 
-A region is [image, left, top, right, bottom], in pixels of the picture; spatial_scale brings it to elements of the planes.
+A region is [image, left, top, right, bottom], in pixels of the image; spatial_scale converts it to elements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tensor.data_movement import layout, whole
 
 
 class Regions(OperatorProperty):
-    """Of data [n, c, h, w] and rois [r, 5]; only data gets a derivative."""
+    """Base class: data [n, c, h, w] and rois [r, 5]; only data has a derivative."""
 
     pooled_size: tuple
     spatial_scale: float
@@ -37,7 +37,7 @@ class Regions(OperatorProperty):
         return [0]
 
     def channels(self, c: int) -> int:
-        """How many channels the output has."""
+        """Return the number of output channels."""
         return c
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
@@ -52,7 +52,7 @@ class Regions(OperatorProperty):
 
 
 def _edges(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the bins of regions first … last [r] begin and end, [r, bins], within 0 … size."""
+    """Return start and end of the bins of regions first … last [r], [r, bins] each, clipped to 0 … size."""
     step = np.maximum(last - first + 1, 1).astype(np.float32) / np.float32(bins)
     at = np.arange(bins, dtype=np.float32)
     begin = np.floor(at * step[:, None]).astype(np.int64) + first[:, None]
@@ -61,16 +61,16 @@ def _edges(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[n
 
 
 def round_away(x: np.ndarray) -> np.ndarray:
-    """Rounded, halves away from zero, as int64; NaN and what no plane has become -1 or 2³⁰."""
+    """Round halves away from zero to int64. NaN and values far out of range become -1 or 2³⁰."""
     x = np.nan_to_num(np.clip(x, -(2.0**30), 2.0**30), nan=-1.0)
     return (np.sign(x) * np.floor(np.abs(x) + 0.5)).astype(np.int64)
 
 
 @register_operator("ROIPooling")
 class ROIPooling(Regions):
-    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+    """The largest element in each of pooled_size bins of each region, which is rounded to elements, the last one included.
 
-    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    data: [n, c, h, w]; rois: [r, 5], image first; a region with an invalid image index and an empty bin give zeros.
     Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
     """
 
@@ -146,10 +146,10 @@ class ROIPooling(Regions):
 
 @register_operator("_contrib_ROIAlign")
 class ROIAlign(HostOp, Regions):
-    """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, which is not rounded.
+    """The mean of sample_ratio × sample_ratio points in each of pooled_size bins of each region, without rounding.
 
-    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image gives zeros. sample_ratio at most 0: as many points as
-    a bin has elements. position_sensitive: each bin reads channels of its own. aligned: element centres lie at halves.
+    data: [n, c, h, w]; rois: [r, 5], image first; an invalid image index gives zeros. sample_ratio <= 0: as many points as
+    a bin has elements. position_sensitive: each bin has its own channels. aligned: element centres are at half integers.
     Returns: [r, c, *pooled_size]. Computed on the host. Source: He, Gkioxari, Dollár, Girshick 2017, arXiv:1703.06870.
     """
 
@@ -162,7 +162,7 @@ class ROIAlign(HostOp, Regions):
     def channels(self, c: int) -> int:
         bins = self.pooled_size[0] * self.pooled_size[1]
         if self.position_sensitive and c % bins:
-            raise ShapeError(f"{self.name}: position_sensitive needs channels that are a multiple of the {bins} bins, not {c}.")
+            raise ShapeError(f"{self.name}: position_sensitive needs channels in a multiple of the {bins} bins, not {c}.")
         return c // bins if self.position_sensitive else c
 
     def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -172,7 +172,7 @@ class ROIAlign(HostOp, Regions):
         return [out_grad[0], in_data[0], in_data[1]]
 
     def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
-        """[bins, size]: how much each element counts in each bin, along one axis; points outside count as zero."""
+        """Return the weight of each element in each bin along one axis, [bins, size]; points outside count as zero."""
         scale, shift = np.float32(self.spatial_scale), np.float32(0.5 if self.aligned else 0)
         first = np.float32(begin) * scale - shift
         length = np.float32(end) * scale - shift - first
@@ -190,7 +190,7 @@ class ROIAlign(HostOp, Regions):
         return weights
 
     def _regions(self, rois: np.ndarray, data: Shape) -> Any:
-        """(region, image, weights by rows, weights by columns) of the regions that are in an image."""
+        """Yield (region, image, row weights, column weights) of the regions with a valid image index."""
         ph, pw = self.pooled_size
         for r, (image, left, top, right, bottom) in enumerate(rois):
             if 0 <= image < data[0]:

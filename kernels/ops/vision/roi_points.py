@@ -1,6 +1,6 @@
-"""RROIAlign and DeformablePSROIPooling: regions whose bins are means of points between the elements, that lie askew or are moved.
+"""RROIAlign and DeformablePSROIPooling: rotated regions, and regions with displaced bins, pooled from interpolated points.
 
-A region is brought from pixels of the picture to elements of the planes by spatial_scale; one of no image gives zeros.
+spatial_scale converts regions from pixels of the image to elements. A region with an invalid image index gives zeros.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...declare.operator_property import Shapes, register_operator
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """Points of planes [..., h · w]: the four elements around each, how far it is from the first, and whether it counts."""
+    """Points of planes [..., h · w]: the four elements around each, its distance from the first one, and a mask."""
 
     corners: tuple[np.ndarray, ...]
     down: np.ndarray
@@ -32,7 +32,7 @@ class _Points:
 
 
 def _points(y: np.ndarray, x: np.ndarray, h: int, w: int, margin: float) -> _Points:
-    """Points at (y, x), which count as far as margin beyond the outermost elements."""
+    """Return the points at (y, x); they are valid up to margin beyond the outermost elements."""
     inside = (y >= -margin) & (y <= h - 1 + margin) & (x >= -margin) & (x <= w - 1 + margin)
     y, x = np.clip(y, 0, h - 1), np.clip(x, 0, w - 1)
     top, left = np.floor(y), np.floor(x)
@@ -49,16 +49,16 @@ def _read(planes: np.ndarray, p: _Points) -> np.ndarray:
 
 
 def _scatter(planes: np.ndarray, p: _Points, values: np.ndarray) -> None:
-    """Adds values [c, *points] to planes [c, h · w], the other way round than `_read`."""
+    """Add values [c, *points] to planes [c, h · w]: the derivative of `_read`."""
     every = np.arange(len(planes)).reshape(-1, *(1,) * p.down.ndim)
     for at, weight in zip(p.corners, p.weights):
         np.add.at(planes, (every, at[None]), values * weight)
 
 
 class _PointRegions(HostOp):
-    """Checks what both have in common."""
+    """Base class with the common checks."""
 
-    rois_are = 0  # numbers of a region
+    rois_are = 0  # numbers per region
 
     def list_gradients(self) -> list[int]:
         return [0]
@@ -73,10 +73,10 @@ class _PointRegions(HostOp):
 
 @register_operator("_contrib_RROIAlign")
 class RROIAlign(_PointRegions):
-    """The mean of sampling_ratio × sampling_ratio points in each of pooled_size bins of each region, which may be turned.
+    """The mean of sampling_ratio × sampling_ratio points in each of pooled_size bins of each region, which may be rotated.
 
-    data: [n, c, h, w]; rois: [r, 6]: image, x and y of the centre, width, height, angle in degrees. sampling_ratio at most 0: as
-    many points as a bin has elements. Only data gets a derivative. Returns: [r, c, *pooled_size]. Computed on the host.
+    data: [n, c, h, w]; rois: [r, 6]: image, x and y of the centre, width, height, angle in degrees. sampling_ratio <= 0: as
+    many points as a bin has elements. Only data has a derivative. Returns: [r, c, *pooled_size]. Computed on the host.
     Source: Ma et al. 2018, arXiv:1703.01086.
     """
 
@@ -104,7 +104,7 @@ class RROIAlign(_PointRegions):
         return list(in_shape), [(rois[0], data[1], *self.pooled_size)], []
 
     def _regions(self, rois: np.ndarray, shape: Any) -> Iterator[tuple[int, int, _Points]]:
-        """(region, image, points [height, width, samples]) of the regions that are in an image."""
+        """Yield (region, image, points [height, width, samples]) of the regions with a valid image index."""
         n, _, h, w = shape
         for r, (image, *sizes, angle) in enumerate(rois):
             if not 0 <= image < n:
@@ -139,11 +139,11 @@ class RROIAlign(_PointRegions):
 
 @register_operator("_contrib_DeformablePSROIPooling")
 class DeformablePSROIPooling(_PointRegions):
-    """PSROIPooling whose bins are moved: by trans, trans_std and the size of their region.
+    """PSROIPooling with displaced bins: by trans · trans_std · the size of the region.
 
     data: [n, output_dim · group_size², h, w]; rois: [r, 5]: image, left, top, right, bottom; trans: [r, 2 · classes, part_size,
-    part_size], how far the parts of a region are moved across and down, as shares of its size; not with no_trans. A bin is the
-    mean of sample_per_part × sample_per_part points of its channel group. part_size 0: pooled_size.
+    part_size], horizontal and vertical displacement of the parts of a region, relative to its size; absent with no_trans. A bin
+    is the mean of sample_per_part × sample_per_part points of its channel group. part_size 0: pooled_size.
     Returns: [r, output_dim, pooled_size, pooled_size]. Computed on the host. Source: Dai et al. 2017, arXiv:1703.06211.
     """
 
@@ -163,7 +163,7 @@ class DeformablePSROIPooling(_PointRegions):
         if least < 1 or self.part_size < 0 or self.spatial_scale <= 0:
             raise ParameterError(f"{self.name}: output_dim={self.output_dim}, group_size={self.group_size}, "
                                  f"pooled_size={self.pooled_size}, sample_per_part={self.sample_per_part} must be at least 1, "
-                                 f"part_size={self.part_size} not below 0, spatial_scale={self.spatial_scale} above 0.")
+                                 f"part_size={self.part_size} not negative, spatial_scale={self.spatial_scale} above 0.")
 
     def list_arguments(self) -> list[str]:
         return ["data", "rois"] if self.no_trans else ["data", "rois", "trans"]
@@ -187,12 +187,12 @@ class DeformablePSROIPooling(_PointRegions):
         if trans:
             (t,) = trans
             if len(t) != 4 or t[0] != rois[0] or t[1] % 2 or not t[1] or self.output_dim % (t[1] // 2) or t[2:] != (parts, parts):
-                raise ShapeError(f"{self.name}: trans {t} must be [{rois[0]}, 2 · classes, {parts}, {parts}], where the classes "
-                                 f"divide output_dim={self.output_dim}.")
+                raise ShapeError(f"{self.name}: trans {t} must be [{rois[0]}, 2 · classes, {parts}, {parts}], where the number "
+                                 f"of classes divides output_dim={self.output_dim}.")
         return list(in_shape), [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)], []
 
     def _regions(self, arrays: Any) -> Iterator[tuple[int, int, Any, Any, _Points]]:
-        """(region, image, width, height, points [output_dim, bins, bins, samples, samples]) of the regions in an image."""
+        """Yield (region, image, width, height, points [output_dim, bins, bins, samples, samples]) of the valid regions."""
         data, rois, *trans = arrays
         kind, k, s = data.dtype.type, self.pooled_size, self.sample_per_part
         bins, part = np.arange(k), np.arange(k) * self.parts // k
@@ -215,7 +215,7 @@ class DeformablePSROIPooling(_PointRegions):
             yield r, int(image), width, height, _points(y, x, data.shape[2], data.shape[3], 0.5)
 
     def _channels(self) -> np.ndarray:
-        """Which channel each bin reads, [output_dim, bins, bins, 1, 1]."""
+        """Return the channel of each bin, [output_dim, bins, bins, 1, 1]."""
         g = self.group_size
         of = np.minimum(np.arange(self.pooled_size) * g // self.pooled_size, g - 1)
         return ((np.arange(self.output_dim)[:, None, None] * g + of[:, None]) * g + of)[..., None, None]

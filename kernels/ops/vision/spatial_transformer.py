@@ -1,6 +1,6 @@
-"""GridGenerator, BilinearSampler, SpatialTransformer: planes read along a grid that a network computes.
+"""GridGenerator, BilinearSampler, SpatialTransformer: planes sampled along a grid that a network computes.
 
-A grid is [n, 2, h, w]: x, then y, both from -1 (the centre of the first element) to 1 (of the last).
+A grid is [n, 2, h, w]: x, then y, both from -1 (centre of the first element) to 1 (centre of the last).
 Source: Jaderberg, Simonyan, Zisserman, Kavukcuoglu 2015, arXiv:1506.02025.
 """
 
@@ -13,12 +13,12 @@ from ...declare.composite import TracedValue, arange, composite, ops
 
 
 def _axis(like: TracedValue, n: int) -> TracedValue:
-    """n places from -1 to 1."""
+    """Return n evenly spaced coordinates from -1 to 1."""
     return arange(like, n) * (2 / (n - 1) if n > 1 else 0.0) - 1.0
 
 
 def affine_grid(theta: TracedValue, h: int, w: int) -> TracedValue:
-    """The grid [n, 2, h, w] that the 2 × 3 matrices theta [n, 6] make of the plain one."""
+    """Transform the regular grid by the 2 × 3 matrices theta [n, 6] to a grid [n, 2, h, w]."""
     n = theta.shape[0]
     x = ops.broadcast_to(_axis(theta, w).reshape((1, 1, w)), shape=(1, h, w))
     y = ops.broadcast_to(_axis(theta, h).reshape((1, h, 1)), shape=(1, h, w))
@@ -27,7 +27,7 @@ def affine_grid(theta: TracedValue, h: int, w: int) -> TracedValue:
 
 
 def sample_grid(data: TracedValue, grid: TracedValue) -> TracedValue:
-    """data [n, c, h, w] along the grid [n, 2, h', w']."""
+    """Sample data [n, c, h, w] along the grid [n, 2, h', w']."""
     (n, c, h, w), (_, _, rows, columns) = data.shape, grid.shape
     x, y = (ops.slice_axis(grid, axis=1, begin=i, end=i + 1).reshape((n, rows * columns)) for i in (0, 1))
     y, x = (y + 1.0) * ((h - 1) / 2), (x + 1.0) * ((w - 1) / 2)
@@ -42,12 +42,12 @@ def _check_size(name: str, size: tuple[int, ...], parameter: str) -> tuple[int, 
 
 @composite("GridGenerator")
 def grid_generator(data: Any, *, transform_type: Literal["affine", "warp"], target_shape: tuple[int, ...] = (0, 0)) -> Any:
-    """A sampling grid [n, 2, h, w]. "affine": of 2 × 3 matrices data [n, 6], of size target_shape. "warp": the plain grid
-    moved by data [n, 2, h, w], in elements: x, then y."""
+    """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
+    grid displaced by data [n, 2, h, w], in elements: x, then y."""
     if transform_type == "affine":
         h, w = _check_size("GridGenerator", target_shape, "target_shape")
         if data.ndim != 2 or data.shape[1] != 6:
-            raise ShapeError(f"GridGenerator: data {data.shape} must be [n, 6], a 2 × 3 matrix each.")
+            raise ShapeError(f"GridGenerator: data {data.shape} must be [n, 6], a 2 × 3 matrix per sample.")
         return affine_grid(data, h, w)
     if data.ndim != 4 or data.shape[1] != 2:
         raise ShapeError(f"GridGenerator: data {data.shape} must be [n, 2, h, w] to warp.")
@@ -62,12 +62,12 @@ def grid_generator(data: Any, *, transform_type: Literal["affine", "warp"], targ
 
 def _check_sampler(name: str, data: TracedValue, n: int) -> None:
     if data.ndim != 4 or data.shape[0] != n:
-        raise ShapeError(f"{name}: data {data.shape} must be [n, c, h, w], with as many samples as there are grids, {n}.")
+        raise ShapeError(f"{name}: data {data.shape} must be [n, c, h, w] with n={n}, the number of grids.")
 
 
 @composite("BilinearSampler")
 def bilinear_sampler(data: Any, grid: Any, *, cudnn_off: bool = False) -> Any:
-    """data [n, c, h, w] read along grid [n, 2, h', w']; each point is a mix of the four elements around it, zero outside.
+    """data [n, c, h, w] interpolated along grid [n, 2, h', w'], zero outside.
 
     Returns: [n, c, h', w'].
     """
@@ -80,12 +80,12 @@ def bilinear_sampler(data: Any, grid: Any, *, cudnn_off: bool = False) -> Any:
 @composite("SpatialTransformer", complete=lambda p, shapes: [shapes[0], (shapes[0][0], 6) if shapes[0] else shapes[1]])
 def spatial_transformer(data: Any, loc: Any, *, target_shape: tuple[int, ...] = (0, 0),
                         transform_type: Literal["affine"], sampler_type: Literal["bilinear"], cudnn_off: bool = False) -> Any:
-    """data [n, c, h, w] read along the grid that the 2 × 3 matrices loc [n, 6] make.
+    """data [n, c, h, w] interpolated along the affine grid of the 2 × 3 matrices loc [n, 6].
 
     Returns: [n, c, *target_shape].
     """
     h, w = _check_size("SpatialTransformer", target_shape, "target_shape")
     if loc.ndim != 2 or loc.shape[1] != 6:
-        raise ShapeError(f"SpatialTransformer: loc {loc.shape} must be [n, 6], a 2 × 3 matrix each.")
+        raise ShapeError(f"SpatialTransformer: loc {loc.shape} must be [n, 6], a 2 × 3 matrix per sample.")
     _check_sampler("SpatialTransformer", data, loc.shape[0])
     return sample_grid(data, affine_grid(loc, h, w))
