@@ -14,7 +14,7 @@ from ...declare.composite import TracedValue, composite, ops
 from ...declare.host_op import HostOp, to_host
 from ...declare.operator_property import Shapes, register_operator
 from ...op import Shape
-from ..nn.resize import Taps, bilinear_taps, chosen
+from ..nn.resize import Taps, bilinear_taps, taps_at
 
 
 def picture_axes(name: str, rank: int) -> tuple[int, int, int]:
@@ -76,7 +76,7 @@ def _mirrored(name: str, data: TracedValue, which: int) -> TracedValue:
 
 
 def _nearest_taps(n: int, m: int) -> Taps:
-    return chosen(n, np.minimum(np.arange(m) * n // m, n - 1))
+    return taps_at(n, np.minimum(np.arange(m) * n // m, n - 1))
 
 
 @register_operator("_image_resize")

@@ -198,7 +198,7 @@ def forward(run: Any, g: Any, x: Any, weight: Any, bias: Any, y: Any, *, add: bo
             epilogue: Epilogue | None = None, others: Sequence[Any] = ()) -> None:
     """y = (or +=) convolution of x with weight, plus bias (or None). g: convolution_cpu.Geometry.
 
-    turned: whether arrays whose channels do not stand last are turned; None: as sizes have it.
+    turned: transpose arrays whose channels are not last; None: choose by size.
     epilogue: applied to the sum before it is stored; others: its arrays, one element per filter.
     """
     more: dict[str, Any] = {"epilogue": epilogue, "others": others}
