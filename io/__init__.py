@@ -13,6 +13,6 @@ from .iterators.libsvm_iter import LibSVMIter as LibSVMIter
 from .iterators.mnist_iter import MNISTIter as MNISTIter
 from .iterators.ndarray_iter import NDArrayIter as NDArrayIter
 from .iterators.prefetching_iter import PrefetchingIter as PrefetchingIter
-from .iterators.record_arrays import read_arrays as read_arrays
+from .records.recordio import read_arrays as read_arrays
 
 ImageRecordIter_v1, ImageRecordUInt8Iter_v1 = ImageRecordIter, ImageRecordUInt8Iter  # MXNet has two of each

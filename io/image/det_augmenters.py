@@ -95,8 +95,42 @@ class DetHorizontalFlipAug(DetAugmenter):
         return src.flip(axis=1), label
 
 
+class _RandomPlaceAug(DetAugmenter):
+    """Draws a place until it fits, at most max_attempts times."""
+
+    aspect_ratio_range: Any
+    area_range: Any
+    max_attempts: int
+
+    def __post_init__(self):
+        for name in ("aspect_ratio_range", "area_range"):
+            value = getattr(self, name)
+            low, high = (value, value) if isinstance(value, (int, float)) else value
+            if high <= 0 or not 0 <= low <= high or (low == 0 and name == "aspect_ratio_range"):
+                raise ParameterError(f"{type(self).__name__}: {name}={value}. Give (min, max), both above 0.")
+            setattr(self, name, (low, high))
+        super().__post_init__()
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
+        height, width = src.shape[:2]
+        for _ in range(self.max_attempts):
+            place = self._place(height, width)
+            result = None if place is None else self._apply(src, label, place)
+            if result is not None:
+                return result
+        return src, label
+
+    def _place(self, height: int, width: int) -> Place | None:
+        """Draw a place for an image of this size, or None if it does not fit."""
+        raise NotImplementedError(f"{type(self).__name__}._place")
+
+    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
+        """Return image and objects at this place, or None if the objects do not fit."""
+        raise NotImplementedError(f"{type(self).__name__}._apply")
+
+
 @dataclass(eq=False, repr=False)
-class DetRandomCropAug(DetAugmenter):
+class DetRandomCropAug(_RandomPlaceAug):
     """Cuts out a random part of the image and keeps the objects there. After max_attempts failures nothing is changed.
 
     aspect_ratio_range:  (min, max) of width / height, or one number for both.
@@ -111,21 +145,11 @@ class DetRandomCropAug(DetAugmenter):
     min_eject_coverage: float = 0.3
     max_attempts: int = 50
 
-    def __post_init__(self):
-        _check_ranges(self)
-        super().__post_init__()
-
-    def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
-        height, width = src.shape[:2]
-        for _ in range(self.max_attempts):
-            place = self._place(height, width)
-            kept = None if place is None else self._objects_in(place, label, height, width)
-            if place is not None and kept is not None:
-                return ops.fixed_crop(src, *place), kept
-        return src, label
+    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
+        objects = self._objects_in(place, label, *src.shape[:2])
+        return None if objects is None else (ops.fixed_crop(src, *place), objects)
 
     def _place(self, height: int, width: int) -> Place | None:
-        """Draw a part of such an image, or None if it does not fit."""
         ratio = random.uniform(*self.aspect_ratio_range)
         min_area, max_area = (fraction * height * width for fraction in self.area_range)
         highest = min(round(math.sqrt(max_area / ratio)), height, math.ceil((width + 0.5) / ratio) - 1)
@@ -156,7 +180,7 @@ class DetRandomCropAug(DetAugmenter):
 
 
 @dataclass(eq=False, repr=False)
-class DetRandomPadAug(DetAugmenter):
+class DetRandomPadAug(_RandomPlaceAug):
     """Puts the image at a random place in a larger one filled with pad_val. After max_attempts failures nothing is changed.
 
     aspect_ratio_range:  (min, max) of the larger image's width / height, or one number for both.
@@ -171,23 +195,17 @@ class DetRandomPadAug(DetAugmenter):
 
     def __post_init__(self):
         self.pad_val = tuple(self.pad_val) if isinstance(self.pad_val, (list, tuple)) else (self.pad_val,) * 3
-        _check_ranges(self)
+        super().__post_init__()
         if self.area_range[1] <= 1:
             raise ParameterError(f"DetRandomPadAug: area_range={self.area_range}: the maximum must be above 1.")
-        super().__post_init__()
 
-    def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
-        height, width = src.shape[:2]
-        for _ in range(self.max_attempts):
-            place = self._place(height, width)
-            if place is not None:
-                x, y, w, h = place
-                padded = ops.copyMakeBorder(src, y, h - height - y, x, w - width - x, values=self.pad_val)
-                around = np.array([-x / width, -y / height, (w - x) / width, (h - y) / height])
-                label = label.copy()
-                label[:, 1:5] = relative(label[:, 1:5], around)
-                return padded, label
-        return src, label
+    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
+        (height, width), (x, y, w, h) = src.shape[:2], place
+        padded = ops.copyMakeBorder(src, y, h - height - y, x, w - width - x, values=self.pad_val)
+        around = np.array([-x / width, -y / height, (w - x) / width, (h - y) / height])
+        label = label.copy()
+        label[:, 1:5] = relative(label[:, 1:5], around)
+        return padded, label
 
     def _place(self, height: int, width: int) -> Place | None:
         """Draw the image's left and top in the larger one, and the larger one's width and height; None if it does not fit."""
@@ -206,16 +224,6 @@ class DetRandomPadAug(DetAugmenter):
 def _areas(corners: np.ndarray) -> np.ndarray:
     """Return the areas of rectangles [n, (left, top, right, bottom)]."""
     return np.prod(np.maximum(corners[:, 2:] - corners[:, :2], 0), axis=1)
-
-
-def _check_ranges(augmenter: DetRandomCropAug | DetRandomPadAug) -> None:
-    """Replace single numbers by pairs. Raises ParameterError for invalid ranges."""
-    for name in ("aspect_ratio_range", "area_range"):
-        value = getattr(augmenter, name)
-        low, high = (value, value) if isinstance(value, (int, float)) else value
-        if high <= 0 or not 0 <= low <= high or (low == 0 and name == "aspect_ratio_range"):
-            raise ParameterError(f"{type(augmenter).__name__}: {name}={value}. Give (min, max), both above 0.")
-        setattr(augmenter, name, (low, high))
 
 
 def CreateMultiRandCropAugmenter(min_object_covered: Any = 0.1, aspect_ratio_range: Any = (0.75, 1.33),

@@ -24,7 +24,7 @@ EXTENSIONS = (".jpeg", ".jpg", ".png")
 
 
 class PackOptions(NamedTuple):
-    """How images are encoded.
+    """Options of packing.
 
     pass_through:  pack the file's bytes unchanged, after checking them.
     resize:        the shorter edge, in pixels; 0 keeps the size.   center_crop: cut to a square first.

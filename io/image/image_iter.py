@@ -20,7 +20,7 @@ from ..iterator import DataBatch, DataDesc, DataIter
 from ..iterator_state import MAX_EPOCHS, check_counts, check_identity, check_keys, integer_pairs, integers
 from ..loading.processes import ProcessPool
 from ..plan import BatchPlan
-from ..records.files import ByteSource
+from ..records.files import ByteSource, Closable
 from ..records.record_file import RecordFile
 from ..records.recordio import unpack
 from .augmenters import CreateAugmenter, Dumpable
@@ -40,7 +40,7 @@ class _Row(NamedTuple):
     pixels: np.ndarray
 
 
-class ImageIter(DataIter):
+class ImageIter(Closable, DataIter):
     """Batches of images, loaded one after another in the caller's thread.
 
     ImageRecordIter is faster. ImageIter can be changed by augmenters, or by a subclass that overrides next_sample, imdecode,

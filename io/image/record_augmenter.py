@@ -17,13 +17,14 @@ import numpy as np
 from ...errors import FileError, ParameterError
 from .codec import opencv
 from .ops import interpolation_by_size
-from .warp import warp_affine
 
 Draw = Callable[[], float]  # the next random number in [0, 1)
 DRAWS = 80  # random numbers that one image takes at most; ten attempts at a crop take 50
 
 EIGENVALUES = np.array([55.46, 4.794, 1.148])  # of ImageNet's colours (Krizhevsky et al. 2012), as in MXNet
 EIGENVECTORS = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+_BITS, _PARTS = 10, 5  # positions are computed in 1/1024 of a pixel, then truncated to 1/32
+_MOST = 1 << 50  # in 1/1024 of a pixel; outside of any image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -264,3 +265,44 @@ def below(draw: Draw, n: int) -> int:
 def normal(draw: Draw) -> float:
     """Draw from the standard normal distribution (Box and Muller)."""
     return math.sqrt(-2 * math.log(1 - draw())) * math.cos(2 * math.pi * draw())
+
+
+def warp_affine(cv2: Any, pixels: np.ndarray, matrix: np.ndarray, width: int, height: int, method: int,
+                fill: float) -> np.ndarray:
+    """Transform pixels uint8[y, x, channels] to uint8[height, width, channels] by matrix [2, 3], as OpenCV 3 and so MXNet do.
+
+    Positions are rounded to 1/32 of a pixel: OpenCV 5's exact positions would change pixels by up to 4 levels.
+    method:  OpenCV's interpolation; area is bilinear.   fill: value of pixels from outside.
+    """
+    rounding = 1 << _BITS - 1 if method == cv2.INTER_NEAREST else 1 << _BITS - _PARTS - 1
+    x, y = (_parts(b * np.arange(height) + c, a * np.arange(width), rounding)
+            for a, b, c in _inverse(matrix.astype(np.float64)).tolist())
+    integer = np.empty((height, width, 2), np.int16)
+    for k, positions in enumerate((x, y)):
+        np.right_shift(positions, _PARTS, out=integer[:, :, k], casting="unsafe")
+        positions &= (1 << _PARTS) - 1
+    y <<= _PARTS
+    y |= x
+    return cv2.remap(pixels, integer, None if method == cv2.INTER_NEAREST else y.astype(np.uint16),
+                     cv2.INTER_LINEAR if method == cv2.INTER_AREA else method, borderMode=cv2.BORDER_CONSTANT,
+                     borderValue=[fill] * 4)
+
+
+def _inverse(m: np.ndarray) -> np.ndarray:
+    """Invert a transformation in OpenCV's order of operations. A singular matrix maps everything to 0."""
+    (a, b, x), (c, d, y) = m.tolist()
+    by = a * d - b * c
+    by = 1 / by if by else 0.0
+    a, b, c, d = d * by, b * -by, c * -by, a * by
+    return np.array([[a, b, -a * x - b * y], [c, d, -c * x - d * y]])
+
+
+def _parts(of_rows: np.ndarray, of_columns: np.ndarray, rounding: int) -> np.ndarray:
+    """Return a coordinate of every pixel in 1/32 of a pixel, clipped to ±32,768 pixels."""
+    rows, columns = (np.rint(p * (1 << _BITS)).clip(-_MOST, _MOST).astype(np.int64) for p in (of_rows, of_columns))
+    rows += rounding
+    kind = np.int32 if np.abs(rows).max() + np.abs(columns).max() < 1 << 31 else np.int64
+    positions = rows.astype(kind)[:, None] + columns.astype(kind)
+    positions.clip(-1 << 15 + _BITS, (1 << 15 + _BITS) - 1, out=positions)
+    positions >>= _BITS - _PARTS
+    return positions

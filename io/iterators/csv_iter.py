@@ -11,9 +11,7 @@ import numpy as np
 
 from ...dtype import as_dtype
 from ..text_arguments import accepts_text
-from .text_iter import TextIter
-from .text_numbers import numbers
-from .text_rows import TextRows
+from .text_rows import TextIter, TextRows, numbers
 
 _MAX_NUMBER_BYTES = 512
 

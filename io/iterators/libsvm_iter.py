@@ -13,9 +13,7 @@ from ...dtype import as_dtype
 from ...errors import ParameterError
 from ...ndarray import NDArray, array
 from ..text_arguments import accepts_text
-from .text_iter import TextIter
-from .text_numbers import numbers
-from .text_rows import TextRows
+from .text_rows import TextIter, TextRows, numbers
 
 _MAX_PAIR_BYTES = 512  # of one `index:value`
 

@@ -15,13 +15,14 @@ from ..iterator import DataDesc
 from ..loading.loader import BatchRequest, Loader, LoadRecord
 from ..loading.prefetch_queue import PrefetchQueue, PrefetchSlot
 from ..plan import BatchPlan
+from ..records.files import Closable
 from ..records.record_file import RecordFile
-from .plan_iter import PlanIter
+from .row_iter import PlanIter
 
 _log = logging.getLogger("tritium.io")
 
 
-class RecordIter(PlanIter):
+class RecordIter(Closable, PlanIter):
     """Batches of the records of `file` in the order of `plan`. `load` turns a record into its row of the batch.
 
     data, label:   descriptions of the batch's arrays.
@@ -96,12 +97,6 @@ class RecordIter(PlanIter):
         self._clear()
         self._loader.close()
         self._file.close()
-
-    def __enter__(self) -> RecordIter:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __del__(self):
         if hasattr(self, "_queue"):

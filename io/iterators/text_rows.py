@@ -1,8 +1,9 @@
-"""TextRows: the lines of text files. Line ends are found once; the lines of a batch are parsed together."""
+"""Rows of text files: TextRows finds and parses lines, `numbers` parses fields, TextIter makes batches of them."""
 
 from __future__ import annotations
 
 import bisect
+import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError
+from ...integers import cdiv
+from ..iterator import DataDesc
+from ..plan import BatchPlan
 from ..records.files import ByteSource, expand
+from .row_iter import RowIter
 
 _SCAN_BYTES = 1 << 24  # line ends are searched in pieces of this size
 _BLOCK_BYTES = 1 << 20  # rows are parsed in blocks of about this size
@@ -117,3 +122,78 @@ class _Lines:
         """Return the line number of a row, from 1, counting empty lines."""
         start = int(self.starts[row])
         return 1 + sum(self.source.read(at, min(at + _SCAN_BYTES, start)).count(b"\n") for at in range(0, start, _SCAN_BYTES))
+
+
+class TextIter(RowIter):
+    """Batches of the rows of a text file, with labels from the same or another file.
+
+    data, label:  name and shape of one example's array.
+    """
+
+    def __init__(self, rows: TextRows, label_rows: TextRows | None, batch_size: int, round_batch: bool, num_parts: int,
+                 part_index: int, data: tuple[str, tuple[int, ...]], label: tuple[str, tuple[int, ...]], dtype: np.dtype):
+        name = type(self).__name__
+        if label_rows is not None and label_rows.rows != rows.rows:
+            raise FileError(f"{name}: {rows.path} has {rows.rows:,} rows, {label_rows.path} has {label_rows.rows:,}. Every row "
+                            f"needs its label.")
+        self._data, self._labels = rows, label_rows
+        plan = BatchPlan(rows.rows, batch_size, num_parts=num_parts, part_index=part_index, round_batch=round_batch, name=name,
+                         source=rows.path)
+        super().__init__(rows.path, plan, *(DataDesc(array_name, (batch_size, *shape), dtype.type)
+                                            for array_name, shape in (data, label)))
+
+    def reset(self) -> None:
+        """Begin the next epoch. Raises FileError if a file's size has changed."""
+        super().reset()
+        for table in (self._data, self._labels):
+            if table is not None:
+                table.check()
+
+
+def numbers(text: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """Parse the words text[starts[i]:ends[i]] to the nearest doubles, float64[n].
+
+    starts, ends:  int64[n], ascending; the words do not overlap.
+    Raises ValueError that names the first word that is not a number.
+    """
+    parse = _pyarrow_parser()
+    values = None if parse is None else parse(text, starts, ends)
+    if values is None:  # Python decides which words are refused, so that it does not depend on pyarrow
+        words = [text[start:end] for start, end in zip(starts.tolist(), ends.tolist())]
+        values = np.array([_number(word) for word in words], np.float64)
+    return values
+
+
+def _number(word: bytes) -> float:
+    try:
+        if b"_" not in word:  # Python accepts 1_000
+            return float(word)
+    except ValueError:
+        pass
+    raise ValueError(f"{word[:60]!r} is not a number.")
+
+
+@functools.cache
+def _pyarrow_parser() -> Callable[[bytes, np.ndarray, np.ndarray], np.ndarray | None] | None:
+    """Return a function like `numbers` that returns None where Python may decide otherwise; None without pyarrow."""
+    try:
+        import pyarrow
+        from pyarrow import compute
+    except ImportError:
+        return None
+    strings, double = pyarrow.large_string(), pyarrow.float64()
+
+    def parse(text: bytes, starts: np.ndarray, ends: np.ndarray) -> np.ndarray | None:
+        if not len(starts) or b"(" in text:  # pyarrow accepts nan(1)
+            return None
+        bounds = np.empty(2 * len(starts), np.int64)
+        bounds[0::2], bounds[1::2] = starts, ends
+        every_second = np.full(cdiv(len(bounds), 8), 0b01010101, np.uint8)  # the text between words is null
+        words = pyarrow.Array.from_buffers(strings, len(bounds) - 1, [pyarrow.py_buffer(b) for b in (every_second, bounds, text)])
+        try:
+            values = compute.cast(words, double)
+        except pyarrow.ArrowInvalid:
+            return None
+        return np.frombuffer(values.buffers()[1], np.float64, len(values))[0::2]
+
+    return parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from ...atomic_file import open_regular
 from ...errors import FileError, MissingLibraryError, UnreachableError
@@ -18,7 +18,20 @@ _MAX_MERGED = 1 << 23  # bytes of a request for several ranges
 _PAUSE = 0.1  # seconds before the first retry; doubled for each further one
 
 
-class ByteSource:
+class Closable:
+    """Mixin: a `with` statement calls `close`."""
+
+    def close(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__}.close")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class ByteSource(Closable):
     """The bytes of one file, read by position, from any thread or forked child.
 
     path:  a local path, or a URL that fsspec supports (pip install 'tritium[cloud]').
@@ -85,12 +98,6 @@ class ByteSource:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-
-    def __enter__(self) -> ByteSource:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path, "size": self.size}

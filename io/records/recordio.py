@@ -9,15 +9,16 @@ import os
 import struct
 import warnings
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...dtype import as_dtype
 from ...errors import FileError, UnreachableError
 from ..image.codec import FORMATS, decode, decode_as_stored, encode, opencv, stored_channels
 from .appender import Appender
-from .files import ByteSource
+from .files import ByteSource, Closable
 from .framing import HEADER, MAGIC, MAX_PART, describe_damage, find_offsets, read_record
 from .framing import frame as frame
 
@@ -41,7 +42,7 @@ def find_records(path: str | os.PathLike) -> np.ndarray:
     return offsets
 
 
-class MXRecordIO:
+class MXRecordIO(Closable):
     """Reads or writes the records of a file in order.
 
     uri:   path of the file.
@@ -97,12 +98,6 @@ class MXRecordIO:
         """Go back to the first record. A file open for writing is emptied."""
         self.close()
         self.open()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __del__(self):
         self.close()
@@ -430,6 +425,30 @@ def unpack(s: bytes, where: str = "recordio.unpack") -> tuple[IRHeader, bytes]:
         header = header._replace(label=np.frombuffer(s, "<f4", header.flag).astype(np.float32))
         s = s[4 * header.flag:]
     return header, s
+
+
+def read_arrays(path: str | os.PathLike, shape: Sequence[int],
+                dtype: Any = "uint8") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Read a RecordIO file in which the data of each record are the raw bytes of an array.
+
+    shape, dtype:  of each record's array.
+    Returns:       data [N, *shape], label float32[N] and id uint64[N], in the order of the file.
+    Raises:        FileError that names a record whose data have another size, or that has several labels.
+    """
+    path, shape, kind = os.fspath(path), tuple(shape), as_dtype(dtype)
+    rows, labels, ids = [], [], []
+    nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+    with MXRecordIO(path, "r") as records:
+        while (record := records.read()) is not None:
+            header, payload = unpack(record)
+            if len(payload) != nbytes or header.flag:
+                raise FileError(f"{path}: record {len(rows)} holds {len(payload):,} bytes and {header.flag or 1} "
+                                f"label(s); {kind}{list(shape)} takes {nbytes:,} bytes, with 1 label.")
+            rows.append(np.frombuffer(payload, kind).reshape(shape))
+            labels.append(header.label)
+            ids.append(header.id)
+    data = np.stack(rows) if rows else np.empty((0, *shape), kind)
+    return data, np.array(labels, np.float32), np.array(ids, np.uint64)
 
 
 def pack_img(header: IRHeader | tuple, img: np.ndarray, quality: int = 95, img_fmt: str = ".jpg") -> bytes:

@@ -9,7 +9,7 @@ import tritium as mx
 from hypothesis import given
 from hypothesis import strategies as st
 from support.image_files import picture, write_pictures
-from tritium.io.image.warp import warp_affine
+from tritium.io.image.record_augmenter import warp_affine
 
 # of write_pictures(path, 4, 60, 80, ".png"), data_shape (3 or 1, 36, 40), as uint8, recorded with MXNet 1.9.1
 DIGESTS = [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritium.io.iterators import text_numbers
-from tritium.io.iterators.text_numbers import numbers
+from tritium.io.iterators import text_rows
+from tritium.io.iterators.text_rows import numbers
 
 digits = st.text("0123456789", max_size=25)
 decimals = st.builds("{}{}{}.{}{}".format, st.sampled_from(["", "-", "+"]), st.text("0", max_size=3), digits, digits,
@@ -52,12 +52,12 @@ def test_pyarrow_and_python_agree(words, between):
     want = by_python(words)
     with_pyarrow = outcome(words, between)
     assert repr(with_pyarrow) == repr(want)  # repr: NaN equals itself, -0.0 does not equal 0.0
-    before = text_numbers._pyarrow_parser
+    before = text_rows._pyarrow_parser
     try:
-        text_numbers._pyarrow_parser = lambda: None
+        text_rows._pyarrow_parser = lambda: None
         assert repr(outcome(words, between)) == repr(want)
     finally:
-        text_numbers._pyarrow_parser = before
+        text_rows._pyarrow_parser = before
 
 
 @pytest.mark.parametrize("word", HOSTILE)
@@ -67,17 +67,17 @@ def test_a_word_that_another_reader_may_take_for_a_number(word):
 
 def test_ordinary_numbers_are_read_pyarrow_parser(monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(text_numbers, "_number", None)  # Python is not asked
+    monkeypatch.setattr(text_rows, "_number", None)  # Python is not asked
     assert numbers(*laid_out(["1", "-2.5e3", "nan", "+7", "1e-320"], b",")).tolist()[:2] == [1, -2500]
 
 
 def test_without_pyarrow(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    text_numbers._pyarrow_parser.cache_clear()
+    text_rows._pyarrow_parser.cache_clear()
     try:
         assert numbers(*laid_out(["1", "2.5"], b",")).tolist() == [1, 2.5]
     finally:
-        text_numbers._pyarrow_parser.cache_clear()
+        text_rows._pyarrow_parser.cache_clear()
 
 
 def test_a_forked_child_reads_too():

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tritium.errors import FileError
 from tritium.io.records import record_file
 from tritium.io.records.framing import MAGIC_BYTES, frame
-from tritium.io.records.record_file import RecordFile
-from tritium.io.records.record_index import read_index, reconcile
+from tritium.io.records.record_file import RecordFile, read_index, reconcile
 
 
 @pytest.mark.parametrize("listed, meant", [
