@@ -1,4 +1,4 @@
-"""Callbacks: functions that `fit` and `score` call after batches and epochs."""
+"""Callbacks that `fit` and `score` call after batches and epochs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..errors import ParameterError
@@ -13,23 +14,18 @@ from .checkpoint import BatchEndParam, save_checkpoint
 
 
 class Speedometer:
-    """Logs samples per second, and the metric, every `frequent` batches.
+    """Log samples per second and the metric every `frequent` batches.
 
     batch_size:  samples in a batch.
-    auto_reset:  let each line's metric begin anew.
+    auto_reset:  the metric of a line covers the batches since the last line, not since the beginning of the epoch.
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True,
                  clock: Callable[[], float] = time.perf_counter):
         if frequent < 1:
             raise ParameterError(f"Speedometer: frequent={frequent} must be at least 1 batch.")
-        self.batch_size = batch_size
-        self.frequent = int(frequent)
-        self.auto_reset = auto_reset
-        self.init = False
-        self.tic = 0.0
-        self.last_count = 0
-        self._clock = clock
+        self.batch_size, self.frequent, self.auto_reset, self._clock = batch_size, int(frequent), auto_reset, clock
+        self.init, self.tic, self.last_count = False, 0.0, 0
 
     def __call__(self, param: BatchEndParam) -> None:
         count = param.nbatch
@@ -46,21 +42,21 @@ class Speedometer:
         if param.eval_metric is None:
             text, start = "Iter[%d] Batch [%d]\tSpeed: %.2f samples/sec", None
         else:
-            for name, value in param.eval_metric.get_name_value():  # this waits for the batches, so their time is over now
+            for name, value in param.eval_metric.get_name_value():  # this waits for the batches
                 text += "\t%s=%f"
                 values += [name, value]
             if self.auto_reset:
                 param.eval_metric.reset_local()
             else:
-                start = 0  # what is shown has been counted since then
-        took = self._clock() - self.tic
-        speed = self.frequent * self.batch_size / took if took > 0 else math.inf
+                start = 0  # the metric covers all batches of the epoch
+        seconds = self._clock() - self.tic
+        speed = self.frequent * self.batch_size / seconds if seconds > 0 else math.inf
         logging.info(text, param.epoch, *([] if start is None else [start]), count, speed, *values)
         self.tic = self._clock()
 
 
 class ProgressBar:
-    """Logs a bar of `length` characters that is full after `total` batches."""
+    """Log a bar of `length` characters that is full after `total` batches."""
 
     def __init__(self, total: int, length: int = 80):
         self.bar_len = length
@@ -74,7 +70,7 @@ class ProgressBar:
 
 
 class LogValidationMetricsCallback:
-    """Logs the metric after a validation; an `eval_end_callback`."""
+    """Log the metric after a validation; an `eval_end_callback`."""
 
     def __call__(self, param: BatchEndParam) -> None:
         if param.eval_metric is None:
@@ -84,7 +80,7 @@ class LogValidationMetricsCallback:
 
 
 def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEndParam], None]:
-    """A batch callback that logs the metric every `period` batches."""
+    """Return a batch callback that logs the metric every `period` batches."""
 
     def callback(param: BatchEndParam) -> None:
         if param.nbatch % period == 0 and param.eval_metric is not None:
@@ -97,22 +93,21 @@ def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[BatchEn
 
 
 def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
-    """An epoch callback that writes PREFIX-symbol.json and PREFIX-0001.params after every `period`th epoch."""
-    period = max(1, int(period))
-
-    def callback(epoch: int, symbol: Any, arg_params: Any, aux_params: Any) -> None:
-        if (epoch + 1) % period == 0:
-            save_checkpoint(prefix, epoch + 1, symbol, arg_params, aux_params)
-
-    return callback
+    """Return an epoch callback that writes PREFIX-symbol.json and PREFIX-0001.params after every `period`th epoch."""
+    return every_epochs(period, partial(save_checkpoint, prefix))
 
 
 def module_checkpoint(mod: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False) -> Callable[..., None]:
-    """An epoch callback like do_checkpoint that can also write the optimizer's states."""
+    """Return an epoch callback like do_checkpoint, which can also write the states of the optimizer."""
+    return every_epochs(period, lambda epoch, *_: mod.save_checkpoint(prefix, epoch, save_optimizer_states))
+
+
+def every_epochs(period: int, save: Callable[..., None]) -> Callable[..., None]:
+    """Return an epoch callback that calls save(epoch, symbol, arg_params, aux_params) every `period` epochs, counted from 1."""
     period = max(1, int(period))
 
     def callback(epoch: int, symbol: Any = None, arg_params: Any = None, aux_params: Any = None) -> None:
         if (epoch + 1) % period == 0:
-            mod.save_checkpoint(prefix, epoch + 1, save_optimizer_states)
+            save(epoch + 1, symbol, arg_params, aux_params)
 
     return callback

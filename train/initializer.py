@@ -1,6 +1,6 @@
-"""Initializers: what a parameter holds before training, decided by its name, its `__init__` attribute and its shape.
+"""Initializers: the values of a parameter before training, chosen by its name, its `__init__` attribute and its shape.
 
-All random numbers come from `mx.random`, so `mx.random.seed` decides them.
+All random numbers come from `mx.random`; `mx.random.seed` makes them repeatable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import ParameterError, ShapeError
 from ..ndarray import NDArray, load
 from ..ndarray.functions import random
-from .fused_rnn_layout import Fused
+from .fused_rnn_layout import FusedRNNLayout
 from .registry import Registry
 
 registry = Registry("initializer")
@@ -24,35 +24,35 @@ register, alias = registry.register, registry.alias
 
 
 class InitDesc(str):
-    """A parameter's name, with what an initializer may need to know of it.
+    """The name of a parameter, with information for its initializer.
 
-    attrs:        the variable's attributes; `__init__` names an initializer of its own.
-    global_init:  the initializer of the whole model, for the parts of a composite parameter.
+    attrs:        the attributes of the variable; `__init__` names an initializer for this parameter alone.
+    global_init:  the initializer of the model, for the parts of a fused parameter.
     """
 
     attrs: dict[str, str]
     global_init: Initializer | None
 
     def __new__(cls, name: str, attrs: Mapping[str, str] | None = None, global_init: Initializer | None = None):
-        made = super().__new__(cls, name)
-        made.attrs = dict(attrs or {})
-        made.global_init = global_init
-        return made
+        desc = super().__new__(cls, name)
+        desc.attrs = dict(attrs or {})
+        desc.global_init = global_init
+        return desc
 
 
 class Initializer:
     """Base: `init(InitDesc(name), array)` fills array.
 
-    A name that ends in weight goes to `_init_weight`; bias, beta and min become 0, gamma and max become 1.
-    Any other name is an error, unless the variable carries an `__init__`. A plain string as the name is MXNet's old
-    way: it also knows moving_mean, moving_var and the like.
+    The end of the name selects a method: `_init_weight` for weight, 0 for bias, beta and min, 1 for gamma and max. Any
+    other name is an error, unless the variable has an `__init__` attribute. If the name is a plain string, as in old MXNet
+    scripts, moving_mean, moving_var and some others are known too.
     """
 
     def __init__(self, **kwargs: Any):
         self._kwargs = kwargs
 
     def dumps(self) -> str:
-        """`["name", {settings}]`, the text that a variable's `__init__` holds."""
+        """Return `["name", {settings}]`, the form of a variable's `__init__` attribute."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __eq__(self, other: object) -> bool:
@@ -64,20 +64,19 @@ class Initializer:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self._kwargs.items())})"
 
     def set_verbosity(self, verbose: bool = False, print_func: Any = None) -> Initializer:
-        """Accepted for MXNet scripts; initialization prints nothing."""
+        """Do nothing: initializers print nothing. MXNet scripts call this."""
         return self
 
     def __call__(self, desc: str, arr: NDArray) -> None:
-        """Fill arr, the parameter called desc. Raises ParameterError when the name says nothing."""
+        """Fill arr, the parameter called desc. Raises ParameterError if the name selects no method."""
         if isinstance(desc, InitDesc):
             if desc.global_init is None:
                 desc.global_init = self
-            own = desc.attrs.get("__init__")
-            if own:
-                create(own)._init_weight(desc, arr)
+            if desc.attrs.get("__init__"):
+                create(desc.attrs["__init__"])._init_weight(desc, arr)
                 return
         elif not isinstance(desc, str):
-            raise ParameterError(f"{type(self).__name__}: a parameter is named by a string or InitDesc: {desc!r}.")
+            raise ParameterError(f"{type(self).__name__}: the name of a parameter is a str or InitDesc, not {desc!r}.")
         self._by_name(desc, arr)
 
     def _by_name(self, desc: str, arr: NDArray) -> None:
@@ -113,13 +112,13 @@ class Initializer:
 
     def _init_default(self, name: str, arr: NDArray) -> None:
         raise ParameterError(
-            f"{type(self).__name__}: the name {name!r} does not say how to initialize it: known endings are weight, "
-            f"bias, gamma, beta, min, max. Give the variable its own, as in mx.sym.Variable({str(name)!r}, init=...)."
+            f"{type(self).__name__}: the name {name!r} does not end in weight, bias, gamma, beta, min or max. "
+            f"Give the variable its own initializer, as in mx.sym.Variable({str(name)!r}, init=...)."
         )
 
 
 def create(initializer: Any, **kwargs: Any) -> Any:
-    """An initializer from its name ("xavier"), from the text `dumps` wrote, or itself."""
+    """Return an initializer from its name ("xavier") or from the text of `dumps`; an initializer is returned as it is."""
     if not isinstance(initializer, str):
         return initializer
     if not initializer.lstrip().startswith("["):
@@ -138,8 +137,7 @@ class Zero(Initializer):
     def __init__(self) -> None:
         super().__init__()
 
-    def _init_weight(self, name: str, arr: NDArray) -> None:
-        self._init_zero(name, arr)
+    _init_weight = Initializer._init_zero
 
 
 @registry.alias("ones")
@@ -149,13 +147,12 @@ class One(Initializer):
     def __init__(self) -> None:
         super().__init__()
 
-    def _init_weight(self, name: str, arr: NDArray) -> None:
-        self._init_one(name, arr)
+    _init_weight = Initializer._init_one
 
 
 @register
 class Constant(Initializer):
-    """Weights of one value, or of an array of the parameter's shape."""
+    """Weights equal to a number, or to an array of the parameter's shape."""
 
     def __init__(self, value: Any):
         super().__init__(value=value.asnumpy().tolist() if isinstance(value, NDArray) else value)
@@ -167,7 +164,7 @@ class Constant(Initializer):
 
 @register
 class Uniform(Initializer):
-    """Weights drawn evenly from [-scale, scale)."""
+    """Weights uniform in [-scale, scale)."""
 
     def __init__(self, scale: float = 0.07):
         super().__init__(scale=scale)
@@ -179,7 +176,7 @@ class Uniform(Initializer):
 
 @register
 class Normal(Initializer):
-    """Weights drawn from a normal distribution around 0 with standard deviation sigma."""
+    """Normally distributed weights with mean 0 and standard deviation sigma."""
 
     def __init__(self, sigma: float = 0.01):
         super().__init__(sigma=sigma)
@@ -191,9 +188,9 @@ class Normal(Initializer):
 
 @register
 class Xavier(Initializer):
-    """Weights scaled by their fans, so that signals keep their size from layer to layer.
+    """Weights scaled so that the variance of activations stays the same from layer to layer.
 
-    The scale is sqrt(magnitude / fan), fan being the inputs ("in"), the outputs ("out") or their mean ("avg"), of a
+    The scale is sqrt(magnitude / fan). fan is the number of inputs ("in"), of outputs ("out") or their mean ("avg"), of a
     weight [out, in, ...]. "uniform" draws from [-scale, scale), "gaussian" with standard deviation scale.
     Source: Glorot and Bengio 2010, proceedings.mlr.press/v9/glorot10a.
     """
@@ -204,15 +201,13 @@ class Xavier(Initializer):
             raise ParameterError(f"{type(self).__name__}: rnd_type={rnd_type!r} is not one of uniform, gaussian.")
         if factor_type not in ("in", "out", "avg"):
             raise ParameterError(f"{type(self).__name__}: factor_type={factor_type!r} is not one of in, out, avg.")
-        self.rnd_type = rnd_type
-        self.factor_type = factor_type
-        self.magnitude = float(magnitude)
+        self.rnd_type, self.factor_type, self.magnitude = rnd_type, factor_type, float(magnitude)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         shape = arr.shape
         if len(shape) < 2:
-            raise ShapeError(f"{type(self).__name__}: {str(name)!r} has no fans: shape {shape}. "
-                             f"It needs two axes at least; use Uniform or Normal for vectors.")
+            raise ShapeError(f"{type(self).__name__}: {str(name)!r} has shape {shape}, at least two axes are needed. "
+                             f"Use Uniform or Normal for vectors.")
         window = math.prod(shape[2:])
         fan_in, fan_out = shape[1] * window, shape[0] * window
         fan = {"in": fan_in, "out": fan_out, "avg": (fan_in + fan_out) / 2}[self.factor_type]
@@ -221,7 +216,7 @@ class Xavier(Initializer):
 
 @register
 class MSRAPrelu(Xavier):
-    """Normal weights for layers before a (leaky) rectifier of the given negative slope.
+    """Normally distributed weights for layers before a leaky ReLU with this negative slope.
 
     Source: He et al. 2015, arXiv:1502.01852.
     """
@@ -233,7 +228,7 @@ class MSRAPrelu(Xavier):
 
 @register
 class Orthogonal(Initializer):
-    """Weights [out, ...] whose rows (or columns, if those are fewer) are orthogonal and of length scale.
+    """Weights [out, ...] whose rows (or columns, if there are fewer) are orthogonal and have length scale.
 
     Source: Saxe et al. 2013, arXiv:1312.6120.
     """
@@ -242,12 +237,11 @@ class Orthogonal(Initializer):
         super().__init__(scale=scale, rand_type=rand_type)
         if rand_type not in ("uniform", "normal"):
             raise ParameterError(f"Orthogonal: rand_type={rand_type!r} is not one of uniform, normal.")
-        self.scale = scale
-        self.rand_type = rand_type
+        self.scale, self.rand_type = scale, rand_type
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         if len(arr.shape) < 2:
-            raise ShapeError(f"Orthogonal: {str(name)!r} needs two axes at least: shape {arr.shape}.")
+            raise ShapeError(f"Orthogonal: {str(name)!r} has shape {arr.shape}, at least two axes are needed.")
         shape = (arr.shape[0], math.prod(arr.shape[1:]))
         drawn = random.uniform(-1.0, 1.0, shape) if self.rand_type == "uniform" else random.normal(0.0, 1.0, shape)
         u, _, v = np.linalg.svd(drawn.asnumpy().astype(np.float64), full_matrices=False)
@@ -264,7 +258,7 @@ class Bilinear(Initializer):
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         if len(arr.shape) != 4:
-            raise ShapeError(f"Bilinear: {str(name)!r} must be [out, in, h, w]: shape {arr.shape}.")
+            raise ShapeError(f"Bilinear: {str(name)!r} has shape {arr.shape}, not [out, in, h, w].")
         half = math.ceil(arr.shape[3] / 2)
         centre = (2 * half - 1 - half % 2) / (2 * half)
         x, y = (1 - np.abs(np.arange(n) / half - centre) for n in (arr.shape[3], arr.shape[2]))
@@ -273,7 +267,7 @@ class Bilinear(Initializer):
 
 @register
 class LSTMBias(Initializer):
-    """The bias of an LSTM cell [4 · hidden], 0 but for the forget gate's part (the second quarter)."""
+    """The bias of an LSTM cell [4 · hidden]: forget_bias for the forget gate (the second quarter), 0 for the others."""
 
     def __init__(self, forget_bias: float = 1.0):
         super().__init__(forget_bias=forget_bias)
@@ -290,9 +284,9 @@ class LSTMBias(Initializer):
 
 @register
 class FusedRNN(Initializer):
-    """The parameter vector of a FusedRNNCell, gate by gate: each by `init`, or by the model's initializer if that is None.
+    """The parameter vector of a FusedRNNCell: each gate by `init`, or by the model's initializer if init is None.
 
-    An lstm's forget gates get biases of forget_bias.
+    The biases of forget gates (mode "lstm") are forget_bias.
     """
 
     def __init__(self, init: Any, num_hidden: int, num_layers: int, mode: str, bidirectional: bool = False,
@@ -300,24 +294,24 @@ class FusedRNN(Initializer):
         self._init = create(init)
         super().__init__(init=self._init.dumps() if self._init is not None else None, num_hidden=num_hidden,
                          num_layers=num_layers, mode=mode, bidirectional=bidirectional, forget_bias=forget_bias)
-        self._fused, self._forget_bias = Fused(num_hidden, num_layers, mode, bidirectional), forget_bias
+        self._fused, self._forget_bias = FusedRNNLayout(num_hidden, num_layers, mode, bidirectional), forget_bias
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
-        whole = getattr(name, "global_init", None)
-        init = whole if self._init is None else self._init
+        global_init = getattr(name, "global_init", None)
+        init = global_init if self._init is None else self._init
         if init is None or isinstance(init, FusedRNN):
-            raise ParameterError(f"FusedRNN: there is no initializer for the gates of {str(name)!r}. Give one, as init.")
+            raise ParameterError(f"FusedRNN: the gates of {str(name)!r} have no initializer. Pass init.")
         flat = arr.reshape((-1,))
-        for part, at, shape in self._fused.places(arr.size):
-            gate = flat[at:at + math.prod(shape)].reshape(shape)
-            if self._fused.mode == "lstm" and part.endswith("_f_bias"):
+        for gate_name, offset, shape in self._fused.places(arr.size):
+            gate = flat[offset:offset + math.prod(shape)].reshape(shape)
+            if self._fused.mode == "lstm" and gate_name.endswith("_f_bias"):
                 gate[:] = self._forget_bias
             else:
-                init(InitDesc(part, global_init=whole), gate)
+                init(InitDesc(gate_name, global_init=global_init), gate)
 
 
 class Mixed:
-    """Several initializers: the first whose pattern is found in the parameter's name."""
+    """Several initializers: the first whose pattern matches the beginning of the parameter's name."""
 
     def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]):
         if len(patterns) != len(initializers):
@@ -334,30 +328,30 @@ class Mixed:
 
 
 class Load:
-    """Parameters from a file or dictionary of arrays; `default_init` for those it lacks."""
+    """Values from a file or dictionary of arrays, and from `default_init` for parameters that it does not have."""
 
     def __init__(self, param: Any, default_init: Any = None, verbose: bool = False):
         if isinstance(param, str):
             param = load(param)
         if not isinstance(param, Mapping):
-            raise ParameterError("Load: the arrays have no names: give a dictionary, or a file that holds one.")
+            raise ParameterError("Load: the arrays have no names. Pass a dictionary, or a file with one.")
         self.param = {name.removeprefix("arg:").removeprefix("aux:"): value for name, value in param.items()}
         self.default_init = create(default_init)
 
     def __call__(self, name: str, arr: NDArray) -> None:
         if name in self.param:
-            have = self.param[name]
-            if have.shape != arr.shape:
-                raise ShapeError(f"Load: parameter {str(name)!r} has another shape: wanted {arr.shape}, "
-                                 f"loaded {have.shape}.")
-            arr[:] = have
+            value = self.param[name]
+            if value.shape != arr.shape:
+                raise ShapeError(f"Load: parameter {str(name)!r} was loaded with shape {value.shape}, the network needs "
+                                 f"{arr.shape}.")
+            arr[:] = value
         elif self.default_init is None:
-            raise ParameterError(f"Load: no parameter is called {str(name)!r}, and there is no default_init.")
+            raise ParameterError(f"Load: no parameter is called {str(name)!r}. Pass default_init for missing ones.")
         else:
             self.default_init(name, arr)
 
 
 def _draw(kind: str, scale: float, arr: NDArray) -> None:
-    """Fill arr with random numbers: even on [-scale, scale), or normal with standard deviation scale."""
+    """Fill arr with random numbers: uniform in [-scale, scale), or normal with standard deviation scale."""
     low, draw = (-scale, random.uniform) if kind == "uniform" else (0.0, random.normal)
     draw(low, scale, shape=arr.shape, dtype=arr.dtype, ctx=arr.context, out=arr)

@@ -1,4 +1,4 @@
-"""Monitor: looks at arrays while a network trains."""
+"""Monitor: logs statistics of a network's arrays during training."""
 
 from __future__ import annotations
 
@@ -13,60 +13,57 @@ from ..ndarray import NDArray
 
 
 class Monitor:
-    """Every `interval` batches, a statistic of the arrays whose names match `pattern`: outputs of all nodes, and arguments.
+    """A statistic of all arguments and node outputs whose names match `pattern`, every `interval` batches.
 
-    stat_func:    from an NDArray to what is shown; by default |x| (the 2-norm) over the square root of its size.
-    sort:         order the lines by name.
-    monitor_all:  look at what nodes read, states and gradients as well.
-    Use: install it (`Module.fit(monitor=...)` does), `tic()` before a batch, `toc()` after it.
+    stat_func:    a function of an NDArray; by default its 2-norm over the square root of its size.
+    sort:         sort the lines by name.
+    monitor_all:  also show inputs of nodes, auxiliary states and gradients.
+    Use: install it (`Module.fit(monitor=...)` does), then call `tic()` before a batch and `toc()` after it.
     """
 
     def __init__(self, interval: int, stat_func: Callable[[NDArray], Any] | None = None, pattern: str = ".*",
                  sort: bool = False, monitor_all: bool = False):
-        self.interval = interval
+        self.interval, self.sort, self.monitor_all = interval, sort, monitor_all
         self.stat_func = stat_func or _rms
         self.re_prog = re.compile(pattern)
-        self.sort = sort
-        self.monitor_all = monitor_all
-        self.step = 0
-        self.activated = False
+        self.step, self.activated = 0, False
         self.queue: list[tuple[int, str, Any]] = []
         self.exes: list[Any] = []
 
     def install(self, exe: Any) -> None:
-        """Watch an executor."""
+        """Observe an executor."""
         self.exes.append(exe)
 
     def tic(self) -> None:
-        """Begin a batch; collects if this is an interval's first."""
+        """Begin a batch. The first batch of every interval is observed."""
         if self.step % self.interval == 0:
             self.queue, self.activated = [], True
-            for exe in self.exes:  # only now: an executor that is watched runs node by node
-                exe.set_monitor_callback(self._see, self.monitor_all)
+            for exe in self.exes:  # for this batch alone: an observed executor runs node by node
+                exe.set_monitor_callback(self._record, self.monitor_all)
         self.step += 1
 
-    def _see(self, name: str, array: NDArray) -> None:
+    def _record(self, name: str, array: NDArray) -> None:
         if self.activated and self.re_prog.match(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 
     def toc(self) -> list[tuple[int, str, str]]:
-        """End a batch: (step, name, statistic) of every array that was looked at; waits for them."""
+        """End a batch. Waits for the arrays, and returns (step, name, statistic) of each."""
         if not self.activated:
             return []
         self.activated = False
         for exe in self.exes:
             exe.set_monitor_callback(None)
-            shown = dict(exe.arg_dict)
+            arrays = dict(exe.arg_dict)
             if self.monitor_all:
-                shown |= exe.aux_dict
-                shown |= {f"{name}_grad": g for name, g in exe.grad_dict.items() if g is not None}
-            self.queue += [(self.step, n, self.stat_func(a)) for n, a in shown.items() if self.re_prog.match(n)]
+                arrays |= exe.aux_dict
+                arrays |= {f"{name}_grad": g for name, g in exe.grad_dict.items() if g is not None}
+            self.queue += [(self.step, n, self.stat_func(a)) for n, a in arrays.items() if self.re_prog.match(n)]
         if self.sort:
             self.queue.sort(key=lambda q: q[1])
         return [(step, name, _text(value)) for step, name, value in self.queue]
 
     def toc_print(self) -> None:
-        """toc, logged."""
+        """Call toc, and log its lines."""
         for step, name, text in self.toc():
             logging.info("Batch: %7d %-30s %s", step, name, text)
 
@@ -78,10 +75,5 @@ def _rms(x: NDArray) -> np.float32:
 
 def _text(value: Any) -> str:
     values = value if isinstance(value, (list, tuple)) else [value]
-    return "".join(f"{_shown(v)}\t" for v in values)
-
-
-def _shown(value: Any) -> str:
-    if not isinstance(value, NDArray):
-        return str(value)
-    return str(value.asscalar() if value.shape == (1,) else value.asnumpy())
+    hosts = (v if not isinstance(v, NDArray) else v.asscalar() if v.shape == (1,) else v.asnumpy() for v in values)
+    return "".join(f"{v}\t" for v in hosts)

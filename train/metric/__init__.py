@@ -1,4 +1,4 @@
-"""`mx.metric`: every metric, and `create`, which finds one by its name."""
+"""`mx.metric`: all metrics, and `create`, which makes one from its name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Metrics: what training prints. The base class, and the metrics made of several; `create` finds any by name.
+"""EvalMetric, the base class of metrics; CompositeEvalMetric, CustomMetric; and `create`, which makes any from its name.
 
-A metric adds up `sum_metric` over `num_inst`; their quotient is its value. It does so twice: since the last
-`reset_local` (what Speedometer shows), and since the last `reset` (`global_*`, what an epoch shows).
-All arithmetic is on the host, in an engine function of its own: `update` returns at once, and only reading the value
-waits for what was counted.
+The value of a metric is `sum_metric` / `num_inst`. There are two such pairs: since the last `reset_local` (Speedometer shows
+this value), and since the last `reset` (`global_*`, the value of an epoch). Metrics are computed on the host, in tasks of
+their own: `update` returns at once, and reading the value waits for them.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ from ..registry import Registry
 
 registry = Registry("metric")
 register = registry.register
+Names = Sequence[str] | None
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
-    """labels and preds, if there are as many of one as of the other (`shape`: if their shapes agree); else ShapeError.
+    """Return labels and preds. Raises ShapeError if their numbers differ (with `shape`: their shapes).
 
-    wrap:  put a lone array into a list.
+    wrap:  put a single array into a list.
     """
     have, want = (labels.shape, preds.shape) if shape else (len(labels), len(preds))
     if have != want:
@@ -42,35 +42,38 @@ def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool 
 
 
 class EvalMetric:
-    """Base of metrics. Subclasses write `update`, which changes sum_metric and num_inst and may wait for the arrays; or
-    `count`, which gets the values on the host, calls `add`, and is queued. An `update` of one's own keeps no second sums:
-    the epoch shows what is there since the last reset_local, unless has_global_stats=True says that it keeps them.
+    """Base of metrics. A subclass implements one of two methods:
 
-    name:                        what is printed.
-    output_names, label_names:   which outputs and labels `update_dict` picks; all of them if None.
-    saw_nan:                     whether a prediction that was looked at held a NaN, since the last reset.
-    nan_update:                  in which update that was first, from 0.
+    `count` gets the values on the host, calls `add`, and runs asynchronously.
+    `update` changes sum_metric and num_inst, and may wait for the arrays. Such a class has no global sums, and the value of
+    the epoch is that since the last reset_local, unless it changes global_* too and passes has_global_stats=True.
+
+    name:                        printed with the value; default_name of the class if None.
+    output_names, label_names:   the outputs and labels that `update_dict` selects; all of them if None.
+    saw_nan:                     a prediction since the last reset held a NaN.
+    nan_update:                  the number of the first such update, from 0; -1 before.
     """
 
-    def __init__(self, name: str, output_names: Sequence[str] | None = None,
-                 label_names: Sequence[str] | None = None, **kwargs: Any):
-        self.name = str(name)
+    default_name = "metric"
+
+    def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, **kwargs: Any):
+        self.name = str(self.default_name if name is None else name)
         self.output_names = output_names
         self.label_names = label_names
         self._has_global_stats = kwargs.pop("has_global_stats", type(self).update is EvalMetric.update)
         self._kwargs = kwargs
-        self._sums, self._global = [0.0, 0], [0.0, 0]  # before a subclass's reset, which may set its own
+        self._sums, self._global = [0.0, 0], [0.0, 0]  # before reset, which a subclass may override
         self.reset()
 
     # ---- counting ---------------------------------------------------------------------------------------------
     _resetting = False
-    _queued = False  # whether updates were queued since the last wait
+    _pending = False  # updates were pushed since the last wait
     _var: Any = None
     _failure: BaseException | None = None
 
     def reset(self) -> None:
-        """Forget everything."""
-        self.settle()
+        """Set all sums to 0."""
+        self.wait()
         self._global = [0.0, 0]
         self.saw_nan = False
         self.nan_update = -1
@@ -82,42 +85,42 @@ class EvalMetric:
             self._resetting = False
 
     def reset_local(self) -> None:
-        """Forget what was counted since the last reset_local; the epoch's sums stay."""
-        self.settle()
+        """Set the local sums to 0; the sums of the epoch stay."""
+        self.wait()
         self._sums = [0.0, 0]
         if not self._has_global_stats and not self._resetting:
             self.reset()
 
     def add(self, total: float, count: int) -> None:
-        """Count `total` over `count` instances, locally and for the epoch."""
+        """Add a sum over `count` instances, locally and for the epoch."""
         for sums in (self._sums, self._global):
             sums[0] += total
             sums[1] += count
 
     def as_host(self, pred: Any) -> np.ndarray:
-        """The host copy of a prediction (waits for it), noting whether it holds a NaN."""
+        """Return a prediction as a NumPy array (waits for it), and set saw_nan if it holds a NaN."""
         host = _host(pred)
-        # one pass without a temporary: a minimum carries any NaN
+        # the minimum is NaN if any element is; it needs no temporary array
         if host.dtype.kind not in "iub" and host.size and math.isnan(float(host.min())):
             self.saw_nan = True
         return host
 
     # ---- updating -----------------------------------------------------------------------------------------------
     def check(self, labels: Any, preds: Any) -> tuple[Any, Any]:
-        """labels and preds as lists; ShapeError at once for what shows without the values."""
+        """Return labels and preds as lists. Raises ShapeError for errors that do not depend on the values."""
         return check_label_shapes(labels, preds, wrap=True)
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
-        """Count one batch of host arrays. Runs on any thread: it must push no work and wait for nothing."""
+        """Count a batch of host arrays. Runs on any thread, so it must not push or wait."""
         raise NotImplementedError(f"{type(self).__name__}.update")
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Count one batch. labels, preds: lists of arrays, one per output. NDArrays are counted once they are there."""
+        """Count a batch: labels and preds are lists of arrays, one per output. Returns before NDArrays are computed."""
         labels, preds = self.check(labels, preds)
         labels, preds = list(labels or ()), list(preds)
         number, self._updates = self._updates, self._updates + 1
-        given = [a for a in (*labels, *preds) if isinstance(a, NDArray)]
-        if not given:
+        ndarrays = [a for a in (*labels, *preds) if isinstance(a, NDArray)]
+        if not ndarrays:
             self._count(labels, preds, number)
             return
         if self._var is None:
@@ -126,24 +129,24 @@ class EvalMetric:
         def run(_: Any) -> None:
             if self._failure is None:
                 try:
-                    self._count(_there(labels), _there(preds), number)
-                except Exception as e:  # kept for whoever reads the value; the next batches are not counted
+                    self._count(_computed(labels), _computed(preds), number)
+                except Exception as e:  # raised when the value is read; later batches are not counted
                     self._failure = e
 
-        reads = list(dict.fromkeys(a.chunk.var for a in given))
+        reads = list(dict.fromkeys(a.chunk.var for a in ndarrays))
         engine.current().push_sync(run, cpu(0), reads, [self._var], name=f"metric {self.name}")
-        self._queued = True
+        self._pending = True
 
     def _count(self, labels: list[Any], preds: list[Any], number: int) -> None:
-        seen = self.saw_nan
+        had_nan = self.saw_nan
         self.count(labels, preds)
-        if self.saw_nan and not seen:
+        if self.saw_nan and not had_nan:
             self.nan_update = number
 
-    def settle(self) -> None:
-        """Wait until everything queued is counted. Raises what went wrong, once."""
-        if self._queued:
-            self._queued = False
+    def wait(self) -> None:
+        """Wait until all updates are counted. Raises the error of a failed one, once."""
+        if self._pending:
+            self._pending = False
             try:
                 engine.current().wait_for_var(self._var)
             except BaseException:
@@ -154,19 +157,19 @@ class EvalMetric:
             raise failure
 
     def __getstate__(self) -> dict[str, Any]:
-        self.settle()
+        self.wait()
         return {k: v for k, v in vars(self).items() if k != "_var"}
 
     def update_dict(self, label: dict[str, Any], pred: dict[str, Any]) -> None:
-        """Count one batch given by name."""
-        preds = list(pred.values()) if self.output_names is None else _pick(self, "output", self.output_names, pred)
-        labels = list(label.values()) if self.label_names is None else _pick(self, "label", self.label_names, label)
+        """Count a batch, given by name."""
+        preds = list(pred.values()) if self.output_names is None else _select(self, "output", self.output_names, pred)
+        labels = list(label.values()) if self.label_names is None else _select(self, "label", self.label_names, label)
         self.update(labels, preds)
 
     # ---- reading ------------------------------------------------------------------------------------------------
     def _read(part: str, index: int) -> Any:  # type: ignore[misc]
         def get(self: EvalMetric) -> Any:
-            self.settle()
+            self.wait()
             return getattr(self, part)[index]
 
         def put(self: EvalMetric, value: Any) -> None:
@@ -174,7 +177,7 @@ class EvalMetric:
 
         return property(get, put)
 
-    #: What `update` adds up, for subclasses that write it: the sum and the number of instances, local and of the epoch.
+    #: The sum and the number of instances, local and of the epoch. A subclass with its own `update` changes them.
     sum_metric = _read("_sums", 0)
     num_inst = _read("_sums", 1)
     global_sum_metric = _read("_global", 0)
@@ -182,29 +185,29 @@ class EvalMetric:
     del _read
 
     def value(self, total: float, count: int) -> float:
-        """The metric's value from its sums."""
+        """Return the value of the metric from its sums."""
         return total / count
 
     def get(self) -> tuple[Any, Any]:
-        """(name, value since reset_local); nan before the first update."""
+        """Return (name, value since reset_local); the value is nan before the first update."""
         return self.name, self.value(self.sum_metric, self.num_inst) if self.num_inst else math.nan
 
     def get_global(self) -> tuple[Any, Any]:
-        """(name, value since reset)."""
+        """Return (name, value since reset)."""
         if not self._has_global_stats:
             return self.get()
         return self.name, self.value(self.global_sum_metric, self.global_num_inst) if self.global_num_inst else math.nan
 
     def get_name_value(self) -> list[tuple[str, float]]:
-        """[(name, value)], a pair for each part of a composite."""
+        """Return [(name, value)], with a pair for each metric of a composite."""
         return _pairs(self.get())
 
     def get_global_name_value(self) -> list[tuple[str, float]]:
-        """As get_name_value, for the epoch."""
+        """Return get_name_value of the epoch."""
         return _pairs(self.get_global())
 
     def get_config(self) -> dict[str, Any]:
-        """What `create` needs to make this metric again."""
+        """Return a dictionary from which `create` makes this metric."""
         return {**self._kwargs, "metric": type(self).__name__, "name": self.name,
                 "output_names": self.output_names, "label_names": self.label_names}
 
@@ -214,7 +217,7 @@ class EvalMetric:
 
 @registry.alias("composite")
 class CompositeEvalMetric(EvalMetric):
-    """Several metrics at once, printed one after another."""
+    """Several metrics of the same outputs and labels."""
 
     def __init__(self, metrics: Sequence[Any] | None = None, name: str = "composite",
                  output_names: Sequence[str] | None = None, label_names: Sequence[str] | None = None):
@@ -222,11 +225,11 @@ class CompositeEvalMetric(EvalMetric):
         super().__init__(name, output_names, label_names)
 
     def add(self, metric: Any) -> None:  # type: ignore[override]  # MXNet's name for it
-        """Append a metric: an EvalMetric, or anything `create` takes."""
+        """Append a metric: an EvalMetric, or any argument of `create`."""
         self.metrics.append(create(metric))
 
     def get_metric(self, index: int) -> EvalMetric:
-        """The metric at index. Raises ParameterError when there is none."""
+        """Return the metric at index. Raises ParameterError if the index is out of range."""
         if not 0 <= index < len(self.metrics):
             raise ParameterError(f"CompositeEvalMetric.get_metric: index {index} is out of range: "
                                  f"{len(self.metrics)} metrics.")
@@ -248,9 +251,9 @@ class CompositeEvalMetric(EvalMetric):
     def nan_update(self) -> int:  # type: ignore[override]
         return min((m.nan_update for m in self.metrics if m.saw_nan), default=-1)
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         for m in self.metrics:
-            m.settle()
+            m.wait()
 
     def update(self, labels: Any, preds: Any) -> None:
         for m in self.metrics:
@@ -280,15 +283,14 @@ class CompositeEvalMetric(EvalMetric):
 
 @register
 class CustomMetric(EvalMetric):
-    """A metric from a function feval(label, pred) -> value, or (sum, count), on NumPy arrays."""
+    """A metric computed by a function of NumPy arrays: feval(label, pred) returns a value, or (sum, count)."""
 
     def __init__(self, feval: Callable[[np.ndarray, np.ndarray], Any], name: str | None = None,
-                 allow_extra_outputs: bool = False, output_names: Sequence[str] | None = None,
-                 label_names: Sequence[str] | None = None):
+                 allow_extra_outputs: bool = False, output_names: Names = None, label_names: Names = None):
         if name is None:
-            called = getattr(feval, "__name__", type(feval).__name__)
-            name = f"custom({called})" if "<" in called else called
-        super().__init__(str(name), output_names, label_names, has_global_stats=True)
+            function = str(getattr(feval, "__name__", type(feval).__name__))
+            name = f"custom({function})" if "<" in function else function
+        super().__init__(name, output_names, label_names, has_global_stats=True)
         self._feval = feval
         self._allow_extra_outputs = allow_extra_outputs
 
@@ -296,20 +298,20 @@ class CustomMetric(EvalMetric):
         if not self._allow_extra_outputs:
             labels, preds = check_label_shapes(labels, preds, wrap=True)
         for label, pred in zip(labels, preds):
-            got = self._feval(_host(label), self.as_host(pred))
-            self.add(*(got if isinstance(got, tuple) else (got, 1)))
+            result = self._feval(_host(label), self.as_host(pred))
+            self.add(*(result if isinstance(result, tuple) else (result, 1)))
 
     def get_config(self) -> dict[str, Any]:
-        raise ParameterError(f"{self.name}.get_config: a metric made of a function cannot be written down.")
+        raise ParameterError(f"{self.name}.get_config: a function cannot be part of a config.")
 
 
 def from_function(numpy_feval: Callable, name: str | None = None, allow_extra_outputs: bool = False) -> CustomMetric:
-    """A CustomMetric that is named after the function. MXNet calls this `mx.metric.np`."""
+    """Return a CustomMetric with the name of the function. MXNet calls this `mx.metric.np`."""
     return CustomMetric(numpy_feval, name or numpy_feval.__name__, allow_extra_outputs)
 
 
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
-    """A metric from its name ("acc", "ce", ...), a function, a list of any of these, a config, or a metric itself.
+    """Return a metric from its name ("acc", "ce", ...), a function, a config, a metric, or a list of these.
 
     Raises ParameterError for an unknown name.
     """
@@ -318,8 +320,7 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
     if isinstance(metric, (list, tuple)):
         return CompositeEvalMetric([create(m, *args, **kwargs) for m in metric])
     if isinstance(metric, dict):
-        given = {k: v for k, v in metric.items() if k != "metric"}
-        return registry.create(metric["metric"], **given)
+        return registry.create(metric["metric"], **{k: v for k, v in metric.items() if k != "metric"})
     if isinstance(metric, str):
         return registry.create(metric, *args, **kwargs)
     if callable(metric):
@@ -331,18 +332,18 @@ def _host(x: Any) -> np.ndarray:
     return x.asnumpy() if hasattr(x, "asnumpy") else np.asarray(x)
 
 
-def _there(arrays: Sequence[Any]) -> list[Any]:
-    """Host values of arrays, inside an engine function that reads them."""
+def _computed(arrays: Sequence[Any]) -> list[Any]:
+    """Return the host values of arrays, in a task that reads them."""
     return [host(a) if isinstance(a, NDArray) else a for a in arrays]
 
 
-def _pairs(got: tuple[Any, Any]) -> list[tuple[str, float]]:
-    names, values = got
+def _pairs(name_value: tuple[Any, Any]) -> list[tuple[str, float]]:
+    names, values = name_value
     return list(zip(names, values)) if isinstance(names, list) else [(names, values)]
 
 
-def _pick(metric: EvalMetric, kind: str, names: Sequence[str], given: dict[str, Any]) -> list[Any]:
-    missing = [n for n in names if n not in given]
+def _select(metric: EvalMetric, kind: str, names: Sequence[str], arrays: dict[str, Any]) -> list[Any]:
+    missing = [n for n in names if n not in arrays]
     if missing:
-        raise ParameterError(f"{metric.name}: no {kind} is called {missing[0]!r}. Known: {', '.join(given) or 'none'}.")
-    return [given[n] for n in names]
+        raise ParameterError(f"{metric.name}: no {kind} is called {missing[0]!r}. Known: {', '.join(arrays) or 'none'}.")
+    return [arrays[n] for n in names]

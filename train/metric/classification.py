@@ -1,22 +1,19 @@
-"""Metrics of classification: accuracy, top-k, F1, correlation of classes, cross-entropy and its relatives."""
+"""Metrics of classification: accuracy, top-k, F1, correlation, cross-entropy and perplexity."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from .base import EvalMetric, _host, register, registry
-
-Names = Sequence[str] | None
+from .base import EvalMetric, Names, _host, register, registry
 
 
 @registry.alias("acc")
 class Accuracy(EvalMetric):
-    """The share of right classes. A prediction is scores, the classes along `axis`, or the class itself."""
+    """The share of correct classes. Predictions are scores with the classes along `axis`, or class indices."""
 
     def __init__(self, axis: int = 1, name: str = "accuracy", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names, axis=axis)
@@ -27,14 +24,14 @@ class Accuracy(EvalMetric):
             label, pred = _host(label), self.as_host(pred)
             if pred.shape != label.shape:
                 pred = pred.argmax(axis=self.axis)
-            said, truth = _classes(pred), _classes(label)
-            _same_count(self, truth, said)
-            self.add(int((said == truth).sum()), len(truth))
+            predicted, truth = _classes(pred), _classes(label)
+            _same_count(self, truth, predicted)
+            self.add(int((predicted == truth).sum()), len(truth))
 
 
 @registry.alias("top_k_accuracy", "top_k_acc")
 class TopKAccuracy(EvalMetric):
-    """The share of labels among the k highest scores. Predictions: [n, classes]."""
+    """The share of labels among the k highest scores. Predictions are scores [n, classes]."""
 
     def __init__(self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None,
                  label_names: Names = None):
@@ -64,19 +61,19 @@ class TopKAccuracy(EvalMetric):
 
 
 class BinaryMetric(EvalMetric):
-    """Base of scores made of the four counts of a yes-or-no prediction.
+    """Base of scores computed from the true and false positives and negatives of two classes.
 
-    average:  "macro" is the mean of the updates' scores, "micro" the score of all counts together.
+    average:  "macro" is the mean of the scores of the updates, "micro" the score of the counts of all updates.
     """
 
-    def __init__(self, name: str, output_names: Names, label_names: Names, average: str):
+    def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, average: str = "macro"):
         if average not in ("macro", "micro"):
-            raise ParameterError(f"{name}: average={average!r} is not one of macro, micro.")
+            raise ParameterError(f"{name or self.default_name}: average={average!r} is not one of macro, micro.")
         self.average = average
         super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
 
     def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
-        """The score of true and false positives and negatives."""
+        """Return the score of numbers of true and false positives and negatives."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -88,22 +85,22 @@ class BinaryMetric(EvalMetric):
         super().reset_local()
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
-        counts, seen = np.zeros(4), 0
+        counts, samples = np.zeros(4), 0
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             if pred.ndim != 2 or pred.shape[1] > 2 or (truth.size and (truth.min() < 0 or truth.max() > 1)):
                 raise ParameterError(f"{self.name}: only two classes can be scored: predictions {pred.shape}, "
                                      f"labels {sorted(set(truth.tolist()))[:5]}. Give scores [n, 2] and labels 0 or 1.")
             _same_count(self, truth, pred)
-            yes, true = pred.argmax(axis=1) == 1, truth == 1
-            counts += [(yes & true).sum(), (yes & ~true).sum(), (~yes & ~true).sum(), (~yes & true).sum()]
-            seen += len(truth)
+            positive, true = pred.argmax(axis=1) == 1, truth == 1
+            counts += [(p & t).sum() for p, t in ((positive, true), (positive, ~true), (~positive, ~true), (~positive, true))]
+            samples += len(truth)
         self._local += counts
         self._all += counts
         if self.average == "macro":
             self.add(self.score(*counts), 1)
         else:
-            self.add(0.0, seen)
+            self.add(0.0, samples)
 
     def get(self) -> tuple[str, float]:
         if self.average == "micro" and self.num_inst:
@@ -118,11 +115,9 @@ class BinaryMetric(EvalMetric):
 
 @register
 class F1(BinaryMetric):
-    """2 · precision · recall / (precision + recall); 0 where that is 0/0."""
+    """2 · precision · recall / (precision + recall), or 0 for 0/0."""
 
-    def __init__(self, name: str = "f1", output_names: Names = None, label_names: Names = None,
-                 average: str = "macro"):
-        super().__init__(name, output_names, label_names, average)
+    default_name = "f1"
 
     def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
         return 2 * tp / (2 * tp + fp + fn) if tp else 0.0
@@ -130,11 +125,9 @@ class F1(BinaryMetric):
 
 @register
 class MCC(BinaryMetric):
-    """Matthews' correlation, in [-1, 1]. A sum of zero in its denominator counts as one."""
+    """Matthews' correlation, in [-1, 1]. Sums of 0 in its denominator are replaced by 1."""
 
-    def __init__(self, name: str = "mcc", output_names: Names = None, label_names: Names = None,
-                 average: str = "macro"):
-        super().__init__(name, output_names, label_names, average)
+    default_name = "mcc"
 
     def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
         below = math.prod(t for t in (tp + fp, tp + fn, tn + fp, tn + fn) if t)
@@ -143,13 +136,12 @@ class MCC(BinaryMetric):
 
 @register
 class PCC(EvalMetric):
-    """Matthews' correlation for any number of classes, from the confusion matrix of everything since the reset.
+    """Matthews' correlation for any number of classes, from the confusion matrix of all samples since the reset.
 
     Source: Gorodkin 2004, doi:10.1016/j.compbiolchem.2004.09.006.
     """
 
-    def __init__(self, name: str = "pcc", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "pcc"
 
     def reset(self) -> None:
         self._all = np.zeros((0, 0))
@@ -163,8 +155,8 @@ class PCC(EvalMetric):
         for label, pred in zip(labels, preds):
             truth, pred = _classes(_host(label)), self.as_host(pred)
             _same_count(self, truth, pred)
-            said = pred.argmax(axis=1)
-            self._local, self._all = (_tally(m, said, truth) for m in (self._local, self._all))
+            predicted = pred.argmax(axis=1)
+            self._local, self._all = (_add_to_confusion(m, predicted, truth) for m in (self._local, self._all))
             self.add(0.0, len(truth))
 
     def get(self) -> tuple[str, float]:
@@ -174,10 +166,13 @@ class PCC(EvalMetric):
         return self.name, _correlation(self._all) if self.global_num_inst else math.nan
 
 
-class Picked(EvalMetric):
-    """Base of the mean negative logarithm of the probability that a prediction [n, classes] gives the label."""
+@registry.alias("ce")
+class CrossEntropy(EvalMetric):
+    """The mean of -log(p[label] + eps). Predictions are probabilities p [n, classes]."""
 
-    def __init__(self, eps: float, name: str, output_names: Names, label_names: Names):
+    default_name = "cross-entropy"
+
+    def __init__(self, eps: float = 1e-12, name: str | None = None, output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names, eps=eps)
         self.eps = eps
 
@@ -189,29 +184,18 @@ class Picked(EvalMetric):
             self.add(float(-np.log(prob.astype(np.float64) + self.eps).sum()), len(truth))
 
 
-@registry.alias("ce")
-class CrossEntropy(Picked):
-    """-log(p[label] + eps), the mean over instances."""
-
-    def __init__(self, eps: float = 1e-12, name: str = "cross-entropy", output_names: Names = None,
-                 label_names: Names = None):
-        super().__init__(eps, name, output_names, label_names)
-
-
 @registry.alias("nll_loss")
-class NegativeLogLikelihood(Picked):
-    """-log(p[label] + eps), the mean over instances; cross-entropy under its other name."""
+class NegativeLogLikelihood(CrossEntropy):
+    """Cross-entropy, under its other name."""
 
-    def __init__(self, eps: float = 1e-12, name: str = "nll-loss", output_names: Names = None,
-                 label_names: Names = None):
-        super().__init__(eps, name, output_names, label_names)
+    default_name = "nll-loss"
 
 
 @register
 class Perplexity(EvalMetric):
-    """exp of the mean of -log p[label], over the labels that are not `ignore_label`.
+    """exp of the mean of -log p[label], over all labels except `ignore_label`.
 
-    axis:  where a prediction has its classes. Labels have the remaining axes.
+    axis:  the axis of the classes in a prediction. Labels have the other axes.
     """
 
     def __init__(self, ignore_label: int | None = None, axis: int = -1, name: str = "perplexity",
@@ -239,27 +223,27 @@ def _classes(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1).astype(np.int64)
 
 
-def _same_count(metric: EvalMetric, truth: np.ndarray, said: np.ndarray) -> None:
-    if len(truth) != len(said):
+def _same_count(metric: EvalMetric, truth: np.ndarray, predicted: np.ndarray) -> None:
+    if len(truth) != len(predicted):
         raise ShapeError(f"{metric.name}: labels and predictions differ in number: {len(truth)} labels, "
-                         f"{len(said)} predictions. Is the label's axis the classes' axis?")
+                         f"{len(predicted)} predictions. Is axis the axis of the classes?")
 
 
 def _pick_rows(metric: EvalMetric, pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
     pred = pred.reshape(len(pred), -1)
     if truth.size and not 0 <= truth.min() <= truth.max() < pred.shape[1]:
-        raise ParameterError(f"{metric.name}: a label is no class: labels {truth.min()}..{truth.max()}, "
+        raise ParameterError(f"{metric.name}: a label is out of range: labels {truth.min()}..{truth.max()}, "
                              f"{pred.shape[1]} classes.")
     return pred[np.arange(len(truth)), truth]
 
 
-def _tally(matrix: np.ndarray, said: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """matrix, grown if it must, with one more at every [said, truth]."""
-    n = max(len(matrix), int(said.max(initial=-1)) + 1, int(truth.max(initial=-1)) + 1)
-    grown = np.zeros((n, n))
-    grown[: len(matrix), : len(matrix)] = matrix
-    np.add.at(grown, (said, truth), 1)
-    return grown
+def _add_to_confusion(matrix: np.ndarray, predicted: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return a confusion matrix with 1 added at every [predicted, truth], enlarged for new classes."""
+    n = max(len(matrix), int(predicted.max(initial=-1)) + 1, int(truth.max(initial=-1)) + 1)
+    result = np.zeros((n, n))
+    result[: len(matrix), : len(matrix)] = matrix
+    np.add.at(result, (predicted, truth), 1)
+    return result
 
 
 def _correlation(matrix: np.ndarray) -> float:

@@ -1,24 +1,21 @@
-"""Metrics of numbers: errors of a regression, correlation, and the mean of a loss."""
+"""Metrics of regression: errors, correlation, and the mean of a loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from .base import EvalMetric, _host, check_label_shapes, register, registry
-
-Names = Sequence[str] | None
+from .base import EvalMetric, Names, _host, check_label_shapes, register, registry
 
 
 class BatchError(EvalMetric):
-    """Base of the mean over updates of an error between label and prediction. A label of one axis is a column."""
+    """Base: the mean over updates of an error. Labels and predictions with one axis are columns [n, 1]."""
 
     def error(self, difference: np.ndarray) -> float:
-        """The error of one batch, from label minus prediction."""
+        """Return the error of a batch, from label minus prediction."""
         raise NotImplementedError
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
@@ -35,8 +32,7 @@ class BatchError(EvalMetric):
 class MAE(BatchError):
     """The mean over updates of the mean absolute error."""
 
-    def __init__(self, name: str = "mae", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "mae"
 
     def error(self, difference: np.ndarray) -> float:
         return float(np.abs(difference).mean())
@@ -46,8 +42,7 @@ class MAE(BatchError):
 class MSE(BatchError):
     """The mean over updates of the mean squared error."""
 
-    def __init__(self, name: str = "mse", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "mse"
 
     def error(self, difference: np.ndarray) -> float:
         return float(np.square(difference).mean())
@@ -55,10 +50,9 @@ class MSE(BatchError):
 
 @register
 class RMSE(BatchError):
-    """The mean over updates of each one's root mean squared error."""
+    """The mean over updates of the root mean squared error."""
 
-    def __init__(self, name: str = "rmse", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "rmse"
 
     def error(self, difference: np.ndarray) -> float:
         return math.sqrt(np.square(difference).mean())
@@ -68,10 +62,10 @@ class RMSE(BatchError):
 class PearsonCorrelation(EvalMetric):
     """Pearson's correlation of labels and predictions.
 
-    average:  "macro" is the mean of the updates' correlations, "micro" the correlation of everything together.
+    average:  "macro" is the mean of the correlations of the updates, "micro" the correlation of all samples.
 
-    With "micro" only `get` pools, over what came since the last `reset_local`. `get_global` is 0 once anything was
-    counted: MXNet 1.9.1 keeps no sums of the epoch for it, and its number is given here too.
+    With "micro", `get` covers the samples since the last `reset_local`, and `get_global` is 0 after the first update: MXNet
+    1.9.1 has no such sums for the epoch, and returns 0 too.
     """
 
     def __init__(self, name: str = "pearsonr", output_names: Names = None, label_names: Names = None,
@@ -103,10 +97,9 @@ class PearsonCorrelation(EvalMetric):
 
 @register
 class Loss(EvalMetric):
-    """The mean of all elements of the outputs; labels are not looked at."""
+    """The mean of all elements of the outputs. Labels are ignored."""
 
-    def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "loss"
 
     def check(self, labels: Any, preds: Any) -> tuple[Any, Any]:
         return (), preds if isinstance(preds, (list, tuple)) else [preds]
@@ -119,18 +112,16 @@ class Loss(EvalMetric):
 
 @register
 class Torch(Loss):
-    """Loss, under the name of those who took it from Torch."""
+    """Loss, under the name of MXNet's Torch plugin."""
 
-    def __init__(self, name: str = "torch", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "torch"
 
 
 @register
 class Caffe(Loss):
-    """Loss, under the name of those who took it from Caffe."""
+    """Loss, under the name of MXNet's Caffe plugin."""
 
-    def __init__(self, name: str = "caffe", output_names: Names = None, label_names: Names = None):
-        super().__init__(name, output_names, label_names)
+    default_name = "caffe"
 
 
 class _Moments:

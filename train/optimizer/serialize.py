@@ -22,8 +22,8 @@ Shape = tuple[int, ...]
 _NUMBERS = (int, float, bool, str)
 _MAPPINGS = ("lr_mult", "wd_mult", "idx2name")
 _SKIPPED = ("sym_info", "param_dict", "lr_scheduler", "_index_update_count", *_MAPPINGS)
-_SCHEDULERS = {c.__name__: c for c in vars(lr_scheduler).values()
-               if isinstance(c, type) and issubclass(c, lr_scheduler.LRScheduler)}
+_SCHEDULERS = {n: c for n, c in vars(lr_scheduler).items()
+               if isinstance(c, type) and issubclass(c, lr_scheduler.LRScheduler) and not n.startswith("_")}
 
 
 def to_spec(optimizer: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from ... import ndarray as nd
 from ...errors import MXNetError, ParameterError
 from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Symbol
-from ..fused_rnn_layout import GATES, Fused
+from ..fused_rnn_layout import GATES, FusedRNNLayout
 from ..initializer import FusedRNN
 from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, joined_inputs, merged, split_inputs
 
@@ -231,7 +231,7 @@ class FusedRNNCell(BaseRNNCell):
         self._num_hidden, self._num_layers = num_hidden, num_layers
         self._mode: Any = mode  # one of the operator's words
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
-        self._forget_bias, self._fused = forget_bias, Fused(num_hidden, num_layers, mode, bidirectional)
+        self._forget_bias, self._fused = forget_bias, FusedRNNLayout(num_hidden, num_layers, mode, bidirectional)
         init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
         self._parameter = self.params.get("parameters", init=init)
         self._vector = f"{self.params._prefix}parameters"

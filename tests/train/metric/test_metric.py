@@ -28,7 +28,7 @@ TOGETHER = [c for c in CASES if "same_batches_as" in c]
 
 
 @pytest.mark.parametrize("case", [c for c in ALONE if "error" not in c], ids=name_of)
-def test_gives_mxnets_values(case):
+def test_values_equal_those_of_mxnet(case):
     m = metric.create(case["metric"], **case["kwargs"])
     for batch, want in zip(case["batches"], case["after"]):
         m.update(arrays(batch["label"], batch["label_shape"]), arrays(batch["pred"], batch["pred_shape"]))
@@ -47,7 +47,7 @@ def test_gives_mxnets_values(case):
 
 
 @pytest.mark.parametrize("case", [c for c in ALONE if "error" in c], ids=name_of)
-def test_refuses_what_mxnet_refuses(case):
+def test_arrays_that_mxnet_refuses_are_refused(case):
     with pytest.raises((ParameterError, ShapeError)):
         m = metric.create(case["metric"], **case["kwargs"])
         for batch in case["batches"]:
@@ -55,7 +55,7 @@ def test_refuses_what_mxnet_refuses(case):
 
 
 @pytest.mark.parametrize("case", TOGETHER, ids=name_of)
-def test_composite_and_custom_metrics_give_mxnets_values(case):
+def test_composite_and_custom_metrics_equal_those_of_mxnet(case):
     def mine(label, pred):
         return np.abs(label - pred.argmax(axis=1)).sum()
 
@@ -71,7 +71,7 @@ def test_all_golden_cases_are_there():
     assert len(CASES) == 35
 
 
-def test_local_reset_keeps_the_epoch():
+def test_reset_local_keeps_the_sums_of_the_epoch():
     m = metric.Accuracy()
     m.update([np.array([0, 1])], [np.array([[1.0, 0], [1, 0]])])
     m.reset_local()
@@ -82,7 +82,7 @@ def test_local_reset_keeps_the_epoch():
     assert math.isnan(m.get_global()[1])
 
 
-def test_composite_lists_every_part_and_a_list_makes_one():
+def test_a_list_makes_a_composite_that_lists_every_metric():
     m = metric.create(["acc", "ce"])
     m.update_dict({"softmax_label": np.array([0, 1])}, {"out": np.array([[0.5, 0.5], [0.25, 0.75]])})
     pairs = dict(m.get_name_value())
@@ -91,12 +91,12 @@ def test_composite_lists_every_part_and_a_list_makes_one():
     assert [n for n, _ in m.get_global_name_value()] == ["accuracy", "cross-entropy"]
 
 
-def test_config_makes_the_same_metric_again():
+def test_a_config_makes_the_same_metric():
     again = metric.create(metric.create("top_k_accuracy", top_k=3).get_config())
     assert again.get_config() == metric.create("top_k_accuracy", top_k=3).get_config()
 
 
-def test_names_choose_outputs_and_labels():
+def test_output_names_and_label_names_select_arrays():
     m = metric.Accuracy(output_names=["b"], label_names=["lb"])
     m.update_dict({"la": np.array([9]), "lb": np.array([1])}, {"a": np.zeros((1, 2)), "b": np.array([[0.0, 1.0]])})
     assert m.get()[1] == 1.0
@@ -104,7 +104,7 @@ def test_names_choose_outputs_and_labels():
         m.update_dict({"lb": np.array([1])}, {"a": np.zeros((1, 2))})
 
 
-def test_custom_metric_takes_values_and_sums():
+def test_a_custom_metric_may_return_a_sum_and_a_count():
     def wrong(label, pred):
         return float((label != pred.argmax(1)).sum()), len(label)
 
@@ -134,7 +134,7 @@ def test_a_nan_in_the_predictions_is_noticed(name):
         (lambda: metric.create(3), "metric.create: 3 is neither a name, a function, a list nor a metric."),
         (lambda: metric.F1(average="mean"), "f1: average='mean' is not one of macro, micro."),
         (lambda: metric.CrossEntropy().update([np.array([5])], [np.ones((1, 3))]),
-         "cross-entropy: a label is no class: labels 5..5, 3 classes."),
+         "cross-entropy: a label is out of range: labels 5..5, 3 classes."),
         (lambda: metric.MSE().update([np.ones((2, 3))], [np.ones((2, 4))]),
          r"mse: labels and predictions differ in shape: labels \(2, 3\), predictions \(2, 4\)."),
         (lambda: metric.Accuracy().update([np.ones(2), np.ones(2)], [np.ones(2)]),
@@ -142,33 +142,33 @@ def test_a_nan_in_the_predictions_is_noticed(name):
         (lambda: metric.CompositeEvalMetric().get_metric(0), "index 0 is out of range: 0 metrics."),
     ],
 )
-def test_errors_say_what_is_wrong(make, text):
+def test_errors(make, text):
     with pytest.raises((ParameterError, ShapeError), match=text):
         make()
 
 
-# ---- updates are queued ---------------------------------------------------------------------------------------------
+# ---- updates are asynchronous ---------------------------------------------------------------------------------------------
 def held_back():
-    """(event, array): an array whose values come only once the event is set."""
+    """Return (event, array): the array is computed only after the event is set."""
     gate, a = threading.Event(), mx.nd.array([[0.1, 0.9], [0.8, 0.2]])
     mx.engine.current().push_sync(lambda _: gate.wait(30), mx.cpu(), [], [a.chunk.var], name="held back")
     return gate, a
 
 
 @pytest.mark.parametrize("name", ["acc", "ce", "f1", "mcc", "pcc", "top_k_accuracy", "perplexity", "nll_loss"])
-def test_an_update_does_not_wait(name):
+def test_an_update_returns_before_its_arrays_are_computed(name):
     if isinstance(mx.engine.current(), mx.engine.NaiveEngine):
         pytest.skip("the naive engine runs everything at once")
     gate, pred = held_back()
     m = metric.create(name)
-    m.update([mx.nd.array([1, 0])], [pred])  # would never return if it waited
+    m.update([mx.nd.array([1, 0])], [pred])  # a wait would never return
     gate.set()
     want = metric.create(name)
     want.update([np.array([1, 0])], [pred.asnumpy()])
     assert m.get() == want.get() and m.num_inst == want.num_inst
 
 
-def test_what_is_queued_is_not_lost_by_a_reset():
+def test_a_reset_waits_for_pending_updates():
     m = metric.create("acc")
     m.update([mx.nd.array([1])], [mx.nd.array([[0.1, 0.9]])])
     m.reset_local()
@@ -178,16 +178,16 @@ def test_what_is_queued_is_not_lost_by_a_reset():
     assert m.global_num_inst == 0
 
 
-def test_an_error_in_a_queued_update_comes_with_the_value_and_once():
+def test_an_error_of_a_pending_update_is_raised_once_when_the_value_is_read():
     m = metric.create("ce")
     m.update([mx.nd.array([7])], [mx.nd.array([[0.1, 0.9]])])
-    with pytest.raises(ParameterError, match="a label is no class"):
+    with pytest.raises(ParameterError, match="a label is out of range"):
         m.get()
     m.update([mx.nd.array([1])], [mx.nd.array([[0.5, 0.5]])])
     assert m.get()[1] == pytest.approx(np.log(2))
 
 
-def test_a_metric_of_ones_own_sees_its_sums():
+def test_a_users_metric_changes_its_sums():
     class Mine(metric.EvalMetric):
         def update(self, labels, preds):
             self.sum_metric += float(preds[0].asnumpy().sum())
@@ -200,7 +200,7 @@ def test_a_metric_of_ones_own_sees_its_sums():
 
 
 class PerTask(metric.EvalMetric):
-    """As multi-task examples write it: lists for sums, a reset of its own, and no second sums for the epoch."""
+    """A metric as in MXNet's multi-task example: sums are lists, reset is overridden, and there are no global sums."""
 
     def __init__(self):
         super().__init__("task")
@@ -218,19 +218,19 @@ class PerTask(metric.EvalMetric):
 
 
 class Wrong(metric.EvalMetric):
-    """An update that knows sum_metric and num_inst alone."""
+    """A metric whose update only changes sum_metric and num_inst."""
 
     def update(self, labels, preds):
         self.sum_metric += float((labels[0] != preds[0]).sum())
         self.num_inst += len(labels[0])
 
 
-def test_metrics_that_keep_only_their_own_sums():
+def test_users_metrics_without_global_sums():
     one = np.array([[0.9, 0.1], [0.2, 0.8]])
     task = PerTask()
     task.update([np.array([0, 0]), np.array([0, 1])], [one, one])
     assert task.get_global_name_value() == [("task_0", 0.5), ("task_1", 1.0)]
-    task.reset_local()  # what Speedometer does
+    task.reset_local()  # as Speedometer does
     assert task.num_inst == [0, 0]
     wrong = Wrong("wrong")
     wrong.update([np.array([1, 2])], [np.array([1, 3])])

@@ -1,4 +1,4 @@
-"""Schedules. Oracle: MXNet 1.9.1's rates, update by update (golden)."""
+"""Learning-rate schedulers. Oracle: the rates of MXNet 1.9.1, update by update (golden)."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ CASES = json.loads((Path(__file__).parents[2] / "golden/optimizers/schedulers.js
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_gives_mxnets_rates(case):
+def test_learning_rates_equal_those_of_mxnet(case):
     schedule = getattr(lr_scheduler, case["class"])(**case["kwargs"])
     assert [schedule(i) for i in range(len(case["lr"]))] == pytest.approx(case["lr"], rel=1e-12)
 
 
-def test_changes_are_logged_as_mxnet_logs_them(caplog):
+def test_changes_are_logged_with_the_messages_of_mxnet(caplog):
     with caplog.at_level("INFO"):
         schedule = lr_scheduler.FactorScheduler(3, 0.5, stop_factor_lr=0.2, base_lr=1)
         assert [schedule(i) for i in range(8, 12)] == [0.25, 0.25, 0.2, 0.2]
@@ -41,12 +41,12 @@ def test_rebase_moves_the_whole_schedule():
         ("FactorScheduler", {"step": 1, "factor": 2}, "FactorScheduler: factor=2 would raise the learning rate."),
         ("MultiFactorScheduler", {"step": [3, 3]}, r"MultiFactorScheduler: step=\[3, 3\] must be rising"),
         ("MultiFactorScheduler", {"step": []}, r"step=\[\] must be rising"),
-        ("PolyScheduler", {"max_update": 0}, "PolyScheduler: max_update=0 is not a number of updates >= 1."),
-        ("CosineScheduler", {"max_update": 3, "warmup_steps": 5}, "the warm-up takes all of the updates"),
+        ("PolyScheduler", {"max_update": 0}, "PolyScheduler: max_update=0 is not an integer >= 1."),
+        ("CosineScheduler", {"max_update": 3, "warmup_steps": 5}, "no updates are left after the warm-up"),
         ("CosineScheduler", {"max_update": 3, "warmup_mode": "x"}, "warmup_mode='x' is not one of linear, constant."),
-        ("PolyScheduler", {"max_update": 3, "base_lr": 0.1, "warmup_begin_lr": 1}, "the warm-up would fall"),
+        ("PolyScheduler", {"max_update": 3, "base_lr": 0.1, "warmup_begin_lr": 1}, "the rate would fall during the warm-up"),
     ],
 )
-def test_errors_say_what_is_wrong(name, kwargs, text):
+def test_errors(name, kwargs, text):
     with pytest.raises(ParameterError, match=text):
         getattr(lr_scheduler, name)(**kwargs)
