@@ -1,4 +1,4 @@
-"""Recurrent cells whose products are convolutions, for sequences of planes. Their recurrences are those of cells.py."""
+"""Recurrent cells with convolutions instead of matrix products, for sequences of images. Their formulas are in cells.py."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _TWO = tuple[int, int]
 class BaseConvRNNCell(RNNCell):
     """Base of convolutional cells; states are [batch, num_hidden, height, width].
 
-    input_shape:  of one step's input, [batch, channels, height, width]; the batch does not matter.
-    h2h_kernel:   odd, so that the states keep their size.
-    activation:   a name that Activation knows, or a function of a symbol.
+    input_shape:  of the input of one step, [batch, channels, height, width]; the batch size is ignored.
+    h2h_kernel:   odd sizes, so that the states keep their shape.
+    activation:   a name for the operator Activation, or a function of a symbol.
     """
 
     _default_prefix = ""
@@ -31,7 +31,7 @@ class BaseConvRNNCell(RNNCell):
                  params: RNNParams | None = None, conv_layout: str = "NCHW"):
         BaseRNNCell.__init__(self, self._default_prefix if prefix is None else prefix, params)
         if not all(k % 2 for k in h2h_kernel):
-            raise ParameterError(f"{type(self).__name__}: h2h_kernel={tuple(h2h_kernel)} must be odd, or states would shrink.")
+            raise ParameterError(f"{type(self).__name__}: h2h_kernel={tuple(h2h_kernel)} must be odd to keep the states' shape.")
         self._num_hidden, self._activation_name, self._layout = num_hidden, activation, conv_layout
         self._i2h = {"kernel": i2h_kernel, "stride": i2h_stride, "pad": i2h_pad, "dilate": i2h_dilate, "layout": conv_layout}
         pad = tuple(d * (k - 1) // 2 for k, d in zip(h2h_kernel, h2h_dilate))
@@ -45,7 +45,7 @@ class BaseConvRNNCell(RNNCell):
 
     @property
     def state_info(self) -> list[dict[str, Any]]:
-        return [{"shape": self._state, "__layout__": self._layout} for _ in range(self._states)]
+        return [{"shape": self._state, "__layout__": self._layout} for _ in range(self._num_states)]
 
     def _both(self, inputs: Symbol, state: Symbol, name: str, gates: int) -> tuple[Symbol, Symbol]:
         n = self._num_hidden * gates
@@ -54,7 +54,7 @@ class BaseConvRNNCell(RNNCell):
 
 
 class ConvRNNCell(BaseConvRNNCell):
-    """h = activation(W * x + R * h + b), * a convolution."""
+    """h = activation(W * x + R * h + b), where * is convolution."""
 
     _default_prefix = "ConvRNN_"
 

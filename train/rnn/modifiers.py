@@ -1,7 +1,8 @@
-"""Cells made of cells: several on top of each other, both directions, dropout, zoneout, residual; and the fused cell."""
+"""Cells made of other cells: stacked, bidirectional, with dropout, zoneout or residual connection; and the fused cell."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,11 +12,11 @@ from ...graph.symbol import namespace as symbol
 from ...graph.symbol.symbol import Symbol
 from ..fused_rnn_layout import GATES, FusedRNNLayout
 from ..initializer import FusedRNN
-from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, joined_inputs, merged, split_inputs
+from .cells import BaseRNNCell, GRUCell, LSTMCell, RNNCell, RNNParams, States, is_single, joined_inputs, split_inputs, stack_steps
 
 
 class SequentialRNNCell(BaseRNNCell):
-    """Cells on top of each other; `add` them from the bottom."""
+    """A stack of cells; `add` them from the bottom up."""
 
     def __init__(self, params: RNNParams | None = None):
         self._cells: list[BaseRNNCell] = []
@@ -23,7 +24,7 @@ class SequentialRNNCell(BaseRNNCell):
         self._override = params is not None
 
     def add(self, cell: BaseRNNCell) -> None:
-        """Put a cell on top."""
+        """Add a cell on top."""
         self._cells.append(cell)
         if self._override:
             cell.params._params.update(self.params._params)
@@ -35,7 +36,7 @@ class SequentialRNNCell(BaseRNNCell):
 
     def begin_state(self, func: Any = None, **kwargs: Any) -> States:
         if self._modified:
-            raise MXNetError("SequentialRNNCell.begin_state: the cell is part of a modifier cell. Call that one's.")
+            raise MXNetError("SequentialRNNCell.begin_state: the cell is part of a modifier cell. Call begin_state of that.")
         return [s for c in self._cells for s in c.begin_state(func, **kwargs)]
 
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +78,7 @@ class SequentialRNNCell(BaseRNNCell):
 
 
 class BidirectionalCell(BaseRNNCell):
-    """Two cells over the same inputs, one from the front and one from the back, their outputs joined."""
+    """Two cells over the same inputs, one forwards and one backwards in time. Their outputs are concatenated."""
 
     def __init__(self, l_cell: BaseRNNCell, r_cell: BaseRNNCell, params: RNNParams | None = None, output_prefix: str = "bi_"):
         self._cells = [l_cell, r_cell]
@@ -94,7 +95,7 @@ class BidirectionalCell(BaseRNNCell):
     pack_weights = SequentialRNNCell.pack_weights
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        raise MXNetError("BidirectionalCell: it has no single step, since one direction starts at the end. Use unroll.")
+        raise MXNetError("BidirectionalCell: there is no single step, because one direction starts at the end. Use unroll.")
 
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
@@ -105,16 +106,16 @@ class BidirectionalCell(BaseRNNCell):
         n = len(left.state_info)
         forth, l_states = left.unroll(length, steps, states[:n], layout, False)
         back, r_states = right.unroll(length, steps[::-1], states[n:], layout, False)
-        after = [l_states, r_states]  # in pairs, as MXNet gives them
+        after = [l_states, r_states]  # as in MXNet
         if merge_outputs:
-            both = (merged(steps, layout) for steps in (forth, back[::-1]))
+            both = (stack_steps(steps, layout) for steps in (forth, back[::-1]))
             return symbol.Concat(*both, dim=2, name=f"{self._output_prefix}out"), after
         return [symbol.Concat(f, b, dim=1, name=f"{self._output_prefix}t{i}")
                 for i, (f, b) in enumerate(zip(forth, reversed(back)))], after
 
 
 class DropoutCell(BaseRNNCell):
-    """Dropout of what passes through; it has no state."""
+    """Dropout as a cell without states."""
 
     def __init__(self, dropout: float, prefix: str = "dropout_", params: RNNParams | None = None):
         super().__init__(prefix, params)
@@ -130,13 +131,13 @@ class DropoutCell(BaseRNNCell):
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
         self.reset()
-        if merge_outputs or (merge_outputs is None and isinstance(inputs, Symbol) and len(inputs.list_outputs()) == 1):
+        if merge_outputs or (merge_outputs is None and is_single(inputs)):
             return self(joined_inputs(length, inputs, layout), [])
         return super().unroll(length, inputs, begin_state, layout, merge_outputs)
 
 
 class ModifierCell(BaseRNNCell):
-    """Base of cells that change what another cell does, and have its parameters."""
+    """Base of cells that modify another cell and use its parameters."""
 
     def __init__(self, base_cell: BaseRNNCell):
         base_cell._modified = True
@@ -167,17 +168,17 @@ class ModifierCell(BaseRNNCell):
 
 
 class ZoneoutCell(ModifierCell):
-    """Keeps parts of the last output and of the last states, at random. Source: Krueger et al. 2016, arXiv:1606.01305."""
+    """Keep random parts of the previous output and states. Source: Krueger et al. 2016, arXiv:1606.01305."""
 
     def __init__(self, base_cell: BaseRNNCell, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0):
         if isinstance(base_cell, (FusedRNNCell, BidirectionalCell)):
-            raise ParameterError(f"ZoneoutCell: a {type(base_cell).__name__} has no single step. Put it around the cells inside.")
+            raise ParameterError(f"ZoneoutCell: a {type(base_cell).__name__} has no single step. Apply it to the cells inside.")
         super().__init__(base_cell)
         self.zoneout_outputs, self.zoneout_states = zoneout_outputs, zoneout_states
 
     def reset(self) -> None:
         super().reset()
-        self._before: Any = None
+        self._previous: Any = None
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         output, after = self.base_cell(inputs, states)
@@ -185,15 +186,14 @@ class ZoneoutCell(ModifierCell):
         def mixed(p: float, new: Symbol, old: Symbol) -> Symbol:
             return symbol.where(symbol.Dropout(symbol.ones_like(new), p=p), new, old)
 
-        before = symbol.zeros_like(output) if self._before is None else self._before
-        kept = mixed(self.zoneout_outputs, output, before) if self.zoneout_outputs else output
+        previous = symbol.zeros_like(output) if self._previous is None else self._previous
+        self._previous = mixed(self.zoneout_outputs, output, previous) if self.zoneout_outputs else output
         after = [mixed(self.zoneout_states, n, o) for n, o in zip(after, states)] if self.zoneout_states else after
-        self._before = kept
-        return kept, after
+        return self._previous, after
 
 
 class ResidualCell(ModifierCell):
-    """Adds the input to the output. Source: Wu et al. 2016, arXiv:1609.08144."""
+    """Add the input to the output. Source: Wu et al. 2016, arXiv:1609.08144."""
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         output, after = self.base_cell(inputs, states)
@@ -215,11 +215,11 @@ class ResidualCell(ModifierCell):
 
 
 class FusedRNNCell(BaseRNNCell):
-    """Layers of cells whose parameters are one vector, `PREFIXparameters`, for the operator that runs them all at once.
+    """Layers of cells computed by the operator RNN. Their parameters are one vector, `PREFIXparameters`.
 
     mode:           "rnn_relu", "rnn_tanh", "lstm" or "gru".
     get_next_state: also return the states after the last step.
-    `unfuse` gives the same network of single cells; `unpack_weights` cuts the vector into their parameters.
+    `unfuse` returns the same network as single cells; `unpack_weights` splits the vector into their parameters.
     """
 
     def __init__(self, num_hidden: int, num_layers: int = 1, mode: str = "lstm", bidirectional: bool = False,
@@ -229,7 +229,7 @@ class FusedRNNCell(BaseRNNCell):
             raise ParameterError(f"FusedRNNCell: mode={mode!r} is not one of {', '.join(GATES)}.")
         super().__init__(f"{mode}_" if prefix is None else prefix, params)
         self._num_hidden, self._num_layers = num_hidden, num_layers
-        self._mode: Any = mode  # one of the operator's words
+        self._mode: Any = mode
         self._bidirectional, self._dropout, self._get_next_state = bidirectional, dropout, get_next_state
         self._forget_bias, self._fused = forget_bias, FusedRNNLayout(num_hidden, num_layers, mode, bidirectional)
         init = FusedRNN(None, num_hidden, num_layers, mode, bidirectional, forget_bias)
@@ -249,9 +249,8 @@ class FusedRNNCell(BaseRNNCell):
     def unpack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
         args = dict(args)
         vector = args.pop(self._vector)
-        for name, at, shape in self._fused.places(vector.size, self._prefix):
-            size = shape[0] * (shape[1] if len(shape) > 1 else 1)
-            args[name] = vector[at:at + size].reshape(shape).copy()
+        for name, offset, shape in self._fused.places(vector.size, self._prefix):
+            args[name] = vector[offset:offset + math.prod(shape)].reshape(shape).copy()
         return args
 
     def pack_weights(self, args: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +261,7 @@ class FusedRNNCell(BaseRNNCell):
         return args
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        raise MXNetError("FusedRNNCell: it has no single step. Use unroll, or unfuse() for single cells.")
+        raise MXNetError("FusedRNNCell: there is no single step. Use unroll, or unfuse() for single cells.")
 
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
@@ -284,7 +283,7 @@ class FusedRNNCell(BaseRNNCell):
         return (split_inputs(length, outputs, layout) if merge_outputs is False else outputs), after
 
     def unfuse(self) -> SequentialRNNCell:
-        """The same network of single cells. Their parameters are those of unpack_weights, packed cell by cell."""
+        """Return the same network as single cells. Their parameters are those of unpack_weights, packed by each cell."""
         make = {
             "rnn_relu": lambda p: RNNCell(self._num_hidden, activation="relu", prefix=p),
             "rnn_tanh": lambda p: RNNCell(self._num_hidden, activation="tanh", prefix=p),

@@ -1,4 +1,4 @@
-"""Sentences as batches: words to numbers, and an iterator that puts sentences of like length together."""
+"""Sentences as batches: words to integers, and an iterator over batches of sentences of similar length."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ...ndarray import array
 def encode_sentences(sentences: Sequence[Sequence[Any]], vocab: dict[Any, int] | None = None, invalid_label: int = -1,
                      invalid_key: Any = "\n", start_label: int = 0, unknown_token: Any = None
                      ) -> tuple[list[list[int]], dict[Any, int]]:
-    """(sentences as numbers, {word: number}).
+    """Return (sentences as integers, {word: integer}).
 
-    vocab:          known words; None makes one as words come, from start_label on, past invalid_label.
-    unknown_token:  what stands for a word that vocab lacks; without it such a word is a ParameterError.
+    vocab:          known words. None creates a vocabulary: new words get integers from start_label on, except invalid_label.
+    unknown_token:  replaces words missing in vocab. Without it, a missing word is a ParameterError.
     """
     new = vocab is None
     vocab = {invalid_key: invalid_label} if vocab is None else vocab
-    following = start_label
+    next_label = start_label
     encoded = []
     for sentence in sentences:
-        coded = []
+        labels = []
         for word in sentence:
             if word not in vocab:
                 if not new and unknown_token is None:
@@ -35,23 +35,23 @@ def encode_sentences(sentences: Sequence[Sequence[Any]], vocab: dict[Any, int] |
                 if unknown_token is not None:
                     word = unknown_token
                 if word not in vocab:
-                    following += following == invalid_label
-                    vocab[word] = following
-                    following += 1
-            coded.append(vocab[word])
-        encoded.append(coded)
+                    next_label += next_label == invalid_label
+                    vocab[word] = next_label
+                    next_label += 1
+            labels.append(vocab[word])
+        encoded.append(labels)
     return encoded, vocab
 
 
 class BucketSentenceIter(DataIter):
-    """Batches of sentences of one bucket's length; the label of a word is the word after it.
+    """Batches of sentences of one length. The label of a word is the next word.
 
-    sentences:      lists of numbers (see encode_sentences).
-    buckets:        lengths; a sentence goes to the shortest that holds it, padded with invalid_label; longer ones are left
-                    out. None: every length that fills a batch.
+    sentences:      lists of integers (see encode_sentences).
+    buckets:        lengths. A sentence is padded with invalid_label to the shortest length that fits; longer ones are
+                    skipped. None: every length with enough sentences for a batch.
     layout:         "NT" or "TN".
-    Each batch's bucket_key is its length. At every reset the sentences of a bucket are shuffled by
-    NumPy's random numbers and the batches by Python's, as in MXNet: the same seeds give the same order.
+    The bucket_key of a batch is its length. Each reset shuffles the sentences of a bucket with NumPy's random numbers and
+    the batches with Python's, as in MXNet: the same seeds give the same order.
     """
 
     def __init__(self, sentences: Sequence[Sequence[int]], batch_size: int, buckets: Sequence[int] | None = None,
@@ -64,7 +64,7 @@ class BucketSentenceIter(DataIter):
             counts = np.bincount([len(s) for s in sentences]) if len(sentences) else np.zeros(0, int)
             buckets = [length for length, n in enumerate(counts) if n >= batch_size and length]
         if not buckets:
-            raise ParameterError(f"BucketSentenceIter: no length has {batch_size} sentences. Give buckets.")
+            raise ParameterError(f"BucketSentenceIter: no length has {batch_size} sentences. Pass buckets.")
         self.buckets = sorted(buckets)
         rows: list[list[np.ndarray]] = [[] for _ in self.buckets]
         self.left_out = 0
@@ -92,7 +92,7 @@ class BucketSentenceIter(DataIter):
         return DataDesc(name, shape, self.dtype, self.layout)
 
     def reset(self) -> None:
-        """Shuffle the sentences within buckets, and the batches, and begin anew."""
+        """Shuffle the sentences within buckets, and the batches, and start from the first batch."""
         self.curr_idx = 0
         random.shuffle(self.idx)
         self.label = []
@@ -103,7 +103,7 @@ class BucketSentenceIter(DataIter):
             self.label.append(label)
 
     def next(self) -> DataBatch:
-        """The next batch. Raises StopIteration at the end."""
+        """Return the next batch. Raises StopIteration at the end."""
         if self.curr_idx == len(self.idx):
             raise StopIteration
         k, at = self.idx[self.curr_idx]
@@ -118,13 +118,8 @@ class BucketSentenceIter(DataIter):
                          provide_label=[self._description(self.label_name, length)])
 
 
-def _cells(cells: Any) -> list[Any]:
-    return list(cells) if isinstance(cells, (list, tuple)) else [cells]
-
-
-def packed(cells: Any, args: Mapping[str, Any], how: str) -> dict[str, Any]:
-    """args after pack_weights or unpack_weights (`how`) of every cell."""
-    found = dict(args)
-    for cell in _cells(cells):
-        found = getattr(cell, how)(found)
-    return found
+def packed(cells: Any, args: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Return args after pack_weights or unpack_weights (`method`) of every cell."""
+    for cell in cells if isinstance(cells, (list, tuple)) else [cells]:
+        args = getattr(cell, method)(args)
+    return dict(args)

@@ -57,14 +57,14 @@ def run(cell, rng, ctx=None, data=None, layout="NTC", length=T):
 
 @pytest.mark.parametrize("kind, make", [("lstm", mx.rnn.LSTMCell), ("gru", mx.rnn.GRUCell), ("rnn", mx.rnn.RNNCell)])
 @pytest.mark.parametrize("layout", ["NTC", "TNC"])
-def test_cells_follow_their_recurrence(kind, make, layout, rng, ctx):
+def test_cells_compute_their_formulas(kind, make, layout, rng, ctx):
     got, p = run(make(H, prefix="a_"), rng, ctx, layout=layout)
     x = p["data"] if layout == "NTC" else p["data"].swapaxes(0, 1)
     want = walk(kind, x, p, "a_")
     np.testing.assert_allclose(got, want if layout == "NTC" else want.swapaxes(0, 1), rtol=1e-4, atol=1e-5)
 
 
-def test_one_step_and_a_list_of_steps(rng):
+def test_single_steps_and_a_list_of_inputs_equal_unroll(rng):
     cell = mx.rnn.LSTMCell(H, prefix="a_")
     got, p = run(cell, rng, length=1)
     np.testing.assert_allclose(got, walk("lstm", p["data"], p, "a_"), rtol=1e-4, atol=1e-5)
@@ -75,13 +75,13 @@ def test_one_step_and_a_list_of_steps(rng):
         cell.unroll(4, steps)
 
 
-def test_both_directions(rng):
+def test_a_bidirectional_cell_concatenates_both_directions(rng):
     got, p = run(mx.rnn.BidirectionalCell(mx.rnn.LSTMCell(H, prefix="l_"), mx.rnn.GRUCell(H, prefix="r_")), rng)
     back = walk("gru", p["data"][:, ::-1], p, "r_")[:, ::-1]
     np.testing.assert_allclose(got, np.concatenate([walk("lstm", p["data"], p, "l_"), back], 2), rtol=1e-4, atol=1e-5)
 
 
-def test_stack_with_dropout_and_residual(rng):
+def test_a_stack_with_dropout_and_residual_connection(rng):
     stack = mx.rnn.SequentialRNNCell()
     stack.add(mx.rnn.LSTMCell(I, prefix="a_"))
     stack.add(mx.rnn.DropoutCell(0.5))
@@ -91,7 +91,7 @@ def test_stack_with_dropout_and_residual(rng):
     np.testing.assert_allclose(got, walk("gru", below, p, "b_", I) + below, rtol=1e-4, atol=1e-5)
 
 
-def test_zoneout_keeps_what_it_drops(rng):
+def test_zoneout_keeps_previous_outputs_and_states(rng):
     """Of every output, in training: either the cell's, or the one before; about half each."""
     cell = mx.rnn.ZoneoutCell(mx.rnn.RNNCell(200, prefix="a_"), zoneout_outputs=0.5)
     out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
@@ -103,7 +103,7 @@ def test_zoneout_keeps_what_it_drops(rng):
     assert 0.3 < (first == 0).mean() < 0.7  # before the first step there were zeros
 
 
-def test_the_fused_vector_holds_the_cells_weights(rng):
+def test_the_fused_vector_has_the_weights_of_single_cells(rng):
     fused = mx.rnn.FusedRNNCell(H, num_layers=2, mode="gru", bidirectional=True, prefix="f_")
     size = 2 * 3 * H * (I + H + 2) + 2 * 3 * H * (2 * H + H + 2)
     vector = rng.normal(0, 0.3, size).astype("f")
@@ -122,7 +122,7 @@ def test_the_fused_vector_holds_the_cells_weights(rng):
 @pytest.mark.parametrize("mode", ["rnn_relu", "rnn_tanh", "lstm", "gru"])
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("layout", ["NTC", "TNC"])
-def test_the_fused_cell_equals_its_single_cells(mode, both, layout, rng):
+def test_the_fused_cell_equals_single_cells(mode, both, layout, rng):
     """Outputs, and the derivative by the weights, of the operator and of the unrolled cells."""
     fused = mx.rnn.FusedRNNCell(H, num_layers=2, mode=mode, bidirectional=both, prefix="f_")
     got, p = run(fused, rng, layout=layout)
@@ -135,7 +135,7 @@ def test_the_fused_cell_equals_its_single_cells(mode, both, layout, rng):
     np.testing.assert_allclose(got, executor.forward()[0].asnumpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_states_of_the_fused_cell(rng):
+def test_the_fused_cell_takes_and_returns_states(rng):
     cell = mx.rnn.FusedRNNCell(H, num_layers=2, mode="lstm", get_next_state=True, prefix="f_")
     outputs, states = cell.unroll(T, mx.sym.Variable("data"), merge_outputs=False)
     assert len(outputs) == T and len(states) == 2
@@ -144,11 +144,11 @@ def test_states_of_the_fused_cell(rng):
         a[:] = rng.normal(0, 0.5, a.shape)
     last, hidden, inner = (o.asnumpy() for o in executor.forward())
     assert hidden.shape == inner.shape == (2, N, H) and np.array_equal(last, hidden[1])
-    with pytest.raises(MXNetError, match="FusedRNNCell: it has no single step"):
+    with pytest.raises(MXNetError, match="FusedRNNCell: there is no single step"):
         cell(mx.sym.Variable("x"), [])
 
 
-def test_the_fused_vector_is_initialized_gate_by_gate():
+def test_each_gate_of_the_fused_vector_is_initialized():
     """By the model's initializer, which alone could not fill a vector; forget gates open; biases 0."""
     cell = mx.rnn.FusedRNNCell(H, num_layers=1, mode="lstm", forget_bias=2.0, prefix="f_")
     module = mx.mod.Module(cell.unroll(T, mx.sym.Variable("data"), merge_outputs=True)[0], label_names=None)
@@ -163,7 +163,7 @@ def test_the_fused_vector_is_initialized_gate_by_gate():
     vector = mx.nd.zeros(3 * H * (I + H + 2))
     own(mx.init.InitDesc("parameters", {"__init__": own.dumps()}), vector)
     assert vector.asnumpy().tolist() == [3] * (3 * H * (I + H)) + [0] * (6 * H)
-    with pytest.raises(ParameterError, match="FusedRNN: there is no initializer for the gates of 'parameters'"):
+    with pytest.raises(ParameterError, match="FusedRNN: the gates of 'parameters' have no initializer"):
         mx.init.FusedRNN(None, H, 1, "gru")._init_weight("parameters", vector)
 
 
@@ -176,7 +176,7 @@ def plane(x, weight, bias, stride=1):
 
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
-def test_convolutional_cells(kind, rng):
+def test_convolutional_cells_compute_their_formulas(kind, rng):
     """States are planes; products are convolutions; the activation is a leaky rectifier."""
     cell = getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), num_hidden=3, i2h_stride=(2, 2))
     name = f"Conv{kind}_"
@@ -208,7 +208,7 @@ def test_convolutional_cells(kind, rng):
         getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), 3, h2h_kernel=(2, 3))
 
 
-def test_checkpoints_hold_single_gates(rng, tmp_path):
+def test_checkpoints_have_one_array_per_gate(rng, tmp_path):
     cell = mx.rnn.LSTMCell(H)
     out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
     args = {"lstm_i2h_weight": mx.nd.array(rng.normal(size=(4 * H, I))), "lstm_i2h_bias": mx.nd.array(rng.normal(size=4 * H)),
@@ -220,7 +220,7 @@ def test_checkpoints_hold_single_gates(rng, tmp_path):
     assert all(np.array_equal(again[k].asnumpy(), v.asnumpy()) for k, v in args.items()) and len(again) == 4
 
 
-def test_forget_gates_begin_open():
+def test_biases_of_forget_gates_begin_at_forget_bias():
     cell = mx.rnn.LSTMCell(2, forget_bias=3.0)
     module = mx.mod.Module(cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)[0], label_names=None)
     module.bind([("data", (1, 2, 2))])
@@ -228,7 +228,7 @@ def test_forget_gates_begin_open():
     assert module.get_params()[0]["lstm_i2h_bias"].asnumpy().tolist() == [0, 0, 3, 3, 0, 0, 0, 0]
 
 
-def test_first_states_may_be_fed():
+def test_initial_states_may_be_inputs():
     states = mx.rnn.LSTMCell(H).begin_state(mx.sym.Variable)
     assert [s.name for s in states] == ["lstm_begin_state_0", "lstm_begin_state_1"]
     modified = mx.rnn.LSTMCell(H)
@@ -237,7 +237,7 @@ def test_first_states_may_be_fed():
         modified.begin_state()
 
 
-def test_sentences():
+def test_sentences_become_integers():
     coded, vocab = mx.rnn.encode_sentences([["a", "b"], ["b", "c"]], invalid_label=0, start_label=0)
     assert coded == [[1, 2], [2, 3]] and vocab == {"\n": 0, "a": 1, "b": 2, "c": 3}
     assert mx.rnn.encode_sentences([["a", "z"]], vocab, unknown_token="c")[0] == [[1, 3]]
@@ -246,7 +246,7 @@ def test_sentences():
 
 
 @pytest.mark.parametrize("layout", ["NT", "TN"])
-def test_buckets_of_sentences(layout):
+def test_sentences_are_batched_by_length(layout):
     sentences = [[1, 2, 3]] * 5 + [[4, 5]] * 3 + [[6] * 9]
     data = mx.rnn.BucketSentenceIter(sentences, 2, buckets=[2, 4], invalid_label=0, layout=layout)
     assert data.default_bucket_key == 4 and data.left_out == 1
@@ -261,8 +261,8 @@ def test_buckets_of_sentences(layout):
     assert len(list(data)) == 3
 
 
-def test_the_same_seeds_give_mxnets_order():
-    """Batches by Python's random numbers, sentences of a bucket by NumPy's. The order is MXNet 1.9.1's."""
+def test_the_same_seeds_give_the_order_of_mxnet():
+    """Python's random numbers shuffle batches, NumPy's the sentences of a bucket. The expected order is that of MXNet 1.9.1."""
     np.random.seed(0)
     random.seed(0)
     source = mx.rnn.BucketSentenceIter([[i] * (2 + i % 2) for i in range(1, 13)], 2, buckets=[2, 3], invalid_label=0)
@@ -270,8 +270,8 @@ def test_the_same_seeds_give_mxnets_order():
         (3, 9, 1), (2, 2, 10), (2, 4, 8), (2, 12, 6), (3, 5, 11), (3, 3, 7)]
 
 
-def test_files_count_what_mxnet_counts():
-    """What the operator keeps for backward is no output in a symbol file."""
+def test_symbol_files_count_outputs_as_mxnet_does():
+    """The arrays that RNN keeps for backward are not outputs in a symbol file."""
     cell = mx.rnn.FusedRNNCell(H, num_layers=2, mode="lstm", get_next_state=True, dropout=0.5, prefix="f_")
     out, _ = cell.unroll(T, mx.sym.Variable("data"), layout="TNC", merge_outputs=True)
     written = json.loads(out.tojson())
