@@ -1,1 +1,1 @@
-"""MXNet modules that scripts import besides training: base, util, runtime, log, test_utils."""
+"""MXNet modules besides training that scripts import: base, util, runtime, log, test_utils."""

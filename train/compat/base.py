@@ -1,6 +1,6 @@
-"""`mx.base`: the error, and the words for kinds of Python values that scripts import from there.
+"""`mx.base`: error classes, type tuples, and the C helpers that scripts import.
 
-There is no C library behind Tritium: old scripts may import `_LIB` and what goes with it, but calling it is an error.
+Tritium has no C library. Scripts may import `_LIB` and its helpers, but calling a function of `_LIB` is an error.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ mx_float_p = ctypes.POINTER(mx_float)
 
 
 class _NoLibrary:
-    """What stands where MXNet has its C library: importing it is fine, calling it is not."""
+    """A replacement for MXNet's C library, without functions."""
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"mx.base._LIB: Tritium has no C library to call, so no {name}. Use the Python functions instead.")
+        raise AttributeError(f"mx.base._LIB: Tritium has no C library, so there is no {name}. Use the Python functions.")
 
 
 _LIB = _NoLibrary()
 
 
 def check_call(ret: int) -> None:
-    """Raise MXNetError unless ret, what a function of the C library returned, is 0."""
+    """Raise MXNetError unless ret, the return value of a C function, is 0."""
     if ret != 0:
         raise MXNetError(f"mx.base.check_call: a library function returned {ret}.")
 
 
 def c_str(string: str) -> ctypes.c_char_p:
-    """A C string."""
+    """Return a C string."""
     return ctypes.c_char_p(string.encode("utf-8"))
 
 
 def c_str_array(strings: Sequence[str]) -> Any:
-    """A C array of C strings."""
+    """Return a C array of C strings."""
     return c_array(ctypes.c_char_p, [s.encode("utf-8") for s in strings])
 
 
 def c_array(ctype: Any, values: Sequence[Any]) -> Any:
-    """A C array of ctype."""
+    """Return a C array of ctype."""
     return (ctype * len(values))(*values)
 
 
 def _as_list(obj: Any) -> list[Any]:
-    """obj as a list: itself, or in one."""
+    """Return obj as a list, or in a list of one element."""
     return list(obj) if isinstance(obj, (list, tuple)) else [obj]
 
 
 class NotImplementedForSymbol(MXNetError):
-    """A function of NDArray that a Symbol does not have."""
+    """A function of NDArray was called on a Symbol, which does not have it."""
 
     def __init__(self, function: Any, alias: Any, *args: Any):
         name = getattr(function, "__name__", function)
@@ -69,8 +69,8 @@ class NotImplementedForSymbol(MXNetError):
                          f"{f' Use {alias} on the array.' if alias else ''}")
 
 
-class classproperty:  # as MXNet calls it
-    """A property of a class."""
+class classproperty:  # MXNet's name
+    """A read-only property of a class."""
 
     def __init__(self, fget: Any):
         self.fget = fget
@@ -80,6 +80,5 @@ class classproperty:  # as MXNet calls it
 
 
 def py_str(x: bytes) -> str:
-    """The text of bytes."""
+    """Decode UTF-8."""
     return x.decode("utf-8")
-

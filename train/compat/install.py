@@ -1,4 +1,4 @@
-"""install_as_mxnet: let `import mxnet as mx` give Tritium, in this process, for code that cannot be edited."""
+"""Second names of modules: `import mxnet as mx` for scripts that cannot be edited, and MXNet's module names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PACKAGE = __name__.split(".", 1)[0]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Import hook: gives modules that exist under one name a second name, without loading their file again.
+    """Import hook that gives modules a second name, without loading their file again.
 
     renamed: returns the real name of a second name, or None for all other names.
     """
@@ -38,21 +38,19 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec.loader_state[0]
 
     def exec_module(self, module: ModuleType) -> None:
-        """The module ran when Tritium imported it; it only gets its own spec back."""
-        state: Any = module.__spec__
-        module.__spec__ = state.loader_state[1]
+        """Restore the module's own spec. The module ran at its first import."""
+        spec: Any = module.__spec__
+        module.__spec__ = spec.loader_state[1]
 
 
 def _find(name: str) -> ModuleType | None:
-    """The module called name: imported already, to be imported, or an attribute of one that is."""
-    if name in sys.modules:
-        return sys.modules[name]
+    """Return the module called name, or the module that is an attribute of that name, or None."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
         above, _, last = name.rpartition(".")
-        found = getattr(_find(above), last, None) if above else None
-        return found if isinstance(found, ModuleType) else None
+        module = getattr(_find(above), last, None) if above else None
+        return module if isinstance(module, ModuleType) else None
 
 
 def _renamed_mxnet(name: str) -> str | None:
@@ -60,7 +58,7 @@ def _renamed_mxnet(name: str) -> str | None:
 
 
 def add_aliases(aliases: Mapping[str, str]) -> None:
-    """Give modules their second names: `{"kv": "kvstore"}` makes `tritium.kv.create` the module `tritium.kvstore.create`."""
+    """Add second names of modules: with `{"kv": "kvstore"}`, `tritium.kv.create` is the module `tritium.kvstore.create`."""
     for alias, target in aliases.items():
         above, _, last = f"{_PACKAGE}.{alias}".rpartition(".")
         module = sys.modules[f"{_PACKAGE}.{alias}"] = importlib.import_module(f"{_PACKAGE}.{target}")
@@ -81,13 +79,13 @@ def add_aliases(aliases: Mapping[str, str]) -> None:
 
 
 def install_as_mxnet() -> None:
-    """From now on `import mxnet`, and `from mxnet.gluon import nn` and the like, give Tritium in this process.
+    """Make `import mxnet`, `from mxnet.module import Module` and so on import Tritium, in this process.
 
-    Raises MXNetError when MXNet itself was imported before.
+    Raises MXNetError if MXNet itself was imported before.
     """
-    there = sys.modules.get("mxnet")
-    if there is not None and there is not sys.modules[_PACKAGE]:
-        raise MXNetError("install_as_mxnet: mxnet is imported already. Call this before anything imports it.")
+    mxnet = sys.modules.get("mxnet")
+    if mxnet is not None and mxnet is not sys.modules[_PACKAGE]:
+        raise MXNetError("install_as_mxnet: mxnet is already imported. Call this before any import of mxnet.")
     if not any(isinstance(f, _Finder) and f._renamed is _renamed_mxnet for f in sys.meta_path):
         sys.meta_path.insert(0, _Finder(_renamed_mxnet))
     importlib.import_module("mxnet")

@@ -1,4 +1,4 @@
-"""`mx.log`: a logger whose lines begin with their level, time and place."""
+"""`mx.log`: loggers whose lines begin with level, time and source line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FORMAT = "%(levelname).1s%(asctime)s %(process)d %(filename)s:%(funcName)s:%(li
 
 def get_logger(name: str | None = None, filename: str | None = None, filemode: str | None = None, level: int = WARNING
                ) -> logging.Logger:
-    """The logger called name, with one handler of its own: to filename (added to, unless filemode says "w"), else to stderr."""
+    """Return the logger called name, with one handler: for filename (filemode "a" by default), or for stderr."""
     logger = logging.getLogger(name)
     if name is not None and not getattr(logger, "_tritium_has_handler", False):
         handler = logging.FileHandler(filename, filemode or "a") if filename else logging.StreamHandler()
@@ -23,4 +23,4 @@ def get_logger(name: str | None = None, filename: str | None = None, filemode: s
     return logger
 
 
-getLogger = get_logger  # its older name
+getLogger = get_logger  # MXNet's older name

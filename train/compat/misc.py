@@ -1,4 +1,4 @@
-"""`mx.misc`: the learning rate schedule of MXNet's first scripts; `mx.lr_scheduler` has what came after it."""
+"""`mx.misc`: the learning-rate scheduler of MXNet's first scripts. New scripts use `mx.lr_scheduler`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FactorScheduler", "LearningRateScheduler"]
 
 
 class LearningRateScheduler:
-    """Base: `scheduler(iteration)` gives the rate; an optimizer sets base_lr."""
+    """Base: `scheduler(iteration)` returns the learning rate. An optimizer sets base_lr."""
 
     base_lr = 0.01
 
@@ -19,7 +19,7 @@ class LearningRateScheduler:
 
 
 class FactorScheduler(LearningRateScheduler):
-    """base_lr times factor for every `step` iterations; a change is logged."""
+    """Multiply base_lr by factor every `step` iterations, and log each change."""
 
     def __init__(self, step: int, factor: float = 0.1):
         if step < 1 or factor >= 1:

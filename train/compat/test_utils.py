@@ -1,10 +1,11 @@
-"""`mx.test_utils`: comparing arrays, checking gradients by differences, and random arrays, for tests of operators."""
+"""`mx.test_utils`: comparison of arrays, gradients by finite differences, and random arrays, for tests of operators."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from .test_data import DummyIter as DummyIter
 from .test_data import download as download
 from .test_data import get_mnist as get_mnist
 from .test_data import get_mnist_iterator as get_mnist_iterator
+from .util import setenv
 
 _RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5}
 _ATOL = {"float16": 1e-1, "float32": 1e-3, "float64": 1e-20}
@@ -36,86 +38,88 @@ _default: list[Context | None] = [None]
 
 # ---- contexts and random arrays --------------------------------------------------------------------------------------
 def default_context() -> Context:
-    """Where tests run: what set_default_context said, else the current context."""
+    """Return the context of tests: that of set_default_context, by default the current context."""
     return _default[0] or current_context()
 
 
 def set_default_context(ctx: Context) -> None:
-    """Let tests run on ctx."""
+    """Set the context of tests."""
     _default[0] = ctx
 
 
 def default_dtype() -> type:
-    """float32."""
+    """Return float32."""
     return np.float32
 
 
 def list_gpus() -> range:
-    """The numbers of the GPUs."""
+    """Return the device numbers of the GPUs."""
     return range(engine.num_gpus())
 
 
 def random_arrays(*shapes: Sequence[int]) -> Any:
-    """Standard normal float32 arrays (NumPy) of these shapes; the array itself if there is one."""
-    made = [np.array(np.random.randn(*s)).astype(np.float32) for s in shapes]
-    return made[0] if len(made) == 1 else made
+    """Return standard normal float32 arrays (NumPy) of these shapes: a list, or the array for a single shape."""
+    arrays = [np.array(np.random.randn(*s)).astype(np.float32) for s in shapes]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def rand_ndarray(shape: Sequence[int], stype: str = "default", density: float | None = None, dtype: Any = None,
                  modifier_func: Any = None, shuffle_csr_indices: bool = False, distribution: str | None = None,
                  ctx: Context | None = None) -> NDArray:
-    """An NDArray of numbers uniform in [-1, 1). Raises ParameterError for a sparse stype: arrays are dense here."""
+    """Return an NDArray of random numbers uniform in [-1, 1). Raises ParameterError for a sparse stype."""
     if stype != "default":
-        raise ParameterError(f"rand_ndarray: stype={stype!r}: arrays are dense here. Use stype='default'.")
+        raise ParameterError(f"rand_ndarray: stype={stype!r} is not supported. Use stype='default'.")
     return array(np.random.uniform(-1, 1, tuple(shape)), ctx=ctx or default_context(), dtype=dtype or "float32")
 
 
-def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> tuple[int, int]:
-    """A shape of two sizes, each at most dim0 and dim1."""
-    low = 0 if allow_zero_size else 1
-    return int(np.random.randint(low, dim0 + 1)), int(np.random.randint(low, dim1 + 1))
+def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Return a random shape with sizes up to dim0 and dim1."""
+    return _rand_shape((dim0, dim1), allow_zero_size)
 
 
-def rand_shape_3d(dim0: int = 10, dim1: int = 10, dim2: int = 10, allow_zero_size: bool = False) -> tuple[int, int, int]:
-    """A shape of three sizes."""
-    low = 0 if allow_zero_size else 1
-    return tuple(int(np.random.randint(low, d + 1)) for d in (dim0, dim1, dim2))  # type: ignore[return-value]
+def rand_shape_3d(dim0: int = 10, dim1: int = 10, dim2: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Return a random shape with sizes up to dim0, dim1 and dim2."""
+    return _rand_shape((dim0, dim1, dim2), allow_zero_size)
 
 
 def rand_shape_nd(num_dim: int, dim: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
-    """A shape of num_dim sizes, each at most dim."""
+    """Return a random shape with num_dim sizes up to dim."""
     return tuple(int(n) for n in np.random.randint(0 if allow_zero_size else 1, dim + 1, size=num_dim))
 
 
-# ---- comparing -------------------------------------------------------------------------------------------------------
+def _rand_shape(largest: Sequence[int], allow_zero_size: bool) -> tuple[int, ...]:
+    return tuple(int(np.random.randint(0 if allow_zero_size else 1, n + 1)) for n in largest)
+
+
+# ---- comparison ------------------------------------------------------------------------------------------------------
 def _numpy(a: Any) -> np.ndarray:
     return a.asnumpy() if isinstance(a, NDArray) else np.asarray(a)
 
 
 def get_tolerance(dat: Any, tol: float | None, default_tol: Mapping[Any, float]) -> float:
-    """tol, or the default of dat's dtype."""
+    """Return tol, or by default that of dat's dtype."""
     return tol if tol is not None else default_tol.get(np.dtype(dat.dtype).name, 0.0)
 
 
 def _tolerances(a: np.ndarray, b: np.ndarray, rtol: float | None, atol: float | None) -> tuple[float, float]:
-    """The looser of the two dtypes' tolerances, where none is given."""
+    """Return (rtol, atol); None is replaced by the larger default of the two dtypes."""
     return tuple(max(get_tolerance(x, tol, table) for x in (a, b))  # type: ignore[return-value]
                  for tol, table in ((rtol, _RTOL), (atol, _ATOL)))
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two arrays are equal, element by element."""
+    """Return True if all elements of two arrays are equal."""
     return np.array_equal(_numpy(a), _numpy(b))
 
 
 def same_array(array1: NDArray, array2: NDArray) -> bool:
-    """Whether two NDArrays share their memory."""
+    """Return True if two NDArrays are the same memory."""
     return array1.chunk.block is array2.chunk.block and array1.offset == array2.offset and array1.nbytes == array2.nbytes
 
 
 def almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None = None, equal_nan: bool = False,
                  use_broadcast: bool = True) -> bool:
-    """Whether |a - b| ≤ atol + rtol |b| everywhere."""
+    """Return True if |a - b| ≤ atol + rtol |b| for all elements."""
     a, b = _numpy(a), _numpy(b)
     if not use_broadcast and a.shape != b.shape:
         return False
@@ -126,7 +130,7 @@ def almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None =
 def assert_almost_equal(a: Any, b: Any, rtol: float | None = None, atol: float | None = None,
                         names: tuple[str, str] = ("a", "b"), equal_nan: bool = False, use_broadcast: bool = True,
                         mismatches: tuple[int, int] = (10, 10)) -> None:
-    """Raise AssertionError unless |a - b| ≤ atol + rtol |b| everywhere; it says where they differ most, and by how much."""
+    """Raise AssertionError, with the largest differences, unless |a - b| ≤ atol + rtol |b| for all elements."""
     x, y = _numpy(a), _numpy(b)
     if not use_broadcast and x.shape != y.shape:
         raise AssertionError(f"{names[0]} has shape {x.shape}, {names[1]} {y.shape}.")
@@ -154,10 +158,10 @@ assert_allclose = assert_almost_equal
 
 def assert_almost_equal_ignore_nan(a: Any, b: Any, rtol: float | None = None, atol: float | None = None,
                                    names: tuple[str, str] = ("a", "b")) -> None:
-    """assert_almost_equal where neither holds a NaN."""
+    """Call assert_almost_equal for the elements that are not NaN in either array."""
     x, y = np.copy(_numpy(a)), np.copy(_numpy(b))
-    gone = np.isnan(x) | np.isnan(y)
-    x[gone] = y[gone] = 0
+    nan = np.isnan(x) | np.isnan(y)
+    x[nan] = y[nan] = 0
     assert_almost_equal(x, y, rtol, atol, names)
 
 
@@ -167,7 +171,7 @@ def assert_exception(f: Any, exception_type: type[BaseException], *args: Any, **
         f(*args, **kwargs)
     except exception_type:
         return
-    raise AssertionError(f"{getattr(f, '__name__', f)} raised no {exception_type.__name__}.")
+    raise AssertionError(f"{getattr(f, '__name__', f)} did not raise {exception_type.__name__}.")
 
 
 # ---- running symbols -------------------------------------------------------------------------------------------------
@@ -175,11 +179,11 @@ def _location(sym: Any, location: Any, ctx: Context, dtype: Any = None) -> dict[
     names = sym.list_arguments()
     if isinstance(location, Mapping):
         if set(location) != set(names):
-            raise ParameterError(f"test_utils: the symbol has arguments {sorted(names)}, given are {sorted(location)}.")
+            raise ParameterError(f"test_utils: the symbol has the arguments {sorted(names)}, location has {sorted(location)}.")
         named = dict(location)
     else:
         if len(location) != len(names):
-            raise ParameterError(f"test_utils: {len(location)} arrays for the arguments {', '.join(names)}.")
+            raise ParameterError(f"test_utils: location has {len(location)} arrays for the arguments {', '.join(names)}.")
         named = dict(zip(names, location))
     return {n: _on(named[n], ctx, dtype) for n in names}
 
@@ -199,24 +203,23 @@ def _states(sym: Any, aux: Any, ctx: Context, dtype: Any = None) -> dict[str, ND
 
 
 def simple_forward(sym: Any, ctx: Context | None = None, is_train: bool = False, **inputs: Any) -> Any:
-    """The outputs (NumPy) of a symbol for these inputs; the array itself if there is one."""
-    ctx = ctx or default_context()
-    given = {k: array(v) for k, v in inputs.items()}
-    executor = sym.simple_bind(ctx, grad_req="null", **{k: v.shape for k, v in given.items()})
-    outputs = [o.asnumpy() for o in executor.forward(is_train=is_train, **given)]
+    """Return the outputs (NumPy) of a symbol for these inputs: a list, or the array of a single output."""
+    arrays = {k: array(v) for k, v in inputs.items()}
+    executor = sym.simple_bind(ctx or default_context(), grad_req="null", **{k: v.shape for k, v in arrays.items()})
+    outputs = [o.asnumpy() for o in executor.forward(is_train=is_train, **arrays)]
     return outputs[0] if len(outputs) == 1 else outputs
 
 
 def check_symbolic_forward(sym: Any, location: Any, expected: Any, rtol: float | None = None, atol: float | None = None,
                            aux_states: Any = None, ctx: Context | None = None, equal_nan: bool = False, dtype: Any = np.float32
                            ) -> list[NDArray]:
-    """Raise AssertionError unless the symbol's outputs at location are `expected` (a list, or a dictionary by name)."""
+    """Raise AssertionError unless the outputs for location equal `expected` (a list, or a dictionary by name)."""
     ctx = ctx or default_context()
     executor = sym.bind(ctx, _location(sym, location, ctx, dtype), None, "null", _states(sym, aux_states, ctx, dtype))
     outputs = executor.forward(is_train=False)
-    wanted = [expected[n] for n in sym.list_outputs()] if isinstance(expected, Mapping) else expected
-    for name, want, got in zip(sym.list_outputs(), wanted, outputs):
-        assert_almost_equal(want, got, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan)
+    values = [expected[n] for n in sym.list_outputs()] if isinstance(expected, Mapping) else expected
+    for name, value, output in zip(sym.list_outputs(), values, outputs):
+        assert_almost_equal(value, output, rtol, atol, (f"EXPECTED_{name}", f"FORWARD_{name}"), equal_nan)
     return executor.outputs
 
 
@@ -224,120 +227,120 @@ def check_symbolic_backward(sym: Any, location: Any, out_grads: Any, expected: A
                             atol: float | None = None, aux_states: Any = None, grad_req: Any = "write",
                             ctx: Context | None = None, grad_stypes: Any = None, equal_nan: bool = False,
                             dtype: Any = np.float32) -> dict[str, NDArray]:
-    """Raise AssertionError unless the derivatives by the arguments are `expected` (a list, or a dictionary by name).
+    """Raise AssertionError unless the derivatives by the arguments equal `expected` (a list, or a dictionary by name).
 
-    grad_req: where it is "add", the buffers begin with random numbers, which must still be in the result.
+    grad_req: for "add", the buffers begin with random numbers, to which the derivatives must be added.
     """
     ctx = ctx or default_context()
     names = sym.list_arguments()
-    where = _location(sym, location, ctx, dtype)
+    args = _location(sym, location, ctx, dtype)
     wanted = dict(expected) if isinstance(expected, Mapping) else dict(zip(names, expected))
     reqs = (dict.fromkeys(names, grad_req) if isinstance(grad_req, str) else
             dict(zip(names, grad_req)) if isinstance(grad_req, (list, tuple)) else dict(grad_req))
-    begin = {n: np.random.normal(size=where[n].shape).astype(np.dtype(where[n].dtype)) for n in wanted}
+    begin = {n: np.random.normal(size=args[n].shape).astype(np.dtype(args[n].dtype)) for n in wanted}
     grads = {n: array(b, ctx=ctx, dtype=b.dtype) for n, b in begin.items()}
-    executor = sym.bind(ctx, where, grads, {n: reqs.get(n, "null") if n in wanted else "null" for n in names},
+    executor = sym.bind(ctx, args, grads, {n: reqs.get(n, "null") if n in wanted else "null" for n in names},
                         _states(sym, aux_states, ctx, dtype))
     executor.forward(is_train=True)
     if isinstance(out_grads, Mapping):
         out_grads = [out_grads[n] for n in sym.list_outputs()]
     executor.backward([_on(g, ctx, dtype) for g in out_grads] if out_grads is not None else None)
-    for name, want in wanted.items():
-        req = reqs.get(name, "null")
-        right = _numpy(want) + begin[name] if req == "add" else _numpy(want) if req == "write" else begin[name]
-        assert_almost_equal(right, grads[name], rtol, atol, (f"EXPECTED_{name}", f"BACKWARD_{name}"), equal_nan)
+    for name, value in wanted.items():
+        buffer = _after(reqs.get(name, "null"), begin[name], _numpy(value))
+        assert_almost_equal(buffer, grads[name], rtol, atol, (f"EXPECTED_{name}", f"BACKWARD_{name}"), equal_nan)
     return executor.grad_dict
+
+
+def _after(req: str, begin: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Return the content of a gradient buffer after a write request."""
+    return begin + value if req == "add" else value if req == "write" else begin
+
+
+def _slopes(value: Callable[[], float], at: np.ndarray, array: NDArray, eps: float) -> np.ndarray:
+    """Return the central differences of value() by each element of array, around `at`."""
+    slopes = np.zeros(at.shape)
+    for i in np.ndindex(*at.shape):
+        ends = []
+        for step in (eps / 2, -eps / 2):
+            moved = at.copy()
+            moved[i] += step
+            array[:] = moved
+            ends.append(value())
+        slopes[i] = (ends[0] - ends[1]) / eps
+    array[:] = at
+    return slopes
 
 
 def numeric_grad(executor: Any, location: Mapping[str, Any], aux_states: Any = None, eps: float = 1e-4,
                  use_forward_train: bool = True, dtype: Any = np.float32) -> dict[str, np.ndarray]:
-    """The derivative of the sum of the first output by every element of location, from two runs for each element."""
+    """Return the derivative of the sum of the first output by every element of location, by finite differences."""
 
     def run() -> float:
         for name, state in (aux_states or {}).items():
             executor.aux_dict[name][:] = state
         return float(executor.forward(is_train=use_forward_train)[0].asnumpy().astype(np.float64).sum())
 
-    found = {}
+    grads = {}
     for name, value in location.items():
         base = _numpy(value).astype(dtype)
-        grad = np.zeros(base.shape, dtype)
+        grads[name] = np.zeros(base.shape, dtype)
         if base.dtype.kind == "f":
-            for i in np.ndindex(*base.shape):
-                sums = []
-                for step in (eps / 2, -eps / 2):
-                    moved = base.copy()
-                    moved[i] += step
-                    executor.arg_dict[name][:] = moved
-                    sums.append(run())
-                grad[i] = (sums[0] - sums[1]) / eps
-            executor.arg_dict[name][:] = base
-        found[name] = grad
-    return found
+            grads[name] = _slopes(run, base, executor.arg_dict[name], eps).astype(dtype)
+    return grads
 
 
 def check_numeric_gradient(sym: Any, location: Any, aux_states: Any = None, numeric_eps: float | None = None,
                            rtol: float | None = None, atol: float | None = None, grad_nodes: Any = None,
                            use_forward_train: bool = True, ctx: Context | None = None, grad_stype_dict: Any = None,
                            dtype: Any = np.float32) -> None:
-    """Raise AssertionError unless the derivatives are the slopes, along a random direction of the output.
+    """Raise AssertionError unless the derivatives equal finite differences, for a random head gradient.
 
-    grad_nodes: which arguments to check, a list or {name: grad_req}; None: all of them.
+    grad_nodes: the arguments to check, a list or {name: grad_req}; None: all of them.
     """
     ctx = ctx or default_context()
     eps = numeric_eps or {"float16": 1e-1, "float32": 1e-3, "float64": 1e-4}[np.dtype(dtype).name]
     rtol = 1e-2 if rtol is None else rtol
     atol = 1e-4 if atol is None else atol
-    where = _location(sym, location, ctx, dtype)
-    names = list(where)
+    args = _location(sym, location, ctx, dtype)
+    names = list(args)
     reqs = dict(grad_nodes) if isinstance(grad_nodes, Mapping) else dict.fromkeys(grad_nodes or names, "write")
-    shapes = {n: v.shape for n, v in where.items()}
-    _, (out_shape, *_), _ = sym.infer_shape(**shapes)
+    _, (out_shape, *_), _ = sym.infer_shape(**{n: v.shape for n, v in args.items()})
     head = np.random.normal(size=out_shape).astype(dtype)
     aux = _states(sym, aux_states, ctx, dtype)
-    begin = {n: np.random.normal(size=where[n].shape).astype(dtype) for n in reqs}
+    begin = {n: np.random.normal(size=args[n].shape).astype(dtype) for n in reqs}
     grads = {n: array(b, ctx=ctx, dtype=dtype) for n, b in begin.items()}
-    executor = sym.bind(ctx, where, grads, {n: reqs.get(n, "null") for n in names}, aux)
-    kept = {n: v.asnumpy() for n, v in (aux or {}).items()}
+    executor = sym.bind(ctx, args, grads, {n: reqs.get(n, "null") for n in names}, aux)
+    aux_values = {n: v.asnumpy() for n, v in (aux or {}).items()}
     outputs = executor.forward(is_train=True)
     executor.backward([array(head, ctx=ctx, dtype=dtype), *(nd.zeros_like(o) for o in outputs[1:])])
-    got = {n: g.asnumpy() for n, g in grads.items()}
+    computed = {n: g.asnumpy() for n, g in grads.items()}
 
     def value() -> float:
-        for n, v in kept.items():
+        for n, v in aux_values.items():
             executor.aux_dict[n][:] = v
         out = executor.forward(is_train=use_forward_train)[0].asnumpy()
         return float((out.astype(np.float64) * head).sum())
 
     for name, req in reqs.items():
-        base = where[name].asnumpy()
-        slope = np.zeros(base.shape)
-        for i in np.ndindex(*base.shape):
-            ends = []
-            for step in (eps / 2, -eps / 2):
-                moved = base.copy()
-                moved[i] += step
-                executor.arg_dict[name][:] = moved
-                ends.append(value())
-            slope[i] = (ends[0] - ends[1]) / eps
-        executor.arg_dict[name][:] = base
-        want = slope + begin[name] if req == "add" else slope if req == "write" else begin[name]
-        assert_almost_equal(want, got[name], rtol, atol, (f"NUMERICAL_{name}", f"BACKWARD_{name}"))
+        expected = _after(req, begin[name], _slopes(value, args[name].asnumpy(), executor.arg_dict[name], eps))
+        assert_almost_equal(expected, computed[name], rtol, atol, (f"NUMERICAL_{name}", f"BACKWARD_{name}"))
 
 
 def check_consistency(sym: Any, ctx_list: Sequence[Mapping[str, Any]], scale: float = 1.0, grad_req: Any = "write",
                       arg_params: Any = None, aux_params: Any = None, rtol: Any = None, atol: Any = None,
                       raise_on_err: bool = True, ground_truth: Any = None, equal_nan: bool = False, use_uniform: bool = False,
                       rand_type: Any = np.float64) -> dict[str, np.ndarray]:
-    """Run one network (or a list of equal ones) on every {"ctx": ..., input: shape, "type_dict": ...} of ctx_list, and
-    raise AssertionError unless outputs and derivatives agree with those of the finest dtype, to the coarser's tolerance.
+    """Raise AssertionError unless a network has the same outputs and derivatives for all entries of ctx_list.
 
-    Returns: what the others were held against, by name.
+    sym:       a symbol, or a list with an equal symbol for each entry.
+    ctx_list:  [{"ctx": ..., input: shape, "type_dict": ...}]. The most precise dtype is the reference; the tolerance is that
+               of the other dtype.
+    Returns:   the outputs and derivatives of the reference, by name.
     """
     symbols = list(sym) if isinstance(sym, (list, tuple)) else [sym] * len(ctx_list)
     executors = []
-    for s, where in zip(symbols, ctx_list):
-        settings = dict(where)
+    for s, entry in zip(symbols, ctx_list):
+        settings = dict(entry)
         executors.append(s.simple_bind(settings.pop("ctx"), grad_req=grad_req, **settings))
     draw = np.random.uniform if use_uniform else np.random.normal
     low = {"low": -0.1 * scale, "high": 0.1 * scale} if use_uniform else {"scale": scale}
@@ -347,57 +350,52 @@ def check_consistency(sym: Any, ctx_list: Sequence[Mapping[str, Any]], scale: fl
     heads = [draw(size=o.shape, **low) for o in first.forward(is_train=False)]
     results = []
     for e in executors:
-        for own, given in ((e.arg_dict, values), (e.aux_dict, states)):
-            for n, v in given.items():
-                own[n][:] = v.astype(np.dtype(own[n].dtype))
+        for arrays, hosts in ((e.arg_dict, values), (e.aux_dict, states)):
+            for n, v in hosts.items():
+                arrays[n][:] = v.astype(np.dtype(arrays[n].dtype))
         train = grad_req != "null"
         outputs = e.forward(is_train=train)
-        found = {f"output {n}": o.asnumpy() for n, o in zip(e._symbol.list_outputs(), outputs)}
+        result = {f"output {n}": o.asnumpy() for n, o in zip(e._symbol.list_outputs(), outputs)}
         if train:
             e.backward([array(h, ctx=o.context, dtype=o.dtype) for h, o in zip(heads, outputs)])
-            found |= {f"gradient of {n}": g.asnumpy() for n, g in e.grad_dict.items() if g is not None}
-        results.append(found)
+            result |= {f"gradient of {n}": g.asnumpy() for n, g in e.grad_dict.items() if g is not None}
+        results.append(result)
     size = [np.dtype(e.outputs[0].dtype).itemsize for e in executors]
-    truth = ground_truth or results[int(np.argmax(size))]
-    wide = {"float16": 1e-1, "float32": 1e-3, "float64": 1e-5}
-    for where, found in zip(ctx_list, results):
-        for n, got in found.items():
-            tolerance = wide.get(got.dtype.name, 0.0)
+    reference = ground_truth or results[int(np.argmax(size))]
+    tolerances = {"float16": 1e-1, "float32": 1e-3, "float64": 1e-5}
+    for entry, result in zip(ctx_list, results):
+        for n, value in result.items():
+            tolerance = tolerances.get(value.dtype.name, 0.0)
             try:
-                assert_almost_equal(got, truth[n], tolerance if rtol is None else rtol, tolerance if atol is None else atol,
-                                    (f"{n} on {where['ctx']}", "the finest"), equal_nan)
+                assert_almost_equal(value, reference[n], tolerance if rtol is None else rtol, tolerance if atol is None else atol,
+                                    (f"{n} on {entry['ctx']}", "the reference"), equal_nan)
             except AssertionError as e:
                 if raise_on_err:
                     raise
                 print(e)
-    return truth
+    return reference
 
 
-# ---- the rest --------------------------------------------------------------------------------------------------------
+# ---- environment, retries and tolerances -----------------------------------------------------------------------------
 @contextlib.contextmanager
 def environment(*args: Any) -> Iterator[None]:
-    """`with environment("NAME", "value"):` or a dictionary: environment variables for the block; None takes one away."""
-    wanted = dict(args[0]) if len(args) == 1 else {args[0]: args[1]}
-    before = {k: os.environ.get(k) for k in wanted}
-
-    def put(values: Mapping[str, str | None]) -> None:
-        for k, v in values.items():
-            if v is None:
-                os.environ.pop(k, None)
-            else:
-                os.environ[k] = str(v)
-
-    put(wanted)
+    """Set environment variables for a block: `with environment("NAME", "value")`, or a dictionary. None removes one."""
+    variables = dict(args[0]) if len(args) == 1 else {args[0]: args[1]}
+    before = {k: os.environ.get(k) for k in variables}
     try:
+        for k, v in variables.items():
+            setenv(k, v)
         yield
     finally:
-        put(before)
+        for k, v in before.items():
+            setenv(k, v)
 
 
 def retry(n: int) -> Any:
-    """Decorator: run a test up to n times, until it passes."""
+    """Return a decorator that runs a test up to n times, until it passes."""
 
     def decorate(test: Any) -> Any:
+        @wraps(test)
         def run(*args: Any, **kwargs: Any) -> Any:
             for left in range(n - 1, -1, -1):
                 try:
@@ -407,32 +405,31 @@ def retry(n: int) -> Any:
                         raise
             return None
 
-        run.__name__ = test.__name__
         return run
 
     return decorate
 
 
 def default_rtols() -> dict[Any, float]:
-    """The relative tolerance of each dtype."""
+    """Return the relative tolerance of each dtype."""
     return {np.dtype(k): v for k, v in _RTOL.items()}
 
 
 def default_atols() -> dict[Any, float]:
-    """The absolute tolerance of each dtype."""
+    """Return the absolute tolerance of each dtype."""
     return {np.dtype(k): v for k, v in _ATOL.items()}
 
 
 def get_rtol(rtol: float | None = None, dtype: Any = np.float64) -> float:
-    """rtol, or the default of dtype."""
+    """Return rtol, by default that of dtype."""
     return _RTOL[np.dtype(dtype).name] if rtol is None else rtol
 
 
 def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
-    """atol, or the default of dtype."""
+    """Return atol, by default that of dtype."""
     return _ATOL[np.dtype(dtype).name] if atol is None else atol
 
 
 def get_etol(etol: float | None = None) -> float:
-    """etol, the share of elements that may differ, or 0."""
+    """Return etol, the share of elements that may differ, by default 0."""
     return etol or 0.0

@@ -1,8 +1,8 @@
-"""`mx.util`: questions about the machine, the environment, and the NumPy switches that are always off here.
+"""`mx.util`: GPUs, environment variables, and the NumPy switches, which are always off in Tritium.
 
-Environment variables of MXNet: MXNET_ENGINE_TYPE, MXNET_CPU_WORKER_NTHREADS, MXNET_EXEC_BULK_EXEC_*, MXNET_KVSTORE_*,
-MXNET_UPDATE_ON_KVSTORE and MXNET_OPTIMIZER_AGGREGATION_SIZE mean what they mean there; all others (MXNET_CUDNN_*,
-MXNET_MKLDNN_*, MXNET_SUBGRAPH_BACKEND, ...) are about parts that are not here, and are passed over in silence.
+Of MXNet's environment variables, MXNET_ENGINE_TYPE, MXNET_CPU_WORKER_NTHREADS, MXNET_EXEC_BULK_EXEC_*, MXNET_KVSTORE_*,
+MXNET_UPDATE_ON_KVSTORE and MXNET_OPTIMIZER_AGGREGATION_SIZE have the same meaning here. All others (MXNET_CUDNN_*,
+MXNET_MKLDNN_*, MXNET_SUBGRAPH_BACKEND, ...) concern parts of MXNet that do not exist here, and are ignored.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ...errors import MXNetError
 
 
 def makedirs(d: str) -> None:
-    """Make a folder and those above it; one that is there already is fine."""
+    """Create a folder and its parents. An existing folder is not an error."""
     os.makedirs(os.path.expanduser(d), exist_ok=True)
 
 
 def getenv(name: str) -> str | None:
-    """An environment variable, or None."""
+    """Return an environment variable, or None."""
     return os.environ.get(name)
 
 
 def setenv(name: str, value: str | None) -> None:
-    """Set an environment variable; None takes it away."""
+    """Set an environment variable; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -36,75 +36,75 @@ def setenv(name: str, value: str | None) -> None:
 
 
 def get_gpu_count() -> int:
-    """How many GPUs there are."""
+    """Return the number of GPUs."""
     return engine.num_gpus()
 
 
 def get_gpu_memory(gpu_dev_id: int) -> tuple[int, int]:
-    """(free, total) bytes of a GPU. Raises ContextError when there is none of that number."""
+    """Return (free, total) bytes of a GPU. Raises ContextError for a number without a GPU."""
     return gpu_memory_info(gpu_dev_id)
 
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
-    """(free, total) bytes of a GPU; as `mx.context.gpu_memory_info`. Raises ContextError when there is none of that number."""
+    """Return (free, total) bytes of a GPU; also `mx.context.gpu_memory_info`. Raises ContextError for a number without a GPU."""
     if not 0 <= device_id < engine.num_gpus():
         raise missing_gpu(device_id, engine.num_gpus())
     if engine.cuda.is_real():
         free, total = engine.cuda._need(device_id).cuda.mem_get_info(device_id)
         return int(free), int(total)
-    page = os.sysconf("SC_PAGE_SIZE")  # interpreted: the memory is the host's
+    page = os.sysconf("SC_PAGE_SIZE")  # an interpreted GPU uses the memory of the host
     return os.sysconf("SC_AVPHYS_PAGES") * page, os.sysconf("SC_PHYS_PAGES") * page
 
 
 def is_np_array() -> bool:
-    """False: arrays are `mx.nd` arrays."""
+    """Return False: arrays are `mx.nd` arrays."""
     return False
 
 
 def is_np_shape() -> bool:
-    """False: 0 in a shape given by the user means unknown, where inference takes partial shapes."""
+    """Return False: in partial shapes for inference, 0 means unknown."""
     return False
 
 
 def set_np_shape(active: bool) -> bool:
-    """Accepts False. Returns what it was: False."""
+    """Accept False. Returns the previous value, False. Raises MXNetError for True."""
     if active:
-        raise MXNetError("set_np_shape: NumPy semantics are not built. Scalars and arrays of no elements work without them.")
+        raise MXNetError("set_np_shape: NumPy semantics are not available. Scalars and empty arrays work without them.")
     return False
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:
-    """NumPy's interface of MXNet 1.6 and later is not built: an error."""
-    raise MXNetError("set_np: mx.np is not built. Use mx.nd, which NumPy's own functions take as well.")
+    """Raise MXNetError: the NumPy interface of MXNet 1.6 and later is not available."""
+    raise MXNetError("set_np: mx.np is not available. Use mx.nd; NumPy's functions accept its arrays.")
 
 
 def reset_np() -> None:
-    """Nothing to do: the switches are off."""
+    """Do nothing: the switches are always off."""
 
 
 @contextlib.contextmanager
 def np_shape(active: bool = True) -> Iterator[None]:
-    """Accepts False."""
+    """Accept False. Raises MXNetError for True."""
     set_np_shape(active)
     yield
 
 
 @contextlib.contextmanager
 def np_array(active: bool = True) -> Iterator[None]:
-    """Accepts False."""
+    """Accept False. Raises MXNetError for True."""
     if active:
         set_np()
     yield
 
 
 def use_np(func: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's interface is not built: an error where the decorator stands."""
+    """Raise MXNetError: the NumPy interface is not available."""
     set_np()
     return func
 
 
 def set_module(module: str) -> Callable[[Any], Any]:
-    """Decorator: let a function or class say that it belongs to module."""
+    """Return a decorator that sets __module__ of a function or class."""
 
     def decorator(func: Any) -> Any:
         func.__module__ = module

@@ -17,7 +17,7 @@ from tritium.rnn.rnn_cell import LSTMCell
 
 @mx.simple_op(name="_test_wrong_slope", replace=True)
 def wrong(x):
-    """x², whose derivative says 3x."""
+    """x² with a wrong derivative, 3x."""
     return x * x
 
 
@@ -26,7 +26,7 @@ def _(dy, x):
     return 3 * x * dy
 
 
-def test_comparing():
+def test_arrays_are_compared_with_tolerances():
     a = mx.nd.array([1.0, 2.0, np.nan])
     assert tu.same(a[:2], np.array([1, 2], "f")) and not tu.almost_equal(a, a) and tu.almost_equal(a, a, equal_nan=True)
     tu.assert_almost_equal(a, a + 1e-6, equal_nan=True)
@@ -39,19 +39,19 @@ def test_comparing():
     assert tu.same_array(a, a) and not tu.same_array(a, a.copy())
 
 
-def test_slopes_are_checked(rng):
+def test_gradients_are_compared_with_finite_differences(rng):
     x = mx.sym.Variable("x")
     tu.check_numeric_gradient(mx.sym.tanh(x), [rng.normal(size=(2, 3))])
     tu.check_numeric_gradient(mx.sym.FullyConnected(x, num_hidden=2, name="f"),
                               {"x": rng.normal(size=(2, 3)), "f_weight": rng.normal(size=(2, 3)), "f_bias": rng.normal(size=2)},
-                              grad_nodes={"x": "add", "f_weight": "write"}, dtype="float64")  # of float32, rounding alone may be
-    # more than the tolerance: two values that differ in their last bits, divided by a thousandth
+                              grad_nodes={"x": "add", "f_weight": "write"}, dtype="float64")
+    # (float64 above: in float32, rounding errors divided by eps = 1e-3 may exceed the tolerance)
     with pytest.raises(AssertionError, match="NUMERICAL_x and BACKWARD_x differ"):
         tu.check_numeric_gradient(wrong(x), [rng.normal(size=(2, 3))])
 
 
 @pytest.mark.parametrize("req", ["write", "add", "null"])
-def test_forward_and_backward_are_held_against_the_expected(req, rng):
+def test_outputs_and_gradients_are_compared_with_expected_values(req, rng):
     x, dy = rng.normal(size=(3, 2)), rng.normal(size=(3, 2))
     square = mx.sym.square(mx.sym.Variable("x"))
     tu.check_symbolic_forward(square, [x], [x * x])
@@ -63,13 +63,13 @@ def test_forward_and_backward_are_held_against_the_expected(req, rng):
             tu.check_symbolic_backward(square, [x], [dy], [x * dy], grad_req=req)
 
 
-def test_contexts_and_dtypes_agree():
+def test_check_consistency_compares_contexts_and_dtypes():
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="f")
     where = [{"ctx": c, "data": (2, 4), "type_dict": {"data": t}} for c in (mx.cpu(), mx.gpu()) for t in ("float64", "float32")]
     truth = tu.check_consistency(net, where)
     assert truth["output f_output"].dtype == np.float64 and "gradient of f_weight" in truth
     other = mx.sym.FullyConnected(mx.sym.Variable("data") * 1.5, num_hidden=3, name="f")
-    with pytest.raises(AssertionError, match="and the finest differ"):
+    with pytest.raises(AssertionError, match="and the reference differ"):
         tu.check_consistency([net, other], where[:2])
 
 
@@ -87,8 +87,8 @@ def test_random_arrays_and_shapes():
     assert list(tu.list_gpus()) == list(range(mx.num_gpus()))
 
 
-def test_nothing_is_fetched(tmp_path):
-    with pytest.raises(MXNetError, match=r"x.bin is not here, and Tritium does not use the network. Fetch http://h/x.bin"):
+def test_nothing_is_downloaded(tmp_path):
+    with pytest.raises(MXNetError, match=r"x.bin does not exist, and Tritium does not use the network. Download http://h/x.bin"):
         tu.download("http://h/x.bin", dirname=str(tmp_path))
     (tmp_path / "x.bin").write_text("")
     assert tu.download("http://h/x.bin", dirname=str(tmp_path)) == str(tmp_path / "x.bin")
@@ -100,7 +100,7 @@ def idx(array):
     return b"\0\0\x08" + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.astype("u1").tobytes()
 
 
-def test_mnist_from_its_files(tmp_path, rng):
+def test_mnist_is_read_from_its_files(tmp_path, rng):
     images, labels = rng.integers(0, 256, (7, 28, 28)), rng.integers(0, 10, 7)
     for name, a in (("train-images-idx3", images), ("train-labels-idx1", labels), ("t10k-labels-idx1", labels[:4])):
         (tmp_path / f"{name}-ubyte").write_bytes(idx(a))
@@ -114,14 +114,14 @@ def test_mnist_from_its_files(tmp_path, rng):
     dummy = tu.DummyIter(held_out)
     assert next(dummy) is next(dummy) and dummy.provide_data == held_out.provide_data
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images)[:-1])
-    with pytest.raises(FileError, match=r"offset 16: 5487 bytes follow, sizes \(7, 28, 28\) need 5488"):
+    with pytest.raises(FileError, match=r"offset 16: there are 5487 more bytes, the sizes \(7, 28, 28\) need 5488"):
         tu.get_mnist(str(tmp_path))
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"what is this")
-    with pytest.raises(FileError, match="offset 0: 77686174 does not begin an IDX file of bytes"):
+    with pytest.raises(FileError, match="offset 0: 77686174 is not the beginning of an IDX file of bytes"):
         tu.get_mnist(str(tmp_path))
 
 
-def test_arrays_for_checks():
+def test_small_helpers_for_arrays_and_symbols():
     assert tu.create_2d_tensor(2, 3).asnumpy().tolist() == [[0, 0, 0], [1, 1, 1]]
     assert tu.create_vector(3).asnumpy().tolist() == [0, 1, 2]
     a = np.arange(6.0).reshape(2, 3)
@@ -136,14 +136,14 @@ def test_arrays_for_checks():
         tu.check_speed(one, typ="half", a=(2,))
 
 
-def test_compare_optimizer():
+def test_compare_optimizer_finds_a_difference():
     make = mx.optimizer.create
     tu.compare_optimizer(make("adam"), make("adam"), (3, 4), "float32")
     with pytest.raises(AssertionError):
         tu.compare_optimizer(make("sgd", learning_rate=0.1), make("sgd", learning_rate=0.2), [(3, 4), (2,)], "float32")
 
 
-def test_names_old_scripts_import(tmp_path, caplog):
+def test_names_that_old_scripts_import(tmp_path, caplog):
     assert issubclass(mx.mod.Module, BaseModule) and LSTMCell is mx.rnn.LSTMCell
     x = mx.sym.Variable("x")
     assert isinstance(x.simple_bind(mx.cpu(), x=(1,)), Executor)
@@ -159,7 +159,7 @@ def test_names_old_scripts_import(tmp_path, caplog):
     assert mx.log.get_logger("tritium.test", str(tmp_path / "log"), level=mx.log.INFO).handlers
 
 
-def test_the_first_schedule(caplog):
+def test_the_scheduler_of_mx_misc(caplog):
     schedule = mx.misc.FactorScheduler(10, 0.5)
     schedule.base_lr = 1.0
     with caplog.at_level("INFO"):
@@ -169,7 +169,7 @@ def test_the_first_schedule(caplog):
         mx.misc.FactorScheduler(0)
 
 
-def test_environment_and_retry():
+def test_environment_is_restored_and_retry_repeats_a_test():
     with tu.environment("TRITIUM_TEST_WORD", "1"):
         assert mx.util.getenv("TRITIUM_TEST_WORD") == "1"
     assert "TRITIUM_TEST_WORD" not in os.environ
@@ -186,21 +186,24 @@ def test_environment_and_retry():
 def test_base_util_runtime_context():
     assert isinstance(1.5, mx.base.numeric_types) and isinstance("a", mx.base.string_types)
     assert mx.base.MXNetError is mx.MXNetError
-    with pytest.raises(AttributeError, match=r"mx.base._LIB: Tritium has no C library to call, so no MXNDArrayFree"):
-        _ = mx.base._LIB.MXNDArrayFree
-    with pytest.raises(MXNetError, match=r"mx.base.check_call: a library function returned -1"):
-        mx.base.check_call(-1)
     assert list(mx.base.c_str_array(["a", "b"])) == [b"a", b"b"] and mx.base._as_list((1, 2)) == [1, 2]
     features = mx.runtime.Features()
     assert features.is_enabled("lapack") and not features.is_enabled("CUDNN") and "✖ CUDNN" in repr(features)
-    with pytest.raises(ParameterError, match="no feature is called 'X'"):
-        features.is_enabled("x".upper())
     assert mx.context.num_gpus() == mx.util.get_gpu_count() == mx.num_gpus()
     free, total = mx.context.gpu_memory_info(0)
     assert 0 < free <= total
-    with pytest.raises(ContextError):
-        mx.context.gpu_memory_info(99)
     assert not mx.util.is_np_array() and not mx.util.set_np_shape(False)
-    with pytest.raises(MXNetError, match=r"set_np: mx.np is not built"):
-        mx.util.set_np()
     assert mx.executor_manager._split_input_slice(6, [1, 2]) == [slice(0, 2), slice(2, 6)]
+
+
+@pytest.mark.parametrize("call, error, text", [
+    (lambda: mx.base._LIB.MXNDArrayFree, AttributeError, "mx.base._LIB: Tritium has no C library, so there is no MXNDArrayFree"),
+    (lambda: mx.base.check_call(-1), MXNetError, "mx.base.check_call: a library function returned -1"),
+    (lambda: mx.runtime.Features().is_enabled("X"), ParameterError, "no feature is called 'X'"),
+    (lambda: mx.context.gpu_memory_info(99), ContextError, r"gpu\(99\)"),
+    (lambda: mx.util.set_np(), MXNetError, "set_np: mx.np is not available"),
+    (lambda: mx.util.set_np_shape(True), MXNetError, "set_np_shape: NumPy semantics are not available"),
+])
+def test_errors(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
