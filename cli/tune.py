@@ -19,12 +19,12 @@ from ..context import GPU_MODE, missing_gpu
 from ..engine import num_gpus
 from ..errors import MXNetError
 from ..kernels.configs.gpu_device import LIMITS, gpu_device
-from ..kernels.configs.store import Device, Store, cpu_device, installed, offline_device, source_hash, store_path
-from ..tuning.collect import SHAPE_HELP, Request, collect
+from ..kernels.configs.store import Store, TuningDevice, cpu_device, installed, offline_device, source_hash, store_path
+from ..tuning.collect import SHAPE_HELP, TuningRequest, collect
 from ..tuning.prune import bound_s
 from ..tuning.report import write_report
 from ..tuning.runner import Runner
-from ..tuning.session import Listener, Part, Summary, plan, run_offline, run_timed, show, summarise, time_text
+from ..tuning.session import ProgressListener, Summary, TaskRun, plan, run_offline, run_timed, show, summarise, time_text
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
 _SAID = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # reasons that are not plain words
@@ -118,7 +118,7 @@ def _tune(console: Console, store: Store, began: float, *, import_from: Path | N
     if import_from:
         say(console, f"Imported {store.load(import_from):,} results from {import_from}.")
     if explain:
-        request = Request(cases=[explain], dtype=given["dtype"], target="gpu" if given["offline"] else given["device"])
+        request = TuningRequest(cases=[explain], dtype=given["dtype"], target="gpu" if given["offline"] else given["device"])
         _explain(console, store, request, given["offline"])
     elif model or op or resume:
         summary = _run(console, store, began, resume=resume, model=model, op=op, **given)
@@ -133,7 +133,7 @@ def _tune(console: Console, store: Store, began: float, *, import_from: Path | N
         say(console, f"Exported {store.export(export_to):,} results to {export_to}.")
 
 
-def _request(model: Path | None, op: str | None, given: dict[str, Any]) -> Request:
+def _request(model: Path | None, op: str | None, given: dict[str, Any]) -> TuningRequest:
     target = "gpu" if given["offline"] or given["device"] == "gpu" else "cpu"
     if model and op:
         raise click.UsageError("--model and --op exclude each other.")
@@ -141,14 +141,14 @@ def _request(model: Path | None, op: str | None, given: dict[str, Any]) -> Reque
         if not given["op_shapes"]:
             raise click.UsageError(f"--op needs --shapes. Write {SHAPE_HELP}.")
         cases = [(op, s.strip()) for s in given["op_shapes"].split(",") if s.strip()]
-        return Request(cases=cases, dtype=given["dtype"], target=target, train=not given["inference"])
+        return TuningRequest(cases=cases, dtype=given["dtype"], target=target, train=not given["inference"])
     if not given["shapes"]:
         raise click.UsageError("--model needs the shapes of its inputs: --shape data:32,3,224,224")
-    return Request(model=str(Path(str(model)).absolute()), shapes=dict(given["shapes"]), dtype=given["dtype"], target=target,
-                   train=not given["inference"])
+    return TuningRequest(model=str(Path(str(model)).absolute()), shapes=dict(given["shapes"]), dtype=given["dtype"],
+                         target=target, train=not given["inference"])
 
 
-def _device(request: Request, offline: int | None) -> Device:
+def _device(request: TuningRequest, offline: int | None) -> TuningDevice:
     """What results are kept under. Raises where it cannot be used, with the reason."""
     if offline:
         if not installed("triton"):
@@ -174,7 +174,7 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
         left = store.unfinished()
         if left is None:
             raise click.ClickException(f"--resume: {store.path} holds no unfinished run. Give --model or --op.")
-        request, offline, again = Request.from_json(left["request"]), left["offline"], False
+        request, offline, again = TuningRequest.from_json(left["request"]), left["offline"], False
     else:
         request = _request(model, op, given)
     device = _device(request, offline)
@@ -208,7 +208,7 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
     summary.seconds = round(time.monotonic() - began, 1)
     _close(console, summary)
     if given["report"]:
-        n = write_report(given["report"], parts, device, store.roofs(device.name), f"tritium tune {what} ({request.dtype})")
+        n = write_report(given["report"], parts, device, store.rooflines(device.name), f"tritium tune {what} ({request.dtype})")
         say(console, f"Report: {given['report']}" + ("" if n else ". Nothing was measured, and it says so") + ".")
     return summary
 
@@ -244,11 +244,11 @@ def _close(console: Console, s: Summary) -> None:
     say(console, f"Results: {s.store}. To use them: {where}TRITIUM_TUNED={'estimate' if s.mode == 'offline' else '1'}")
 
 
-def _reasons(part: Part) -> str:
+def _reasons(part: TaskRun) -> str:
     return ", ".join(f"{_SAID.get(r, r)} {n}" for r, n in Counter(q.reason for q in part.pruned).most_common())
 
 
-def _show_space(console: Console, parts: list[Part]) -> None:
+def _show_space(console: Console, parts: list[TaskRun]) -> None:
     say(console, "share  runs  kept/space  kernel, dearest first")
     for p in parts:
         k = p.item.task.key
@@ -261,7 +261,7 @@ def _show_space(console: Console, parts: list[Part]) -> None:
         say(console, f"{_SAID.get(reason, reason)}, for example {p.item.name} {show(q.config)}: {q.why}")
 
 
-def _explain(console: Console, store: Store, request: Request, offline: int | None) -> None:
+def _explain(console: Console, store: Store, request: TuningRequest, offline: int | None) -> None:
     device = _device(request, offline)
     sm = offline or (int(device.cc.replace(".", "")) if device.cc else 90)
     parts = plan(collect(request, sm), device, store, sm)
@@ -291,7 +291,7 @@ def _explain(console: Console, store: Store, request: Request, offline: int | No
             say(console, f"  used with TRITIUM_TUNED={'estimate' if offline else '1'}: {show(row.settings)}, {near}")
 
 
-class Display(Listener):
+class Display(ProgressListener):
     """Progress: a bar with time left and the best so far in a terminal; when piped, a plain line per kernel."""
 
     def __init__(self, console: Console, budget: float, began: float):
@@ -319,7 +319,7 @@ class Display(Listener):
         else:
             say(self.console, f"{total:,} {unit}, at most {clock_text(self.budget)}.")
 
-    def task(self, part: Part, place: int, of: int) -> None:
+    def task(self, part: TaskRun, place: int, of: int) -> None:
         self.place = f"{place}/{of} "
         if self.bar:
             self.bar.update(self.row, description=f"{place}/{of} {part.item.name[:32]}")
@@ -339,7 +339,7 @@ class Display(Listener):
         pace = spent / done * (self.total - done) if done else self.budget
         return max(0.0, min(pace, self.budget - spent))
 
-    def result(self, part: Part, text: str) -> None:
+    def result(self, part: TaskRun, text: str) -> None:
         say(self.console, f"{self.place}{part.item.name} ({part.item.share:.1%}): {text}")
 
 

@@ -19,9 +19,11 @@ from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
 
 if TYPE_CHECKING:
+    from .configs.key import Config, Key
     from .ir.expr import Expr
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
+Product = tuple[int, int, int, int]  # batch, m, n, k of [batch, m, k] @ [batch, k, n]
 
 
 class Req(IntEnum):
@@ -31,6 +33,11 @@ class Req(IntEnum):
     WRITE = 1
     INPLACE = 2
     ADD = 3
+
+
+def only(reqs: Sequence[Req], i: int) -> tuple[Req, ...]:
+    """Return the requests with all but the i-th NULL."""
+    return tuple(r if j == i else Req.NULL for j, r in enumerate(reqs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +231,16 @@ class Op:
             `run.workspace(shape, dtype)`). Callers go through `compiled`, which caches.
         """
         raise NotImplementedError(self.name)
+
+    # ---- tuning -------------------------------------------------------------------------------------------------
+    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+        """Return the matrix product behind each of the first outputs; () where outputs are no products."""
+        return ()
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        """Return (key, default configuration, requests that run it alone) of each CPU kernel with blocks to tune."""
+        return []
 
     # ---- calling ------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

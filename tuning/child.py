@@ -24,15 +24,15 @@ from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
 from ..kernels.op import Req
 from ..kernels.tolerance import tolerance
-from .collect import Request, collect
-from .tasks import Task
+from .collect import TuningRequest, collect
+from .tasks import TuningTask
 
 SHORTEST = 1e-3  # seconds: kernels that take less are called several times in a row
 FLUSH = 256 << 20  # bytes written between two timings of a GPU, so that its L2 holds nothing of the last
 SEED = 7
 
 
-def bench(run: Any, task: Task) -> Bench:
+def bench(run: Any, task: TuningTask) -> Bench:
     """A Bench for task."""
     return Bench(run, task)
 
@@ -40,14 +40,12 @@ def bench(run: Any, task: Task) -> Bench:
 class Bench:
     """The arrays of one task, and its kernels by configuration."""
 
-    def __init__(self, run: Any, task: Task):
+    def __init__(self, run: Any, task: TuningTask):
         self.run, self.task = run, task
         rng = np.random.default_rng(SEED)
         self.ins = [device_array(run, sample(rng, s.shape, s.dtype), s.dtype) for s in task.ins]
         self.outs = [device_array(run, np.zeros(s.shape, s.dtype), s.dtype) for s in task.outs]
-        self.more: dict[str, Any] = {"random": (SEED, 0)} if task.op.num_random(task.params, task.outs) else {}
-        if task.params.scalars:
-            self.more["scalars"] = task.params.scalars
+        self.options = task.kernel_options((SEED, 0))
         self.kernels: dict[str, Callable[..., None]] = {}
         self.repeats: dict[str, Callable[[], None]] = {}
         self.calls = 0
@@ -58,7 +56,7 @@ class Bench:
         if name not in self.kernels:
             t = self.task
             made = t.op.kernel(t.params, t.ins, t.outs, t.reqs, t.target, t.train)
-            made(self.run, self.ins, self.outs, **self.more)
+            made(self.run, self.ins, self.outs, **self.options)
             self._wait()
             self.kernels[name] = made
         return self.kernels[name]
@@ -68,7 +66,7 @@ class Bench:
         with active_configs.forced(self.task.key.template, config):
             kernel = self._kernel(config)
             if not self.calls:
-                once = self._timed(lambda: kernel(self.run, self.ins, self.outs, **self.more))
+                once = self._timed(lambda: kernel(self.run, self.ins, self.outs, **self.options))
                 self.calls = max(1, min(10_000, math.ceil(SHORTEST / max(once, 1e-7))))
             return self._timed(self._repeat(config, kernel)) / self.calls
 
@@ -79,7 +77,7 @@ class Bench:
         if name not in self.repeats:
             def repeat() -> None:
                 for _ in range(self.calls):
-                    kernel(self.run, self.ins, self.outs, **self.more)
+                    kernel(self.run, self.ins, self.outs, **self.options)
 
             self.repeats[name] = repeat
             if self.run.stream is not None and self.replayed:
@@ -128,7 +126,7 @@ class Bench:
             self._kernel(config)
             for o, s in kept:
                 assign(o, np.zeros(s.shape, s.dtype))
-            self._kernel(config)(self.run, self.ins, self.outs, **self.more)
+            self._kernel(config)(self.run, self.ins, self.outs, **self.options)
         self._wait()
         return [host(o).copy() for o, _ in kept]
 
@@ -160,7 +158,7 @@ def sample(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) ->
     return rng.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
-def roofs(run: Any, dtypes: list[str]) -> dict[str, float]:
+def rooflines(run: Any, dtypes: list[str]) -> dict[str, float]:
     """What this machine reaches: "bytes_per_s" (read and written, of a large copy), and flops of a large product by dtype."""
     found = {}
     if run.stream is None:
@@ -198,10 +196,10 @@ def best_of(work: Callable[[], Any], rounds: int = 10, enough: float = 0.3) -> f
     return min(seconds)
 
 
-class Server:
+class TimingServer:
     """Answers orders about the tasks of one request."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: TuningRequest):
         self.tasks = [i.task for i in collect(request).items]
         self.ctx = Context(request.target, 0)
         self.at, self.bench = -1, None
@@ -215,8 +213,8 @@ class Server:
 
     def _do(self, run: Any, order: Mapping[str, Any]) -> dict[str, Any]:
         try:
-            if order["do"] == "roofs":
-                return {"roofs": roofs(run, order["dtypes"])}
+            if order["do"] == "rooflines":
+                return {"rooflines": rooflines(run, order["dtypes"])}
             task = self.tasks[order["task"]]
             assert str(task.key) == order["key"], f"task {order['task']} is {task.key} here and {order['key']} there"
             if self.at != order["task"] or self.bench is None:
@@ -234,7 +232,7 @@ def main() -> None:
     """Read orders from standard input until it ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not be taken for an answer
-    server = Server(Request.from_json(json.loads(sys.stdin.readline())))
+    server = TimingServer(TuningRequest.from_json(json.loads(sys.stdin.readline())))
     print(json.dumps({"ready": len(server.tasks)}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(server.answer(json.loads(line))), file=answers, flush=True)

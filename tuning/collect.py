@@ -28,14 +28,14 @@ from ..kernels import op as ops
 from ..kernels.op import Op, Req, Spec
 from ..kernels.params import Params
 from .prune import bound_s
-from .tasks import Task, tasks_of, work_of
+from .tasks import TuningTask, tasks_of, work_of
 
 MAX_SIZE = 1 << 40  # elements of one array: more is a slip of the keyboard
 _CPU_FLOPS, _CPU_BYTES = 2e10, 5e9  # of one core, roughly: to sort by before anything is measured
 
 
 @dataclass(frozen=True)
-class Request:
+class TuningRequest:
     """What to tune, as a user said it: a model with shapes, or operators with shapes. Plain data, as JSON holds it.
 
     model: path of a symbol JSON. shapes: {input: shape} for a model. cases: (operator, shape as written).
@@ -50,20 +50,20 @@ class Request:
     train: bool = True
 
     @classmethod
-    def from_json(cls, d: Mapping[str, Any]) -> Request:
+    def from_json(cls, d: Mapping[str, Any]) -> TuningRequest:
         return cls(d["model"], {n: tuple(s) for n, s in d["shapes"].items()}, [(str(a), str(b)) for a, b in d["cases"]],
                    d["dtype"], d["target"], d["train"])
 
 
 @dataclass
-class Item:
+class WorkloadItem:
     """A task and its part of a step.
 
     name:     the first node that runs it. count: how often a step runs it.
     bound_s:  seconds of all its runs if published limits were reached. share: of such a step's whole time.
     """
 
-    task: Task
+    task: TuningTask
     name: str
     count: int
     bound_s: float
@@ -71,10 +71,10 @@ class Item:
 
 
 @dataclass
-class Work:
+class Workload:
     """items: what can be tuned, the dearest first. kernels: all kernel calls of a step, tunable or not."""
 
-    items: list[Item]
+    items: list[WorkloadItem]
     kernels: int
     step_s: float
 
@@ -87,13 +87,13 @@ class Work:
 _Call = tuple[str, Op, Params, tuple[Spec, ...], tuple[Spec, ...], tuple[Req, ...]]
 
 
-def collect(request: Request, sm: int = 90) -> Work:
+def collect(request: TuningRequest, sm: int = 90) -> Workload:
     """Everything that request asks to tune. sm: the compute capability, times ten, to estimate a GPU's times for.
 
     Raises GraphError, ShapeError, ParameterError, OperatorError with what is wrong with the request.
     """
     calls = _model_calls(request) if request.model else [c for case in request.cases for c in _operator_calls(request, *case)]
-    items: dict[Any, Item] = {}
+    items: dict[Any, WorkloadItem] = {}
     step = 0.0
     for name, op, p, ins, outs, reqs in calls:
         step += _seconds(*work_of(op, p, ins, outs, reqs), outs[0].dtype.name if outs else "float32", request.target, sm)
@@ -102,20 +102,20 @@ def collect(request: Request, sm: int = 90) -> Work:
             k = task.key
             found = items.get(kind := (k.template, k.dtype, k.layout, k.align, k.bucket))
             if found is None:
-                items[kind] = Item(task, name, 1, seconds)
+                items[kind] = WorkloadItem(task, name, 1, seconds)
             else:
                 found.count += 1
                 found.bound_s += seconds
     order = sorted(items.values(), key=lambda i: -i.bound_s)
     step = max(step, sum(i.bound_s for i in order))  # the parts of a derivative read some arrays twice
-    return Work([replace(i, share=i.bound_s / step) for i in order], len(calls), step)
+    return Workload([replace(i, share=i.bound_s / step) for i in order], len(calls), step)
 
 
 def _seconds(flops: float, nbytes: int, dtype: str, target: str, sm: int) -> float:
     return bound_s(flops, nbytes, dtype, sm) if target == "gpu" else max(flops / _CPU_FLOPS, nbytes / _CPU_BYTES)
 
 
-def _model_calls(request: Request) -> list[_Call]:
+def _model_calls(request: TuningRequest) -> list[_Call]:
     symbol = load_symbol(request.model)
     order = topological(n for n, _ in symbol._outputs)
     arguments, states = ([n.name for n in part] for part in split_variables(order))
@@ -152,7 +152,7 @@ def _numbers(what: str, text: str) -> tuple[int, ...]:
     return shape
 
 
-def _operator_calls(request: Request, name: str, text: str) -> list[_Call]:
+def _operator_calls(request: TuningRequest, name: str, text: str) -> list[_Call]:
     op, given, shapes = ops.get(name), {}, []
     if op.name in ("dot", "FullyConnected"):
         sizes = _numbers(name, text)

@@ -12,32 +12,27 @@ from ..errors import OperatorError
 from ..kernels.configs import active as active_configs
 from ..kernels.configs.key import Config
 from ..kernels.gpu.compile import CompiledKernel, CompileJob, build
-from ..kernels.gpu.record import FakeArray, FakeRun, record
-from .tasks import Task
+from ..kernels.gpu.record import record
+from .tasks import TuningTask
 
 _OPTIONS = ("num_warps", "num_stages")
 MIN_OCCUPANCY = 1 / 16  # of a multiprocessor's warps: below it nothing hides the memory's latency
 
 
-def jobs_of(task: Task, config: Config, target: int) -> list[CompileJob]:
+def jobs_of(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
     """What must be compiled to run task with config on a compute capability (times ten)."""
     return [_with(job, config) for job in recorded(task, config, target)]
 
 
-def recorded(task: Task, config: Config, target: int) -> list[CompileJob]:
+def recorded(task: TuningTask, config: Config, target: int) -> list[CompileJob]:
     """The jobs of task's own kernels, as the operator launches them when it is told config."""
     with active_configs.forced(task.key.template, config), record(target) as recorder:
-        kernel = task.op.kernel(task.params, task.ins, task.outs, task.reqs, "gpu", task.train)
-        more: dict[str, Any] = {"random": (1, 2)} if task.op.num_random(task.params, task.outs) else {}
-        if task.params.scalars:
-            more["scalars"] = task.params.scalars
-        kernel(FakeRun(), [FakeArray(s.shape, s.dtype) for s in task.ins], [FakeArray(s.shape, s.dtype) for s in task.outs],
-               **more)
+        task.launch()
     jobs, blocks = recorder.jobs, {n for n in config if n.isupper()}
     return [j for j in jobs if blocks <= set(j.constexprs)] or jobs
 
 
-def follows(task: Task, config: Config, target: int) -> bool:
+def uses_config(task: TuningTask, config: Config, target: int) -> bool:
     """Whether the template launches what config says. Where not, its results can be looked at but not used yet."""
     jobs = recorded(task, config, target)
     return any(all(j.constexprs.get(n, v) == v for n, v in config.items() if n not in _OPTIONS)
@@ -59,7 +54,7 @@ def compile_jobs(jobs: Sequence[CompileJob], *, timeout: float, workers: int | N
         yield i, str(outcome) if isinstance(outcome, OperatorError) else outcome
 
 
-def judge(task: Task, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
+def evaluate_build(task: TuningTask, kernels: Iterable[CompiledKernel], like: Sequence[CompiledKernel] = ()
           ) -> tuple[str, dict[str, Any]]:
     """(what is wrong with a configuration's kernels, or "", and the worst of their figures).
 

@@ -12,11 +12,13 @@ import numpy as np
 from ..integers import cdiv, next_power_of_2
 from ..kernels.configs.gpu_device import Limits, limits_of
 from ..kernels.configs.key import Config, Key
+from ..kernels.declare.operator_property import BackwardOp, PropertyOp
 from ..kernels.gpu.row import LONGEST_BLOCK, WALKING_BLOCK
 from ..kernels.ops.linalg.gemm import cut
-from ..kernels.ops.nn.convolution_cpu import row_pieces
+from ..kernels.ops.nn.convolution import Convolution
+from ..kernels.ops.nn.convolution_cpu import Geometry, row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
-from .tasks import Task, cache_bytes, math_itemsize
+from .tasks import TuningTask, cache_bytes, math_itemsize
 
 KEEP = 40  # configurations per task that the model's ranking lets through to the compiler
 MAX_ACCUMULATORS, MIN_ACCUMULATORS = 160, 8  # registers per thread for the sums of a product
@@ -36,7 +38,7 @@ class Pruned:
     why: str
 
 
-def prune(task: Task, space: Sequence[Config], target: int = 90, keep: int = KEEP) -> tuple[list[Config], list[Pruned]]:
+def prune(task: TuningTask, space: Sequence[Config], target: int = 90, keep: int = KEEP) -> tuple[list[Config], list[Pruned]]:
     """(configurations worth compiling, most promising first; the others with reasons). The default is always kept.
 
     target: compute capability times ten; of no meaning for a CPU's tasks.
@@ -61,7 +63,7 @@ def prune(task: Task, space: Sequence[Config], target: int = 90, keep: int = KEE
 
 
 # ---- GPU ------------------------------------------------------------------------------------------------------------
-def _gpu_check(task: Task, limits: Limits):
+def _gpu_check(task: TuningTask, limits: Limits):
     if task.key.template == "gpu flat":
         return lambda c: _flat(task.key, c)
     if task.key.template == "gpu row":
@@ -174,7 +176,7 @@ def _fold(k: Key, c: Config) -> tuple[str, str] | None:
     return None
 
 
-def estimate(task: Task, c: Config, target: int = 90) -> float:
+def estimate(task: TuningTask, c: Config, target: int = 90) -> float:
     """Seconds the model expects: whole waves of tiles, each bound by arithmetic or by what it reads through the L2."""
     limits, k = limits_of(target), task.key
     bound = max(task.nbytes / limits.bytes_per_s, task.flops / limits.flops.get(k.dtype, limits.flops["float32"]))
@@ -208,7 +210,7 @@ def bound_s(flops: float, nbytes: int, dtype: str, target: int = 90) -> float:
 
 
 # ---- CPU ------------------------------------------------------------------------------------------------------------
-def _cpu_check(task: Task, default: Config):
+def _cpu_check(task: TuningTask, default: Config):
     seen = {_cuts(task, default): default}
 
     def check(c: Config) -> tuple[str, str] | None:
@@ -230,7 +232,7 @@ def _cpu_check(task: Task, default: Config):
     return check
 
 
-def _cuts(task: Task, c: Config) -> tuple[int, ...]:
+def _cuts(task: TuningTask, c: Config) -> tuple[int, ...]:
     """How a configuration cuts the work: (pieces, sizes of one ..., threads). Equal cuts are the same program."""
     size, threads = task.key.size, c["threads"]
     if task.key.template == "cpu tile":
@@ -241,11 +243,18 @@ def _cuts(task: Task, c: Config) -> tuple[int, ...]:
     if task.key.template == "cpu gemm":
         pieces = cut(size["batch"] * size["m"] * size["n"] * size["k"], c["piece"])
         return pieces, threads if pieces > 1 else 1
-    g = task.geometry
-    assert g is not None, task
+    g = _geometry(task)
     images, rows = row_pieces(g, math_itemsize(task.key.dtype), c["cache"])
     pieces = cdiv(g.n, images) * cdiv(g.out[0], rows)
     return max(1, pieces), min(images, g.n), rows, threads if pieces > 1 else 1
+
+
+def _geometry(task: TuningTask) -> Geometry:
+    op = task.op
+    assert isinstance(op, (PropertyOp, BackwardOp))
+    layer = op.property(task.params)
+    assert isinstance(layer, Convolution)
+    return layer.geometry(task.ins[isinstance(op, BackwardOp)].shape)
 
 
 def np_itemsize(dtype: str) -> int:

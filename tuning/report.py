@@ -11,16 +11,16 @@ from pathlib import Path
 
 from ..atomic_file import write_atomic
 from ..kernels.configs.key import Config
-from ..kernels.configs.store import Device, pick
-from .session import Part, default_and_best, show, time_text
+from ..kernels.configs.store import TuningDevice, pick
+from .session import TaskRun, default_and_best, show, time_text
 
 _WIDTH, _HEIGHT = 760, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 20, 50
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One task that was timed. default_s, tuned_s: seconds of one run; roof_s: the least the measured roofs allow."""
+class MeasuredTask:
+    """One task that was timed. default_s, tuned_s: seconds of one run; roofline_s: the least the measured rooflines allow."""
 
     name: str
     template: str
@@ -30,7 +30,7 @@ class Measured:
     default_s: float
     tuned_s: float
     spread_s: float
-    roof_s: float | None
+    roofline_s: float | None
     flops: float
     nbytes: int
     config: Config
@@ -39,10 +39,10 @@ class Measured:
     @property
     def lost_s(self) -> float:
         """Seconds per step above the roof, with the configuration that would be used."""
-        return self.count * max(0.0, self.tuned_s - (self.roof_s or 0.0)) if self.roof_s is not None else 0.0
+        return self.count * max(0.0, self.tuned_s - (self.roofline_s or 0.0)) if self.roofline_s is not None else 0.0
 
 
-def measured(parts: Sequence[Part], roofs: Mapping[str, float]) -> list[Measured]:
+def measured(parts: Sequence[TaskRun], rooflines: Mapping[str, float]) -> list[MeasuredTask]:
     """Every task that was timed, the one that loses most per step first."""
     found = []
     for p in parts:
@@ -50,34 +50,34 @@ def measured(parts: Sequence[Part], roofs: Mapping[str, float]) -> list[Measured
         if times is None or best is None:
             continue
         task = p.item.task
-        found.append(Measured(p.item.name, task.key.template, task.key.bucket, task.key.dtype, p.item.count, *times,
-                              best.spread_s or 0.0, roof_s(task.flops, task.nbytes, task.key.dtype, roofs), task.flops,
+        found.append(MeasuredTask(p.item.name, task.key.template, task.key.bucket, task.key.dtype, p.item.count, *times,
+                              best.spread_s or 0.0, roofline_s(task.flops, task.nbytes, task.key.dtype, rooflines), task.flops,
                               task.nbytes, best.settings, best.is_default))
     return sorted(found, key=lambda m: (-m.lost_s, -m.tuned_s * m.count))
 
 
-def roof_s(flops: float, nbytes: int, dtype: str, roofs: Mapping[str, float]) -> float | None:
+def roofline_s(flops: float, nbytes: int, dtype: str, rooflines: Mapping[str, float]) -> float | None:
     """The least seconds that measured limits allow; None where the limits were not measured."""
-    peak = roofs.get(f"flops {dtype}") or roofs.get("flops float32")
-    if "bytes_per_s" not in roofs:
+    peak = rooflines.get(f"flops {dtype}") or rooflines.get("flops float32")
+    if "bytes_per_s" not in rooflines:
         return None
-    return max(nbytes / roofs["bytes_per_s"], flops / peak if peak else 0.0)
+    return max(nbytes / rooflines["bytes_per_s"], flops / peak if peak else 0.0)
 
 
-def write_report(path: Path, parts: Sequence[Part], device: Device, roofs: Mapping[str, float], what: str) -> int:
+def write_report(path: Path, parts: Sequence[TaskRun], device: TuningDevice, rooflines: Mapping[str, float], what: str) -> int:
     """Write the report to path; how many measured tasks are in it. what: the request, in words."""
-    found = measured(parts, roofs)
-    write_atomic(path, _page(found, len(parts), device, roofs, what))
+    found = measured(parts, rooflines)
+    write_atomic(path, _page(found, len(parts), device, rooflines, what))
     return len(found)
 
 
-def _page(found: Sequence[Measured], tasks: int, device: Device, roofs: Mapping[str, float], what: str) -> str:
+def _page(found: Sequence[MeasuredTask], tasks: int, device: TuningDevice, rooflines: Mapping[str, float], what: str) -> str:
     e = html.escape
     about = " · ".join(t for t in (device.name, device.driver, device.compiler) if t)
     head = (f"<h1>Tuning report</h1><p>{e(what)}<br>{e(about)}<br>Written {time.strftime('%Y-%m-%d %H:%M')}."
             f"{' Everything here was measured on that device; estimates are not shown.' if found else ''}</p>")
     if found:
-        body = _summary(found, tasks) + _picture(found, roofs) + _table(found)
+        body = _summary(found, tasks) + _picture(found, rooflines) + _table(found)
     else:
         target = ", which is a target of the compiler and not a machine" if device.name.startswith("sm_") else ""
         body = (f"<p class=none>Nothing was measured. None of the {tasks} tunable kernels of this request has a time on this "
@@ -87,10 +87,10 @@ def _page(found: Sequence[Measured], tasks: int, device: Device, roofs: Mapping[
             f"<style>{_STYLE}</style>{head}{body}</html>\n")
 
 
-def _summary(found: Sequence[Measured], tasks: int) -> str:
+def _summary(found: Sequence[MeasuredTask], tasks: int) -> str:
     default, tuned = sum(m.count * m.default_s for m in found), sum(m.count * m.tuned_s for m in found)
     lost = sum(m.lost_s for m in found)
-    more = f", of which {lost * 1e3:,.2f} ms lie above the roofs" if any(m.roof_s is not None for m in found) else ""
+    more = f", of which {lost * 1e3:,.2f} ms lie above the roofs" if any(m.roofline_s is not None for m in found) else ""
     return (f"<p><b>{len(found)}</b> of {tasks} tunable kernels were timed. In one step they take <b>{default * 1e3:,.2f} ms</b> "
             f"with default blocks and <b>{tuned * 1e3:,.2f} ms</b> tuned ({default / tuned:.2f} ×){more}.</p>")
 
@@ -135,9 +135,9 @@ class _Plot:
         return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="Roofline">{"".join(self.marks)}</svg>'
 
 
-def _picture(found: Sequence[Measured], roofs: Mapping[str, float]) -> str:
-    bandwidth = roofs.get("bytes_per_s")
-    peaks = {n.removeprefix("flops "): v for n, v in roofs.items() if n.startswith("flops ")}
+def _picture(found: Sequence[MeasuredTask], rooflines: Mapping[str, float]) -> str:
+    bandwidth = rooflines.get("bytes_per_s")
+    peaks = {n.removeprefix("flops "): v for n, v in rooflines.items() if n.startswith("flops ")}
     if not bandwidth:
         return "<p class=none>No picture: the limits of this device were not measured.</p>"
     points = [(m.flops / m.nbytes, m.flops / m.tuned_s, m.flops / m.default_s, m) for m in found if m.nbytes and m.flops]
@@ -177,12 +177,12 @@ def _flops(v: float) -> str:
 
 
 # ---- table ------------------------------------------------------------------------------------------------------------
-def _table(found: Sequence[Measured]) -> str:
+def _table(found: Sequence[MeasuredTask]) -> str:
     e = html.escape
     rows = []
     for m in found:
-        share = f"{m.roof_s / m.tuned_s:.0%}" if m.roof_s else "–"
-        lost = f"{m.lost_s * 1e3:,.3f}" if m.roof_s is not None else "–"
+        share = f"{m.roofline_s / m.tuned_s:.0%}" if m.roofline_s else "–"
+        lost = f"{m.lost_s * 1e3:,.3f}" if m.roofline_s is not None else "–"
         config = "default" if m.is_default else e(show(m.config))
         rows.append(f"<tr><td>{e(m.name)}<br><small>{e(m.template)} {e(m.dtype)} {e(m.bucket)}</small><td>{m.count}"
                     f"<td>{time_text(m.default_s)}<td>{time_text(m.tuned_s)}<br><small>± {time_text(m.spread_s)}</small>"

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import MXNetError
 from ..kernels.configs.key import Config
-from .collect import Item, Request
+from .collect import TuningRequest, WorkloadItem
 from .search import Failed, OutOfTime
 
 STARTING = 120.0  # seconds a child may take to start and collect
@@ -30,7 +30,7 @@ class Runner:
     until: when time.monotonic() reaches it, whoever asks or waits for an answer gets OutOfTime, and the child is ended.
     """
 
-    def __init__(self, request: Request, command: Sequence[str] = (), until: float = math.inf):
+    def __init__(self, request: TuningRequest, command: Sequence[str] = (), until: float = math.inf):
         self.request, self.until = request, until
         self.command = list(command) or [sys.executable, "-m", f"{__package__}.child"]
         self._child: subprocess.Popen[bytes] | None = None
@@ -44,17 +44,17 @@ class Runner:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def seconds(self, number: int, item: Item, config: Config, limit: float) -> float:
+    def seconds(self, number: int, item: WorkloadItem, config: Config, limit: float) -> float:
         """One timing of item (number `number` of the request) with config. Raises Failed, OutOfTime."""
         return float(self._ask({"do": "time", "task": number, "key": str(item.task.key), "config": config}, limit)["seconds"])
 
-    def differs(self, number: int, item: Item, config: Config, limit: float) -> str:
+    def differs(self, number: int, item: WorkloadItem, config: Config, limit: float) -> str:
         """What is wrong with config's outputs; "" if nothing. Raises Failed, OutOfTime."""
         return str(self._ask({"do": "check", "task": number, "key": str(item.task.key), "config": config}, limit)["differs"])
 
-    def roofs(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]:
+    def rooflines(self, dtypes: list[str], limit: float = 60.0) -> dict[str, float]:
         """This machine's measured limits. Raises Failed, OutOfTime."""
-        return self._ask({"do": "roofs", "dtypes": dtypes}, limit)["roofs"]
+        return self._ask({"do": "rooflines", "dtypes": dtypes}, limit)["rooflines"]
 
     def stop(self) -> None:
         """End the child and all it started."""

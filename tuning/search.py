@@ -56,7 +56,7 @@ class OutOfTime(Exception):
     """Raised by the timing function: the run is over. It says nothing of the configuration."""
 
 
-def halve(configs: Sequence[Config], measure: Callable[[Config], float], *, clock: Callable[[], float], until: float,
+def successive_halving(configs: Sequence[Config], measure: Callable[[Config], float], *, clock: Callable[[], float], until: float,
           stages: Sequence[tuple[int, float]] = STAGES, tell: Callable[[Candidate], None] = lambda c: None) -> list[Candidate]:
     """Every configuration with its times: those that came furthest first, and of them the fastest; failed ones last.
 

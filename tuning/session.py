@@ -11,13 +11,13 @@ from typing import Any
 
 from ..errors import OperatorError
 from ..kernels.configs.key import Config
-from ..kernels.configs.store import BETTER, Device, Row, Store, offline_device, pick, row_for, source_hash, spell
+from ..kernels.configs.store import BETTER, Row, Store, TuningDevice, offline_device, pick, row_for, source_hash, spell
 from ..kernels.gpu.compile import CompiledKernel, CompileJob
-from .collect import Item, Work
-from .gpu_candidates import compile_jobs, follows, jobs_of, judge
+from .collect import Workload, WorkloadItem
+from .gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
 from .prune import Pruned, estimate, prune
 from .runner import Runner
-from .search import Candidate, Failed, OutOfTime, halve
+from .search import Candidate, Failed, OutOfTime, successive_halving
 from .tasks import space
 
 LEAST = 1.0  # seconds any task gets
@@ -28,14 +28,14 @@ CHECKING = 10.0  # seconds at the end of a timed run, at most, in which no searc
 
 
 @dataclass
-class Part:
+class TaskRun:
     """One task of a run.
 
     number: of the item in its work. known: the store's rows, by configuration. todo: what was kept and is not known.
     """
 
     number: int
-    item: Item
+    item: WorkloadItem
     kept: list[Config]
     pruned: list[Pruned]
     known: dict[str, Row] = field(default_factory=dict)
@@ -81,23 +81,23 @@ class Summary:
     notes: list[str] = field(default_factory=list)
 
 
-class Listener:
+class ProgressListener:
     """What a run tells as it goes. All methods may be left as they are."""
 
     def begin(self, total: int, unit: str) -> None:
         """total units of work are ahead: "configurations" or "kernels to compile"."""
 
-    def task(self, part: Part, place: int, of: int) -> None:
+    def task(self, part: TaskRun, place: int, of: int) -> None:
         """part begins."""
 
     def advance(self, done: int, best: str) -> None:
         """done units are done; best: the best so far, in words."""
 
-    def result(self, part: Part, text: str) -> None:
+    def result(self, part: TaskRun, text: str) -> None:
         """part is done."""
 
 
-def plan(work: Work, device: Device, store: Store | None, sm: int, again: bool = False) -> list[Part]:
+def plan(work: Workload, device: TuningDevice, store: Store | None, sm: int, again: bool = False) -> list[TaskRun]:
     """Every task with its space pruned and its known rows. again: forget what is known.
 
     What an offline run for the same capability rejected is not tried on a GPU.
@@ -112,11 +112,11 @@ def plan(work: Work, device: Device, store: Store | None, sm: int, again: bool =
             kept = [kept[0], *(c for c in kept[1:] if spell(c) not in bad)]
         known = {} if store is None or again else {
             r.config: r for r in store.of(device, item.task.key, source_hash(item.task.key.template))}
-        parts.append(Part(number, item, kept, pruned, known))
+        parts.append(TaskRun(number, item, kept, pruned, known))
     return parts
 
 
-def summarise(parts: Sequence[Part], summary: Summary, kernels: int) -> Summary:
+def summarise(parts: Sequence[TaskRun], summary: Summary, kernels: int) -> Summary:
     """Fill in what is known before anything is done."""
     summary.kernels, summary.tasks = kernels, len(parts)
     summary.configurations = sum(len(p.kept) + len(p.pruned) for p in parts)
@@ -128,8 +128,8 @@ def summarise(parts: Sequence[Part], summary: Summary, kernels: int) -> Summary:
 
 
 # ---- offline ----------------------------------------------------------------------------------------------------------
-def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, until: float, workers: int | None,
-                summary: Summary, listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
+def run_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Store, sm: int, until: float, workers: int | None,
+                summary: Summary, listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
     """Compile and check what pruning left: the first choice of every task, then every second choice, and so on.
 
     Equal kernels of several tasks are compiled once. When clock() reaches until, compilers are stopped where they are; the
@@ -145,9 +145,9 @@ def run_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, un
         listener.result(part, _offline_result(part))
 
 
-def _compile_offline(parts: Sequence[Part], device: Device, store: Store, sm: int, until: float, workers: int | None,
-                     summary: Summary, listener: Listener, clock: Callable[[], float]) -> None:
-    groups: dict[str, list[tuple[Part, Config]]] = {}
+def _compile_offline(parts: Sequence[TaskRun], device: TuningDevice, store: Store, sm: int, until: float, workers: int | None,
+                     summary: Summary, listener: ProgressListener, clock: Callable[[], float]) -> None:
+    groups: dict[str, list[tuple[TaskRun, Config]]] = {}
     jobs: dict[str, CompileJob] = {}
     wanted: dict[tuple[int, str], list[str]] = {}
     deep = max((len(p.todo) for p in parts), default=0)
@@ -170,7 +170,7 @@ def _compile_offline(parts: Sequence[Part], device: Device, store: Store, sm: in
                     groups.setdefault(digest, []).append((part, config))
     for template in dict.fromkeys(p.item.task.key.template for p in parts):
         part = next(p for p in parts if p.item.task.key.template == template and p.kept)
-        if not follows(part.item.task, part.kept[-1], sm):
+        if not uses_config(part.item.task, part.kept[-1], sm):
             summary.notes.append(f"{template}: the kernel does not ask for its configuration yet; results are kept, not used")
     listener.begin(len(jobs), "kernels to compile")
     outcomes: dict[str, CompiledKernel | str] = {}
@@ -196,7 +196,7 @@ def _compile_offline(parts: Sequence[Part], device: Device, store: Store, sm: in
             listener.advance(done, _best_estimate(parts))
 
 
-def _keep_compiled(part: Part, config: Config, kernels: Sequence[CompiledKernel | str], device: Device, store: Store,
+def _keep_compiled(part: TaskRun, config: Config, kernels: Sequence[CompiledKernel | str], device: TuningDevice, store: Store,
                    sm: int, summary: Summary, outcomes: dict[str, CompiledKernel | str],
                    wanted: dict[tuple[int, str], list[str]]) -> None:
     task, is_default = part.item.task, config == part.default
@@ -209,7 +209,7 @@ def _keep_compiled(part: Part, config: Config, kernels: Sequence[CompiledKernel 
         good = [k for k in kernels if isinstance(k, CompiledKernel)]
         like = [k for d in wanted.get((part.number, spell(part.default)), ())
                 if isinstance(k := outcomes.get(d), CompiledKernel)]
-        wrong, facts = judge(task, good, like)
+        wrong, facts = evaluate_build(task, good, like)
         status = "rejected" if wrong and not is_default else "compiled"
         values |= {**facts, "note": wrong}
         summary.compiled += 1
@@ -220,12 +220,12 @@ def _keep_compiled(part: Part, config: Config, kernels: Sequence[CompiledKernel 
     part.known[row.config] = row
 
 
-def _best_estimate(parts: Sequence[Part]) -> str:
+def _best_estimate(parts: Sequence[TaskRun]) -> str:
     ready = sum(bool(p.known) for p in parts)
     return f"{ready} of {len(parts)} kernels have a choice"
 
 
-def _offline_result(part: Part) -> str:
+def _offline_result(part: TaskRun) -> str:
     best = pick(part.known.values(), estimated=True)
     if best is None:
         return "nothing compiled yet"
@@ -235,8 +235,8 @@ def _offline_result(part: Part) -> str:
 
 
 # ---- timed ------------------------------------------------------------------------------------------------------------
-def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runner, until: float, summary: Summary,
-              listener: Listener, clock: Callable[[], float] = time.monotonic) -> None:
+def run_timed(parts: Sequence[TaskRun], device: TuningDevice, store: Store, runner: Runner, until: float, summary: Summary,
+              listener: ProgressListener, clock: Callable[[], float] = time.monotonic) -> None:
     """Time what pruning left, task by task, each with the part of the time that its share of a step deserves.
 
     Results go to the store task by task; an interrupt, and clock() when it reaches until, keep those of the task at hand too.
@@ -245,7 +245,7 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
     until -= min(CHECKING, budget / 20)
     open_parts = [p for p in parts if p.todo]
     if open_parts:
-        _keep_roofs(parts, device, store, runner, min(budget / 10, 30.0))
+        _save_rooflines(parts, device, store, runner, min(budget / 10, 30.0))
     listener.begin(sum(len(p.todo) for p in open_parts), "configurations")
     done = 0
     try:
@@ -261,7 +261,7 @@ def run_timed(parts: Sequence[Part], device: Device, store: Store, runner: Runne
         _count_timed(parts, summary)
 
 
-def _count_timed(parts: Sequence[Part], summary: Summary) -> None:
+def _count_timed(parts: Sequence[TaskRun], summary: Summary) -> None:
     summary.tasks_done = sum(not p.todo for p in parts)
     summary.finished = summary.tasks_done == len(parts)
     totals = [(t[0] * p.item.count, t[1] * p.item.count) for p in parts if (t := default_and_best(p.known.values()))]
@@ -271,8 +271,8 @@ def _count_timed(parts: Sequence[Part], summary: Summary) -> None:
     summary.choices = len(totals)
 
 
-def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: float, end: float, summary: Summary,
-               listener: Listener, clock: Callable[[], float], done: int) -> int:
+def _time_part(part: TaskRun, device: TuningDevice, store: Store, runner: Runner, until: float, end: float, summary: Summary,
+               listener: ProgressListener, clock: Callable[[], float], done: int) -> int:
     """Time one task; how many new configurations were begun. After until no round begins, after end no timing."""
     incumbent = pick(part.known.values())
     fresh = part.todo
@@ -298,7 +298,7 @@ def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: 
         listener.advance(done + len(begun & {spell(c) for c in fresh}), f"{time_text(best.median)} {show(best.config)}")
 
     try:
-        ranked = halve(configs, measure, clock=clock, until=until, tell=tell)
+        ranked = successive_halving(configs, measure, clock=clock, until=until, tell=tell)
         verdicts = _verify(part, ranked, runner, summary)
     except KeyboardInterrupt:
         _keep_timed(part, seen.values(), {}, device, store, summary)
@@ -308,7 +308,7 @@ def _time_part(part: Part, device: Device, store: Store, runner: Runner, until: 
     return len(begun & {spell(c) for c in fresh})
 
 
-def _verify(part: Part, ranked: Sequence[Candidate], runner: Runner, summary: Summary) -> dict[str, str]:
+def _verify(part: TaskRun, ranked: Sequence[Candidate], runner: Runner, summary: Summary) -> dict[str, str]:
     """Compare the outputs of those that would be used with the default's: {configuration: what is wrong, or ""}."""
     default = next(c for c in ranked if c.config == part.default)
     verdicts: dict[str, str] = {}
@@ -328,7 +328,7 @@ def _verify(part: Part, ranked: Sequence[Candidate], runner: Runner, summary: Su
     return verdicts
 
 
-def _keep_timed(part: Part, candidates: Any, verdicts: dict[str, str], device: Device, store: Store,
+def _keep_timed(part: TaskRun, candidates: Any, verdicts: dict[str, str], device: TuningDevice, store: Store,
                 summary: Summary) -> None:
     rows = []
     for c in candidates:
@@ -344,11 +344,11 @@ def _keep_timed(part: Part, candidates: Any, verdicts: dict[str, str], device: D
     part.known |= {r.config: r for r in rows}
 
 
-def _keep_roofs(parts: Sequence[Part], device: Device, store: Store, runner: Runner, limit: float) -> None:
+def _save_rooflines(parts: Sequence[TaskRun], device: TuningDevice, store: Store, runner: Runner, limit: float) -> None:
     try:
-        store.keep_roofs(device.name, runner.roofs(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
+        store.save_rooflines(device.name, runner.rooflines(sorted({p.item.task.key.dtype for p in parts}), max(limit, 5.0)))
     except (Failed, OutOfTime):
-        pass  # a report without roofs says so
+        pass  # a report without rooflines says so
 
 
 def default_and_best(rows: Any) -> tuple[float, float] | None:
@@ -359,7 +359,7 @@ def default_and_best(rows: Any) -> tuple[float, float] | None:
     return None if best is None or best.median_s is None or default is None else (default, best.median_s)
 
 
-def _timed_result(part: Part) -> str:
+def _timed_result(part: TaskRun) -> str:
     found = default_and_best(part.known.values())
     best = pick(part.known.values())
     if found is None or best is None:

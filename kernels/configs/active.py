@@ -1,89 +1,94 @@
-"""Choices in use: the block sizes a kernel asks for when it runs or is made. Its own defaults, unless someone asked for more.
+"""Active configurations: the block sizes that a kernel asks for when it is made or run.
 
-Nothing is tuned or read silently: results of `tritium tune` take part only after `use(...)`, or with TRITIUM_TUNED=1 in
-the environment (TRITIUM_TUNED=estimate also takes a GPU's configurations that were compiled and ranked but never timed).
-Another block size may round sums differently in their last bits; with one choice the bits are the same every time.
+They are the kernel's defaults unless the user chose otherwise: results of `tritium tune` take part only after `use(...)`, or with
+TRITIUM_TUNED=1 in the environment. TRITIUM_TUNED=estimate also takes a GPU's configurations that were compiled and ranked but
+never timed. Other block sizes may round sums differently in their last bits; equal block sizes give equal bits.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .key import Config, Key
 
 Lookup = Callable[[Key], "Mapping[str, int] | None"]
 
-_lookup: Lookup | None = None
-_forced: Mapping[str, Mapping[str, int]] = {}
-_found: dict[Key, Mapping[str, int] | None] = {}
-_asked: Callable[[Key, Config], object] | None = None
-_read_environment = False
+
+@dataclass(frozen=True)
+class _Active:
+    """lookup: tuned results by key. forced: configurations by template. observer: called with (key, default) of each choice."""
+
+    lookup: Lookup | None = None
+    forced: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    observer: Callable[[Key, Config], object] | None = None
+
+
+_active: _Active | None = None  # of the process, since workers ask, too; None until the environment was read
+
+
+def _current() -> _Active:
+    global _active
+    if _active is None:
+        _active = _Active()
+        mode = os.environ.get("TRITIUM_TUNED", "0").lower()
+        if mode not in ("", "0", "off", "false"):
+            from .gpu_device import gpu_device  # sqlite is an optional part of Python, needed only here
+            from .store import lookup_for
+
+            use(lookup_for(device=gpu_device(), estimates=mode == "estimate"))
+    return _active
 
 
 def active() -> bool:
-    """Whether anything but defaults can come back; what a hot path looks at before it makes a Key."""
-    if not _read_environment:
-        _from_environment()
-    return _lookup is not None or bool(_forced) or _asked is not None
+    """Return True if `choice` may give anything but the default. Hot paths ask before they build a Key."""
+    current = _current()
+    return current.lookup is not None or bool(current.forced) or current.observer is not None
 
 
 def choice(key: Key, default: Config) -> Config:
-    """The configuration for key: every name of default, with other values where tuning found better ones."""
-    if _asked is not None:
-        _asked(key, default)
-    given = _forced.get(key.template)
-    if given is None and _lookup is not None:
-        if key not in _found:
-            _found[key] = _lookup(key)
-        given = _found[key]
-    return default if given is None else {**default, **{n: v for n, v in given.items() if n in default}}
+    """Return the configuration for key: default, with other values where tuning found better ones."""
+    current = _current()
+    if current.observer is not None:
+        current.observer(key, default)
+    config = current.forced.get(key.template)
+    if config is None and current.lookup is not None:
+        config = current.lookup(key)
+    return default if config is None else {**default, **{n: v for n, v in config.items() if n in default}}
 
 
 def use(lookup: Lookup | None) -> None:
-    """From now on kernels ask lookup(key); None: defaults again. Kernels that were already made keep their blocks."""
-    global _lookup, _read_environment
-    _lookup, _read_environment = lookup, True
-    _found.clear()
+    """Give kernels made from now on the configurations that lookup(key) returns; None: their defaults."""
+    global _active
+    _active = replace(_active or _Active(), lookup=lookup and functools.cache(lookup))
 
 
 @contextmanager
-def forced(template: str, config: Mapping[str, int]) -> Iterator[None]:
-    """`with forced("cpu tile", {"tile": 8192}):` kernels of that template get config, whatever their key."""
-    global _forced
-    before = _forced
-    _forced = {**before, template: config}
+def _changed(**changes: Any) -> Iterator[None]:
+    global _active
+    before = _current()
+    _active = replace(before, **changes)
     try:
         yield
     finally:
-        _forced = before
+        _active = before
 
 
-@contextmanager
-def asked(tell: Callable[[Key, Config], object]) -> Iterator[None]:
-    """Call tell(key, default) for every choice made inside: how the tuner sees what a kernel asks for."""
-    global _asked
-    before, _asked = _asked, tell
-    try:
-        yield
-    finally:
-        _asked = before
+def forced(template: str, config: Mapping[str, int]) -> AbstractContextManager[None]:
+    """`with forced("cpu tile", {"tile": 8192}):` gives every kernel of that template config, for any key."""
+    return _changed(forced={**_current().forced, template: config})
 
 
-def _from_environment() -> None:
-    global _read_environment
-    _read_environment = True
-    mode = os.environ.get("TRITIUM_TUNED", "0").lower()
-    if mode not in ("", "0", "off", "false"):
-        from .gpu_device import gpu_device  # sqlite is optional in a Python, and wanted only here
-        from .store import lookup_for
-
-        use(lookup_for(device=gpu_device(), estimates=mode == "estimate"))
+def observed(observer: Callable[[Key, Config], object]) -> AbstractContextManager[None]:
+    """`with observed(f):` calls f(key, default) for every choice: how the tuner learns what a kernel asks for."""
+    return _changed(observer=observer)
 
 
-class Limited:
+class _ThreadLimit:
     """A RunContext that spreads work over at most so many threads."""
 
     def __init__(self, run: Any, threads: int):
@@ -106,6 +111,6 @@ class Limited:
         return getattr(self._run, name)
 
 
-def limited(run: Any, threads: int) -> Any:
-    """run, spread over at most threads threads; 0 is no limit."""
-    return run if threads < 1 or run is None else Limited(run, threads)
+def limit_threads(run: Any, threads: int) -> Any:
+    """Return run, spread over at most `threads` threads; 0 is no limit."""
+    return run if threads < 1 or run is None else _ThreadLimit(run, threads)

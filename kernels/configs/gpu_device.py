@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...context import GPU_MODE
-from .store import Device, installed
+from .store import TuningDevice, installed
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
@@ -48,7 +48,7 @@ def limits_of(target: int) -> Limits:
 
 
 @cache
-def gpu_device(number: int = 0) -> Device | None:
+def gpu_device(number: int = 0) -> TuningDevice | None:
     """GPU `number` as results are kept under: its name, capability, driver. None where there is none, or TRITIUM_GPU
     is not "cuda"."""
     if GPU_MODE != "cuda":
@@ -67,5 +67,5 @@ def gpu_device(number: int = 0) -> Device | None:
         numbers.append(value.value)
     driver = ctypes.c_int()
     cuda.cuDriverGetVersion(ctypes.byref(driver))
-    return Device(name.value.decode(errors="replace"), f"{numbers[0]}.{numbers[1]}",
+    return TuningDevice(name.value.decode(errors="replace"), f"{numbers[0]}.{numbers[1]}",
                   f"CUDA {driver.value // 1000}.{driver.value % 1000 // 10}", f"triton {installed('triton')}")

@@ -34,7 +34,7 @@ LONGEST_LINE = 1 << 16  # characters of a line of an exported file
 
 
 @dataclass(frozen=True)
-class Device:
+class TuningDevice:
     """What times were measured on, or compiled for.
 
     name:      "NVIDIA H200", "AMD EPYC, 2 cores". cc: "9.0"; "" on a CPU. driver: "" offline and on a CPU.
@@ -91,7 +91,7 @@ def spell(config: Mapping[str, int]) -> str:
     return json.dumps(dict(sorted(config.items())), separators=(",", ":"))
 
 
-def row_for(device: Device, key: Key, source: str, config: Mapping[str, int], **values: Any) -> Row:
+def row_for(device: TuningDevice, key: Key, source: str, config: Mapping[str, int], **values: Any) -> Row:
     """A Row of now."""
     return Row(device.name, device.cc, device.driver, device.compiler, source, key.template, key.dtype, key.layout,
                key.align, key.bucket, spell(config), at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **values)
@@ -178,12 +178,12 @@ class Store:
             values[flag] = bool(values[flag])
         return [Row(*values) for values in found]
 
-    def of(self, device: Device, key: Key, source: str) -> list[Row]:
+    def of(self, device: TuningDevice, key: Key, source: str) -> list[Row]:
         """Every configuration of key on device."""
         return self.rows(**asdict_device(device), source=source, template=key.template, dtype=key.dtype,
                          layout=key.layout, align=key.align, bucket=key.bucket)
 
-    def best(self, device: Device, key: Key, source: str, *, estimates: bool = False) -> tuple[Row, float] | None:
+    def best(self, device: TuningDevice, key: Key, source: str, *, estimates: bool = False) -> tuple[Row, float] | None:
         """The best configuration for key, and how many doublings away it was tuned; None if there is none near.
 
         Timed rows that a check did not find wrong. estimates: where none was timed, the one the model puts first among
@@ -230,18 +230,18 @@ class Store:
         found = self._db.execute("SELECT arguments, ended FROM runs ORDER BY rowid DESC LIMIT 1").fetchone()
         return json.loads(found[0]) if found and not found[1] else None
 
-    def roofs(self, device: str) -> dict[str, float]:
+    def rooflines(self, device: str) -> dict[str, float]:
         """Measured limits of a device: "bytes_per_s", "flops" by dtype."""
         return dict(self._db.execute("SELECT name, value FROM roofs WHERE device = ?", (device,)))
 
-    def keep_roofs(self, device: str, values: Mapping[str, float]) -> None:
+    def save_rooflines(self, device: str, values: Mapping[str, float]) -> None:
         """Note measured limits; the highest that was ever seen stays."""
         self._db.executemany("INSERT INTO roofs VALUES (?, ?, ?, datetime('now')) ON CONFLICT DO UPDATE SET "
                              "value = excluded.value, at = excluded.at WHERE excluded.value > value",
                              [(device, n, v) for n, v in values.items()])
 
 
-def asdict_device(d: Device) -> dict[str, str]:
+def asdict_device(d: TuningDevice) -> dict[str, str]:
     """The columns that name a device."""
     return {"device": d.name, "cc": d.cc, "driver": d.driver, "compiler": d.compiler}
 
@@ -300,14 +300,14 @@ def _checked(given: Any) -> Row:
 
 
 # ---- this machine ---------------------------------------------------------------------------------------------------
-def cpu_device() -> Device:
+def cpu_device() -> TuningDevice:
     """This machine's CPU."""
-    return Device(f"{_cpu_name()}, {os.cpu_count()} cores", "", "", f"numpy {installed('numpy')}")
+    return TuningDevice(f"{_cpu_name()}, {os.cpu_count()} cores", "", "", f"numpy {installed('numpy')}")
 
 
-def offline_device(target: int) -> Device:
+def offline_device(target: int) -> TuningDevice:
     """A GPU that is not here: sm_90 as a target of the compiler."""
-    return Device(f"sm_{target}", f"{target // 10}.{target % 10}", "", f"triton {installed('triton')}")
+    return TuningDevice(f"sm_{target}", f"{target // 10}.{target % 10}", "", f"triton {installed('triton')}")
 
 
 def installed(name: str) -> str:
@@ -365,7 +365,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 
 
-def lookup_for(path: Path | str | None = None, *, device: Device | None = None,
+def lookup_for(path: Path | str | None = None, *, device: TuningDevice | None = None,
                estimates: bool = False) -> Callable[[Key], Config | None] | None:
     """What tuned.use takes: the best configuration by key, from the store, for this CPU and for device (a GPU).
 

@@ -123,7 +123,7 @@ def numpy_kernel(e: Expression, ins: Sequence[Spec], outs: Sequence[Spec], reqs:
                 parts[i] = tile(*views, *scratch, *scalars)
 
         if run is not None:
-            active_configs.limited(run, threads).parallel(one, len(tiles))
+            active_configs.limit_threads(run, threads).parallel(one, len(tiles))
         else:
             for i in range(len(tiles)):
                 one(i)

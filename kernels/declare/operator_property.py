@@ -24,8 +24,9 @@ import numpy as np
 
 from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
+from ..configs.key import Config, Key
 from ..kernel import KernelFunction
-from ..op import KEPT, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes, register
+from ..op import KEPT, Formula, Gradient, Op, Product, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
 
@@ -300,6 +301,21 @@ class OperatorProperty:
         """The layer as a part of a fused kernel, if it can be one."""
         return None
 
+    def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
+        """Return the matrix product of forward, and those of the derivatives by the first two inputs; () for a layer without.
+
+        shapes: of the inputs.
+        """
+        return ()
+
+    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        """Return (key, default configuration, requests) of each CPU kernel with blocks to tune, as Op.tuning_keys.
+
+        products: of this direction; ins: the inputs, in backward behind dy.
+        """
+        return []
+
     def backward_formula(self, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         """The same for its derivative; ins and outs as in backward_kernel."""
         return None
@@ -466,6 +482,13 @@ class PropertyOp(Op):
                train: bool = False) -> KernelFunction:
         return self.property(p).forward_kernel(ins, outs, reqs, target, train)
 
+    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+        return self.property(p).products([s.shape for s in ins])[:1]
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
+
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         return self.property(p).formula(ins, outs)
 
@@ -486,26 +509,26 @@ class BackwardOp(Op):
     def parse(self, given: Any) -> Params:
         return self.forward.parse(given)
 
-    def _prop(self, p: Params) -> OperatorProperty:
+    def property(self, p: Params) -> OperatorProperty:
         return self.forward.property(p)
 
     def arguments(self, p: Params) -> tuple[str, ...]:
-        prop = self._prop(p)
+        prop = self.property(p)
         spoken = {"dy": [f"{n}_grad" for n in prop.list_outputs()], "x": prop.list_arguments(),
                   "y": prop.list_outputs()}
         return tuple(spoken[kind][i] for kind, i in _needs(prop))
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
-        prop = self._prop(p)
+        prop = self.property(p)
         return tuple(prop.list_auxiliary_states()) if prop.backward_needs_aux else ()
 
     def outputs(self, p: Params) -> tuple[str, ...]:
-        prop = self._prop(p)
+        prop = self.property(p)
         return tuple(f"{prop.list_arguments()[i]}_grad" for i in prop.list_gradients())
 
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[Shapes, Shapes]:
-        prop = self._prop(p)
+        prop = self.property(p)
         x: Shapes = [None] * len(prop.list_arguments())
         y: Shapes = [None] * len(prop.list_outputs())
         gives, needs = prop.list_gradients(), _needs(prop)
@@ -520,7 +543,7 @@ class BackwardOp(Op):
 
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[Dtypes, Dtypes]:
-        prop = self._prop(p)
+        prop = self.property(p)
         x: Dtypes = [None] * len(prop.list_arguments())
         y: Dtypes = [None] * len(prop.list_outputs())
         gives, needs = prop.list_gradients(), _needs(prop)
@@ -533,7 +556,7 @@ class BackwardOp(Op):
         return [*[(ins if kind == "x" else outs)[i] for kind, i in needs], *aux], [ins[i] for i in gives]
 
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
-        prop = self._prop(p)
+        prop = self.property(p)
         dy, x, y = _numbers(prop)
         first = len(dy) + len(x) + len(y)
         in_grad = list(range(first, first + len(prop.list_gradients())))
@@ -542,14 +565,21 @@ class BackwardOp(Op):
                      if a in asked)
 
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
-        return sum(s.size for s in outs) if RANDOM in self._prop(p).backward_resource() else 0
+        return sum(s.size for s in outs) if RANDOM in self.property(p).backward_resource() else 0
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
-        return self._prop(p).backward_kernel(ins, outs, reqs, target, train)
+        return self.property(p).backward_kernel(ins, outs, reqs, target, train)
+
+    def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
+        return self.property(p).products([s.shape for s in ins[1:]])[1:]
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        return self._prop(p).backward_formula(ins, outs)
+        return self.property(p).backward_formula(ins, outs)
 
 
 def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
+from ..configs import active as active_configs
+from ..configs.key import Config, Key
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_kernel, numpy_source
@@ -101,6 +103,15 @@ class TracedOp(Op):
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> Kernel:
         return printed(self.expression(p, [s.dtype for s in ins]), ins, outs, reqs, target, self.name)
+
+    def tuning_keys(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: tuple[Req, ...], train: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        if not ins or any(s.size == 0 for s in (*ins, *outs)):
+            return []
+        asked: list[tuple[Key, Config, tuple[Req, ...]]] = []
+        with active_configs.observed(lambda key, default: asked.append((key, default, reqs))):
+            self.kernel(p, ins, outs, reqs, "cpu", train)
+        return [a for a in asked if a[0].template == "cpu tile"][:1]
 
     # ---- seeing what was generated ----
     def cpu_source(self, *shapes: Shape, dtype: Any = float32, code: str = "numpy", **params: Any) -> str:

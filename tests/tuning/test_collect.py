@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium.errors import GraphError, MXNetError, ParameterError
-from tritium.tuning import Request, collect
+from tritium.tuning import TuningRequest, collect
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def model(tmp_path):
 
 
 def request(model, **more):
-    return Request(model=model, shapes={"data": (4, 3, 24, 24)}, **more)
+    return TuningRequest(model=model, shapes={"data": (4, 3, 24, 24)}, **more)
 
 
 def test_the_kernels_of_a_plan_the_dearest_first_and_equal_ones_once(model):
@@ -48,7 +48,7 @@ def test_inference_has_no_backward_kernels(model):
 
 
 def test_every_process_collects_the_same_in_the_same_order(model):
-    first, second = collect(request(model)), collect(Request.from_json({**request(model).__dict__}))
+    first, second = collect(request(model)), collect(TuningRequest.from_json({**request(model).__dict__}))
     assert [str(i.task.key) for i in first.items] == [str(i.task.key) for i in second.items]
 
 
@@ -64,7 +64,7 @@ def test_the_dtype_is_that_of_the_inputs(model):
     ("relu", "32x100x10", "cpu tile", {"elements": 32_000}),
 ])
 def test_operators_as_they_are_written(op, text, template, want):
-    items = collect(Request(cases=[(op, text)], train=False)).items
+    items = collect(TuningRequest(cases=[(op, text)], train=False)).items
     assert [i.task.key.template for i in items] == [template]
     assert want.items() <= items[0].task.key.size.items()
 
@@ -77,9 +77,9 @@ def test_operators_as_they_are_written(op, text, template, want):
     ("dott", "1x1x1", "dott: no such operator. Did you mean 'dot'")])
 def test_what_cannot_be_read_is_named(op, text, message):
     with pytest.raises((ParameterError, MXNetError), match=message):
-        collect(Request(cases=[(op, text)]))
+        collect(TuningRequest(cases=[(op, text)]))
 
 
 def test_an_input_that_is_not_there_is_named(model):
     with pytest.raises(GraphError, match=r"has no input 'dada'\. Did you mean 'data'"):
-        collect(Request(model=model, shapes={"dada": (4, 3, 24, 24)}))
+        collect(TuningRequest(model=model, shapes={"dada": (4, 3, 24, 24)}))

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.operator_uses import CONV, CONV_SHAPES, use
-from tritium.tuning.gpu_candidates import compile_jobs, follows, jobs_of, judge
+from tritium.tuning.gpu_candidates import compile_jobs, evaluate_build, jobs_of, uses_config
 from tritium.tuning.tasks import tasks_of
 
 CONFIG = {"BM": 32, "BN": 64, "BK": 32, "num_warps": 8, "num_stages": 2}
@@ -34,7 +34,7 @@ def test_jobs_have_the_configuration(given):
 def test_generated_kernels_ask_for_their_blocks(name, shapes, params, template, config):
     (task,) = [t for t in tasks_of(*use(name, shapes, params), "gpu") if t.key.template == template]
     assert set(dict(task.default)) == set(config)
-    assert follows(task, config, 90)
+    assert uses_config(task, config, 90)
     job = jobs_of(task, config, 90)[0]
     assert {**job.constexprs, "num_warps": job.num_warps}.items() >= config.items()
 
@@ -49,7 +49,7 @@ def test_a_sum_that_is_split_asks_once():
     ({"tensor_ops": 0}, {}, "no tensor core instruction, which the default has"), ({"tensor_ops": 0}, {"tensor_ops": 0}, "")])
 def test_the_verdict(change, like, wrong):
     task = tasks_of(*use("dot", [(512, 512), (512, 512)]), "gpu")[0]
-    assert judge(task, [kernel(**change)], [kernel(**like)])[0] == wrong
+    assert evaluate_build(task, [kernel(**change)], [kernel(**like)])[0] == wrong
 
 
 def test_a_kernel_is_compiled_and_a_broken_one_keeps_the_compilers_words(tmp_path, monkeypatch):
@@ -59,5 +59,5 @@ def test_a_kernel_is_compiled_and_a_broken_one_keeps_the_compilers_words(tmp_pat
     good = jobs_of(task, {**CONFIG, "BM": 16, "BN": 16, "BK": 16, "num_warps": 1}, 90)
     bad = jobs_of(task, {**CONFIG, "BM": 17}, 90)
     found = dict(compile_jobs([*good, *bad], timeout=120))
-    assert found[0].registers > 0 and not judge(task, [found[0]])[1]["spills"]
+    assert found[0].registers > 0 and not evaluate_build(task, [found[0]])[1]["spills"]
     assert "does not compile for sm_90" in found[len(good)]

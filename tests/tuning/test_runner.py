@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tritium as mx
 from tritium import engine
-from tritium.tuning import Request, child, collect
-from tritium.tuning.child import Bench, roofs
+from tritium.tuning import TuningRequest, child, collect
+from tritium.tuning.child import Bench, rooflines
 from tritium.tuning.runner import Runner
 from tritium.tuning.search import Failed, OutOfTime
 
-REQUEST = Request(cases=[("dot", "256x256x256")], train=False)
+REQUEST = TuningRequest(cases=[("dot", "256x256x256")], train=False)
 CHILD = """
 import json, os, signal, sys
 sys.stdin.readline()
@@ -74,7 +74,7 @@ def test_nobody_is_waited_for_when_the_time_is_over(item, ahead):
         assert runner.restarts == 1
     with Runner(REQUEST, [sys.executable, "-c", "import signal; signal.pause()"], time.monotonic() + ahead) as runner, \
             pytest.raises(OutOfTime):
-        runner.roofs(["float32"])
+        runner.rooflines(["float32"])
 
 
 def test_an_error_is_passed_on_and_the_child_lives(scripted, item):
@@ -89,7 +89,7 @@ def test_a_real_child_times_and_checks(item):
         assert runner.differs(0, item, {"piece": 1 << 21, "threads": 0}, 60) == ""
         with pytest.raises(Failed, match="ZeroDivisionError"):
             runner.seconds(0, item, {"piece": 0, "threads": 0}, 60)
-        limits = runner.roofs(["float32"])
+        limits = runner.rooflines(["float32"])
     assert limits["bytes_per_s"] > 1e8 and limits["flops float32"] > 1e8
 
 
@@ -121,7 +121,7 @@ def test_a_short_kernel_is_called_several_times(item):
 
 
 def test_roofs_are_of_this_machine():
-    found = inside(lambda run: roofs(run, ["float64", "bfloat16"]))
+    found = inside(lambda run: rooflines(run, ["float64", "bfloat16"]))
     assert set(found) == {"bytes_per_s", "flops float32", "flops float64"}
     assert all(np.isfinite(v) and v > 0 for v in found.values())
 
@@ -148,7 +148,7 @@ def test_a_gpus_calls_are_replayed_from_a_graph_or_made_one_by_one(fails, monkey
             self.fn()
 
     monkeypatch.setattr(child.cuda, "Graph", Graph)
-    (task,) = [i.task for i in collect(Request(cases=[("relu", "64x64")], target="gpu", train=False)).items]
+    (task,) = [i.task for i in collect(TuningRequest(cases=[("relu", "64x64")], target="gpu", train=False)).items]
 
     def work(run):
         bench = Bench(run, task)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tritium.tuning.search import Candidate, Failed, halve
+from tritium.tuning.search import Candidate, Failed, successive_halving
 
 CONFIGS = [{"tile": t} for t in range(12)]
 
@@ -27,7 +27,7 @@ class Machine:
 
 
 def run(machine, until=1e9, configs=CONFIGS, **more):
-    return halve(configs, machine.measure, clock=machine.clock, until=until, **more)
+    return successive_halving(configs, machine.measure, clock=machine.clock, until=until, **more)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -75,7 +75,7 @@ def test_a_configuration_that_fails_is_out_and_says_why():
         return machine.measure(config)
 
     machine = Machine(lambda t: 1.0 + t)
-    ranked = halve(CONFIGS, measure, clock=machine.clock, until=1e9)
+    ranked = successive_halving(CONFIGS, measure, clock=machine.clock, until=1e9)
     assert ranked[-1].config == {"tile": 4} and ranked[-1].failed == "illegal access" and not ranked[-1].seconds
     assert ranked[0].config == {"tile": 0}
 
@@ -84,7 +84,7 @@ def test_when_all_fail_it_ends():
     def measure(config):
         raise Failed("no")
 
-    assert all(c.failed for c in halve(CONFIGS, measure, clock=lambda: 0.0, until=1.0))
+    assert all(c.failed for c in successive_halving(CONFIGS, measure, clock=lambda: 0.0, until=1.0))
 
 
 def test_an_interrupt_comes_through_after_telling_what_was_seen():
@@ -96,7 +96,7 @@ def test_an_interrupt_comes_through_after_telling_what_was_seen():
         return 1.0
 
     with pytest.raises(KeyboardInterrupt):
-        halve(CONFIGS, measure, clock=lambda: 0.0, until=1.0, tell=lambda c: seen.setdefault(c.config["tile"], c))
+        successive_halving(CONFIGS, measure, clock=lambda: 0.0, until=1.0, tell=lambda c: seen.setdefault(c.config["tile"], c))
     assert list(seen) == [0, 1, 2, 3, 4]
 
 

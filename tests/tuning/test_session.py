@@ -1,14 +1,14 @@
 """A tuning run: what is tried, kept, verified; what an interrupt and a budget leave. Children are stood in for."""
 
 import pytest
-from tritium.kernels.configs.store import Device, Store, offline_device, row_for, source_hash, spell
+from tritium.kernels.configs.store import Store, TuningDevice, offline_device, row_for, source_hash, spell
 from tritium.kernels.gpu.store import CompiledKernel
-from tritium.tuning import Request, collect, session
-from tritium.tuning.report import measured, roof_s, write_report
+from tritium.tuning import TuningRequest, collect, session
+from tritium.tuning.report import measured, roofline_s, write_report
 from tritium.tuning.search import Failed, OutOfTime
-from tritium.tuning.session import Listener, Summary, plan, run_offline, run_timed, show, summarise, time_text
+from tritium.tuning.session import ProgressListener, Summary, plan, run_offline, run_timed, show, summarise, time_text
 
-HERE = Device("a machine", "", "", "numpy 2")
+HERE = TuningDevice("a machine", "", "", "numpy 2")
 FAST = {"piece": 1 << 22, "threads": 0}
 
 
@@ -30,7 +30,7 @@ class FakeRunner:
     def differs(self, number, item, config, limit):
         return "output 0 differs" if config in self.wrong else ""
 
-    def roofs(self, dtypes, limit):
+    def rooflines(self, dtypes, limit):
         return {"bytes_per_s": 1e9, "flops float32": 1e8}
 
     def clock(self):
@@ -44,10 +44,10 @@ def store(tmp_path):
 
 
 def run(store, runner, budget=1e9, cases=(("dot", "256x256x256"),), again=False):
-    work = collect(Request(cases=cases, train=False))
+    work = collect(TuningRequest(cases=cases, train=False))
     parts = plan(work, HERE, store, 90, again)
     summary = summarise(parts, Summary("timed", HERE.name, ""), work.kernels)
-    run_timed(parts, HERE, store, runner, runner.now + budget, summary, Listener(), clock=runner.clock)
+    run_timed(parts, HERE, store, runner, runner.now + budget, summary, ProgressListener(), clock=runner.clock)
     return parts, summary
 
 
@@ -141,10 +141,11 @@ class SlowCompiler:
 def test_an_offline_run_ends_with_its_budget(store, monkeypatch, budget):
     compiler, device = SlowCompiler(), offline_device(90)
     monkeypatch.setattr(session, "compile_jobs", compiler)
-    work = collect(Request(cases=[("dot", "512x512x512"), ("dot", "1024x512x512")], target="gpu", dtype="float16", train=False))
+    cases = [("dot", "512x512x512"), ("dot", "1024x512x512")]
+    work = collect(TuningRequest(cases=cases, target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
     summary = summarise(parts, Summary("offline", device.name, ""), work.kernels)
-    run_offline(parts, device, store, 90, budget, 2, summary, Listener(), clock=compiler.clock)
+    run_offline(parts, device, store, 90, budget, 2, summary, ProgressListener(), clock=compiler.clock)
     assert compiler.now <= budget * 1.2 and compiler.cut == 1
     assert summary.compiled == len(store.rows()) and not summary.finished and summary.failed == 0
     assert summary.choices == (0 if budget < 1 else 2), "the first choice of every task comes first"
@@ -158,11 +159,11 @@ def test_an_interrupt_of_an_offline_run_leaves_counts_and_rows(store, monkeypatc
 
     device = offline_device(90)
     monkeypatch.setattr(session, "compile_jobs", compile_jobs)
-    work = collect(Request(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
+    work = collect(TuningRequest(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
     parts = plan(work, device, store, 90)
     summary = Summary("offline", device.name, "")
     with pytest.raises(KeyboardInterrupt):
-        run_offline(parts, device, store, 90, 1e9, 2, summary, Listener())
+        run_offline(parts, device, store, 90, 1e9, 2, summary, ProgressListener())
     assert summary.choices == 1 and len(store.rows()) == 3 == summary.rows
 
 
@@ -178,8 +179,8 @@ def test_a_configuration_that_fails_is_kept_as_such(store):
 
 
 def test_what_was_rejected_offline_is_not_timed(store):
-    work = collect(Request(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
-    h200 = Device("NVIDIA H200", "9.0", "CUDA 12.8", offline_device(90).compiler)
+    work = collect(TuningRequest(cases=[("dot", "512x512x512")], target="gpu", dtype="float16", train=False))
+    h200 = TuningDevice("NVIDIA H200", "9.0", "CUDA 12.8", offline_device(90).compiler)
     task, kept = work.items[0].task, plan(work, h200, store, 90)[0].kept
     source = source_hash(task.key.template)
     store.put([row_for(offline_device(90), task.key, source, c, status="rejected", note="3 instructions spill")
@@ -191,10 +192,10 @@ def test_what_was_rejected_offline_is_not_timed(store):
 
 def test_the_report_has_the_worst_first_and_nothing_from_elsewhere(store, tmp_path):
     parts, _ = run(store, FakeRunner(), cases=[("dot", "256x256x256"), ("dot", "512x512x512")])
-    found = measured(parts, store.roofs(HERE.name))
+    found = measured(parts, store.rooflines(HERE.name))
     assert [m.lost_s for m in found] == sorted((m.lost_s for m in found), reverse=True)
     assert found[0].name.startswith("dot 256"), "0.5 s each, and the smaller product should take least"
-    assert write_report(tmp_path / "r.html", parts, HERE, store.roofs(HERE.name), "dot <&>") == 2
+    assert write_report(tmp_path / "r.html", parts, HERE, store.rooflines(HERE.name), "dot <&>") == 2
     text = (tmp_path / "r.html").read_text()
     assert "<svg" in text and "dot &lt;&amp;&gt;" in text and "(measured)" in text and "lost per step" in text
     for outside in ("http:", "https:", "src=", "@import", "url("):
@@ -202,16 +203,16 @@ def test_the_report_has_the_worst_first_and_nothing_from_elsewhere(store, tmp_pa
 
 
 def test_the_report_says_when_nothing_was_measured(store, tmp_path):
-    parts = plan(collect(Request(cases=[("dot", "256x256x256")])), HERE, store, 90)
-    assert write_report(tmp_path / "r.html", parts, Device("sm_90", "9.0", "", "triton"), {}, "dot") == 0
+    parts = plan(collect(TuningRequest(cases=[("dot", "256x256x256")])), HERE, store, 90)
+    assert write_report(tmp_path / "r.html", parts, TuningDevice("sm_90", "9.0", "", "triton"), {}, "dot") == 0
     text = (tmp_path / "r.html").read_text()
     assert "Nothing was measured" in text and "a target of the compiler and not a machine" in text and "<svg" not in text
 
 
 def test_roofs():
-    assert roof_s(100.0, 10, "float32", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 100.0
-    assert roof_s(1.0, 10, "float16", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 10.0
-    assert roof_s(1.0, 10, "float16", {}) is None
+    assert roofline_s(100.0, 10, "float32", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 100.0
+    assert roofline_s(1.0, 10, "float16", {"bytes_per_s": 1.0, "flops float32": 1.0}) == 10.0
+    assert roofline_s(1.0, 10, "float16", {}) is None
 
 
 def test_numbers_as_they_are_shown():

@@ -10,15 +10,16 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ShapeError
+from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec
-from .gemm import matrix, product
+from ...op import Product, Req, Shape, Spec
+from .gemm import matrix, product, tuning_keys
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
 
 
-class Product(OperatorProperty):
+class MatrixProduct(OperatorProperty):
     """Base class: a product of two arrays, each of which may be transposed."""
 
     backward_form: ClassVar[str] = "bilinear"
@@ -37,6 +38,14 @@ class Product(OperatorProperty):
     def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
         """Return batch, m, n, k of the product [batch, m, k] @ [batch, k, n]."""
         raise NotImplementedError(self.name)
+
+    def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
+        batch, m, n, k = self.sizes(*shapes[:2])
+        return (batch, m, n, k), (batch, m, k, n), (batch, k, n, m)
+
+    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return tuning_keys(products, ins[0].dtype, reqs)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -77,7 +86,7 @@ def _turn(m: tuple) -> tuple:
 
 
 @register_operator("dot")
-class Dot(Product):
+class Dot(MatrixProduct):
     """Sum over the last axis of lhs and the first of rhs; two vectors give shape (1,).
 
     transpose_a sums over the first axis of lhs instead, transpose_b over the last of rhs.
@@ -128,7 +137,7 @@ class Dot(Product):
 
 
 @register_operator("batch_dot")
-class BatchDot(Product):
+class BatchDot(MatrixProduct):
     """y[i] = lhs[i] · rhs[i]: [..., m, k] and [..., k, n] give [..., m, n]."""
 
     def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:

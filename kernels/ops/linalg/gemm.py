@@ -16,7 +16,7 @@ from ...configs.key import Config, Key, key
 from ...cpu.sum_tree import total
 from ...declare.operator_property import gpu_module, upcast
 from ...kernel import BoundKernel
-from ...op import Req, Shape
+from ...op import Product, Req, Shape, only
 
 # A product with a quarter of this many multiplications is cut into two pieces, larger ones into more, as the square root of their
 # size: BLAS packs one operand again for each piece, and 1024 cubed costs 5 % more in 4 pieces, 15 % in 8, 75 % in 64. The number
@@ -30,6 +30,15 @@ DEFAULT: Config = {"piece": _FLOPS, "threads": 0}
 def gemm_key(batch: int, m: int, n: int, k: int, dtype: np.dtype) -> Key:
     """Return the tuning key of a product."""
     return key("cpu gemm", dtype.name, "", batch=batch, m=m, n=n, k=k)
+
+
+MIN_PIECE = 1 << 20  # multiplications: smaller pieces are never tried
+
+
+def tuning_keys(products: Sequence[Product], dtype: np.dtype, reqs: Sequence[Req]) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+    """Return Op.tuning_keys of a layer whose outputs are these products: those that are wanted and large enough to cut."""
+    return [(gemm_key(*sizes, dtype), DEFAULT, only(reqs, i)) for i, sizes in enumerate(products)
+            if reqs[i] != Req.NULL and math.prod(sizes[1:]) >= 2 * MIN_PIECE]
 
 
 def cut(work: int, piece: int) -> int:
@@ -47,7 +56,7 @@ def gemm(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool = False) -> Bo
     calls, threads = _pieces(a, b, out, add)
     if len(calls) < 2:
         return lambda run: calls[0]()
-    return lambda run: active_configs.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+    return lambda run: active_configs.limit_threads(run, threads).parallel(lambda i: calls[i](), len(calls))
 
 
 def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]) -> BoundKernel:
@@ -63,7 +72,7 @@ def together(products: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, bool]]
         return in_turn
     calls = [call for some, _ in made for call in some]
     threads = 0 if any(t == 0 for _, t in made) else max(t for _, t in made)
-    return lambda run: active_configs.limited(run, threads).parallel(lambda i: calls[i](), len(calls))
+    return lambda run: active_configs.limit_threads(run, threads).parallel(lambda i: calls[i](), len(calls))
 
 
 def _pieces(a: np.ndarray, b: np.ndarray, out: np.ndarray, add: bool) -> tuple[list[Callable[[], None]], int]:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
+from ...configs.key import Config, Key
+from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
-from .convolution_cpu import Geometry, backward, forward
+from ...op import Product, Req, Shape, Spec, merge_shapes
+from .convolution_cpu import DEFAULT, Geometry, backward, conv_key, forward
 
 
 def per_axis(name: str, what: str, given: Shape, rank: int, default: int) -> Shape:
@@ -132,6 +133,18 @@ class Convolution(OperatorProperty):
         return Geometry(n, c, self.num_filter, self.num_group, spatial, out, self.kernel, stride, dilate, pad,
                         self.channels_last)
 
+    def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
+        g = self.geometry(shapes[0])
+        positions = g.n * math.prod(g.out)
+        return (1, positions, g.f, g.depth), (1, positions, g.depth, g.f), (1, g.f, g.depth, positions)
+
+    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        if not math.prod(products[0]) or all(r == Req.NULL for r in reqs):
+            return []
+        key = conv_key(self.geometry(ins[backward].shape), "backward" if backward else "forward", math_dtype(ins[0].dtype))
+        return [(key, DEFAULT, reqs)]
+
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         g, req, bias = self.geometry(ins[0].shape), reqs[0], not self.no_bias
@@ -145,7 +158,7 @@ class Convolution(OperatorProperty):
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
                    epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return the GPU function f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
+        """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         g, bias, conv = self.geometry(ins[0].shape), not self.no_bias, gpu_module("nn.triton_conv")
         if req == Req.NULL or not out.size:
             return lambda run, inputs, output: None

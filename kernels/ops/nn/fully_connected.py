@@ -10,10 +10,11 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
+from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
 from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
-from ...op import Req, Shape, Spec, merge_shapes
-from ..linalg.gemm import gemm, matrix, product, sum_rows, together, view
+from ...op import Product, Req, Shape, Spec, merge_shapes
+from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view
 
 
 @register_operator("FullyConnected")
@@ -80,6 +81,14 @@ class FullyConnected(OperatorProperty):
         k = math.prod(x[1:]) if self.flatten else x[-1]
         return (x[0] if self.flatten else math.prod(x[:-1])), k
 
+    def products(self, shapes: Sequence[Shape]) -> tuple[Product, ...]:
+        (n, k), h = self._sizes(shapes[0]), self.num_hidden
+        return (1, n, h, k), (1, n, k, h), (1, h, k, n)
+
+    def tuning_keys(self, products: Sequence[Product], ins: Sequence[Spec], reqs: tuple[Req, ...], *, backward: bool
+                    ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
+        return tuning_keys(products, ins[0].dtype, reqs)
+
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
@@ -110,7 +119,7 @@ class FullyConnected(OperatorProperty):
 
     def gpu_kernel(self, ins: Sequence[Spec], out: Spec, req: Req,
                    epilogue: Any = None) -> Callable[[Any, Sequence[Any], Any], None]:
-        """Return the GPU function f(run, inputs, output). The arrays of a Epilogue (gpu/epilogue.py) follow the inputs."""
+        """Return the GPU function f(run, inputs, output). The arrays of an Epilogue (gpu/epilogue.py) follow the inputs."""
         (n, k), h, bias, gemm = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, gpu_module("linalg.triton_gemm")
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
         return lambda run, inputs, output: gemm.gemm(

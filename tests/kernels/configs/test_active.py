@@ -126,7 +126,7 @@ def test_pieces_of_a_product_are_as_chosen(rng):
 
 def test_asked_tells_what_kernels_ask_for(rng):
     seen = []
-    with active_configs.asked(lambda k, d: seen.append((k.template, d))):
+    with active_configs.observed(lambda k, d: seen.append((k.template, d))):
         compute("elemwise_mul", {}, [np.ones((200, 200), "f")] * 2)
     assert seen == [("cpu tile", {"tile": 2 * TILE, "threads": 0})]
 
@@ -134,10 +134,10 @@ def test_asked_tells_what_kernels_ask_for(rng):
 @pytest.mark.parametrize("threads, n, groups", [(1, 10, 0), (2, 10, 2), (4, 3, 3), (3, 0, 0)])
 def test_limited_makes_every_call_once(threads, n, groups):
     run, seen = Run(), []
-    active_configs.limited(run, threads).parallel(seen.append, n)
+    active_configs.limit_threads(run, threads).parallel(seen.append, n)
     assert seen == list(range(n)) and run.parts == groups
-    assert active_configs.limited(run, 0) is run and active_configs.limited(None, 2) is None
-    assert active_configs.limited(run, 2).stream is None
+    assert active_configs.limit_threads(run, 0) is run and active_configs.limit_threads(None, 2) is None
+    assert active_configs.limit_threads(run, 2).stream is None
 
 
 @pytest.mark.parametrize("value, active", [(None, "False"), ("0", "False"), ("1", "True")])

@@ -12,9 +12,9 @@ import pytest
 from tritium.errors import FileError, ParameterError
 from tritium.kernels.configs import store as config_store
 from tritium.kernels.configs.key import key
-from tritium.kernels.configs.store import Device, Store, lookup_for, offline_device, pick, row_for, source_hash, spell
+from tritium.kernels.configs.store import Store, TuningDevice, lookup_for, offline_device, pick, row_for, source_hash, spell
 
-HERE = Device("a machine", "9.0", "CUDA 12.8", "triton 3.6.0")
+HERE = TuningDevice("a machine", "9.0", "CUDA 12.8", "triton 3.6.0")
 KEY = key("cpu gemm", "float32", "", batch=1, m=1024, n=512, k=64)
 
 
