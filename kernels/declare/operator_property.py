@@ -503,7 +503,7 @@ class BackwardOp(Op):
         self.params = forward.params
 
     def capturable(self, p: Params) -> bool:
-        cls = type(self._prop(p))
+        cls = type(self.property(p))
         return not cls.on_host and cls.backward_kernel is not OperatorProperty.backward_kernel
 
     def parse(self, given: Any) -> Params:
