@@ -43,6 +43,7 @@ from .version import __version__ as __version__
 
 def connect() -> None:
     """Hand lower floors the few functions and the class that they use and that only higher floors can define."""
+    engine.current_engine.connect()
     ArrayCore.array_class = NDArray
     check_op.use_gpu(run_on_gpu.run)
     ndarray.autograd.get_symbol = from_tape.get_symbol

@@ -1,4 +1,4 @@
-"""Order: functions run as soon as what they read and mutate allows. Also memory, scratch, random numbers, GPU streams.
+"""The dependency engine: runs functions in an order that respects what they read and mutate. Also memory, random numbers, GPU.
 
 `tritium.engine` is MXNet's `mx.engine` too: `bulk(size)`, `set_bulk_size(size)`.
 """

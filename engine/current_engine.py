@@ -1,4 +1,4 @@
-"""The engine that arrays use: chosen by TRITIUM_ENGINE_TYPE (or MXNET_ENGINE_TYPE) on first use, or in code."""
+"""The engine that arrays use: chosen by TRITIUM_ENGINE_TYPE (or MXNET_ENGINE_TYPE) on first use, or by the program."""
 
 from __future__ import annotations
 
@@ -8,46 +8,48 @@ import threading
 from collections.abc import Callable
 
 from ..errors import EngineError, nearest
-from . import access_check
+from . import checked
 from .base import Engine
 from .checked import CheckedEngine
 from .naive import NaiveEngine
 from .threaded import ThreadedEngine
 
-_KINDS: dict[str, Callable[[], Engine]] = {
+_TYPES: dict[str, Callable[[], Engine]] = {
     "NaiveEngine": NaiveEngine,
     "CheckedEngine": CheckedEngine,
     "ThreadedEngine": ThreadedEngine,
     "ThreadedEnginePooled": ThreadedEngine,
     "ThreadedEnginePerDevice": ThreadedEngine,
 }
+_PATIENCE = 10  # seconds between checks whether the functions that run wait for threads that are held up
 _current: Engine | None = None
 _lock = threading.RLock()
 
 
 def current() -> Engine:
-    """The engine that arrays use. Raises EngineError if the environment names one that does not exist."""
+    """Return the engine that arrays use. Raises EngineError if the environment names one that does not exist."""
     return _current if _current is not None else _make()
 
 
 def set_current(engine: Engine) -> Engine:
-    """Have arrays use engine from now on; the one they used before, drained, with unraised errors raised.
+    """Have arrays use engine from now on. Return the one before, drained; its errors that no wait has raised are raised here.
 
-    What other threads push meanwhile is kept aside, and queued on the new one before anything else.
+    What other threads push meanwhile is kept aside, and queued on the new engine before anything else.
     """
     before = current()
     if engine is not before:
         before.close_gate()
         try:
-            before.drain()
+            before.drain(_PATIENCE)
+            before.wait_for_all()
         except BaseException:
             before.open_gate()
             raise
-        before.open_gate(engine, lambda: _put_in_place(engine, before))
+        before.open_gate(engine, lambda: _replace(before, engine))
     return before
 
 
-def _put_in_place(engine: Engine, before: Engine) -> None:
+def _replace(before: Engine, engine: Engine) -> None:
     global _current
     engine.set_profiler(before._profiler)
     before.set_profiler(None)
@@ -55,33 +57,35 @@ def _put_in_place(engine: Engine, before: Engine) -> None:
 
 
 def bulk(size: int) -> contextlib.AbstractContextManager[None]:
-    """`with bulk(size):` functions pushed inside are merged into operations of up to size functions."""
+    """`with bulk(size):` merge functions pushed inside into tasks of up to size functions."""
     return current().bulk(size)
 
 
 def set_bulk_size(size: int) -> int:
-    """Merge functions that the calling thread pushes, up to size at a time, until told otherwise; the size before.
+    """Merge functions that the calling thread pushes, up to size at a time, from now on. Return the size before.
 
-    0 and 1 end it. What was collected is queued when anyone waits.
+    0 and 1 end it. A wait queues what was collected.
     """
     return current().set_bulk_size(size)
 
 
-def _wanted() -> str:
+def _chosen() -> str:
     return os.environ.get("TRITIUM_ENGINE_TYPE") or os.environ.get("MXNET_ENGINE_TYPE") or "ThreadedEngine"
 
 
-if _wanted() == "CheckedEngine":
-    access_check.install()  # arrays made before the engine is first used are guarded too
+def connect() -> None:
+    """If the environment chooses CheckedEngine, have it check arrays that are made before the engine is first used, too."""
+    if _chosen() == "CheckedEngine":
+        checked.install()
 
 
 def _make() -> Engine:
     global _current
     with _lock:
         if _current is None:
-            kind = _wanted()
-            if kind not in _KINDS:
-                raise EngineError(f"TRITIUM_ENGINE_TYPE: no engine {kind!r}. Known: {', '.join(_KINDS)}."
-                                  f"{nearest(kind, _KINDS)}")
-            _current = _KINDS[kind]()
+            name = _chosen()
+            if name not in _TYPES:
+                raise EngineError(f"TRITIUM_ENGINE_TYPE: no engine {name!r}. Known: {', '.join(_TYPES)}."
+                                  f"{nearest(name, _TYPES)}")
+            _current = _TYPES[name]()
         return _current

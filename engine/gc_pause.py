@@ -1,9 +1,9 @@
-"""A long queue and Python's garbage collector: what waits is alive, and looking through it again and again is wasted.
+"""A pause for Python's garbage collector while many tasks wait.
 
-Left alone, the collector visits every waiting operation several times while the queue grows, and each costs twice as
-much at a million waiting as at a thousand. So from 16,384 on, whatever is alive then is kept out of its rounds
-(`gc.freeze`) until the queue is short again. Garbage in cycles is found a little later. If the program freezes objects
-itself, nothing is done.
+Waiting tasks are alive, and the collector would visit each of them several times while the queue grows: a task would cost
+twice as much at a million waiting as at a thousand. So from 16,384 on, the objects that are alive then are kept out of its
+rounds (`gc.freeze`) until the queue is short again. Garbage in cycles is found a little later. If the program freezes
+objects itself, nothing is done.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _FEW = 4096
 
 _holders: weakref.WeakSet[Any] = weakref.WeakSet()  # engines with a long queue
 _lock = threading.RLock()
-_ours = False
+_frozen = False
 
 
-def weigh(pending: int, engine: Any) -> tuple[int, int]:
-    """To be called when the queue of engine leaves the bounds given last; gives the next (few, many)."""
-    global _ours
+def adjust(pending: int, engine: Any) -> tuple[int, int]:
+    """Pause or resume the collector. Return (low, high): call this again when pending is below low or at least high."""
+    global _frozen
     with _lock:
         if pending >= MANY:
-            if not _ours and gc.get_freeze_count():
+            if not _frozen and gc.get_freeze_count():
                 return 0, 1 << 62
-            _ours = True
+            _frozen = True
             _holders.add(engine)
             gc.freeze()
             return _FEW, pending + MANY
         _holders.discard(engine)
-        if _ours and not _holders:
-            _ours = False
+        if _frozen and not _holders:
+            _frozen = False
             gc.unfreeze()
         return 0, MANY

@@ -1,8 +1,8 @@
-"""Ctrl-C may land between any two instructions of the main thread; in the middle of the engine's bookkeeping it waits.
+"""Ctrl-C, which Python may raise between any two instructions of the main thread, is postponed during bookkeeping.
 
-Python runs the SIGINT handler with the frame it interrupted. Ours looks whether that frame is inside a function marked
-`@ki_protected`; then a thread knocks again a moment later, else KeyboardInterrupt is raised at once, as always. Marking
-costs nothing when the function is called. A handler that somebody else has set is left alone.
+Python calls the SIGINT handler with the frame that it interrupted. Ours looks at the functions on the stack. If the engine's
+bookkeeping is among them (`@ki_protected`), a thread sends the signal again a moment later. Otherwise KeyboardInterrupt is
+raised at once. The marks cost nothing when a function is called. A handler set by the program is left alone.
 """
 
 from __future__ import annotations
@@ -18,44 +18,44 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_SHIELDED, _OPENS = 1, 2
-_marks: dict[int, int] = {}  # by the id of a code object: its hash is made anew each time, from all it holds
-_kept: list[CodeType] = []  # so that no other gets its id
-_AGAIN = 0.0005  # seconds until a postponed interrupt is tried again
+_PROTECTED, _UNPROTECTED = 1, 2
+_protection: dict[int, int] = {}  # by id of a code object, because its hash is computed each time from all it holds
+_codes: list[CodeType] = []  # kept alive, so that no other gets its id
+_RETRY = 0.0005  # seconds until a postponed interrupt is sent again
 _SLICE = 0.1  # seconds that the main thread sleeps without looking for signals
 
 
 def ki_protected(fn: _F) -> _F:
-    """Mark fn: nothing below it is interrupted, except below a function that `ki_unprotected`."""
-    _mark(fn.__code__, _SHIELDED)
+    """Postpone KeyboardInterrupt in fn and all it calls, except below a function that is `ki_unprotected`."""
+    _protect(fn.__code__, _PROTECTED)
     return fn
 
 
 def ki_unprotected(fn: _F) -> _F:
-    """Mark fn: it calls user functions or waits, and what it calls may be interrupted again."""
-    _mark(fn.__code__, _OPENS)
+    """Allow KeyboardInterrupt below fn again, which calls user functions or waits."""
+    _protect(fn.__code__, _UNPROTECTED)
     return fn
 
 
-def _mark(code: CodeType, mark: int) -> None:
-    _kept.append(code)
-    _marks[id(code)] = _marks.get(id(code), 0) | mark
+def _protect(code: CodeType, flag: int) -> None:
+    _codes.append(code)
+    _protection[id(code)] = _protection.get(id(code), 0) | flag
 
 
 def install() -> None:
-    """Postpone interrupts from now on, if nobody else handles them. Does nothing outside the main thread."""
+    """Set the handler, if the program has not set one. Does nothing outside the main thread."""
     if threading.current_thread() is threading.main_thread() and \
             signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _handle)
 
 
 def is_ki_protected(frame: FrameType | None) -> bool:
-    """Whether an interrupt at frame has to wait."""
-    innermost, marks = True, _marks
+    """Return True if an interrupt at frame has to wait."""
+    innermost, protection = True, _protection
     while frame is not None:
-        mark = marks.get(id(frame.f_code))
-        if mark is not None:
-            return mark == _SHIELDED or (innermost and mark != _OPENS)
+        flags = protection.get(id(frame.f_code))
+        if flags is not None:
+            return flags == _PROTECTED or (innermost and flags != _UNPROTECTED)
         innermost = False
         frame = frame.f_back
     return False
@@ -69,19 +69,19 @@ def _handle(signum: int, frame: FrameType | None) -> None:
 
 
 def _deliver_later() -> None:
-    time.sleep(_AGAIN)
+    time.sleep(_RETRY)
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:
-        signal.pthread_kill(main, signal.SIGINT)  # a real signal: it also wakes a main thread that blocks in a lock
+        signal.pthread_kill(main, signal.SIGINT)  # a real signal also wakes a main thread that blocks in a lock
     else:
         _thread.interrupt_main()
 
 
 def block(lock: LockType, timeout: float | None = None) -> bool:
-    """Acquire lock, as lock.acquire(timeout) does; in the main thread in slices.
+    """Acquire lock, as lock.acquire(timeout) does, but in the main thread in slices.
 
-    A signal that comes after Python last looked and before the thread sleeps does not wake it (and on Windows none
-    does); so nobody sleeps for longer than a slice before looking again.
+    A signal that arrives after Python last looked and before the thread sleeps does not wake it, and on Windows none does.
+    So the main thread looks for signals after each slice.
     """
     if threading.get_ident() != threading.main_thread().ident:
         return lock.acquire() if timeout is None else lock.acquire(timeout=timeout)

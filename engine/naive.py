@@ -1,22 +1,19 @@
-"""NaiveEngine: runs every function at once, in push order, in the pushing thread. For debugging, and as the oracle."""
+"""NaiveEngine: runs every function at once, in push order, in the pushing thread. For debugging, and as the tests' oracle."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from typing import Any
 
 from ..context import Context
 from ..errors import EngineError
-from .base import Engine
-from .blas_threads import limit_blas
-from .completion import Completion
+from .base import WAS_STOPPED, CompletionCallback, Engine
+from .bulk import Gate
 from .deps import Task, Var, add, done
 from .failure import Failure
-from .gate import Gate
 from .gpu import cuda
-from .interrupts import install, ki_protected, ki_unprotected
+from .interrupts import ki_protected, ki_unprotected
 from .run_context import RunContext
 
 
@@ -28,134 +25,120 @@ class NaiveEngine(Engine):
 
     def __init__(self) -> None:
         super().__init__()
-        limit_blas()
-        install()
-        self._queue: deque[Task] = deque()
-        self._turn = threading.RLock()
-        self._lane_of: dict[tuple[str, int, str], _Lane] = {}
-        self._depth = 0
-        self._runner = 0  # the thread that runs functions
+        self._lock = threading.RLock()  # held to run functions
+        self._serial_pools: dict[tuple[str, int, str], _SerialPool] = {}
+        self._depth = 0  # how many functions are running, one inside the other
+        self._runner = 0  # the thread that runs them
 
     def wait_for_var(self, var: Var) -> None:
-        if (engine := self._settle()) is not self:
+        if (engine := self._run_queued()) is not self:
             return engine.wait_for_var(var)
         if var.held < 0 and self.is_running_here():
             raise EngineError("wait_for_var: a running function waits for a var that it mutates itself.")
-        failure = var.failure
-        if failure is not None:
-            self._raise_marked(var, failure)
+        if var.failure is not None:
+            self._raise(var, var.failure)
 
     def wait_for_all(self) -> None:
-        if (engine := self._settle("wait_for_all")) is not self:
+        if (engine := self._run_queued("wait_for_all")) is not self:
             return engine.wait_for_all()
-        marked = []
-        for v in list(self._spoiled):
-            if v.failure is not None:
-                marked.append(v.failure)
-                v.failure = None
-        self._spoiled.clear()
-        self._raise_first(marked)
+        self._raise_first(self._take_poison())
+
+    def drain(self, timeout: float | None) -> None:
+        self._run_queued("stop")
 
     def stop(self, timeout: float | None = None) -> None:
-        """Refuse pushes until start(); raise as wait_for_all does. Nothing is ever under way here."""
-        self._close_for_stop()
+        """Refuse pushes until start(), and raise as wait_for_all does. Nothing is ever in flight here."""
+        self.close_gate(WAS_STOPPED)
         try:
-            self._settle("stop")
+            self.drain(timeout)
             self._stopped = True
         finally:
             self.open_gate()
-        self._lanes.clear()
+        self._pools.clear()
         self.wait_for_all()
 
-    def _settle(self, name: str = "wait_for_var") -> Engine:
-        """Run what is queued; block while another thread does. The engine that has what was queued here meanwhile."""
-        if self._depth or self._queue or self._bulks:
+    def _run_queued(self, name: str = "wait_for_var") -> Engine:
+        """Run what is queued; block while another thread does. Return the engine that has what was queued here meanwhile."""
+        if self._depth or self._arrived or self._bulks:
             engine = self._before_wait(name)
             if engine is not self:
                 return engine
         while True:
-            with self._turn:
-                self._run_queue()
-            if not self._queue:
+            with self._lock:
+                self._run_all()
+            if not self._arrived:
                 return self
 
     def _is_outside(self, gate: Gate) -> bool:
-        return super()._is_outside(gate) and not (self._depth and self._runner == threading.get_ident())
+        return super()._is_outside(gate) and not self.is_running_here()
 
     def is_running_here(self) -> bool:
         return bool(self._depth) and self._runner == threading.get_ident()
 
-    def be_quiet(self, limit: float, refuses: str = "") -> None:
+    def drain_and_close(self, timeout: float, refuses: str = "") -> None:
         self.close_gate(refuses)
         self.flush()
-        if not self._turn.acquire(timeout=limit):
-            raise EngineError(f"stop: a function did not end within {limit:g} s.")
+        if not self._lock.acquire(timeout=timeout):
+            raise EngineError(f"stop: a function did not end within {timeout:g} s.")
         try:
-            self._run_queue()
+            self._run_all()
         finally:
-            self._turn.release()
+            self._lock.release()
 
-    def hold_still(self, limit: float) -> None:
-        self._still = threading.get_ident() if self._turn.acquire(timeout=limit) else 0
+    def lock_for_fork(self, timeout: float) -> None:
+        self._forking = threading.get_ident() if self._lock.acquire(timeout=timeout) else 0
 
-    def go_on(self) -> None:
-        if self._still == threading.get_ident():
-            self._still = 0
-            self._turn.release()
+    def unlock_after_fork(self) -> None:
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self._lock.release()
             if self._gate is not None and self._gate.owner == threading.get_ident():
                 self.open_gate()
-            self._settle()
+            self._run_queued()
 
-    def forget_threads(self) -> None:
+    def reset_in_child(self) -> None:
         own = self.is_running_here()
-        super().forget_threads()
-        if self._still == threading.get_ident():
-            self._still = 0
-            self._turn.release()
+        super().reset_in_child()
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self._lock.release()
         else:
-            self._turn = threading.RLock()
+            self._lock = threading.RLock()
         if not own:
-            self._lose([*self._queue])
-            self._queue.clear()
+            self._lose([*self._arrived])
+            self._arrived.clear()
             self._depth = self._runner = 0
 
-    def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> _Lane:
+    def _pool_for(self, ctx: Context, kind: str, name: str) -> _SerialPool:
         if self._stopped:
-            raise self._refuse(name)
+            raise EngineError(f"{name or 'push'}: {WAS_STOPPED}.")
         key = (ctx.device_type, ctx.device_id, kind)
-        lane = self._lane_of.get(key)
-        if lane is None:
-            lane = self._lane_of[key] = _Lane(self, ctx, kind)
-        return lane
+        return self._serial_pools.get(key) or self._serial_pools.setdefault(key, _SerialPool(self, ctx, kind))
 
     @ki_protected
     def _submit(self, task: Task) -> None:
-        self._queue.append(task)
-        self._proceed(task)
+        self._arrived.append(task)
+        self._start(task)
 
     @ki_protected
-    def _append(self, task: Task) -> None:
-        self._queue.append(task)
-
-    @ki_protected
-    def _proceed(self, task: Task) -> None:
-        while self._queue and self._turn.acquire(False):
+    def _start(self, task: Task) -> None:
+        while self._arrived and self._lock.acquire(False):
             try:
-                if self._depth:  # pushed by a function that is running: after it
+                if self._depth:  # a running function pushed it: it runs afterwards
                     return
-                self._run_queue()
+                self._run_all()
             finally:
-                self._turn.release()
+                self._lock.release()
 
     @ki_protected
-    def _run_queue(self) -> None:
+    def _run_all(self) -> None:
         if not self._depth:
             self._runner = threading.get_ident()
         self._depth += 1
         try:
-            while self._queue:
-                task = self._queue.popleft()
-                if self._depth > 1:  # a running function waits: it cannot wait for what it holds itself
+            while self._arrived:
+                task = self._arrived.popleft()
+                if self._depth > 1:  # a running function waits, which must not be for what it holds itself
                     self._refuse_own(task)
                 self._execute(task)
         finally:
@@ -165,34 +148,34 @@ class NaiveEngine(Engine):
     def _execute(self, task: Task) -> None:
         ready = add(task)
         assert ready, f"{task.name}: not ready in a serial engine"
-        if task.failure is None:
-            profiler = self._profiler
-            start = time.perf_counter_ns() if profiler is not None else 0
-            stream = task.lane.run.stream
-            try:
-                if stream is None:
+        if task.failure is not None:
+            self._finish(task)
+            return
+        profiler = self._profiler
+        start = time.perf_counter_ns() if profiler is not None else 0
+        stream = task.pool.run.stream
+        try:
+            if stream is None:
+                self._call(task)
+            else:
+                with cuda.run_on(stream):
                     self._call(task)
-                else:
-                    with cuda.run_on(stream):
-                        self._call(task)
-                    cuda.synchronize(stream)  # serial on the device too: whoever comes next asks for no event
-            except BaseException as e:
-                if task.failure is None:
-                    self._fail(task, e)
-                if isinstance(e, KeyboardInterrupt):
-                    raise
-            finally:
-                if profiler is not None:
-                    profiler.ended(task, start)
-                self._finish(task)
-        else:
+                cuda.synchronize(stream)  # serial on the device too, so that later functions need no event
+        except BaseException as e:
+            if task.failure is None:
+                self._fail(task, e)
+            if isinstance(e, KeyboardInterrupt):
+                raise
+        finally:
+            if profiler is not None:
+                profiler.ended(task, start)
             self._finish(task)
 
     @ki_unprotected
     def _call(self, task: Task) -> None:
         assert task.fn is not None
         if not task.wants_complete:
-            task.fn(task.lane.run)
+            task.fn(task.pool.run)
             return
         ended = threading.Lock()
         ended.acquire()
@@ -202,15 +185,15 @@ class NaiveEngine(Engine):
                 self._fail(task, error)
             ended.release()
 
-        on_complete = Completion(task, complete)
+        on_complete = CompletionCallback(task, complete)
         try:
-            task.fn(task.lane.run, on_complete)
+            task.fn(task.pool.run, on_complete)
         except BaseException as e:
             if not on_complete.close():
                 raise
             self._fail(task, e)
             return
-        del on_complete  # so that a function that lost it is noticed
+        del on_complete  # so that a function that dropped it fails
         ended.acquire()
 
     @ki_protected
@@ -218,12 +201,12 @@ class NaiveEngine(Engine):
         task.fn = None
         done(task)
         if task.failure is not None:
-            self._spoiled.update(task.mutable_vars)
+            self._poisoned.update(task.mutable_vars)
 
     def _refuse_own(self, task: Task) -> None:
         for v in (*task.const_vars, *task.mutable_vars):
             if v.held == -1 or (v.held and v in task.mutable_vars):
-                self._queue.appendleft(task)  # it runs when that function has ended
+                self._arrived.appendleft(task)  # it runs when that function has ended
                 raise EngineError(f"{task.name or 'wait'}: a running function waits for a var that it holds itself.")
 
     def _clear(self, var: Var, failure: Failure) -> None:
@@ -231,8 +214,8 @@ class NaiveEngine(Engine):
             var.failure = None
 
 
-class _Lane:
-    """A context of the serial engine: its RunContext has no helpers, so `parallel` is a loop."""
+class _SerialPool:
+    """A context of the serial engine. Its RunContext has no thread team, so `parallel` is a loop."""
 
     __slots__ = ("ctx", "engine", "kind", "run")
 

@@ -1,7 +1,7 @@
-"""ThreadedEngine: functions run on worker threads as soon as what they use is free.
+"""ThreadedEngine: functions run on worker threads as soon as their variables are free.
 
-Pushing and finishing append to a queue each; whichever thread gets the lock does the bookkeeping for all. So a push
-never waits, not even for the lock, and may come from a finalizer or a signal handler in the middle of another.
+A push and a completion append to a queue each. The thread that gets the bookkeeping lock does the bookkeeping for all. So a
+push never waits, not even for that lock, and may come from a finalizer or a signal handler in the middle of another push.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from typing import Any
 from ..context import Context
 from ..errors import EngineError
 from . import gc_pause, task_cost
-from .base import Engine, number_from
-from .blas_threads import limit_blas
-from .completion import Completion
+from .arguments import number_from_environment
+from .base import WAS_STOPPED, CompletionCallback, Engine
 from .deps import Task, Var, abandon, add, behind, done, everything_behind, grant
 from .failure import Failure
 from .gpu import cuda, streams
-from .interrupts import block, install, ki_protected, ki_unprotected
+from .interrupts import block, ki_protected, ki_unprotected
 from .run_context import RunContext, ThreadTeam
-from .worker_pool import Pool, current_task, enter, leave, running_here, this_pool
+from .worker_pool import WorkerPool, current_task, enter, leave, running_here, this_pool
 
-_SHORT = 50_000  # nanoseconds: a function known to be shorter is run by the thread that waits for it
-_PATIENCE = 10  # seconds between looks whether what runs waits for threads that are held up
+_SHORT = 50_000  # nanoseconds: the thread that waits for a function runs it if it is known to be shorter
 _SHORT_KERNEL = 5_000_000  # the same for kernels
-_FAR = 4  # functions pending for each worker: not yet far ahead
-_LOOK = 0.001  # seconds between looks at how far behind the engine is
+_THROTTLE_FROM = 4  # tasks in flight for each worker, up to which `catch_up` does not hold a thread back
+_THROTTLE_POLL = 0.001  # seconds
 _STREAMS = {"compute": "compute", "copy": "copy", "io": "copy", "priority": "priority"}  # kind of work -> GPU stream
 
 
 class ThreadedEngine(Engine):
-    """workers: threads of each CPU context, and helpers of `RunContext.parallel` besides the caller, plus one.
+    """workers: threads of each CPU context; as many take part in `RunContext.parallel`, the caller among them.
 
     Default: TRITIUM_NUM_WORKERS or MXNET_CPU_WORKER_NTHREADS, else the number of cores, at most 4. A GPU context has
     one worker, which enqueues. Threads start when they are first needed.
@@ -45,51 +43,47 @@ class ThreadedEngine(Engine):
 
     def __init__(self, workers: int | None = None):
         super().__init__()
-        limit_blas()
-        install()
         if workers is None:
-            workers = number_from(("TRITIUM_NUM_WORKERS", "MXNET_CPU_WORKER_NTHREADS"), min(4, os.cpu_count() or 1))
+            workers = number_from_environment(("TRITIUM_NUM_WORKERS", "MXNET_CPU_WORKER_NTHREADS"), min(4, os.cpu_count() or 1))
         if workers < 1:
             raise EngineError(f"ThreadedEngine: workers is {workers}. Give at least 1.")
         self.workers = workers
-        self._arrived: deque[Task] = deque()
         self._finished: deque[Task] = deque()
-        self._lock = allocate_lock()
-        self._pending = 0
-        self._on_gpu = False  # whether anything was ever pushed to a GPU
-        self._few, self._many = 0, gc_pause.MANY
-        self._idlers: list[LockType] = []
-        self._pools: dict[tuple[str, int, str], Pool] = {}
+        self._lock = allocate_lock()  # held to do the bookkeeping
+        self._pending = 0  # tasks in flight
+        self._uses_gpu = False
+        self._low_water, self._high_water = 0, gc_pause.MANY
+        self._idle_signals: list[LockType] = []  # released when nothing is in flight
+        self._worker_pools: dict[tuple[str, int, str], WorkerPool] = {}
         self._team = ThreadTeam(workers - 1)
-        self._handed_on: dict[Task, None] = {}  # asynchronous tasks whose function returned
-        weakref.finalize(self, _end, self._pools, self._team).atexit = False
+        self._in_flight: dict[Task, None] = {}  # asynchronous tasks whose function returned
+        weakref.finalize(self, _dismiss, self._worker_pools, self._team).atexit = False
 
     # ---- bookkeeping ----------------------------------------------------------------------------------------------
     @ki_protected
     def _submit(self, task: Task) -> None:
         self._arrived.append(task)
         if not task.inline:
-            self._pump()
+            self.pump()
         else:
             self._run_inline(task)
 
     @ki_protected
-    def _append(self, task: Task) -> None:
-        self._arrived.append(task)
-
-    @ki_protected
-    def _proceed(self, task: Task) -> None:
-        self._run_inline(task) if task.inline else self._pump()
+    def _start(self, task: Task) -> None:
+        self._run_inline(task) if task.inline else self.pump()
 
     @ki_protected
     def _run_inline(self, task: Task) -> None:
-        """Run task here, if it is ready and nobody else does the bookkeeping."""
-        for t in self._turn():
+        """Run task here, if it is ready and no other thread does the bookkeeping."""
+        is_ready = False
+        for t in self._bookkeep() or ():
             if t is task:
-                self._execute_inline(t)
+                is_ready = True
             else:
-                t.lane.put(t)
-        self._pump()
+                t.pool.put(t)
+        if is_ready:
+            self._execute_inline(task)
+        self.pump()
 
     @ki_protected
     def _finish(self, task: Task) -> None:
@@ -97,161 +91,140 @@ class ThreadedEngine(Engine):
         self._finished.append(task)
 
     @ki_protected
-    def _pump(self) -> None:
-        """Do the bookkeeping until nothing is left or another thread does it; hand out what became ready."""
-        while self._arrived or self._finished:
-            if not self._lock.acquire(False):
-                return
-            try:
-                ready = self._drain()
-            finally:
-                self._lock.release()
-            for t in ready:
-                t.lane.put(t)
+    def pump(self, pool: WorkerPool | None = None) -> Task | None:
+        """Do the bookkeeping until nothing is left or another thread does it, and give ready tasks to their workers.
 
-    @ki_protected
-    def pump_for(self, pool: Pool, keep: bool) -> Task | None:
-        """As _pump, for a worker of pool; if keep, one task of those that became ready is returned for it to run."""
+        pool: of the calling worker. One task for it, if any became ready, is returned for the worker to run.
+        """
         kept: Task | None = None
         while self._arrived or self._finished:
-            if not self._lock.acquire(False):
+            ready = self._bookkeep()
+            if ready is None:
                 break
-            try:
-                ready = self._drain()
-            finally:
-                self._lock.release()
             for t in ready:
-                if keep and kept is None and t.lane is pool and t.priority == 0:
+                if t.pool is pool and kept is None and t.priority == 0:
                     kept = t
                 else:
-                    t.lane.put(t)
+                    t.pool.put(t)
         return kept
 
     @ki_protected
-    def _turn(self) -> Sequence[Task]:
-        """One round of bookkeeping, if no other thread does it."""
-        if not self._lock.acquire(False):
-            return ()
+    def _bookkeep(self) -> list[Task] | None:
+        """Add tasks that arrived, release those that finished, and return those to run; None if another thread does it."""
+        lock = self._lock
+        if not lock.acquire(False):
+            return None
         try:
-            return self._drain()
+            arrived, finished = self._arrived, self._finished
+            ready: list[Task] = []
+            while True:
+                if finished:
+                    task = finished.popleft()
+                    if task.failure is not None:
+                        self._poisoned.update(task.mutable_vars)
+                    freed: Sequence[Task] = done(task)
+                    self._pending -= 1
+                elif arrived:
+                    task = arrived.popleft()
+                    self._pending += 1
+                    if not add(task):
+                        continue
+                    freed = (task,)
+                else:
+                    break
+                if freed:
+                    self._route(freed, ready)
+            pending = self._pending
+            if not self._low_water <= pending < self._high_water:
+                self._low_water, self._high_water = gc_pause.adjust(pending, self)
+            if not pending and self._idle_signals:
+                self._signal_idle()
+            return ready
         finally:
-            self._lock.release()
+            lock.release()
 
     @ki_protected
-    def _drain(self) -> list[Task]:
-        """Lock held: enter what arrived, let go what finished; the tasks to run."""
-        arrived, finished = self._arrived, self._finished
-        ready: list[Task] = []
-        while True:
-            if finished:
-                task = finished.popleft()
-                if task.failure is not None:
-                    self._spoiled.update(task.mutable_vars)
-                freed: Sequence[Task] = done(task)
-                self._pending -= 1
-            elif arrived:
-                task = arrived.popleft()
-                self._pending += 1
-                if not add(task):
-                    continue
-                freed = (task,)
+    def _route(self, freed: Sequence[Task], ready: list[Task]) -> None:
+        """Lock held: give signals, skip tasks that read a poisoned variable, and append the others to ready."""
+        for t in freed:
+            if t.pool is None:  # a wait
+                t.fn()  # type: ignore[misc]
+                self._finished.append(t)
+            elif t.failure is not None:
+                t.fn = None
+                self._finished.append(t)
             else:
-                break
-            if freed:
-                self._route(freed, ready)
-        pending = self._pending
-        if not self._few <= pending < self._many:
-            self._few, self._many = gc_pause.weigh(pending, self)
-        if not pending and self._idlers:
-            self._wake_idlers()
-        return ready
+                ready.append(t)
 
     @ki_protected
-    def _wake_idlers(self) -> None:
-        """Lock held: nothing is pending."""
-        for idler in self._idlers:
-            idler.release()
-        self._idlers.clear()
+    def _signal_idle(self) -> None:
+        """Lock held: nothing is in flight."""
+        for signal in self._idle_signals:
+            signal.release()
+        self._idle_signals.clear()
 
+    # ---- running --------------------------------------------------------------------------------------------------
     @ki_protected
-    def run_now(self, fn: Callable[..., Any], const_vars: Sequence[Var], *args: Any) -> bool:
+    def try_run_inline(self, fn: Callable[..., Any], reads: Sequence[Var], *args: Any) -> bool:
         lock = self._lock
         if self._bulks or self._arrived or self._finished or self._stopped or self._profiler is not None or \
                 not lock.acquire(False):
             return False
-        for v in const_vars:
-            if v.held < 0 or v.queue is not None or v.failure is not None or v.pending_events is not None:
+        for v in reads:
+            if not v.is_free():
                 lock.release()
-                self._pump()
+                self.pump()
                 return False
-        for v in const_vars:  # as a reader that `add` let in
+        for v in reads:  # as a reader that `add` let in
             v.held += 1
         self._pending += 1
         lock.release()
         try:
             fn(*args)
             return True
-        except Exception:
-            return False
         finally:
             lock.acquire()
             freed: list[Task] = []
             ready: list[Task] = []
-            for v in const_vars:
+            for v in reads:
                 v.held -= 1
                 if v.queue is not None and not v.held:
                     grant(v, v.queue, freed)
             if freed:
                 self._route(freed, ready)
             self._pending -= 1
-            if self._idlers and not self._pending:
-                self._wake_idlers()
+            if self._idle_signals and not self._pending:
+                self._signal_idle()
             lock.release()
             for t in ready:
-                t.lane.put(t)
+                t.pool.put(t)
             if self._arrived or self._finished:
-                self._pump()
+                self.pump()
 
     @ki_protected
-    def call_now(self, a: Any, b: Any, call: Callable[..., Any], *args: Any) -> Any:
+    def try_call_inline(self, a: Any, b: Any, fn: Callable[..., Any], *args: Any) -> Any:
         if self._bulks or self._stopped or self._profiler is not None or not self._lock.acquire(False):
             return None
         try:
             u, v = a._var, b._var
-            if (not self._arrived
-                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.pending_events is None))
-                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.pending_events is None))):
-                return call(*args)
+            if not self._arrived and (u is None or u.is_free()) and (v is None or v.is_free()):
+                return fn(*args)
             return None
         except Exception:
             return None
         finally:
             self._lock.release()
             if self._arrived or self._finished:
-                self._pump()
+                self.pump()
 
-    @ki_protected
-    def _route(self, freed: Sequence[Task], ready: list[Task]) -> None:
-        """Lock held: give signals, pass over what reads a spoiled var, and put the rest among ready."""
-        for t in freed:
-            if t.lane is None:  # a waiter
-                t.fn()  # type: ignore[misc]
-                self._finished.append(t)
-            elif t.failure is not None:  # reads a spoiled var
-                t.fn = None
-                self._finished.append(t)
-            else:
-                ready.append(t)
-
-    # ---- running --------------------------------------------------------------------------------------------------
     @ki_unprotected
     @ki_protected
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
-        """Run task here and let go of it. Nothing it raises gets out, but a KeyboardInterrupt of an inline function."""
+        """Run task in this thread and release it. Only a KeyboardInterrupt of an inline function leaves this call."""
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         try:
-            if self._on_gpu:
+            if self._uses_gpu:
                 streams.before(task, run.stream)
             if task.wants_complete:
                 self._begin(task, run)
@@ -261,10 +234,8 @@ class ThreadedEngine(Engine):
                 task.fn(run)  # type: ignore[misc]
                 if run.stream is not None:
                     streams.after(task, run.stream)
-                if profiler is not None and len(ran := profiler.ran) < profiler.most:
-                    ran += (task, get_ident(), start, perf_counter_ns())  # `ended`, written out
-                elif profiler is not None:
-                    profiler.dropped += 1
+                if profiler is not None:
+                    profiler.ended(task, start)
                 self._finish(task)
         except BaseException as e:
             self._fail(task, e)
@@ -272,86 +243,81 @@ class ThreadedEngine(Engine):
                 profiler.ended(task, start)
             self._finish(task)
             if inline and isinstance(e, KeyboardInterrupt):
-                self._pump()
+                self.pump()
                 raise
 
-    def _execute_inline(self, task: Task) -> None:
-        before, lane = enter(task), task.lane
+    def _execute_inline(self, task: Task, inline: bool = True) -> None:
+        before, pool = enter(task), task.pool
         try:
-            if lane.stream is None:
-                self.execute(task, lane.run, inline=True)
+            if pool.stream is None:
+                self.execute(task, pool.run, inline)
             else:
-                with cuda.run_on(lane.stream):
-                    self.execute(task, lane.run, inline=True)
+                with cuda.run_on(pool.stream):
+                    self.execute(task, pool.run, inline)
         finally:
             leave(before)
 
     @ki_unprotected
     def _begin(self, task: Task, run: RunContext) -> None:
-        on_complete = Completion(task, self._complete)
+        on_complete = CompletionCallback(task, self._complete)
         fn = task.fn
-        self._handed_on[task] = None
+        self._in_flight[task] = None
         try:
             fn(run, on_complete)  # type: ignore[misc]
         except BaseException as e:
             if on_complete.close():
-                self._handed_on.pop(task, None)
+                self._in_flight.pop(task, None)
                 raise
-            failed = Failure(e, task.name, task.origin, task.seq)  # after on_complete(): only wait_for_all can tell
+            failed = Failure(e, task.name, task.origin, task.seq)  # after on_complete(): only wait_for_all can raise it
             with self._failure_lock:
                 self._unseen.append(failed)
 
     @ki_protected
     def _complete(self, task: Task, error: BaseException | None) -> None:
-        self._handed_on.pop(task, None)
+        self._in_flight.pop(task, None)
         if error is not None:
             self._fail(task, error)
-        if task.lane.stream is not None:
-            streams.after(task, task.lane.stream)
+        if task.pool.stream is not None:
+            streams.after(task, task.pool.stream)
         if self._profiler is not None:
             self._profiler.completed(task)
         self._finish(task)
-        if error is None and current_task() is None:  # neither a finalizer, which tells an error, nor a function in its middle
-            self._run_short(self._turn())
-        self._pump()
+        if error is None and current_task() is None:  # neither a finalizer, which reports an error, nor inside a function
+            self._run_all_inline()
+        self.pump()
 
-    def _run_short(self, ready: Sequence[Task]) -> None:
-        """Run here what is inline, as when it is pushed: to wake a worker would take longer."""
-        short: list[Task] = []
-        for t in ready:
-            short.append(t) if t.inline and t.lane.stream is None else t.lane.put(t)
-        for t in short:
-            before = enter(t)
-            try:
-                self.execute(t, t.lane.run)
-            finally:
-                leave(before)
+    def _run_all_inline(self) -> None:
+        """Run here the inline tasks that became ready: waking a worker would take longer."""
+        inline: list[Task] = []
+        for t in self._bookkeep() or ():
+            inline.append(t) if t.inline and t.pool.stream is None else t.pool.put(t)
+        for t in inline:
+            self._execute_inline(t, inline=False)
 
-    def _lane_of_kind(self, ctx: Context, kind: str, name: str) -> Pool:
+    def _pool_for(self, ctx: Context, kind: str, name: str) -> WorkerPool:
         if self._stopped:
-            raise self._refuse(name)
-        pool = self._pools.get((ctx.device_type, ctx.device_id, kind))
-        return pool if pool is not None else self._new_pool(ctx, kind)
+            raise EngineError(f"{name or 'push'}: {WAS_STOPPED}.")
+        return self._worker_pools.get((ctx.device_type, ctx.device_id, kind)) or self._new_pool(ctx, kind)
 
     @ki_protected
-    def _new_pool(self, ctx: Context, kind: str) -> Pool:
+    def _new_pool(self, ctx: Context, kind: str) -> WorkerPool:
         stream = None
         if ctx.is_gpu:
-            stream = cuda.stream(ctx.device_id, _STREAMS[kind])  # raises ContextError if there is no such GPU
-            self._on_gpu = True
+            stream = cuda.stream(ctx.device_id, _STREAMS[kind])  # raises ContextError for a missing GPU
+            self._uses_gpu = True
         size = self.workers if kind == "compute" and not ctx.is_gpu else 1
-        pool = Pool(self, ctx, kind, size, stream, self._team)
-        return self._pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
+        pool = WorkerPool(self, ctx, kind, size, stream, self._team)
+        return self._worker_pools.setdefault((ctx.device_type, ctx.device_id, kind), pool)
 
     # ---- waiting --------------------------------------------------------------------------------------------------
     def wait_for_var(self, var: Var) -> None:
         if self._bulks and (engine := self._before_wait("wait_for_var")) is not self:
             return engine.wait_for_var(var)
-        if self._is_settled(var):
-            if self._on_gpu:
-                streams.settle(var)
+        if self._is_written(var):
+            if self._uses_gpu:
+                streams.wait_for_writer(var)
             if var.failure is not None:
-                self._raise_marked(var, var.failure)
+                self._raise(var, var.failure)
             return
         self._refuse_inside("wait_for_var")
         self._refuse_own(var)
@@ -361,99 +327,90 @@ class ThreadedEngine(Engine):
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         self._arrived.append(task)
-        self._pump()
-        if not woken.acquire(False) and not self._help(var, woken):
+        self.pump()
+        if not woken.acquire(False) and not self._run_awaited(var, woken):
             _sleep(woken)
-        if self._on_gpu:
-            streams.settle(var)
+        if self._uses_gpu:
+            streams.wait_for_writer(var)
         if profiler is not None:
             profiler.waited(start, var)
         if task.failure is not None:
-            self._raise_marked(var, task.failure)
+            self._raise(var, task.failure)
 
-    def _help(self, var: Var, woken: LockType) -> bool:
-        """While the task that var waits for is ready and known to be short, do it here; whether the wait is over.
+    def _run_awaited(self, var: Var, woken: LockType) -> bool:
+        """Run the task that var waits for in this thread, if it is ready and known to be short. Return True if the wait ended.
 
-        A thread that sleeps and is woken costs 20 to 50 us, and there would be two of them: the worker and this one. How long
-        a function takes is measured here: the first time a worker runs it, with a clock around it. Ctrl-C must end a wait
-        soon, so what takes long, or might block, is left to the worker.
+        Putting a thread to sleep and waking it costs 20 to 50 us, here for two threads: the worker and this one. A function's
+        time is measured the first time that a worker runs it. Long functions, and those that might block, are left to the
+        worker, because Ctrl-C must end a wait soon.
         """
-        pools = list(self._pools.values())
+        pools = [pool for pool in list(self._worker_pools.values()) if pool.stream is None]
         while True:
-            for pool in pools:
-                task = pool.reclaim(var) if pool.stream is None else None
-                if task is not None:
-                    break
-            else:
+            task = next((t for pool in pools if (t := pool.reclaim(var)) is not None), None)
+            if task is None:
                 return False
             cost = task_cost.of(task)
             task_cost.measure(task)
             if cost is None or cost > (_SHORT if task.cost_key is None else _SHORT_KERNEL):
-                pool.put(task)
+                task.pool.put(task)
                 return False
             self._execute_inline(task)
-            self._pump()
+            self.pump()
             if woken.acquire(False):
                 return True
 
     @ki_protected
-    def _is_settled(self, var: Var) -> bool:
-        """Whether nothing pushed before mutates var; False also if another thread is just finding out."""
+    def _is_written(self, var: Var) -> bool:
+        """Return True if nothing pushed before mutates var; False also if another thread does the bookkeeping."""
         if self._arrived or self._finished:
-            self._pump()
+            self.pump()
         if not self._lock.acquire(False):
             return False
-        settled = not self._arrived and var.held >= 0 and var.queue is None
+        written = not self._arrived and var.held >= 0 and var.queue is None
         self._lock.release()
-        self._pump()
-        return settled
+        self.pump()
+        return written
 
     def wait_for_all(self) -> None:
         if self._bulks and (engine := self._before_wait("wait_for_all")) is not self:
             return engine.wait_for_all()
         self._wait_idle(None)
-        self._raise_first(self._take_marks())
+        self._raise_first(self._take_poison())
 
     @ki_protected
-    def _take_marks(self) -> list[Failure]:
-        """What marks vars, which it does no more."""
-        marked = []
+    def _take_poison(self) -> list[Failure]:
         with self._lock:
-            for v in list(self._spoiled):
-                if v.failure is not None:
-                    marked.append(v.failure)
-                    v.failure = None
-            self._spoiled.clear()
-        self._pump()
-        return marked
+            failures = super()._take_poison()
+        self.pump()
+        return failures
 
     @ki_protected
-    def _signal_idle(self, woken: LockType) -> None:
-        """Have woken released when nothing is pending."""
+    def _signal_when_idle(self, woken: LockType) -> None:
+        """Have woken released when nothing is in flight."""
         with self._lock:
-            self._idlers.append(woken)
-        # a task that nobody else needs: its round of bookkeeping finds out whether all is idle
+            self._idle_signals.append(woken)
+        # the bookkeeping of this task, which does nothing, finds out whether another is in flight
         self._arrived.append(Task(_nothing, (), (), None, 0, 0, "wait_for_all", None, False, False))
-        self._pump()
+        self.pump()
 
     def _wait_idle(self, timeout: float | None) -> bool:
-        """Block until nothing is pending; False if that took longer than timeout seconds."""
+        """Block until nothing is in flight; False if that took longer than timeout seconds."""
         self._refuse_inside("wait_for_all")
         if self._bulks:
             self.flush()
-        if any(task.lane.engine is self for task in running_here()):
+        if self.is_running_here():
             task = current_task()
             assert task is not None
             raise EngineError(f"{task.name or 'wait_for_all'}: a running function waits for everything, itself included."
                               f" Wait for a var instead.")
         woken = allocate_lock()
         woken.acquire()
-        self._signal_idle(woken)
+        self._signal_when_idle(woken)
         profiler = self._profiler
         start = perf_counter_ns() if profiler is not None else 0
         idle = block(woken, timeout)
-        if self._on_gpu and idle:
-            for stream in {pool.stream for pool in list(self._pools.values()) if pool.stream is not None}:
+        if self._uses_gpu and idle:
+            for stream in {pool.stream for pool in list(self._worker_pools.values()) if pool.stream is not None}:
                 cuda.synchronize(stream)
         if profiler is not None:
             profiler.waited(start, None)
@@ -463,15 +420,15 @@ class ThreadedEngine(Engine):
         if current_task() is not None or this_pool() is not None:
             return
         last = self._pending
-        left, moved = last // 2, monotonic()  # of what is pending, so much is waited for
-        if last <= _FAR * self.workers:
+        left, progress = last // 2, monotonic()  # tasks to wait for; the time of the last completion
+        if last <= _THROTTLE_FROM * self.workers:
             return
-        while left > 0 and monotonic() - moved < patience:
-            sleep(_LOOK)
+        while left > 0 and monotonic() - progress < patience:
+            sleep(_THROTTLE_POLL)
             now, before = self._pending, last
             last = now
             if now < before:
-                left, moved = left - (before - now), monotonic()
+                left, progress = left - (before - now), monotonic()
 
     def _refuse_own(self, var: Var) -> None:
         for task in running_here():
@@ -484,10 +441,9 @@ class ThreadedEngine(Engine):
 
     @ki_protected
     def _behind(self, task: Task, var: Var) -> Task | None:
-        """A task that mutates var and cannot begin before task, which is running, has ended."""
         with self._lock:
             found = behind(task, var)
-        self._pump()
+        self.pump()
         return found
 
     @ki_protected
@@ -495,113 +451,102 @@ class ThreadedEngine(Engine):
         with self._lock:
             if var.failure is failure:
                 var.failure = None
-        self._pump()
+        self.pump()
 
-    # ---- life and death ---------------------------------------------------------------------------------------------
+    # ---- stop and fork ----------------------------------------------------------------------------------------------
     def stop(self, timeout: float | None = None) -> None:
         if self._stopped:
             return
-        self._close_for_stop()
+        self.close_gate(WAS_STOPPED)
         try:
-            self.quiet(timeout)
+            self.drain(timeout)
             self._stopped = True
-            self._lanes.clear()
-            self.quiet(timeout)  # what other threads were about to push
+            self._pools.clear()
+            self.drain(timeout)  # tasks that other threads were about to push
         finally:
             self.open_gate()
         self.end_threads()
         self.wait_for_all()
 
-    def drain(self) -> None:
-        self.quiet(_PATIENCE)
-        self.wait_for_all()
-
-    def start(self) -> None:
-        self._stopped = False
-
     def unfinished(self) -> list[str]:
-        """Names of asynchronous operators whose on_complete was not called yet, in the order they began."""
-        return [t.name or "without a name" for t in list(self._handed_on)]
+        """Return the names of asynchronous operators that have not called on_complete, in the order they began."""
+        return [t.name or "without a name" for t in list(self._in_flight)]
 
-    def quiet(self, limit: float | None) -> None:
-        """Wait until idle. If only on_complete calls are outstanding for limit seconds, raise EngineError with names.
-
-        So, too, if the same functions ran all the while and somebody waits at the gate, who may be what they wait for.
-        """
+    def drain(self, timeout: float | None) -> None:
         before: list[Task] = []
-        while not self._wait_idle(limit):
+        while not self._wait_idle(timeout):
+            pools = list(self._worker_pools.values())
             names = ", ".join(self.unfinished())
-            if names and not any(pool.busy() for pool in list(self._pools.values())):
-                raise EngineError(f"stop: on_complete was not called within {limit:g} s by: {names}.")
-            running = [t for pool in list(self._pools.values()) for t in pool.running()]
+            if names and not any(pool.busy() for pool in pools):
+                raise EngineError(f"stop: on_complete was not called within {timeout:g} s by: {names}.")
+            running = [t for pool in pools for t in pool.running()]
             if running and running == before and self._gate is not None and self._gate.waiting:
                 names = ", ".join(t.name or "without a name" for t in running)
-                raise EngineError(f"stop: these functions did not end within {limit:g} s: {names}. Other threads, which wait "
+                raise EngineError(f"stop: these functions did not end within {timeout:g} s: {names}. Other threads, which wait "
                                   f"for the engine, may have to do something first.")
             before = running
 
-    def be_quiet(self, limit: float, refuses: str = "") -> None:
-        idle = self._wait_idle(limit)
+    def drain_and_close(self, timeout: float, refuses: str = "") -> None:
+        idle = self._wait_idle(timeout)
         if not idle or not refuses:
             self.close_gate(refuses)
-            self.quiet(limit)
+            self.drain(timeout)
 
     def end_threads(self) -> None:
-        for pool in list(self._pools.values()):
+        for pool in list(self._worker_pools.values()):
             pool.stop()
         self._team.stop()
 
-    def hold_still(self, limit: float) -> None:
-        if self._lock.acquire(timeout=limit):
-            self._still = get_ident()
+    def lock_for_fork(self, timeout: float) -> None:
+        if self._lock.acquire(timeout=timeout):
+            self._forking = get_ident()
 
-    def go_on(self) -> None:
-        if self._still == get_ident():
-            self._still = 0
+    def unlock_after_fork(self) -> None:
+        if self._forking == get_ident():
+            self._forking = 0
             self._lock.release()
             if self._gate is not None and self._gate.owner == get_ident():
                 self.open_gate()
-            self._pump()
+            self.pump()
 
-    def forget_threads(self) -> None:
-        self._lock, self._still = allocate_lock(), 0
-        super().forget_threads()
-        self._idlers.clear()
+    def reset_in_child(self) -> None:
+        self._lock, self._forking = allocate_lock(), 0
+        super().reset_in_child()
+        self._idle_signals.clear()
         own = current_task()
-        under_way = [*self._arrived, *self._finished, *self._handed_on]
-        for pool in self._pools.values():
-            under_way += pool.unfinished()
-        lost = [t for t in everything_behind(under_way) if t is not own and t.lane is not None and t not in self._finished]
+        in_flight = [*self._arrived, *self._finished, *self._in_flight]
+        for pool in self._worker_pools.values():
+            in_flight += pool.unfinished()
+        lost = [t for t in everything_behind(in_flight) if t is not own and t.pool is not None and t not in self._finished]
         finished = list(self._finished)
         self._arrived.clear()
         self._finished.clear()
-        self._handed_on.clear()
+        self._in_flight.clear()
         abandon([*lost, *finished], own)
         self._pending = 0 if own is None else 1
         self._lose(lost)
-        streams.forget()
-        for pool in self._pools.values():
-            pool.forget()
-        self._team.forget()
+        for pool in self._worker_pools.values():
+            pool.reset_in_child()
+        self._team.reset_in_child()
 
 
 def _nothing() -> None:
-    """A signal nobody waits for."""
+    """Do nothing."""
 
 
 def _sleep(woken: LockType) -> None:
-    """Block. While a worker does, another thread does its work, so that waiting functions cannot fill a pool."""
+    """Block. In a worker, another thread takes its place meanwhile, so that waiting functions cannot fill a pool."""
     pool = this_pool()
-    lent = pool.lend() if pool is not None else None
+    spare = pool.add_spare() if pool is not None else None
     try:
         block(woken)
     finally:
-        if pool is not None and lent is not None:
-            pool.dismiss(lent)
+        if pool is not None and spare is not None:
+            pool.dismiss(spare)
 
 
-def _end(pools: dict[Any, Pool], helpers: ThreadTeam) -> None:
-    """Nobody holds the engine any more: its threads go too. No waiting for them, in a finalizer."""
+def _dismiss(pools: dict[Any, WorkerPool], team: ThreadTeam) -> None:
+    """End the threads of an engine without references, from its finalizer, which must not wait for them."""
     for pool in list(pools.values()):
         pool.dismiss_all()
-    helpers.dismiss_all()
+    team.dismiss_all()

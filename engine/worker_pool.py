@@ -1,8 +1,9 @@
-"""Pool: the worker threads of one context and one kind of work, and the tasks that wait for them."""
+"""WorkerPool: the worker threads of one context and one kind of work, and the tasks that wait for them."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from _thread import LockType, allocate_lock
@@ -11,7 +12,10 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
+import threadpoolctl
+
 from ..context import Context
+from .arguments import number_from_environment
 from .deps import Task, Var
 from .gpu import cuda
 from .interrupts import ki_protected
@@ -20,21 +24,28 @@ from .run_context import RunContext, ThreadTeam
 if TYPE_CHECKING:
     from .threaded import ThreadedEngine
 
-_NOTHING = object()
-_CHAIN = 32  # tasks a worker may take straight from the one it finished, before others get their turn
+_NO_TASK = object()
+_CHAIN = 32  # tasks that a worker may take straight from the one it completed, before it looks at the queue again
 
 _running: dict[int, Task | None] = {}  # thread -> the task it executes
-_outer: dict[int, list[Task]] = {}  # thread -> the tasks in whose middle it executes that
-_pools: dict[int, Pool] = {}  # worker thread -> its pool
+_outer: dict[int, list[Task]] = {}  # thread -> the tasks that it executes that one inside of
+_pools: dict[int, WorkerPool] = {}  # worker thread -> its pool
 
 
 def current_task() -> Task | None:
-    """The engine function that the calling thread is executing."""
+    """Return the task that the calling thread executes."""
     return _running.get(threading.get_ident())
 
 
+def running_here() -> Sequence[Task]:
+    """Return the tasks that the calling thread is inside of, the innermost first."""
+    me = threading.get_ident()
+    task = _running.get(me)
+    return () if task is None else [task, *reversed(_outer.get(me, ()))]
+
+
 def enter(task: Task) -> Task | None:
-    """The calling thread, no worker or one in the middle of a task, executes task; what it executed before."""
+    """Note that the calling thread executes task, outside a worker's loop or inside another task. Return that other task."""
     me = threading.get_ident()
     before = _running.get(me)
     if before is not None:
@@ -43,15 +54,8 @@ def enter(task: Task) -> Task | None:
     return before
 
 
-def running_here() -> Sequence[Task]:
-    """The functions that the calling thread is in the middle of, the innermost first."""
-    me = threading.get_ident()
-    task = _running.get(me)
-    return () if task is None else [task, *reversed(_outer.get(me, ()))]
-
-
 def leave(before: Task | None) -> None:
-    """Undo `enter`."""
+    """Undo `enter`, which returned before."""
     me = threading.get_ident()
     if before is None:
         _running.pop(me, None)
@@ -63,44 +67,45 @@ def leave(before: Task | None) -> None:
             del _outer[me]
 
 
-def this_pool() -> Pool | None:
-    """The pool whose worker the calling thread is."""
+def this_pool() -> WorkerPool | None:
+    """Return the pool of which the calling thread is a worker."""
     return _pools.get(threading.get_ident())
 
 
 class Worker:
-    """A thread of a pool, with the lock it sleeps in front of.
+    """A thread of a pool.
 
-    lent:    it stands in for one that waits.
-    leaves:  it is to end as soon as it is between two tasks.
+    spare:   it replaces a worker that is blocked.
+    leaves:  it ends as soon as it has completed its task.
+    wakeup:  the lock it sleeps on.
     """
 
-    __slots__ = ("bed", "leaves", "lent", "thread")
+    __slots__ = ("leaves", "spare", "thread", "wakeup")
 
-    def __init__(self, lent: bool):
-        self.lent, self.leaves = lent, False
-        self.bed = allocate_lock()
-        self.bed.acquire()
+    def __init__(self, spare: bool):
+        self.spare, self.leaves = spare, False
+        self.wakeup = allocate_lock()
+        self.wakeup.acquire()
         self.thread: threading.Thread
 
 
-class Pool:
-    """`put` hands a ready task to the workers: the highest priority first, among equals in order.
+class WorkerPool:
+    """`put` gives a ready task to the workers. The highest priority runs first, equal priorities in order.
 
-    Tasks of priority 0 wait in a deque, others in a heap. Workers without work sleep, each in front of its own lock.
-    One is woken at a time, and wakes the next if it finds more than it can take: so a thread that pushes many tasks
-    pays for one call to the operating system and not for one each. No task is overlooked: `put` appends before it
-    looks at `_waking`, a woken worker clears that before it looks for tasks, and none sleeps without a second look.
+    Tasks of priority 0 wait in a deque, others in a heap. Idle workers sleep, each on its own lock. One is woken at a time,
+    and wakes the next if it finds more than it can take. So a thread that pushes many tasks makes one system call, not one
+    each. No task is overlooked: `put` appends before it reads `_waking`, a woken worker clears that before it looks for
+    tasks, and a worker looks a second time before it sleeps.
 
-    No lock is held while a thread starts: it may run a finalizer that pushes before it says that it has begun.
-    A sleeping worker holds no engine, so that one nobody holds any more goes, and its threads with it. While tasks
-    wait, `_held` holds it: `put` sets that after it appends, and who clears it looks once more.
+    No lock is held while a thread starts, because that may run a finalizer that pushes.
+    A sleeping worker holds no reference to the engine, so that an engine without other references ends with its threads.
+    While tasks wait, `_engine_in_use` holds it: `put` sets it after it appends, and a worker that clears it looks once more.
     """
 
-    def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, helpers: ThreadTeam):
+    def __init__(self, engine: ThreadedEngine, ctx: Context, kind: str, size: int, stream: Any, team: ThreadTeam):
         self.ctx, self.kind, self.size, self.stream = ctx, kind, size, stream
         self._engine = weakref.ref(engine)
-        self.run = RunContext(ctx, stream, helpers)
+        self.run = RunContext(ctx, stream, team)
         self._reset()
 
     def _reset(self) -> None:
@@ -109,26 +114,26 @@ class Pool:
         self._sleepers: list[LockType] = []
         self._waking = False
         self._workers: list[Worker] = []
-        self._room = [None] * self.size  # one for each thread that may yet be started: to take one is atomic
-        self._held: ThreadedEngine | None = None
+        self._to_start = [None] * self.size  # one for each thread that may still be started: taking one is atomic
+        self._engine_in_use: ThreadedEngine | None = None
 
     @property
     def engine(self) -> ThreadedEngine | None:
-        """Whose pool it is; None when nobody holds that any more, and no task of it is left."""
+        """The engine of this pool; None if it has no references and no tasks any more."""
         return self._engine()
 
     @ki_protected
     def put(self, task: Task) -> None:
-        """Have task run by a worker."""
+        """Queue task for the workers."""
         if task.priority:
             heappush(self._ranked, (-task.priority, task.seq, task))
         else:
             self._plain.append(task)
-        if self._held is None:
-            self._held = self._engine()
+        if self._engine_in_use is None:
+            self._engine_in_use = self._engine()
         if not self._waking and self._sleepers:
             self._wake()
-        elif self._room:
+        elif self._to_start:
             self._start()
 
     @ki_protected
@@ -153,59 +158,58 @@ class Pool:
         self._waking = True
         try:
             lock = self._sleepers.pop()
-        except IndexError:  # everybody is awake, and looks before sleeping
+        except IndexError:  # all are awake, and look before they sleep
             self._waking = False
         else:
             lock.release()
 
     def busy(self) -> bool:
-        """Whether a worker executes something, or has yet to begin what is ready."""
-        return bool(self._plain or self._ranked) or \
-            any(_running.get(w.thread.ident or 0) is not None for w in list(self._workers))
+        """Return True if a worker executes a task or one waits."""
+        return bool(self._plain or self._ranked or self.running())
 
     def running(self) -> list[Task]:
-        """What the workers execute."""
+        """Return the tasks that the workers execute."""
         tasks = [_running.get(w.thread.ident or 0) for w in list(self._workers)]
         return [t for t in tasks if t is not None]
 
     def unfinished(self) -> list[Task]:
-        """What the workers execute, and what waits for them."""
+        """Return the tasks that the workers execute and those that wait."""
         return [*self.running(), *self._plain, *(t for _, _, t in self._ranked)]
 
     @ki_protected
-    def lend(self) -> Worker | None:
-        """A worker is about to block: start another in its place, if there can be one."""
+    def add_spare(self) -> Worker | None:
+        """Start a worker in place of one that is about to block; None when the interpreter is ending."""
         try:
-            return self._add_worker(lent=True)
-        except RuntimeError:  # the interpreter is ending
+            return self._add_worker(spare=True)
+        except RuntimeError:
             return None
 
     @ki_protected
     def dismiss(self, worker: Worker) -> None:
-        """Have a worker end, once it is done with its task."""
+        """Tell a worker to end after its task."""
         worker.leaves = True
         try:
-            self._sleepers.remove(worker.bed)
+            self._sleepers.remove(worker.wakeup)
         except ValueError:  # it is awake, or being woken, and looks before it sleeps
             return
-        worker.bed.release()
+        worker.wakeup.release()
 
     def dismiss_all(self) -> list[Worker]:
-        """Have every worker end; they are. What is put later starts fresh ones."""
+        """Tell all workers to end, and return them. Tasks put later start new ones."""
         workers, self._workers = self._workers, []
         for w in workers:
             self.dismiss(w)
         return workers
 
     def stop(self) -> None:
-        """End the threads. What is still queued, or put meanwhile, is for fresh ones."""
+        """End the threads. Tasks that are still queued, or put meanwhile, are for new ones."""
         me = threading.get_ident()
         for w in self.dismiss_all():
             if w.thread.ident != me:
                 w.thread.join()
 
-    def forget(self) -> None:
-        """In a forked child: the threads are not here."""
+    def reset_in_child(self) -> None:
+        """In a forked child: begin without the threads, which do not exist here, and without tasks."""
         me = threading.get_ident()
         for w in self._workers:
             w.leaves = True
@@ -218,35 +222,35 @@ class Pool:
     def _start(self) -> None:
         while True:
             try:
-                self._room.pop()
+                self._to_start.pop()
             except IndexError:
                 return
             try:
-                self._add_worker(lent=False)
+                self._add_worker(spare=False)
             except RuntimeError:  # the interpreter is ending and starts no threads any more
-                self._room.append(None)
+                self._to_start.append(None)
                 if not self._workers:
-                    self._serve_here()
+                    self._run_queued_here()
                 return
 
-    def _serve_here(self) -> None:
-        """Do what waits in the calling thread."""
+    def _run_queued_here(self) -> None:
+        """Run the queued tasks in the calling thread."""
         engine = self._engine()
-        while engine is not None and (task := self._take()) is not _NOTHING:
+        while engine is not None and (task := self._take()) is not _NO_TASK:
             before = enter(task)
             engine.execute(task, self.run)
             leave(before)
 
     @ki_protected
-    def _add_worker(self, lent: bool) -> Worker:
-        worker = Worker(lent)
+    def _add_worker(self, spare: bool) -> Worker:
+        worker = Worker(spare)
         worker.thread = threading.Thread(target=self._work, args=(worker,), name=f"tritium-{self.ctx}-{self.kind}", daemon=True)
         worker.thread.start()
         self._workers.append(worker)
         return worker
 
     def _take(self) -> Any:
-        """The next task; _NOTHING: there is none."""
+        """Return the next task, or _NO_TASK."""
         plain, ranked = self._plain, self._ranked
         while True:  # another worker may be quicker between the look and the pop
             try:
@@ -255,22 +259,22 @@ class Pool:
                 return plain.popleft()
             except IndexError:
                 if not plain and not ranked:
-                    return _NOTHING
+                    return _NO_TASK
 
     def _sleep(self, worker: Worker) -> bool:
-        """Sleep until there may be something to do; False: the worker is to end."""
-        sleepers, bed = self._sleepers, worker.bed
+        """Sleep until a task may be waiting. Return False if the worker has to end."""
+        sleepers, wakeup = self._sleepers, worker.wakeup
         while not worker.leaves:
             if self._plain or self._ranked:
                 return True
-            sleepers.append(bed)
+            sleepers.append(wakeup)
             if self._plain or self._ranked or worker.leaves:
                 try:
-                    sleepers.remove(bed)
+                    sleepers.remove(wakeup)
                     continue
-                except ValueError:  # somebody is waking us
+                except ValueError:  # another thread is waking this one
                     pass
-            bed.acquire()
+            wakeup.acquire()
             self._waking = False
         return False
 
@@ -284,37 +288,50 @@ class Pool:
                     if engine is None:
                         return
                     task = self._take()
-                    if task is not _NOTHING:  # else who waits for it was quicker
-                        self._serve(engine, me, worker, task)
+                    if task is not _NO_TASK:  # a thread that waits for it may have reclaimed it
+                        self._execute_chain(engine, me, worker, task)
                         task = None
-                    self._held = None
+                    self._engine_in_use = None
                     if self._plain or self._ranked:
-                        self._held = engine
+                        self._engine_in_use = engine
                     engine = None
         finally:
             _pools.pop(me, None)
             _running.pop(me, None)
-            with contextlib.suppress(ValueError):  # who ended it may have forgotten it
+            with contextlib.suppress(ValueError):  # dismiss_all may have removed it
                 self._workers.remove(worker)
-            if not worker.lent:
-                self._room.append(None)
-            if self._plain or self._ranked:  # it was woken for them, perhaps
+            if not worker.spare:
+                self._to_start.append(None)
+            if self._plain or self._ranked:  # this worker may have been woken for them
                 self._wake() if self._sleepers else self._start()
 
-    def _serve(self, engine: ThreadedEngine, me: int, worker: Worker, task: Any) -> None:
-        """Do task, and what waits, until nothing does or the worker is to end."""
-        run, running, ranked, execute, pump_for = self.run, _running, self._ranked, engine.execute, engine.pump_for
+    def _execute_chain(self, engine: ThreadedEngine, me: int, worker: Worker, task: Any) -> None:
+        """Execute task, then waiting ones, until none waits or the worker has to end."""
+        run, running, ranked, execute, pump = self.run, _running, self._ranked, engine.execute, engine.pump
         plain, sleepers = self._plain, self._sleepers
-        while task is not _NOTHING:
+        while task is not _NO_TASK:
             if sleepers and not self._waking and (plain or ranked):
                 self._wake()
             for left in range(_CHAIN, -1, -1):
                 running[me] = task
                 execute(task, run)
                 running[me] = None
-                task = pump_for(self, left > 0 and not ranked)  # a task that this one set free needs no other thread
+                task = pump(self if left > 0 and not ranked else None)  # a task that this one made ready needs no other thread
                 if task is None:
                     break
             if worker.leaves:
                 return
             task = self._take()
+
+
+@functools.cache
+def limit_blas() -> int:
+    """Set the number of BLAS threads of the process: TRITIUM_BLAS_THREADS, default 1. Return it.
+
+    A matrix product that is split over another number of threads adds up in another order. Kernels split their work
+    themselves (`RunContext.parallel`), so results do not depend on the number of workers. It also holds for the user's own
+    NumPy calls.
+    """
+    n = number_from_environment(("TRITIUM_BLAS_THREADS",), 1)
+    threadpoolctl.threadpool_limits(limits=n, user_api="blas")
+    return n

@@ -23,13 +23,14 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 from tritium.context import Context, cpu
-from tritium.engine import NaiveEngine, RunContext, ThreadedEngine, base
-from tritium.engine.blas_threads import limit_blas
+from tritium.engine import NaiveEngine, RunContext, ThreadedEngine
+from tritium.engine.arguments import check_vars
 from tritium.engine.deps import Task, Var
-from tritium.engine.failure import here
+from tritium.engine.failure import capture_call_site
 from tritium.engine.gpu import streams
 from tritium.engine.memory import storage
 from tritium.engine.profiler import api
+from tritium.engine.worker_pool import limit_blas
 
 CTX = cpu()
 
@@ -344,9 +345,9 @@ class _Hookless(ThreadedEngine):
     def push_sync(self, fn: Callable[[RunContext], object], exec_ctx: Context, const_vars: Sequence[Var],
                   mutable_vars: Sequence[Var], *, prop: str | None = None, priority: int = 0, name: str = "") -> None:
         const, mutable = tuple(const_vars), tuple(mutable_vars)
-        base._check(const, mutable, name)
-        lane = self._lanes.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._lane(exec_ctx, prop, name)
-        task = Task(fn, const, mutable, lane, priority, next(self._seq), name, here(), False, prop == "inline")
+        check_vars(const, mutable, name)
+        pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, name)
+        task = Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), False, prop == "inline")
         if self._bulks:
             self._push(task)
         else:
@@ -354,7 +355,7 @@ class _Hookless(ThreadedEngine):
 
     def execute(self, task: Task, run: RunContext, inline: bool = False) -> None:
         try:
-            if self._on_gpu:
+            if self._uses_gpu:
                 streams.before(task, run.stream)
             if task.wants_complete:
                 self._begin(task, run)

@@ -1,9 +1,9 @@
-"""Order on a GPU: a function there only enqueues, so what follows it is ordered by events and not by its return.
+"""Order on a GPU. A function there only enqueues, so later work is ordered by events, not by the function's return.
 
-A var remembers the last function that wrote it on a stream and those that read it since, each as (stream, event).
-Before a function enqueues, its stream waits for the events of other streams that it must not overtake; on one stream
-the order of enqueueing is order enough. A function on the CPU waits for them itself, on its worker, without the GIL.
-The same code runs on the interpreted GPU, whose streams write down what they are told (`cuda.log`).
+A variable keeps the events of the last function that wrote it on a stream and of those that read it since.
+Before a function enqueues, its stream waits for the events of other streams that it must not overtake. On one stream the
+order of enqueueing is enough. A function on the CPU waits for the events itself, on its worker, without the GIL.
+The same code runs on the interpreted GPU, whose streams only record (`cuda.log`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from ...fork import in_forked_child
 from ..deps import Task, Var
 from . import cuda
 
 
 class PendingEvents:
-    """Work under way on a var: (stream, event) of its last writer, and stream -> event of the readers since."""
+    """GPU work on a variable: (stream, event) of its last writer, and stream -> event of the readers since."""
 
     __slots__ = ("readers", "writer")
 
@@ -26,17 +27,17 @@ class PendingEvents:
         self.readers: dict[Any, Any] = {}
 
 
-_making = threading.RLock()
+_lock = threading.RLock()
 
 
-def forget() -> None:
-    """In a forked child the lock may be held by a thread that is not here."""
-    global _making
-    _making = threading.RLock()
+@in_forked_child
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
 
 
 def before(task: Task, stream: Any) -> None:
-    """stream waits for all that task, about to enqueue on it, must not overtake; None: the calling thread waits."""
+    """Have stream wait for all that task, about to enqueue on it, must not overtake; for None, block the calling thread."""
     waited = set()
     for other, event in _earlier(task):
         if other is not stream and event not in waited:
@@ -46,16 +47,16 @@ def before(task: Task, stream: Any) -> None:
             else:
                 cuda.stream_waits(stream, event)
     if stream is None:
-        for v in task.mutable_vars:  # written on the host from now on: nothing is under way
+        for v in task.mutable_vars:  # written on the host from now on
             v.pending_events = None
 
 
 def after(task: Task, stream: Any) -> None:
-    """task has enqueued on stream: whoever follows it waits for this moment of the stream."""
+    """Record an event behind what task has enqueued on stream, for those that follow it."""
     if not task.const_vars and not task.mutable_vars:
         return
     event = cuda.record(stream, task.name)
-    with _making:  # readers run side by side
+    with _lock:  # readers run concurrently
         for v in task.const_vars:
             if v.pending_events is None:
                 v.pending_events = PendingEvents()
@@ -65,29 +66,26 @@ def after(task: Task, stream: Any) -> None:
         pending.writer = (stream, event)
 
 
-def record_streams(memory: Any, pending: PendingEvents | None) -> None:
-    """memory, of the var with these pending, is about to be dropped: it is free once the streams that use it are done.
+def record_streams(memory: Any, pending: PendingEvents) -> None:
+    """Keep memory, about to be dropped, until the streams that use it have passed what they have enqueued.
 
-    Who used it earlier than the pending tell was waited for by those they name.
+    Streams that used it before those in pending were waited for by those.
     """
-    if pending is not None:
-        for stream in {*list(pending.readers), *((pending.writer[0],) if pending.writer is not None else ())}:
-            cuda.used_by(memory, stream)
+    for stream in {*list(pending.readers), *((pending.writer[0],) if pending.writer is not None else ())}:
+        cuda.used_by(memory, stream)
 
 
-def settle(var: Var) -> None:
-    """Block until what was enqueued to write var has been done. An interrupt gets through."""
+def wait_for_writer(var: Var) -> None:
+    """Block until the GPU has written var. An interrupt gets through."""
     pending = var.pending_events
     if pending is not None and pending.writer is not None:
         cuda.wait(pending.writer[1])
 
 
 def _earlier(task: Task) -> Iterator[tuple[Any, Any]]:
-    for v in task.const_vars:
+    for v in (*task.const_vars, *task.mutable_vars):
         if v.pending_events is not None and v.pending_events.writer is not None:
             yield v.pending_events.writer
     for v in task.mutable_vars:
         if v.pending_events is not None:
-            if v.pending_events.writer is not None:
-                yield v.pending_events.writer
             yield from list(v.pending_events.readers.items())

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from ..failure import where
+from ..failure import format_call_site
 from .recorder import Recorder
 from .timeline import Operation
 
@@ -23,7 +23,7 @@ def document(recorder: Recorder, made: Sequence[Operation], began: int, api: boo
     for o in made:
         arguments: dict[str, Any] = {"index": o.index, "context": str(o.ctx), "waited_us": (o.start - o.pushed) / 1000}
         if o.task.origin is not None:
-            arguments["pushed at"] = where(o.task.origin)
+            arguments["pushed at"] = format_call_site(o.task.origin)
         if o.holders:
             arguments["held by"] = o.holders[0][0].name
         if o.task.failure is not None:

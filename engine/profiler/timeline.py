@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import EngineError, nearest
 from ..deps import Task, Var
-from ..failure import where
+from ..failure import format_call_site
 from .recorder import Recorder
 
 
@@ -36,7 +36,7 @@ class Operation:
     @property
     def ctx(self) -> Any:
         """Where it ran."""
-        return self.task.lane.ctx
+        return self.task.pool.ctx
 
     @property
     def ready(self) -> int:
@@ -123,10 +123,10 @@ class Explanation:
 def explain(made: Sequence[Operation], what: str | int) -> Explanation:
     """Why the operation did not start earlier."""
     o = find(made, what)
-    busy: Iterable[Operation] = (p for p in made if p is not o and p.task.lane is o.task.lane
+    busy: Iterable[Operation] = (p for p in made if p is not o and p.task.pool is o.task.pool
                                  and p.start < o.start and p.end > o.ready and p.thread == o.thread)
     return Explanation(
-        o.name, o.index, where(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed), _us(o.start - o.ready),
+        o.name, o.index, format_call_site(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed), _us(o.start - o.ready),
         _us(o.end - o.start), tuple((h.name, h.index, _us(h.done - o.pushed)) for h, _ in o.holders),
         tuple(dict.fromkeys(p.name for p in busy))[:5])
 

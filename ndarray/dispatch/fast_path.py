@@ -46,7 +46,7 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
                 function, what, _, _ = found
                 x, y = a._view, b._view
                 if x is not None and y is not None:
-                    view = current().call_now(a, b, prepared.leaf, function, x, y)
+                    view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
                     if view is not None:
                         return ArrayCore.array_class(what, view)
         elif b.__class__ in _NUMBERS and b:  # 0.0 and -0.0 would be one key
@@ -56,7 +56,7 @@ def method(ordinary: Callable[[Any, Any], Any], same: str, spread: str, scalar: 
                 function, what, left, right = found
                 x = a._view
                 if x is not None:
-                    view = current().call_now(a, a, prepared.leaf, function, x if left is None else left,
+                    view = current().try_call_inline(a, a, prepared.leaf, function, x if left is None else left,
                                               x if right is None else right)
                     if view is not None:
                         return ArrayCore.array_class(what, view)
@@ -90,7 +90,7 @@ def product(ordinary: Callable[..., Any]) -> Callable[..., Any]:
                         Seen.overwrites and _overwritten(a, b)):
                     x, y = a._view, b._view
                     if x is not None and y is not None:
-                        view = current().call_now(a, b, np.dot, x.T if turned[0] else x, y.T if turned[1] else y)
+                        view = current().try_call_inline(a, b, np.dot, x.T if turned[0] else x, y.T if turned[1] else y)
                         if view is not None:
                             return ArrayCore.array_class(what, view)
         made = ordinary(*args, **kwargs)

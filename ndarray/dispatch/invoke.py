@@ -168,7 +168,7 @@ def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], 
         var = a._var
         if var is not None and var not in const:
             const = (*const, var)
-    if not engine.current().run_now(plan.kernel.run, const, plan.run, _arrays(inputs), _arrays(outputs),
+    if not engine.current().try_run_inline(plan.kernel.run, const, plan.run, _arrays(inputs), _arrays(outputs),
                                     *((scalars,) if scalars else ())):
         return False
     # an array that had no var and has one by now may have been written meanwhile

@@ -134,7 +134,7 @@ def test_a_finalizer_that_pushes_while_an_operation_is_made_overtakes_nothing(en
     """Merging allocates, so the garbage collector may run a finalizer in its middle."""
     v, log, made = engine.new_variable(), [], []
 
-    class Made(base.Merged):
+    class Made(base.BulkTask):
         __slots__ = ()
 
         def __init__(self, *args):
@@ -143,7 +143,7 @@ def test_a_finalizer_that_pushes_while_an_operation_is_made_overtakes_nothing(en
                 made.append(1)
                 push(engine, log, 1, v)
                 engine.push_async(lambda run, done: (log.append("async"), done()), cpu(), [], [v])
-    monkeypatch.setattr(base, "Merged", Made)
+    monkeypatch.setattr(base, "BulkTask", Made)
     with engine.bulk(5):
         push(engine, log, 3, v)
         if flush:

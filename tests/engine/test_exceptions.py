@@ -110,7 +110,7 @@ def test_what_says_that_a_completion_failed_may_be_anything(engine):
         __str__ = Mute.__str__
     v = engine.new_variable()
     engine.push_async(lambda run, on_complete: on_complete(Wordless()), cpu(), [], [v], name="load")
-    with pytest.raises(EngineError, match=r"load: failed: Wordless \(whose text cannot be had\)"):
+    with pytest.raises(EngineError, match=r"load: failed: Wordless \(its text cannot be formed\)"):
         engine.wait_for_var(v)
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 from tritium.context import cpu, gpu
 from tritium.engine import NaiveEngine, ThreadedEngine
-from tritium.engine.worker_pool import Pool
+from tritium.engine.worker_pool import WorkerPool
 from tritium.errors import ContextError, EngineError
 
 
@@ -220,8 +220,8 @@ def test_stop_names_what_never_completes():
 def test_what_no_thread_has_begun_yet_is_waited_for(monkeypatch):
     """On a busy machine the worker may begin only after the time that stop was given for what is handed on."""
     engine, ran, looks = ThreadedEngine(1), [], []
-    wait, start = engine._wait_idle, Pool._start
-    monkeypatch.setattr(Pool, "_start", lambda pool: None)
+    wait, start = engine._wait_idle, WorkerPool._start
+    monkeypatch.setattr(WorkerPool, "_start", lambda pool: None)
     engine.push_async(lambda run, on_complete: (ran.append(1), on_complete()), cpu(), [], [], name="late")
     (pool,) = engine._pools.values()
 

@@ -174,20 +174,20 @@ def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
 
 def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
     v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
-    assert engine.run_now(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
+    assert engine.try_run_inline(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
 
     def hold(run):
         begun.set()
         gate.wait()
     engine.push_sync(hold, cpu(), [], [v])
     begun.wait()
-    assert not engine.run_now(ran.append, (w, v), 2) and w.held == 0  # v is being written
+    assert not engine.try_run_inline(ran.append, (w, v), 2) and w.held == 0  # v is being written
     engine.push_sync(lambda run: None, cpu(), [v], [w])
-    assert not engine.run_now(ran.append, (w,), 3)  # a writer of w is queued
+    assert not engine.try_run_inline(ran.append, (w,), 3)  # a writer of w is queued
     gate.set()
     alone(engine)
-    assert not engine.run_now(lambda: 1 / 0, (v,)) and v.held == 0  # the caller pushes it, and then it is told
-    assert engine.run_now(ran.append, (v,), 4) and ran == [1, 4]
+    assert not engine.try_run_inline(lambda: 1 / 0, (v,)) and v.held == 0  # the caller pushes it, and then it is told
+    assert engine.try_run_inline(ran.append, (v,), 4) and ran == [1, 4]
 
 
 def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
@@ -197,7 +197,7 @@ def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
         engine.push_sync(lambda run: seen.append("writer"), cpu(), [], [v])
         engine.push_sync(lambda run: seen.append("reader"), cpu(), [v], [])
         seen.append("first")
-    assert engine.run_now(reads, (v,))
+    assert engine.try_run_inline(reads, (v,))
     engine.wait_for_all()
     assert seen == ["first", "writer", "reader"] and v.held == 0 and v.queue is None
 
@@ -205,13 +205,13 @@ def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
 def test_nothing_runs_at_once_while_it_would_not_be_seen(engine):
     v = engine.new_variable()
     with engine.bulk(4):
-        assert not engine.run_now(print, (v,))
+        assert not engine.try_run_inline(print, (v,))
     engine.stop()
-    assert not engine.run_now(print, (v,))
+    assert not engine.try_run_inline(print, (v,))
 
 
 class Owner:
-    """What call_now asks for its var."""
+    """What try_call_inline asks for its var."""
 
     def __init__(self, var=None):
         self._var = var
@@ -224,12 +224,12 @@ def test_what_is_called_now_keeps_everybody_else_waiting(engine):
         engine.push_sync(lambda run: order.append("writer"), cpu(), [], [v], prop="inline")
         order.append("called")
         return x
-    assert engine.call_now(Owner(v), Owner(), call, 7) == 7
+    assert engine.try_call_inline(Owner(v), Owner(), call, 7) == 7
     assert v.held == -1 or order == ["called", "writer"]  # what came meanwhile is under way without another push
     alone(engine)
     assert order == ["called", "writer"]
-    assert engine.call_now(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
-    assert engine.call_now(Owner(v), Owner(w), call, 8) == 8
+    assert engine.try_call_inline(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
+    assert engine.try_call_inline(Owner(v), Owner(w), call, 8) == 8
     engine.wait_for_all()
 
 
@@ -237,9 +237,9 @@ def test_what_a_gpu_works_on_is_not_used_now(engine):
     v, w = engine.new_variable(), engine.new_variable()
     v.pending_events = PendingEvents()
     for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
-        assert engine.call_now(*owners, int) is None
-    assert not engine.run_now(int, (w, v)) and w.held == v.held == 0
-    assert engine.call_now(Owner(w), Owner(), int) == 0 and engine.run_now(int, (w,))
+        assert engine.try_call_inline(*owners, int) is None
+    assert not engine.try_run_inline(int, (w, v)) and w.held == v.held == 0
+    assert engine.try_call_inline(Owner(w), Owner(), int) == 0 and engine.try_run_inline(int, (w,))
 
 
 def test_nothing_is_called_now_that_would_overtake(engine):
@@ -250,14 +250,14 @@ def test_nothing_is_called_now_that_would_overtake(engine):
         gate.wait()
     engine.push_sync(hold, cpu(), [], [v])
     begun.wait()
-    assert engine.call_now(Owner(v), Owner(), int) is None and engine.call_now(Owner(), Owner(v), int) is None
+    assert engine.try_call_inline(Owner(v), Owner(), int) is None and engine.try_call_inline(Owner(), Owner(v), int) is None
     engine.push_sync(lambda run: None, cpu(), [v], [w])
-    assert engine.call_now(Owner(w), Owner(), int) is None and engine.call_now(Owner(), Owner(), int) == 0
+    assert engine.try_call_inline(Owner(w), Owner(), int) is None and engine.try_call_inline(Owner(), Owner(), int) == 0
     gate.set()
     engine.wait_for_all()
     with engine._lock:  # as if another thread were doing bookkeeping
         engine.push_sync(lambda run: None, cpu(), [], [v])
-    assert engine.call_now(Owner(v), Owner(), int) is None
+    assert engine.try_call_inline(Owner(v), Owner(), int) is None
     engine.wait_for_all()
     engine.stop()
-    assert engine.call_now(Owner(), Owner(), int) is None
+    assert engine.try_call_inline(Owner(), Owner(), int) is None

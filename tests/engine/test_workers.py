@@ -7,7 +7,7 @@ import weakref
 import pytest
 from tritium.context import cpu
 from tritium.engine import ThreadedEngine
-from tritium.engine.worker_pool import Pool
+from tritium.engine.worker_pool import WorkerPool
 
 
 def in_a_thread(fn, seconds=250):
@@ -104,7 +104,7 @@ def test_what_is_put_while_a_pool_stops_is_done():
     (pool,) = engine._pools.values()
 
     def dismiss_all():
-        told = Pool.dismiss_all(pool)
+        told = WorkerPool.dismiss_all(pool)
         engine.push_sync(lambda run: ran.append(1), cpu(), [], [v])
         return told
     pool.dismiss_all = dismiss_all
@@ -114,7 +114,7 @@ def test_what_is_put_while_a_pool_stops_is_done():
     assert len(ran) == 200
     del pool.dismiss_all
     engine.stop()
-    assert not pool._workers and len(pool._room) == 2
+    assert not pool._workers and len(pool._to_start) == 2
 
 
 def test_a_worker_that_is_told_to_go_leaves_no_task_behind():
@@ -133,7 +133,7 @@ def test_a_worker_that_is_told_to_go_leaves_no_task_behind():
         pass
     (pool,) = engine._pools.values()
     for _ in range(300):
-        Pool.stop(pool)
+        WorkerPool.stop(pool)
     done.set()
     t.join()
     n = len(ran)

@@ -31,13 +31,13 @@ def threaded():
 
 
 def counted(monkeypatch):
-    """Results of call_now from here on: None where the ordinary way was taken."""
-    results, original = [], ThreadedEngine.call_now
+    """Results of try_call_inline from here on: None where the ordinary way was taken."""
+    results, original = [], ThreadedEngine.try_call_inline
 
-    def call_now(self, *args):
+    def try_call_inline(self, *args):
         results.append(original(self, *args))
         return results[-1]
-    monkeypatch.setattr(ThreadedEngine, "call_now", call_now)
+    monkeypatch.setattr(ThreadedEngine, "try_call_inline", try_call_inline)
     return results
 
 

@@ -169,14 +169,14 @@ def test_small_layers_are_computed_at_once_and_users_functions_are_not(pushed):
 def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypatch):
     a = nd.tanh(nd.zeros((3, 3)))
     assert a._var is None
-    run_now = type(engine.current()).run_now
+    try_run_inline = type(engine.current()).try_run_inline
 
     def interrupted(self, fn, const, *args):
-        done = run_now(self, fn, const, *args)
-        monkeypatch.setattr(type(self), "run_now", run_now)
+        done = try_run_inline(self, fn, const, *args)
+        monkeypatch.setattr(type(self), "try_run_inline", try_run_inline)
         a[:] = 2.0  # by another thread, in the middle of fn for all we know
         return done
-    monkeypatch.setattr(type(engine.current()), "run_now", interrupted)
+    monkeypatch.setattr(type(engine.current()), "try_run_inline", interrupted)
     assert (nd.square(a).asnumpy() == 4).all() and "square" in pushed
 
 
