@@ -104,12 +104,14 @@ class Engine(Handle):
         if priority:
             priority = integer(priority, name)
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, name)
-        task = Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), False, prop == "inline")
-        task.cost_key = cost_key
-        if self._bulks or self._profiler is not None:
-            self._push(task)
-        else:
+        task = Task(fn, const, mutable, pool, priority, next(self._seq), name, capture_call_site(), False, prop == "inline",
+                    cost_key)
+        if self._bulks:
+            self._collect(task)
+        elif self._profiler is None:
             self._submit(task)
+        else:
+            self._profiler.pushed(task, self._submit)
 
     def push_async(self, fn: Callable[[RunContext, Callable[..., None]], Any], exec_ctx: Context,
                    const_vars: Sequence[Var], mutable_vars: Sequence[Var], *, prop: str | None = None,
@@ -143,8 +145,9 @@ class Engine(Handle):
             priority = integer(priority, opr.name)
         prop = opr.prop
         pool = self._pools.get((exec_ctx.device_type, exec_ctx.device_id, prop)) or self._find_pool(exec_ctx, prop, opr.name)
-        self._push(Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name,
-                        capture_call_site(), True, prop == "inline" if inline is None else inline))
+        task = Task(opr.fn, opr.const_vars, opr.mutable_vars, pool, priority, next(self._seq), opr.name, capture_call_site(),
+                    True, prop == "inline" if inline is None else inline)
+        self._push(task)
 
     def delete_operator(self, opr: Opr) -> None:
         """Forbid further pushes of opr. Those queued still run."""
@@ -217,8 +220,10 @@ class Engine(Handle):
     def _push(self, task: Task) -> None:
         if self._bulks:
             self._collect(task)
+        elif self._profiler is None:
+            self._submit(task)
         else:
-            self._submit_recorded(task, self._submit)
+            self._profiler.pushed(task, self._submit)
 
     def _submit_recorded(self, task: Task, submit: Callable[[Task], Any]) -> None:
         if self._profiler is not None:

@@ -72,7 +72,8 @@ class Task:
                  "times", "waits", "wants_complete")
 
     def __init__(self, fn: Callable[..., Any] | None, const_vars: Sequence[Var], mutable_vars: Sequence[Var], pool: Any,
-                 priority: int, seq: int, name: str, origin: Any, wants_complete: bool, inline: bool):
+                 priority: int, seq: int, name: str, origin: Any, wants_complete: bool, inline: bool,
+                 cost_key: Hashable = None):
         self.fn = fn
         self.const_vars = const_vars
         self.mutable_vars = mutable_vars
@@ -83,7 +84,7 @@ class Task:
         self.origin = origin
         self.wants_complete = wants_complete
         self.inline = inline
-        self.cost_key: Hashable = None
+        self.cost_key = cost_key
         self.waits = 0
         self.failure: Failure | None = None
         for v in mutable_vars:

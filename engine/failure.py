@@ -142,8 +142,7 @@ def _plain_text(error: BaseException, raised_before: bool) -> str | None:
                 not all(isinstance(a, str) for a in error.args):
             return None
         text = error.args[0] if error.args else type(error).__name__
-        restart = isinstance(text, EngineText) and (raised_before or text.operators == _MOST_OPERATORS)
-        return text.plain if restart else text
+        return text.plain if isinstance(text, EngineText) and (raised_before or text.operators == _MOST_OPERATORS) else text
     except Exception:
         return None
 

@@ -207,7 +207,10 @@ class ThreadedEngine(Engine):
             return None
         try:
             u, v = a._var, b._var
-            if not self._arrived and (u is None or u.is_free()) and (v is None or v.is_free()):
+            # Var.is_free, written out: to call it twice takes 67 ns, which are 5 % of `a + b` (perf/bench_dispatch.py)
+            if (not self._arrived
+                    and (u is None or (u.held >= 0 and u.queue is None and u.failure is None and u.pending_events is None))
+                    and (v is None or (v.held >= 0 and v.queue is None and v.failure is None and v.pending_events is None))):
                 return fn(*args)
             return None
         except Exception:

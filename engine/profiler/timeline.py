@@ -126,8 +126,8 @@ def explain(made: Sequence[Operation], what: str | int) -> Explanation:
     busy: Iterable[Operation] = (p for p in made if p is not o and p.task.pool is o.task.pool
                                  and p.start < o.start and p.end > o.ready and p.thread == o.thread)
     return Explanation(
-        o.name, o.index, format_call_site(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed), _us(o.start - o.ready),
-        _us(o.end - o.start), tuple((h.name, h.index, _us(h.done - o.pushed)) for h, _ in o.holders),
+        o.name, o.index, format_call_site(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed),
+        _us(o.start - o.ready), _us(o.end - o.start), tuple((h.name, h.index, _us(h.done - o.pushed)) for h, _ in o.holders),
         tuple(dict.fromkeys(p.name for p in busy))[:5])
 
 

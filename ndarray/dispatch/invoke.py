@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ... import engine
@@ -162,17 +163,28 @@ def execute(plan: DispatchPlan, kernel: Kernel, inputs: Sequence[Any], outputs: 
 
 
 def _at_once(plan: DispatchPlan, inputs: Sequence[Any], outputs: Sequence[Any], scalars: tuple) -> bool:
-    """Compute small fresh outputs in this thread, if the inputs are there: no function, no task. Whether it was done."""
+    """Compute small fresh outputs in this thread, if the inputs are free. Return False if that must be pushed.
+
+    An error of the kernel is pushed, so that the next wait raises it.
+    """
     const: tuple = ()
     for a in inputs:
         var = a._var
         if var is not None and var not in const:
             const = (*const, var)
-    if not engine.current().try_run_inline(plan.kernel.run, const, plan.run, _arrays(inputs), _arrays(outputs),
-                                    *((scalars,) if scalars else ())):
-        return False
+    try:
+        if not engine.current().try_run_inline(plan.kernel.run, const, plan.run, _arrays(inputs), _arrays(outputs),
+                                               *((scalars,) if scalars else ())):
+            return False
+    except Exception as e:
+        execute(plan, Kernel(partial(_raise, e)), inputs, outputs, ())
+        return True
     # an array that had no var and has one by now may have been written meanwhile
     return len(const) == len(inputs) or all(a._var is None or a._var in const for a in inputs)
+
+
+def _raise(error: Exception, *_: Any) -> None:
+    raise error
 
 
 def _arrays(arrays: Sequence[Any]) -> list[Any]:

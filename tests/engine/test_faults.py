@@ -457,7 +457,7 @@ def test_a_priority_that_is_no_number_is_refused_before_anything_is_queued(engin
     for push in (lambda: engine.push_sync(lambda run: None, cpu(), [], [v], name="op", priority=priority),
                  lambda: engine.push_async(lambda run, done: done(), cpu(), [], [v], name="op", priority=priority),
                  lambda: engine.push(opr, cpu(), priority)):
-        with pytest.raises(EngineError, match=r"^op: priority is '.*'\. Give a whole number\."):
+        with pytest.raises(EngineError, match=r"^op: priority is '.*'\. Give an integer\."):
             push()
     engine.push_sync(lambda run: ran.append(1), cpu(), [], [v], priority=True)
     engine.wait_for_var(v)

@@ -119,7 +119,7 @@ def test_exit_names_what_never_completes():
 def test_exit_tells_errors_nobody_waited_for():
     done = python("def fn(run): raise ValueError('too hot')\nengine.push_sync(fn, cpu(), [], [v], name='oven')")
     assert done.returncode == 0
-    assert done.stderr.startswith("tritium: exit: an error nobody waited for: ValueError: oven: too hot (pushed at <")
+    assert done.stderr.startswith("tritium: exit: an error that no wait has raised: ValueError: oven: too hot (pushed at <")
 
 
 def test_exit_does_not_tell_again_what_a_wait_has_raised():
@@ -133,7 +133,7 @@ def test_exit_does_not_tell_again_what_a_wait_has_raised():
     done = python(fail)
     assert (done.returncode, done.stdout, done.stderr) == (0, "caught\n", "")
     done = python(fail + "engine.push_sync(fn, cpu(), [], [engine.new_variable()], name='kettle')")
-    assert done.stderr.startswith("tritium: exit: an error nobody waited for: ValueError: kettle: too hot (pushed at <")
+    assert done.stderr.startswith("tritium: exit: an error that no wait has raised: ValueError: kettle: too hot (pushed at <")
 
 
 def test_interrupts_while_pushing_leave_a_working_engine():
@@ -190,7 +190,7 @@ def test_unknown_engine_and_number_in_the_environment():
     assert "EngineError: TRITIUM_ENGINE_TYPE: no engine 'NaivEngine'. Known: NaiveEngine, " in done.stderr
     assert "Did you mean 'NaiveEngine'" in done.stderr
     done = python("ThreadedEngine()", TRITIUM_NUM_WORKERS="many")
-    assert "EngineError: TRITIUM_NUM_WORKERS: 'many' is not a positive whole number." in done.stderr
+    assert "EngineError: TRITIUM_NUM_WORKERS: 'many' is not a positive integer." in done.stderr
 
 
 def test_workers_from_environment():

@@ -76,7 +76,7 @@ def feed():
         print(e, flush=True)
 threading.Thread(target=feed, daemon=True).start()
 going.wait()
-""")) == (0, "feed: the interpreter is ending and takes nothing more from other threads.", "")
+""")) == (0, "feed: the interpreter is ending and accepts nothing more from other threads.", "")
 
 
 @KINDS
@@ -134,7 +134,7 @@ over.set()
 engine.wait_for_all()
 print("whole")
 """)
-    lost = "was under way in the parent when this process was forked. Wait for it before os.fork."
+    lost = "was in flight in the parent when this process was forked. Wait for it before os.fork."
     assert done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", f"kept: {lost}", "0", "whole"] or \
         done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", "0", "whole"]
     assert done.stderr.startswith("tritium: fork: stop: these functions did not end within 1 s: slow. Other threads")
@@ -198,7 +198,7 @@ print([i for i, _ in order], set(name for _, name in order), engine._pending)
 MIDDLE = "in the middle of the engine's own work"
 
 
-@pytest.mark.parametrize("where, wait", [("_drain", "wait_for_var(v)"), ("_drain", "stop()"), ("_finish", "wait_for_all()"),
+@pytest.mark.parametrize("where, wait", [("_route", "wait_for_var(v)"), ("_route", "stop()"), ("_finish", "wait_for_all()"),
                                          ("_submit", "wait_for_var(v)")])
 def test_a_finalizer_that_waits_in_the_middle_is_told(where, wait):
     """Certain: the deciding functions are entered with a finalizer in them."""
@@ -217,9 +217,7 @@ plain = ThreadedEngine.{where}
 def middle(self, *args):
     if threading.current_thread() is main and not done_once:
         done_once.append(1)
-        if {where!r} == "_drain": self._pending += 1  # as in the middle of its loop
         d = Drops(); del d
-        if {where!r} == "_drain": self._pending -= 1
     return plain(self, *args)
 main = threading.current_thread()
 engine.push_sync(lambda run: None, cpu(), [], [v])
@@ -245,16 +243,16 @@ def handler(number, frame):
     try: engine.wait_for_var(v)
     except EngineError as e: said.append(str(e))
 signal.signal(signal.SIGTERM, handler)
-drain = ThreadedEngine._drain
+route = ThreadedEngine._route
 @interrupt.ki_protected
-def middle(self):
+def middle(*args):
     if threading.current_thread() is threading.main_thread() and not said:
         signal.raise_signal(signal.SIGTERM)
-    return drain(self)
+    return route(*args)
 held = threading.Event()
 engine.push_sync(lambda run: held.wait(), cpu(), [], [v])
-ThreadedEngine._drain = middle
-engine.push_sync(lambda run: None, cpu(), [], [v])
+ThreadedEngine._route = middle
+engine.push_sync(lambda run: None, cpu(), [], [engine.new_variable()])
 held.set()
 engine.wait_for_all()
 print(said[0].split(",")[0])
