@@ -22,6 +22,12 @@ from .registry import Registry
 registry = Registry("initializer")
 register, alias = registry.register, registry.alias
 
+#: The method of Initializer for each ending of a name.
+_METHODS = {"weight": "_init_weight", "bias": "_init_bias", "gamma": "_init_gamma", "beta": "_init_beta", "min": "_init_zero",
+            "max": "_init_one"}
+_METHODS_OF_OLD_SCRIPTS = {"moving_mean": "_init_zero", "moving_inv_var": "_init_zero", "moving_avg": "_init_zero",
+                           "moving_var": "_init_one"}
+
 
 class InitDesc(str):
     """The name of a parameter, with information for its initializer.
@@ -80,23 +86,13 @@ class Initializer:
         self._by_name(desc, arr)
 
     def _by_name(self, desc: str, arr: NDArray) -> None:
-        legacy = not isinstance(desc, InitDesc)
-        if legacy and desc.startswith("upsampling"):
+        plain_string = not isinstance(desc, InitDesc)
+        if plain_string and desc.startswith("upsampling"):
             Bilinear()._init_weight(desc, arr)
-        elif desc.endswith("weight"):
-            self._init_weight(desc, arr)
-        elif desc.endswith("bias"):
-            self._init_bias(desc, arr)
-        elif desc.endswith("gamma"):
-            self._init_gamma(desc, arr)
-        elif desc.endswith("beta"):
-            self._init_beta(desc, arr)
-        elif desc.endswith("min") or (legacy and desc.endswith(("moving_mean", "moving_inv_var", "moving_avg"))):
-            self._init_zero(desc, arr)
-        elif desc.endswith("max") or (legacy and desc.endswith("moving_var")):
-            self._init_one(desc, arr)
-        else:
-            self._init_default(desc, arr)
+            return
+        endings = {**_METHODS, **_METHODS_OF_OLD_SCRIPTS} if plain_string else _METHODS
+        method = next((m for ending, m in endings.items() if desc.endswith(ending)), "_init_default")
+        getattr(self, method)(desc, arr)
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
         raise NotImplementedError(f"{type(self).__name__}._init_weight")

@@ -215,6 +215,37 @@ class EvalMetric:
         return f"EvalMetric: {dict(self.get_name_value())}"
 
 
+class PooledMetric(EvalMetric):
+    """Base of metrics that are computed from statistics of all samples, if `pooled`, and not as a mean over updates.
+
+    `count` adds to `_local` and `_all`, the statistics since reset_local and since reset.
+    """
+
+    pooled = True
+
+    def empty(self) -> Any:
+        """Return the statistics of no samples."""
+        raise NotImplementedError
+
+    def score(self, statistics: Any) -> float:
+        """Return the value of the metric for statistics."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        self._all = self.empty()
+        super().reset()
+
+    def reset_local(self) -> None:
+        self._local = self.empty()
+        super().reset_local()
+
+    def get(self) -> tuple[str, float]:
+        return (self.name, self.score(self._local)) if self.pooled and self.num_inst else super().get()
+
+    def get_global(self) -> tuple[str, float]:
+        return (self.name, self.score(self._all)) if self.pooled and self.global_num_inst else super().get_global()
+
+
 @registry.alias("composite")
 class CompositeEvalMetric(EvalMetric):
     """Several metrics of the same outputs and labels."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ParameterError, ShapeError
-from .base import EvalMetric, Names, _host, register, registry
+from .base import EvalMetric, Names, PooledMetric, _host, register, registry
 
 
 @registry.alias("acc")
@@ -60,7 +60,7 @@ class TopKAccuracy(EvalMetric):
         return config
 
 
-class BinaryMetric(EvalMetric):
+class BinaryMetric(PooledMetric):
     """Base of scores computed from the true and false positives and negatives of two classes.
 
     average:  "macro" is the mean of the scores of the updates, "micro" the score of the counts of all updates.
@@ -69,20 +69,11 @@ class BinaryMetric(EvalMetric):
     def __init__(self, name: str | None = None, output_names: Names = None, label_names: Names = None, average: str = "macro"):
         if average not in ("macro", "micro"):
             raise ParameterError(f"{name or self.default_name}: average={average!r} is not one of macro, micro.")
-        self.average = average
+        self.average, self.pooled = average, average == "micro"
         super().__init__(name, output_names, label_names, **({} if average == "macro" else {"average": average}))
 
-    def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
-        """Return the score of numbers of true and false positives and negatives."""
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        self._all = np.zeros(4)
-        super().reset()
-
-    def reset_local(self) -> None:
-        self._local = np.zeros(4)
-        super().reset_local()
+    def empty(self) -> np.ndarray:
+        return np.zeros(4)  # true positives, false positives, true negatives, false negatives
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
         counts, samples = np.zeros(4), 0
@@ -97,20 +88,10 @@ class BinaryMetric(EvalMetric):
             samples += len(truth)
         self._local += counts
         self._all += counts
-        if self.average == "macro":
-            self.add(self.score(*counts), 1)
-        else:
+        if self.pooled:
             self.add(0.0, samples)
-
-    def get(self) -> tuple[str, float]:
-        if self.average == "micro" and self.num_inst:
-            return self.name, self.score(*self._local)
-        return super().get()
-
-    def get_global(self) -> tuple[str, float]:
-        if self.average == "micro" and self.global_num_inst:
-            return self.name, self.score(*self._all)
-        return super().get_global()
+        else:
+            self.add(self.score(counts), 1)
 
 
 @register
@@ -119,7 +100,8 @@ class F1(BinaryMetric):
 
     default_name = "f1"
 
-    def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
+    def score(self, statistics: np.ndarray) -> float:
+        tp, fp, _, fn = statistics
         return 2 * tp / (2 * tp + fp + fn) if tp else 0.0
 
 
@@ -129,13 +111,14 @@ class MCC(BinaryMetric):
 
     default_name = "mcc"
 
-    def score(self, tp: float, fp: float, tn: float, fn: float) -> float:
+    def score(self, statistics: np.ndarray) -> float:
+        tp, fp, tn, fn = statistics
         below = math.prod(t for t in (tp + fp, tp + fn, tn + fp, tn + fn) if t)
         return (tp * tn - fp * fn) / math.sqrt(below)
 
 
 @register
-class PCC(EvalMetric):
+class PCC(PooledMetric):
     """Matthews' correlation for any number of classes, from the confusion matrix of all samples since the reset.
 
     Source: Gorodkin 2004, doi:10.1016/j.compbiolchem.2004.09.006.
@@ -143,13 +126,8 @@ class PCC(EvalMetric):
 
     default_name = "pcc"
 
-    def reset(self) -> None:
-        self._all = np.zeros((0, 0))
-        super().reset()
-
-    def reset_local(self) -> None:
-        self._local = np.zeros((0, 0))
-        super().reset_local()
+    def empty(self) -> np.ndarray:
+        return np.zeros((0, 0))
 
     def count(self, labels: list[Any], preds: list[Any]) -> None:
         for label, pred in zip(labels, preds):
@@ -159,11 +137,10 @@ class PCC(EvalMetric):
             self._local, self._all = (_add_to_confusion(m, predicted, truth) for m in (self._local, self._all))
             self.add(0.0, len(truth))
 
-    def get(self) -> tuple[str, float]:
-        return self.name, _correlation(self._local) if self.num_inst else math.nan
-
-    def get_global(self) -> tuple[str, float]:
-        return self.name, _correlation(self._all) if self.global_num_inst else math.nan
+    def score(self, statistics: np.ndarray) -> float:
+        n, x, y = statistics.sum(), statistics.sum(axis=1), statistics.sum(axis=0)
+        below = math.sqrt((x * (n - x)).sum() * (y * (n - y)).sum())
+        return float((statistics.diagonal() * n - x * y).sum() / below) if below else math.nan
 
 
 @registry.alias("ce")
@@ -244,9 +221,3 @@ def _add_to_confusion(matrix: np.ndarray, predicted: np.ndarray, truth: np.ndarr
     result[: len(matrix), : len(matrix)] = matrix
     np.add.at(result, (predicted, truth), 1)
     return result
-
-
-def _correlation(matrix: np.ndarray) -> float:
-    n, x, y = matrix.sum(), matrix.sum(axis=1), matrix.sum(axis=0)
-    below = math.sqrt((x * (n - x)).sum() * (y * (n - y)).sum())
-    return float((matrix.diagonal() * n - x * y).sum() / below) if below else math.nan

@@ -297,11 +297,11 @@ class BaseModule:
         if params and not self.params_initialized:
             raise MXNetError(f"{name}: the parameters have no values yet. Call init_params or set_params first.")
         if optimizer and not self.optimizer_initialized:
-            raise MXNetError(f"{name}: there is no optimizer yet. Call init_optimizer first.")
+            raise MXNetError(f"{name}: the module has no optimizer yet. Call init_optimizer first.")
 
 
 def _batches(data: Any) -> Iterator[Any]:
-    """Yield the remaining batches of data; if there are none, reset it and yield all."""
+    """Yield the remaining batches of data. At the end of the data, reset it and yield all batches."""
     empty = True
     for batch in data:
         empty = False

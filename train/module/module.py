@@ -220,7 +220,7 @@ class Module(BaseModule):
         def initial(names: Sequence[str], given: Mapping[str, NDArray] | None, bound: Mapping[str, NDArray]
                     ) -> dict[str, NDArray]:
             values = {n: zeros(bound[n].shape, ctx=cpu(), dtype=bound[n].dtype) for n in names}
-            for name in sorted(names):  # a seed then gives the same values, in whatever order the network was built
+            for name in sorted(names):  # a seed then gives the same values, for every order of building the network
                 if given is not None and name in given:
                     copy_into(given[name], values[name], name)
                 elif initializer is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...cache import Cache
 from ...engine.gpu import cuda
 from ...engine.memory import storage
 from ...kernels.declare.traced import TracedOp
@@ -18,10 +17,7 @@ from ...kernels.params import Params
 if TYPE_CHECKING:
     from ...kernels.ops.optimizer.triton_multi import ManyUpdate
 
-CACHE_SIZE = 64  # tables; the least recently used are dropped
-
-_cache: OrderedDict[tuple, DeviceTables] = OrderedDict()
-_lock = threading.Lock()
+_cache: Cache[tuple, DeviceTables] = Cache(64)
 
 
 class DeviceTables:
@@ -100,12 +96,5 @@ def launch_together(run: Any, calls: Sequence[tuple[Any, Any, tuple[float, ...]]
 def _tables(ctx: Any, update: ManyUpdate, arrays: Sequence[Sequence[Any]]) -> DeviceTables:
     """Return the tables for arrays, cached. arrays: for each weight, by the rows of the table."""
     addresses = tuple(tuple(a.data_ptr() for a in row) for row in zip(*arrays))
-    key = (update, ctx, addresses, tuple(a[0].numel() for a in arrays))
-    with _lock:
-        tables = _cache.get(key)
-        if tables is None:
-            tables = _cache[key] = DeviceTables(update, addresses, key[3], ctx)
-            if len(_cache) > CACHE_SIZE:
-                _cache.popitem(last=False)
-        _cache.move_to_end(key)
-    return tables
+    sizes = tuple(a[0].numel() for a in arrays)
+    return _cache.get_or_make((update, ctx, addresses, sizes), lambda: DeviceTables(update, addresses, sizes, ctx))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import engine
+from ...cache import Cache
 from ...engine.memory import storage
 from ...kernels import op as ops
 from ...kernels.cpu.c_kernel import bind_in_c, worth_compiling
@@ -120,19 +121,16 @@ class _CompiledUpdate:
         return f if isinstance(f, CFunction) and f.exact else None
 
 
-_compiled_updates: dict[tuple, _CompiledUpdate] = {}
+_compiled_updates: Cache[tuple, _CompiledUpdate] = Cache()
 
 
 def _compiled(update: ParamUpdate) -> _CompiledUpdate:
     key = (*update.static_key(), *[a.layout for a in update.arrays()])
-    compiled = _compiled_updates.get(key)
-    if compiled is None:
-        compiled = _compiled_updates[key] = _CompiledUpdate(update)
-    return compiled
+    return _compiled_updates.get_or_make(key, lambda: _CompiledUpdate(update))
 
 
 class _UpdatePlan:
-    """What a push of certain updates needs, computed once. It keeps no array alive.
+    """The precomputed arguments of a push of certain updates. It keeps no array alive.
 
     const, mutable:  the variables that the push reads and writes.
     independent:     no update reads or writes an array that another one writes.

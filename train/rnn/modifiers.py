@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from ... import ndarray as nd
@@ -52,27 +53,25 @@ class SequentialRNNCell(BaseRNNCell):
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
         self._counter += 1
         after: States = []
-        at = 0
-        for c in self._cells:
+        for c, own in self._with_states(states):
             if isinstance(c, BidirectionalCell):
                 raise MXNetError("SequentialRNNCell: a BidirectionalCell has no single step. Use unroll.")
-            n = len(c.state_info)
-            inputs, new = c(inputs, states[at:at + n])
-            at += n
+            inputs, new = c(inputs, own)
             after += new
         return inputs, after
+
+    def _with_states(self, states: States) -> Iterator[tuple[BaseRNNCell, States]]:
+        """Yield each cell with its states."""
+        rest = iter(states)
+        for c in self._cells:
+            yield c, list(islice(rest, len(c.state_info)))
 
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
         self.reset()
-        states = self.begin_state() if begin_state is None else begin_state
         after: States = []
-        at = 0
-        for i, c in enumerate(self._cells):
-            n = len(c.state_info)
-            last = i == len(self._cells) - 1
-            inputs, new = c.unroll(length, inputs, states[at:at + n], layout, merge_outputs if last else None)
-            at += n
+        for i, (c, own) in enumerate(self._with_states(self.begin_state() if begin_state is None else begin_state)):
+            inputs, new = c.unroll(length, inputs, own, layout, merge_outputs if i == len(self._cells) - 1 else None)
             after += new
         return inputs, after
 
@@ -95,7 +94,7 @@ class BidirectionalCell(BaseRNNCell):
     pack_weights = SequentialRNNCell.pack_weights
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        raise MXNetError("BidirectionalCell: there is no single step, because one direction starts at the end. Use unroll.")
+        raise MXNetError("BidirectionalCell: it cannot run a single step, because one direction starts at the end. Use unroll.")
 
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:
@@ -261,7 +260,7 @@ class FusedRNNCell(BaseRNNCell):
         return args
 
     def __call__(self, inputs: Symbol, states: States) -> tuple[Symbol, States]:
-        raise MXNetError("FusedRNNCell: there is no single step. Use unroll, or unfuse() for single cells.")
+        raise MXNetError("FusedRNNCell: it cannot run a single step. Use unroll, or unfuse() for single cells.")
 
     def unroll(self, length: int, inputs: Any, begin_state: States | None = None, layout: str = "NTC",
                merge_outputs: bool | None = None) -> tuple[Any, States]:

@@ -326,7 +326,7 @@ def bound():
          "Module: data_names: the symbol has no argument 'dat'. Did you mean 'data'"),
         (lambda: mx.mod.Module(network()).init_params(), MXNetError, "Module.init_params: the module has no arrays yet"),
         (lambda: mx.mod.Module(network()).forward(None), MXNetError, "Module.forward: the module has no arrays yet"),
-        (lambda: bound().update(), MXNetError, "Module.update: there is no optimizer yet"),
+        (lambda: bound().update(), MXNetError, "Module.update: the module has no optimizer yet"),
         (lambda: bound().get_input_grads(), MXNetError, "bound with inputs_need_grad=False"),
         (lambda: bound().fit(batches()), ParameterError, "fit: num_epoch is missing"),
         (lambda: bound().init_optimizer(optimizer=3), ParameterError, "3 is neither a name nor an Optimizer"),

@@ -143,7 +143,7 @@ def test_a_captured_launch_uses_the_scalars_set_last():
 
 
 def test_the_cache_of_tables_is_bounded(monkeypatch):
-    monkeypatch.setattr(multi_tensor, "CACHE_SIZE", 2)
+    monkeypatch.setattr(multi_tensor._cache, "maxsize", 2)
     multi_tensor._cache.clear()
     for seed in range(4):
         made = arrays(np.random.default_rng(seed), 2, sizes=[(4,), (8,)])

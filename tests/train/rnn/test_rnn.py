@@ -144,7 +144,7 @@ def test_the_fused_cell_takes_and_returns_states(rng):
         a[:] = rng.normal(0, 0.5, a.shape)
     last, hidden, inner = (o.asnumpy() for o in executor.forward())
     assert hidden.shape == inner.shape == (2, N, H) and np.array_equal(last, hidden[1])
-    with pytest.raises(MXNetError, match="FusedRNNCell: there is no single step"):
+    with pytest.raises(MXNetError, match="FusedRNNCell: it cannot run a single step"):
         cell(mx.sym.Variable("x"), [])
 
 
