@@ -20,6 +20,7 @@ from .params import Param, Params, parse_params
 
 if TYPE_CHECKING:
     from .configs.key import Config, Key
+    from .ir.body import Body
     from .ir.expr import Expr
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
@@ -92,6 +93,16 @@ class Formula:
     roots: tuple[Expr, ...]
     ins: tuple[Shape, ...]
     outs: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something cannot be done, as a phrase for `executor.explain()`."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 @dataclass(frozen=True)
@@ -216,9 +227,9 @@ class Op:
         """The traced body for inputs of these dtypes, for fusion; None for operators that cannot be fused."""
         return None
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        """This use as a part of a fused kernel, for operators whose arrays do not simply broadcast, or that sum rows."""
-        return None
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        """Return this use of the operator as a part of a fused kernel, or why it cannot be one."""
+        return Refusal(f"{self.name} is no formula over single elements" if ins and outs else f"{self.name} has no inputs")
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ...kernels.fusion.fused import Body, FusedOp, body_of, fused_op, stored
+from ...kernels.fusion.fused import FusedOp, fused_op, stored
 from ...kernels.ir import expr as ex
+from ...kernels.ir.body import Body
 from ...kernels.ir.expr import Expr
 from ...kernels.ir.rows import by_row, lies_along, padded, row_total
-from ...kernels.op import Expression, Op, Req, Shape
+from ...kernels.op import Expression, Op, Refusal, Req, Shape
 from ...kernels.params import Params
 from ..program import INNER, Program, Step
 
@@ -96,18 +97,18 @@ def fused_operators(program: Program) -> int:
     return sum(len(s.members) for s in program.steps if len(s.members) > 1)
 
 
-def bodies_of(program: Program) -> list[Body | str]:
+def bodies_of(program: Program) -> list[Body | Refusal]:
     """Return the body of every step, or why it has none."""
-    known: dict[tuple, Body | str] = {}
-    bodies: list[Body | str] = []
+    known: dict[tuple, Body | Refusal] = {}
+    bodies: list[Body | Refusal] = []
     for step in program.steps:
         if step.auxiliaries or not step.inputs or not step.outputs:
-            bodies.append(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}")
+            bodies.append(Refusal(f"{step.op.name} {'changes a state' if step.auxiliaries else 'has no inputs'}"))
             continue
         key = (step.op, step.params, program.value_specs(step.inputs), program.output_specs(step))
         body = known.get(key)
         if body is None:
-            body = known[key] = body_of(*key)
+            body = known[key] = step.op.fusible_body(*key[1:])
         bodies.append(body)
     return bodies
 
@@ -135,7 +136,7 @@ def _split(program: Program, whole: dict[int, Step]) -> Program:
     return program.rewrite(emit)
 
 
-def _find_groups(program: Program, bodies: Sequence[Body | str]) -> tuple[list[_Group], dict[int, dict[int, str]]]:
+def _find_groups(program: Program, bodies: Sequence[Body | Refusal]) -> tuple[list[_Group], dict[int, dict[int, str]]]:
     """Return the groups of two or more steps, and {step: its refusals}."""
     group_of: dict[int, _Group] = {}  # value -> the group that writes it
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
@@ -240,7 +241,7 @@ def _starts_inside(program: Program, group: _Group, v: int) -> bool:
     return False
 
 
-def _merge(program: Program, group: _Group, bodies: Sequence[Body | str], reads: Counter, refusals: dict[int, dict[int, str]]
+def _merge(program: Program, group: _Group, bodies: Sequence[Body | Refusal], reads: Counter, refusals: dict[int, dict[int, str]]
            ) -> Step:
     """Return one step for the group."""
     inner: dict[int, Expr] = {}  # value -> the result written to it so far, as the next step reads it

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from ...kernels.fusion.epilogue import HEADS, EpilogueOp, Wiring, gpu_epilogue
-from ...kernels.fusion.fused import Body
-from ...kernels.op import Req
+from ...kernels.ir.body import Body
+from ...kernels.op import Refusal, Req
 from ...kernels.params import Params
 from ..program import INNER, Program, Step
 from .fuse import bodies_of
@@ -57,7 +57,7 @@ def add_epilogues(program: Program) -> Program:
     return program.rewrite(emit)
 
 
-def _refusal(program: Program, h: int, t: int, body: Body | str, writers: Counter) -> str:
+def _refusal(program: Program, h: int, t: int, body: Body | Refusal, writers: Counter) -> str:
     """Return why step t, whose body is given, cannot be the epilogue of step h; "" if it can."""
     head, epilogue = program.steps[h], program.steps[t]
     if not isinstance(body, Body):

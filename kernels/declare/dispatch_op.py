@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ..ir.body import Body
 from ..kernel import KernelFunction
-from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec
+from ..op import Expression, Gradient, Op, Refusal, Req, Shape, Spec
 from ..params import Param, Params
 
 
@@ -55,8 +56,8 @@ class DispatchOp(Op):
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:
         return self.choose(p).expression(p, dtypes)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        return self.choose(p).formula(p, ins, outs)
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        return self.choose(p).fusible_body(p, ins, outs)
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:

@@ -25,8 +25,9 @@ import numpy as np
 from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
 from ..configs.key import Config, Key
+from ..ir.body import Body, formula_body
 from ..kernel import KernelFunction
-from ..op import KEPT, Formula, Gradient, Op, Product, Req, Shape, Spec, merge_shapes, register
+from ..op import KEPT, Formula, Gradient, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
 
@@ -489,8 +490,9 @@ class PropertyOp(Op):
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=False)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        return self.property(p).formula(ins, outs)
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        formula = self.property(p).formula(ins, outs)
+        return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
 
 
 class BackwardOp(Op):
@@ -578,8 +580,9 @@ class BackwardOp(Op):
                     ) -> list[tuple[Key, Config, tuple[Req, ...]]]:
         return self.property(p).tuning_keys(self.products(p, ins), ins, reqs, backward=True)
 
-    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
-        return self.property(p).backward_formula(ins, outs)
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        formula = self.property(p).backward_formula(ins, outs)
+        return super().fusible_body(p, ins, outs) if formula is None else formula_body(self.name, p, formula)
 
 
 def _check_count(name: str, names: Sequence[str], given: Sequence[Any]) -> None:

@@ -14,18 +14,37 @@ from typing import Any
 
 import numpy as np
 
-from ...dtype import is_half
+from ...dtype import float32, is_float, is_half
 from ...errors import OperatorError, ShapeError
 from .. import op as registry
 from ..ir import lang
+from ..ir.body import LONGEST_ROW, Body, bind_scalars
 from ..ir.differentiate import derive
-from ..ir.expr import LOAD, Expr, as_expr, caller, cast, const, load, loads, node, param, resolve_weak_dtype, substitute, typed
+from ..ir.expr import (
+    LOAD,
+    Expr,
+    as_expr,
+    caller,
+    cast,
+    const,
+    load,
+    loads,
+    node,
+    param,
+    reduce,
+    resolve_weak_dtype,
+    substitute,
+    typed,
+)
 from ..ir.lang import where
+from ..ir.rows import by_row
 from ..kernel import Kernel
-from ..op import Expression, Gradient, Req, Shape, Spec
+from ..op import Expression, Gradient, Refusal, Req, Shape, Spec
 from ..params import Param, Params
 from .simple_op import SimpleOp, array_names
 from .traced import TracedOp, printed
+
+_ROW_KINDS = {"add": "sum", "maximum": "max"}
 
 
 class ReductionOp(SimpleOp):
@@ -84,6 +103,29 @@ class ReductionOp(SimpleOp):
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
         return None  # no part of an elementwise run
+
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        """A fold at the end of a group; or, over the last axis alone, a value per row that the rest of the group may read."""
+        (x,), (y,) = ins, outs
+        e = TracedOp.expression(self, p, [x.dtype])
+        kept = self.kept(p, x.shape)
+        if any(d.kind == "scalar" for d in self.params):
+            return Refusal(f"{self.name} takes a number at run time")
+        count = max(x.size, 1) // max(Spec(kept, x.dtype).size, 1)
+        if kept == x.shape and x.size:  # one element each: nothing to fold, but the last step is still to do
+            root = e.outputs[0] if self.finish is None else as_expr(self.finish(e.outputs[0], count))
+            return Body((root,), (x.shape,), (kept,), x.shape)
+        kind = _ROW_KINDS.get(self.combine)
+        if kind is not None and len(kept) > 1 and kept == by_row(x.shape) and x.shape[-1] <= LONGEST_ROW \
+                and is_float(x.dtype) and x.size:
+            folded = reduce(kind, e.outputs[0])
+            root = folded if self.finish is None else as_expr(self.finish(folded, count))
+            return Body((root,), (x.shape,), (kept,), x.shape, rows=True)
+        if self.finish is not None and not is_float(y.dtype):
+            return Refusal(f"{self.name} of integers has a last step after it")
+        wide = float32 if is_half(y.dtype) else y.dtype
+        finish = None if self.finish is None else as_expr(self.finish(load(0, wide), count))
+        return Body(e.outputs, (x.shape,), (kept,), x.shape, self.combine, finish=finish)
 
     def inline(self, *args: Any, **kwargs: Any) -> Any:
         raise OperatorError(f"{self.name}: a reduction cannot be called inside an elementwise body ({caller()}).")
@@ -154,6 +196,15 @@ class ReductionGradOp(TracedOp):
 
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression | None:  # type: ignore[override]
         return None  # its inputs have other shapes than the graph says: fused only once reductions are
+
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        if self.folds:
+            return Refusal(f"{self.name} folds its input again")
+        full = outs[0].shape
+        kept = self.forward.kept(p, full)
+        count = max(outs[0].size, 1) // max(Spec(kept, outs[0].dtype).size, 1)
+        root = self.root(p, [s.dtype for s in ins], count)
+        return Body(bind_scalars((root,), p), tuple(full if kind == "x" else kept for kind, _ in self.needs), (full,), full)
 
     def root(self, p: Params, dtypes: Sequence[np.dtype], count: int) -> Expr:
         """The derivative by one element. dtypes: of what it reads, folds included; count: how many elements were folded."""

@@ -16,12 +16,13 @@ from ..configs.key import Config, Key
 from ..cpu.c_printer import c_function
 from ..cpu.c_printer import program as c_program
 from ..cpu.numpy_printer import numpy_kernel, numpy_source
+from ..ir.body import Body, expression_body, formula_body
 from ..ir.coalesce import full_shape
 from ..ir.differentiate import derive, in_terms_of_output
 from ..ir.expr import LOAD, REDUCE, Expr, as_expr, cast, const, load, loads, node, resolve_weak_dtype, substitute, topological
 from ..ir.rows import by_row, lies_along, padded, row_total
 from ..kernel import Kernel
-from ..op import Expression, Formula, Gradient, Op, Req, Shape, Spec, merge_shapes
+from ..op import Expression, Formula, Gradient, Op, Refusal, Req, Shape, Spec, merge_shapes
 from ..params import Params
 
 
@@ -89,6 +90,25 @@ class TracedOp(Op):
             found = Expression(roots, _kind(roots), self.combine, self.states(p), names)
             self._expressions[key] = found
         return found
+
+    def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
+        """Return what one use computes, where `expression` alone does not say it."""
+        return None
+
+    def views(self, p: Params, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
+        """Return the shapes under which the arrays broadcast to the full shape: by default their own."""
+        return ins, outs
+
+    def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
+        formula = self.formula(p, ins, outs)
+        if formula is not None:
+            return formula_body(self.name, p, formula)
+        e = self.expression(p, [s.dtype for s in ins])
+        if e is None or not ins or not outs:
+            return super().fusible_body(p, ins, outs)
+        if e.states or len(e.outputs) != len(outs) or self.num_random(p, outs):
+            return Refusal(f"{self.name} keeps a state or draws random numbers")
+        return expression_body(self.name, p, e, *self.views(p, tuple(s.shape for s in ins), tuple(s.shape for s in outs)), outs)
 
     def gradient_of(self, p: Params) -> Gradient | None:
         if p.static not in self._gradients:

@@ -16,11 +16,12 @@ import numpy as np
 from ...dtype import float32, is_float
 from ..cpu.c_printer import CFunction
 from ..gpu.epilogue import Epilogue
+from ..ir.body import Body
 from ..ir.expr import LOAD, topological
 from ..kernel import BoundKernel, Kernel
 from ..op import Expression, Op, Req, Shape, Spec, compiled
 from ..params import Params
-from .fused import Body, FusedOp, fused_op
+from .fused import FusedOp, fused_op
 
 _CACHE = 1 << 20  # bytes of the head's result in one block; in smaller ones threads wait for the GIL more than they save
 _SCRATCH = 1 << 16  # bytes a kernel that is tied to its arrays may keep for itself

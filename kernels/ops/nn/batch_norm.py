@@ -12,10 +12,10 @@ from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...fusion.fused import normalise
 from ...kernel import KernelFunction
 from ...op import Op, Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis
+from .batch_norm_fused import normalise
 from .norm_gradient import differentiable_gradient
 from .softmax import Rows, rows_along
 

@@ -11,14 +11,52 @@ from functools import cache
 from typing import Any
 
 from ...declare.operator_property import PropertyOp, gpu_module
-from ...fusion.fused import NormaliseOp
+from ...declare.traced import TracedOp
 from ...ir.expr import Expr
 from ...ir.lang import sqrt
-from ...kernel import KernelFunction
-from ...op import Op, Req, Spec, builtin
+from ...kernel import Kernel, KernelFunction
+from ...op import Op, Req, Shape, Spec, builtin
 from ...params import Params
 from ..tensor.reshape import check_axis
 from .softmax import Rows, rows_along
+
+
+class NormaliseOp(TracedOp):
+    """BatchNorm's last step, from the statistics it has: y = (data - mean) · inverse · gamma + beta, per channel.
+
+    Its parameters are BatchNorm's; the formula is the one BatchNorm computes with, so that the bits agree.
+    """
+
+    broadcast = True
+    name = "_normalise"
+    input_names = ("data", "gamma", "beta", "mean", "inverse")
+    doc = "The normalised values of a BatchNorm whose statistics are known."
+
+    def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
+        x, gamma, beta, mean, inverse = inputs
+        scale = inverse if p.fix_gamma else inverse * gamma
+        return (x * scale + (beta - mean * scale),)
+
+    def views(self, p: Params, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[Sequence[Shape], Sequence[Shape]]:
+        """The statistics as [1, channels, 1, ...]."""
+        x = ins[0]
+        axis = p.axis % len(x)
+        one = tuple(n if i == axis else 1 for i, n in enumerate(x))
+        return (x, one, one, one, one), outs
+
+    def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+    def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
+               train: bool = False) -> Kernel:
+        views, _ = self.views(p, [s.shape for s in ins], ())
+        return super().kernel(p, [Spec(v, s.dtype) for v, s in zip(views, ins)], outs, reqs, target, train)
+
+
+@cache
+def normalise() -> NormaliseOp:
+    """The one NormaliseOp."""
+    return NormaliseOp()
 
 
 class NormTailOp(Op):

@@ -8,7 +8,7 @@ from support.random_graphs import networks, numpy_outputs, program, run, values
 from tritium.graph import options
 from tritium.graph.passes.fuse import fuse, fused_operators
 from tritium.graph.symbol import namespace as sym
-from tritium.kernels.fusion.fused import LONGEST_ROW
+from tritium.kernels.ir.body import LONGEST_ROW
 
 
 def names(p):

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from tritium.kernels import op as ops
 from tritium.kernels.fusion.epilogue import EpilogueOp, Wiring, _block
-from tritium.kernels.fusion.fused import body_of
 from tritium.kernels.op import Req, Spec
 
 F32 = np.dtype("float32")
@@ -28,10 +27,10 @@ def relu_behind(head, params, n_inputs, result, n_outputs=1, backward=False):
     q = op.parse(params)
     if backward:  # the derivative of the layer below, which keeps y, the head's data
         g = act.gradient_of(p)
-        body = body_of(g.op, p, [Spec(result, F32)] * 2, [Spec(result, F32)])
+        body = g.op.fusible_body(p, [Spec(result, F32)] * 2, [Spec(result, F32)])
         grad = op.gradient_of(q).op
         return EpilogueOp(grad, q, body, Wiring(tuple(range(n_inputs)), (-1, 1), n_outputs)), grad, q, g.op, p
-    body = body_of(act, p, [Spec(result, F32)], [Spec(result, F32)])
+    body = act.fusible_body(p, [Spec(result, F32)], [Spec(result, F32)])
     return EpilogueOp(op, q, body, Wiring(tuple(range(n_inputs)), (-1,), n_outputs)), op, q, act, p
 
 
