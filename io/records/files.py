@@ -90,7 +90,6 @@ class ByteSource(Closable):
 
     def _compare_size(self, size: int) -> None:
         if size != self.size:
-            self.close()
             raise FileError(f"{self.path}: had {self.size:,} bytes when it was opened and has {size:,} now. Open it again.")
 
     def close(self) -> None:
@@ -107,7 +106,11 @@ class ByteSource(Closable):
         self.path = state["path"]
         self._open()
         size, self.size = self.size, state["size"]
-        self._compare_size(size)
+        try:
+            self._compare_size(size)
+        except FileError:
+            self.close()
+            raise
 
     def __del__(self):
         if getattr(self, "descriptor", -1) >= 0:

@@ -156,11 +156,11 @@ def run_child(first, last):
     assert len(seeds) == last - first
 
 
-def test_damaged_files_end_in_words():
+def test_damaged_files_raise_readable_errors():
     run_child(0, 150)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_many_damaged_files_end_in_words():
+def test_many_damaged_files_raise_readable_errors():
     run_child(1000, 6000)

@@ -6,7 +6,7 @@ import tritium as mx
 from tritium.errors import MXNetError
 
 
-def test_a_description_is_a_pair_with_more():
+def test_a_description_is_a_pair_with_dtype_and_layout():
     d = mx.io.DataDesc("data", [2, 3], np.float16, "NC")
     name, shape = d
     assert (name, shape) == ("data", (2, 3)) == d
@@ -17,7 +17,7 @@ def test_a_description_is_a_pair_with_more():
     assert (a.dtype, b.dtype) == (np.int32, np.float32)
 
 
-def test_a_batch_wants_lists():
+def test_a_batch_needs_lists():
     with pytest.raises(MXNetError, match="DataBatch: data is a ndarray"):
         mx.io.DataBatch(np.ones(3))
 
@@ -51,7 +51,7 @@ def values(it):
     return [float(b.data[0].asnumpy()[0]) for b in it]
 
 
-def test_a_source_of_ones_own():
+def test_a_users_own_iterator():
     it = Squares()
     assert values(it) == [0, 1, 4] and values(it) == []
     it.reset()
@@ -70,7 +70,7 @@ def test_resized():
     assert long.provide_data == [("data", (1,))]
 
 
-def test_resizing_nothing_is_named():
+def test_resizing_an_empty_image_is_refused():
     it = Squares()
     it.iter_next = lambda: False
     with pytest.raises(MXNetError, match="has no batch at all"):

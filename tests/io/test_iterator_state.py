@@ -6,20 +6,20 @@ from tritium.io.iterator_state import check_keys, integer_pairs, integers, state
 
 
 @pytest.mark.parametrize("state", [None, 3, [], "epoch", {}, {"epoch": 1}, {"epoch": 1, "batch": 2, "more": 3}])
-def test_other_keys_are_refused(state):
+def test_states_with_other_keys_are_refused(state):
     with pytest.raises(ParameterError, match=r"^It\.load_state_dict: this is not a state of It: it must hold epoch, batch\.$"):
         check_keys("It", state, ("epoch", "batch"))
 
 
 @pytest.mark.parametrize("value", [None, "3", 1.0, float("nan"), True, [1]])
-def test_what_is_no_whole_number_is_refused(value):
+def test_values_that_are_not_integers_are_refused(value):
     with pytest.raises(ParameterError, match=r"It\.load_state_dict: batch .* is not an integer"):
         integers("It", {"epoch": 1, "batch": value}, "epoch", "batch")
     assert integers("It", {"epoch": 1, "batch": -2}, "epoch", "batch") == [1, -2]
 
 
 @pytest.mark.parametrize("value", [None, 3, {}, [1], [[1]], [[1, 2, 3]], [[1, "2"]], [[[1], 2]], [[None, 2]], [[1, True]]])
-def test_what_are_no_pairs_is_refused(value):
+def test_values_that_are_not_pairs_are_refused(value):
     with pytest.raises(ParameterError, match=r"It\.load_state_dict: rest .* is not a list of pairs"):
         integer_pairs("It", {"rest": value}, "rest")
     assert integer_pairs("It", {"rest": [["a", 1], (2, 3)]}, "rest") == [("a", 1), (2, 3)]

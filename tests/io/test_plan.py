@@ -52,7 +52,7 @@ def test_shuffling_depends_on_seed_epoch_and_part_alone():
 
 
 @given(st.integers(1, 30), st.integers(1, 8), st.integers(0, 3), st.booleans())
-def test_after_gives_every_other_row_of_the_part_once(rows, batch_size, batch, shuffle):
+def test_after_yields_every_other_row_of_the_part_once(rows, batch_size, batch, shuffle):
     plan = BatchPlan(rows, batch_size, num_parts=2, part_index=1, shuffle=shuffle)
     batch %= plan.batches()
     row = int(plan.numbers(1, 0, batch)[0])
@@ -60,10 +60,12 @@ def test_after_gives_every_other_row_of_the_part_once(rows, batch_size, batch, s
         assert sorted([row, *plan.after(1, 0, batch, 0)]) == list(range(plan.first, plan.first + plan.size))
 
 
-def test_what_cannot_be_is_named():
-    with pytest.raises(ParameterError, match=r"^It: batch_size=0 is less than 1\.$"):
-        BatchPlan(3, 0, name="It")
-    with pytest.raises(ParameterError, match=r"^It: part_index=2 is out of range for num_parts=2\. Parts count from 0\.$"):
-        BatchPlan(3, 1, num_parts=2, part_index=2, name="It")
-    with pytest.raises(ShapeError, match=r"^It: x.rec has no rows\.$"):
-        BatchPlan(0, 1, name="It", source="x.rec")
+@pytest.mark.parametrize("rows, batch_size, more, error, text", [
+    (3, 0, {}, ParameterError, r"^It: batch_size=0 is less than 1\.$"),
+    (3, 1, {"num_parts": 2, "part_index": 2}, ParameterError,
+     r"^It: part_index=2 is out of range for num_parts=2\. Parts count from 0\.$"),
+    (0, 1, {}, ShapeError, r"^It: x.rec has no rows\.$"),
+])
+def test_invalid_sizes_are_named(rows, batch_size, more, error, text):
+    with pytest.raises(error, match=text):
+        BatchPlan(rows, batch_size, name="It", source="x.rec", **more)

@@ -24,7 +24,7 @@ make: Any = Taker  # an editor would say that text is wrong
     ({"mode": "center"}, "center"),
     ({"scales": "(0.1, 1)"}, (0.1, 1)),
 ])
-def test_text_becomes_what_it_spells(given, want):
+def test_text_becomes_the_value_that_it_spells(given, want):
     got = make("1", **{"data_shape": (1,), **given}).got
     assert got[next(iter(given))] == want and type(got[next(iter(given))]) is type(want)
     assert got["path"] == "1", "what has no default stays text"
@@ -35,7 +35,7 @@ def test_by_position_too():
     assert (got["data_shape"], got["batch_size"], got["shuffle"]) == ((1, 2), 3, True)
 
 
-def test_what_spells_nothing_is_refused():
+def test_text_that_does_not_parse_is_refused():
     with pytest.raises(ParameterError, match="Taker: shuffle='perhaps' is not a truth value"):
         make("p", (1,), shuffle="perhaps")
     with pytest.raises(TypeError, match="takes from 3 to 7 positional arguments but 8 were given"):

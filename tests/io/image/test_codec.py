@@ -6,6 +6,7 @@ import re
 import struct
 import sys
 import zlib
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def test_other_forms(form):
 
 @pytest.mark.parametrize("options", [{}, {"save_all": True, "append_images": [Image.fromarray(PIXELS[::-1])]}],
                          ids=["one", "several"])
-def test_a_gif_gives_its_first_picture(options):
+def test_a_gif_gives_its_first_image(options):
     data = by_pillow(Image.fromarray(PIXELS), "GIF", **options)
     assert np.array_equal(decode(data), np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
 
@@ -77,14 +78,14 @@ def test_jpeg_of_every_kind():
 
 
 @pytest.mark.parametrize("form", [".jpg", ".png"])
-def test_cut_anywhere_it_is_refused(form):
+def test_a_truncated_image_is_refused(form):
     data = encode(PIXELS, 90 if form == ".jpg" else 1, form)
     for cut in [*range(30), *range(30, len(data) - 12, 41), len(data) - 12]:
         with pytest.raises(FileError):
             decode(data[:cut])
 
 
-def test_a_bit_of_a_png_that_is_wrong_is_found_and_of_a_jpeg_never_ends_the_process():
+def test_a_flipped_bit_is_detected_in_a_png_and_never_crashes_in_a_jpeg():
     rng = random.Random(0)
     png, jpeg = encode(PIXELS, 1, ".png"), encode(PIXELS, 90, ".jpg")
     found = 0
@@ -111,12 +112,12 @@ def test_a_bit_of_a_png_that_is_wrong_is_found_and_of_a_jpeg_never_ends_the_proc
     (b"BM" + struct.pack("<I", 900) + bytes(60), "the BMP image is cut short: it takes 900 bytes, 66 are there"),
     (b"RIFF" + struct.pack("<I", 900) + b"WEBP", "the WebP image is cut short: it takes 908 bytes, 12 are there"),
 ])
-def test_what_is_no_image_is_named(data, message):
+def test_data_that_are_not_an_image_are_named(data, message):
     with pytest.raises(FileError, match=message):
         decode(data)
 
 
-def test_a_size_is_checked_before_memory_is_taken():
+def test_a_size_is_checked_before_memory_is_allocated():
     head = struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
     chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
     png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
@@ -136,7 +137,7 @@ def test_misuse_is_named():
 
 
 @pytest.mark.parametrize("form", [".jpg", ".png"])
-def test_a_size_that_the_bytes_cannot_hold_is_refused_before_memory_is_taken(form):
+def test_a_size_that_the_bytes_cannot_hold_is_refused_before_memory_is_allocated(form):
     data = bytearray(encode(PIXELS, 90, form))
     if form == ".jpg":
         at = data.index(b"\xff\xc0")
@@ -154,14 +155,18 @@ def test_a_size_that_the_bytes_cannot_hold_is_refused_before_memory_is_taken(for
     b"RIFF" + struct.pack("<I", 22) + b"WEBPVP8X" + struct.pack("<IB", 10, 0) + bytes(3) + b"\xfe\xff\x00" * 2,
     b"P6 65535 65535 255\n" + bytes(90),
 ], ids=["GIF", "BMP", "WebP", "PPM"])
-def test_other_heads_that_claim_too_much_are_refused(data):
+def test_other_headers_that_claim_too_much_are_refused(data):
     with pytest.raises(FileError, match=r"claims 65,535 x 65,535 pixels|cannot be decoded: .*MAX_IMAGE_PIXELS|are not an image"):
         decode(data)
 
 
 def pieces(data):
-    """Damage in the middle of a JPEG, as cut transfers and lost sectors leave it; data of 3,000 bytes or more."""
-    half = len(data) // 2
+    """Yield a JPEG of 3,000 bytes or more, damaged as by interrupted transfers and lost sectors.
+
+    It is cut inside its longest scan: a progressive JPEG that ends between two scans is a valid, coarser image.
+    """
+    scans = [match.start() for match in re.finditer(b"\xff\xda", data)]
+    half = max((stop - start, (start + stop) // 2) for start, stop in pairwise([*scans, len(data)]))[1]
     yield "cut, and ended", data[:half] + b"\xff\xd9"
     yield "cut, and filled", data[:half] + bytes(len(data) - half)
     yield "cut, filled and ended", data[:half] + bytes(len(data) - half - 2) + b"\xff\xd9"
@@ -175,7 +180,7 @@ KINDS = {"baseline": {}, "progressive": {"progressive": True}, "restarts": {"res
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-def test_a_jpeg_is_never_grey_below(rng, options):
+def test_a_truncated_jpeg_is_never_filled_with_grey(rng, options):
     pixels = (picture(5, 120, 160) // 2 + rng.integers(0, 60, (120, 160, 3))).astype(np.uint8)
     data = by_pillow(Image.fromarray(pixels), "JPEG", **options)
     decode(data)
@@ -184,7 +189,7 @@ def test_a_jpeg_is_never_grey_below(rng, options):
             raise FileError(f"{what} was taken: {decode(damaged).shape}")
 
 
-def test_nothing_is_said_beside_the_error(capfd):
+def test_decoders_print_nothing_beside_the_error(capfd):
     avif, gif = by_pillow(Image.fromarray(PIXELS), "AVIF"), by_pillow(Image.fromarray(PIXELS), "GIF")
     for data in (avif, gif):
         with pytest.raises(FileError):
@@ -194,7 +199,7 @@ def test_nothing_is_said_beside_the_error(capfd):
 
 @pytest.mark.parametrize("missing, form", [("cv2", ".png"), ("simplejpeg", ".jpg")])
 @pytest.mark.parametrize("read", [mx.image.ImageIter, mx.io.ImageRecordIter, inspect_file], ids=lambda read: read.__name__)
-def test_a_missing_library_is_no_damage(tmp_path, monkeypatch, read, missing, form):
+def test_a_missing_library_is_not_reported_as_damage(tmp_path, monkeypatch, read, missing, form):
     """Nothing passes over good images because they cannot be decoded here."""
     path = tmp_path / "a.rec"
     write_pictures(path, 5, form=form)
@@ -256,7 +261,7 @@ HEADS = {"WebP": webp_of_one_colour, "WebP, lossy": lambda w, h: webp(w, h, b"VP
 
 @pytest.mark.parametrize("form", HEADS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_a_few_bytes_make_no_huge_image(form, channels, monkeypatch):
+def test_a_few_bytes_cannot_claim_a_huge_image(form, channels, monkeypatch):
     """It is refused before a decoder sees it."""
     monkeypatch.setattr(opencv("test"), "imdecode", None)
     for width, height in ((16383, 16383), (16383, 1100), (5000, 4000)):
@@ -275,7 +280,7 @@ def test_a_small_image_of_a_few_bytes_is_decoded(width, height):
 
 @pytest.mark.parametrize("form", ["WEBP", "GIF", "TIFF", "BMP"])
 @pytest.mark.parametrize("seed", range(8))
-def test_sizes_are_read_where_they_stand(form, seed):
+def test_sizes_are_read_from_headers(form, seed):
     """What Pillow writes, in all its ways, claims its own size."""
     chance = random.Random(seed)
     width, height = chance.randrange(1, 60), chance.randrange(1, 60)
@@ -288,7 +293,7 @@ def test_sizes_are_read_where_they_stand(form, seed):
 
 
 @pytest.mark.parametrize("form", HEADS)
-def test_heads_cut_anywhere_are_refused(form):
+def test_truncated_headers_are_refused(form):
     """Nothing but FileError comes of a head that ends early or has other bytes in it."""
     chance, whole = random.Random(form), HEADS[form](40, 30)
     for _ in range(60):

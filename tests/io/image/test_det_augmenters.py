@@ -20,7 +20,7 @@ LABEL = np.array([[0, 0.1137, 0.2111, 0.5239, 0.6173], [3, 0.4371, 0.3193, 0.911
 
 
 @pytest.mark.parametrize("name", SAID["augmenters"])
-def test_the_same_seed_gives_what_mxnet_gives(name):
+def test_the_same_seed_gives_mxnets_batches(name):
     kind, parameters = SAID["augmenters"][name]
     random.seed(7)
     np.random.seed(7)
@@ -51,7 +51,7 @@ def bright(box, height=160, width=200):
     lambda: mx.image.DetHorizontalFlipAug(1), lambda: mx.image.DetRandomPadAug(area_range=(1, 4), pad_val=0),
     lambda: mx.image.DetRandomCropAug(min_object_covered=0.7, area_range=(0.2, 0.9)),
 ])
-def test_boxes_stay_on_what_they_mark(rng, make):
+def test_boxes_stay_on_their_objects(rng, make):
     random.seed(1)
     augmenter, changed = make(), 0
     for _ in range(40):
@@ -66,7 +66,7 @@ def test_boxes_stay_on_what_they_mark(rng, make):
     assert changed > 30
 
 
-def test_a_crop_keeps_its_promises():
+def test_a_random_crop_meets_its_limits():
     """Area and aspect lie between their limits, every object that is touched is covered, what is mostly cut off is left out."""
     random.seed(2)
     augmenter = mx.image.DetRandomCropAug(0.4, (0.5, 1.5), (0.2, 0.6), 0.5)
@@ -87,7 +87,7 @@ def test_a_crop_keeps_its_promises():
     assert cropped > 50
 
 
-def test_what_cannot_be_done_leaves_all_as_it_was():
+def test_without_a_fitting_place_nothing_is_changed():
     image = mx.nd.zeros((20, 20, 3), dtype="uint8")
     for augmenter in (mx.image.DetRandomCropAug(0.999, area_range=(0.01, 0.02)), mx.image.DetRandomPadAug(area_range=(1, 1.01)),
                       mx.image.DetRandomSelectAug([]), mx.image.DetRandomSelectAug(mx.image.DetHorizontalFlipAug(1), 1)):
@@ -95,7 +95,7 @@ def test_what_cannot_be_done_leaves_all_as_it_was():
         assert out is image and label is LABEL
 
 
-def test_renewed_it_depends_on_the_seed_alone():
+def test_after_restore_order_the_result_depends_on_the_seed_alone():
     choose = mx.image.DetRandomSelectAug([mx.image.DetBorrowAug(mx.image.CastAug(d)) for d in ("float32", "float16", "int32")])
 
     def draw(restore_order):

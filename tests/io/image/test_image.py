@@ -26,7 +26,7 @@ def records(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_record_iter_gives_the_batches_of_mxnet(records, case):
+def test_record_iter_batches_are_mxnets(records, case):
     parameters = {"data_shape": (3, 24, 28), "batch_size": 4, **CASES[case]["parameters"]}
     it = getattr(mx.io, parameters.pop("cls", "ImageRecordIter"))(path_imgrec=records, **parameters)
     digests = []
@@ -78,7 +78,7 @@ def test_interpolations_above_bilinear_are_mxnet_s():
     assert np.array_equal(got["9.down"].asnumpy(), mx.image.resize_short(x, 23, 3).asnumpy())
 
 
-def test_a_chain_of_augmenters_gives_what_mxnet_gives():
+def test_a_chain_of_augmenters_gives_mxnets_pixels():
     random.seed(9)
     np.random.seed(9)
     chain = mx.image.CreateAugmenter((3, 24, 28), resize=30, rand_crop=True, rand_resize=True, rand_mirror=True, mean=True,
@@ -168,13 +168,13 @@ def test_from_files_and_lists(tmp_path):
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
-def test_parts_keep_step(records, parts):
+def test_parts_give_equally_many_batches(records, parts):
     epochs = [epoch(iterator(path_imgrec=records, num_parts=parts, part_index=i, shuffle=True)) for i in range(parts)]
     assert len({len(e) for e in epochs}) == 1
     assert sorted(x for e in epochs for rows, pad in e for x in rows[:4 - pad]) == list(range(10))
 
 
-def test_a_bad_image_is_named_or_left_out(tmp_path, caplog):
+def test_a_bad_image_is_named_or_skipped(tmp_path, caplog):
     write_records(tmp_path / "a.rec", [JPEGS[0], JPEGS[1][:300], JPEGS[2]])
     with pytest.raises(FileError, match=r"^ImageIter: .*a\.rec: record 1 at byte .*: imdecode: the JPEG image of 300 bytes is d"):
         next(iterator(path_imgrec=tmp_path / "a.rec"))

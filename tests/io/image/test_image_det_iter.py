@@ -36,7 +36,7 @@ def iterator(path, **kw):
 
 
 @pytest.mark.parametrize("case", SAID["iterators"])
-def test_gives_the_batches_of_mxnet(records, case):
+def test_batches_are_mxnets(records, case):
     random.seed(5)
     np.random.seed(5)
     it = iterator(records, **SAID["iterators"][case])
@@ -52,7 +52,7 @@ def test_gives_the_batches_of_mxnet(records, case):
     assert got == want
 
 
-def test_labels_are_the_objects_and_minus_one(records):
+def test_labels_are_the_objects_padded_with_minus_one(records):
     it = iterator(records)
     assert it.provide_label == [("label", (4, 3, 6))] and it.label_shape == (3, 6)
     for b, first in zip(it, (0, 4, 8)):
@@ -62,7 +62,7 @@ def test_labels_are_the_objects_and_minus_one(records):
             assert np.allclose(objects[:count].ravel(), objects_of(i)[4:]) and (objects[count:] == -1).all()
 
 
-def test_reshaped_and_in_step_with_another(records, tmp_path):
+def test_reshape_and_sync_label_shape(records, tmp_path):
     it = iterator(records)
     it.reshape(data_shape=(3, 30, 32), label_shape=(5, 6))
     batch = next(it)
@@ -103,7 +103,7 @@ def test_long_labels_and_split_records_are_counted(tmp_path):
     assert_close(next(iterator(tmp_path / "a.rec", batch_size=1)).label[0], np.array(split[3:], "f").reshape(1, 1, 5))
 
 
-def test_what_are_no_objects_is_named_or_left_out(tmp_path):
+def test_labels_that_are_not_objects_are_named_or_skipped(tmp_path):
     good = objects_of(0)
     bad = {"its 6 labels are not objects": [2, 4, 1, 1, 1, 1], "its 2 labels are not": [1, 5],
            "its 3 labels are not": [float("nan"), 5, 1],

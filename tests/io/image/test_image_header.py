@@ -54,13 +54,13 @@ def test_turned_upright_as_pillow_turns_it(orientation, order, mode):
     (exif(0), 1), (exif(9), 1), (exif(6, magic=43), 1), (exif(6, directory=20), 1), (exif(6)[:24], 1), (exif(6)[:8], 1), (b"", 1),
     (b"http://ns.adobe.com/xap/1.0/\0<x/>", 1), (exif(6, kind=4), 6), (exif(6) + b"more", 6),
 ])
-def test_marks_that_say_nothing_are_read_as_mxnet_reads_them(payload, orientation):
+def test_invalid_orientation_marks_are_read_as_in_mxnet(payload, orientation):
     """The second mark would say 3: the first segment of its kind counts."""
     head = read_jpeg_header(with_segment(payload, data=with_segment(exif(3))))
     assert head == (33, 47, 3, orientation)
 
 
-def test_other_segments_are_passed_over():
+def test_other_segments_are_skipped():
     assert read_jpeg_header(with_segment(exif(6), 0xE2)) == (33, 47, 3, 1)
     assert read_jpeg_header(with_segment(exif(6), data=with_segment(b"x", 0xFE))) == (33, 47, 3, 6)
     filled = by_pillow(PICTURE)
@@ -68,6 +68,6 @@ def test_other_segments_are_passed_over():
 
 
 @pytest.mark.parametrize("cut", [0, 2, 3, 11, 20, 150])
-def test_a_head_that_is_not_whole_is_none(cut):
+def test_an_incomplete_header_gives_none(cut):
     assert read_jpeg_header(by_pillow(PICTURE)[:cut]) is None
     assert read_jpeg_header(b"\xff\xd8" + bytes(cut)) is None

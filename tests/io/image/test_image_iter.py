@@ -45,7 +45,7 @@ def epoch(it):
     return got
 
 
-def test_worker_processes_give_the_same(records):
+def test_worker_processes_give_equal_batches(records):
     alone = iterator(records)
     want = [epoch(alone), epoch(alone)]
     assert want[0] != want[1] and [pad for *_, pad in want[0]] == [0, 0, 2]
@@ -63,14 +63,14 @@ def test_worker_processes_give_the_same(records):
     assert with_workers._pool is None
 
 
-def test_the_same_image_looks_another_way_in_every_epoch(records):
+def test_an_image_is_augmented_differently_in_every_epoch(records):
     it = iterator(records, shuffle=False)
     first, second = epoch(it), epoch(it)
     assert [labels for _, labels, _ in first] == [labels for _, labels, _ in second]
     assert all(a != b for (a, *_), (b, *_) in zip(first, second))
 
 
-def test_a_transform_that_ends_its_process_is_told(records):
+def test_a_transform_that_kills_its_process_is_reported(records):
     it = iterator(records, workers=1, aug_list=[Slow(fails_at=2)], shuffle=False)
     with pytest.raises(MXNetError, match=r"^ImageIter: worker process 0 died with exit code 7\. It was processing .*a\.rec: "
                                          r"record 2 at byte [\d,]+\.$"):
@@ -85,7 +85,7 @@ def test_a_transform_that_ends_its_process_is_told(records):
 
 @pytest.mark.parametrize("how", ["pad", "discard", "roll_over"])
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 5])
-def test_a_state_goes_on_where_it_was_taken(records, how, steps):
+def test_a_state_continues_with_the_next_batch(records, how, steps):
     def stream(it):
         while True:
             for b in it:
@@ -100,7 +100,7 @@ def test_a_state_goes_on_where_it_was_taken(records, how, steps):
     assert [next(taken) for _ in range(7)] == [next(other) for _ in range(7)]
 
 
-def test_the_global_generators_are_left_as_they_were(records):
+def test_the_global_random_generators_are_restored(records):
     random.seed(1)
     np.random.seed(1)
     before = random.getstate(), str(np.random.get_state())
@@ -114,7 +114,7 @@ def test_the_global_generators_are_left_as_they_were(records):
         assert (random.random(), np.random.rand()) != first
 
 
-def test_after_an_error_nothing_but_the_bad_image_is_missing(records):
+def test_after_an_error_only_the_bad_image_is_missing(records):
     it = iterator(records, on_error="raise", shuffle=False)
     next(it)
     with pytest.raises(FileError, match=r"^ImageIter: .*a\.rec: record 4 at byte"):
@@ -124,29 +124,38 @@ def test_after_an_error_nothing_but_the_bad_image_is_missing(records):
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100, 101])
 @pytest.mark.parametrize("how", ["pad", "discard"])
-def test_parts_keep_step_also_without_an_image(records, parts, how):
+def test_parts_give_equally_many_batches_even_without_an_image(records, parts, how):
     epochs = [epoch(iterator(records, num_parts=parts, part_index=i, last_batch_handle=how)) for i in range(parts)]
     assert len({len(e) for e in epochs}) == 1
     if how == "pad":
         assert sorted(x for e in epochs for _, rows, pad in e for x in rows[:4 - pad]) == [i for i in range(11) if i != 4]
 
 
-def test_states_and_workers_that_cannot_be(records, tmp_path):
-    with pytest.raises(ParameterError, match=r"^ImageIter: workers=2 needs a seed"):
-        iterator(records, workers=2, seed=None)
-    with pytest.raises(ParameterError, match=r"^ImageIter: workers=-1 is less than 0\."):
-        iterator(records, workers=-1)
-    with pytest.raises(ParameterError, match=r"^ImageIter\.state_dict: without a seed .*Give seed=\."):
-        iterator(records, seed=None).state_dict()
+@pytest.mark.parametrize("call, text", [
+    (lambda records: iterator(records, workers=2, seed=None), r"^ImageIter: workers=2 needs a seed"),
+    (lambda records: iterator(records, workers=-1), r"^ImageIter: workers=-1 is less than 0\."),
+    (lambda records: iterator(records, seed=None).state_dict(), r"^ImageIter\.state_dict: without a seed .*Give seed=\."),
+])
+def test_workers_and_states_need_a_seed(records, call, text):
+    with pytest.raises(ParameterError, match=text):
+        call(records)
+
+
+@pytest.mark.parametrize("change, text", [
+    (lambda records, state: iterator(records, seed=4).state_dict(), "the state has plan "),
+    (lambda records, state: iterator(records, last_batch_handle="discard").state_dict(), "the state has last_batch_handle "),
+    (lambda records, state: iterator(records, num_parts=2).state_dict(), "the state has plan "),
+    (lambda records, state: {}, "this is not a state of ImageIter: it must hold data, plan"),
+    (lambda records, state: {**state, "cur": 12}, r"cur 12, given 0, rest \[\] are out of range"),
+])
+def test_invalid_states_are_refused(records, change, text):
     it = iterator(records)
-    for other in ({"seed": 4}, {"last_batch_handle": "discard"}, {"num_parts": 2}):
-        with pytest.raises(ParameterError, match=r"\.load_state_dict: the state has (plan|last_batch_handle) "):
-            it.load_state_dict(iterator(records, **other).state_dict())
+    with pytest.raises(ParameterError, match=rf"\.load_state_dict: .*{text}"):
+        it.load_state_dict(change(records, it.state_dict()))
+
+
+def test_a_state_of_another_list_is_refused(tmp_path):
     (tmp_path / "1.png").write_bytes(encode(picture(1, 24, 28), 1, ".png"))
-    listed = iterator(None, imglist=[[1, "1.png"]], path_root=tmp_path)
+    it, other = (iterator(None, imglist=[[label, "1.png"]], path_root=tmp_path) for label in (1, 2))
     with pytest.raises(ParameterError, match="the state has data "):
-        listed.load_state_dict(iterator(None, imglist=[[2, "1.png"]], path_root=tmp_path).state_dict())
-    with pytest.raises(ParameterError, match="this is not a state of ImageIter: it must hold data, plan"):
-        it.load_state_dict({})
-    with pytest.raises(ParameterError, match=r"cur 12, given 0, rest \[\] are out of range"):
-        it.load_state_dict({**it.state_dict(), "cur": 12})
+        it.load_state_dict(other.state_dict())

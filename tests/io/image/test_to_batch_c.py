@@ -43,7 +43,7 @@ def test_pixels_are_opencvs_to_the_bit(old_h, old_w, height, width, mirrored, ed
 
 @needs_compiler
 @pytest.mark.parametrize("old", [(1, 1), (1, 2), (2, 3), (5, 4), (30, 41)])
-def test_it_reads_nothing_behind_the_pixels(old):
+def test_the_c_function_reads_no_bytes_after_the_pixels(old):
     pixels, write = np.ones((*old, 3), np.uint8), row_writer()
 
     def run():
@@ -55,7 +55,7 @@ def test_it_reads_nothing_behind_the_pixels(old):
 
 
 @needs_compiler
-def test_what_it_cannot_do_it_leaves_alone():
+def test_unsupported_arrays_are_left_unchanged():
     pixels, row = np.ones((4, 5, 3), np.uint8), np.zeros((3, 4, 5), np.uint8)
     for other in (pixels[::-1], pixels[:, ::2], pixels[:, :, ::-1], pixels[:, :, :1], pixels.transpose(1, 0, 2)):
         assert not row_writer()(other, row, False, FACTORS)
@@ -64,7 +64,7 @@ def test_what_it_cannot_do_it_leaves_alone():
 
 
 @needs_compiler
-def test_where_opencv_rounds_otherwise_there_is_none(monkeypatch):
+def test_if_opencv_rounds_differently_the_c_function_is_not_used(monkeypatch):
     assert to_batch_c._checked_writer.__wrapped__() is not None
     other = types.SimpleNamespace(INTER_LINEAR=1, resize=lambda *a, **k: cv2.resize(*a, **k) ^ 1)
     monkeypatch.setattr(to_batch_c, "opencv", lambda name: other)
@@ -93,6 +93,6 @@ def test_epochs_are_the_same_without_it(tmp_path, monkeypatch, more):
     assert digests[0] == digests[1]
 
 
-def test_without_a_compiler_there_is_none(monkeypatch):
+def test_without_a_compiler_the_c_function_is_not_used(monkeypatch):
     monkeypatch.setattr(c_compile, "compiler", lambda: None)
     assert row_writer() is None

@@ -50,13 +50,13 @@ def test_a_shift_by_whole_pixels_is_a_slice(x, y, width, height, method):
     assert np.array_equal(made, want[12:12 + height, 12:12 + width])
 
 
-def test_what_cannot_be_turned_back_shows_the_first_pixel():
+def test_a_singular_matrix_shows_the_first_pixel():
     pixels = picture(1, 5, 6)
     for matrix in ([[0, 0, 3], [0, 0, 3]], [[1, 2, 3], [2, 4, 1]]):
         assert (warp_affine(cv2, pixels, np.array(matrix, np.float32), 4, 3, 1, 0) == pixels[0, 0]).all()
 
 
-def test_positions_far_away_are_outside():
+def test_positions_far_outside_are_filled():
     matrix = np.array([[1e-9, 0, 1], [0, 1e-9, 1]], np.float32)
     made = warp_affine(cv2, picture(1, 5, 6), matrix, 4, 3, 1, 7)
     assert (np.delete(made.reshape(12, 3), 5, axis=0) == 7).all()

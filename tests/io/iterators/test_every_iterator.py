@@ -142,7 +142,7 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(sources, name, parts
 
 
 @pytest.mark.parametrize("name", THREADED)
-def test_threads_change_nothing(sources, name):
+def test_the_number_of_threads_changes_nothing(sources, name):
     assert len({tuple(take(stream(MAKERS[name](sources, preprocess_threads=n)), 20)) for n in (1, 2, 7)}) == 1
 
 
@@ -169,7 +169,7 @@ if not states:
 """
 
 
-def test_killed_and_resumed_in_a_new_process_every_iterator_goes_on(sources):
+def test_killed_and_resumed_in_a_new_process_every_iterator_continues(sources):
     paths = json.dumps([str(Path(__file__).parent), str(Path(__file__).parents[2])])
     command = [sys.executable, "-c", GO_ON, paths, str(sources)]
     killed = subprocess.run([*command, "2"], capture_output=True, text=True)
@@ -184,7 +184,7 @@ def test_killed_and_resumed_in_a_new_process_every_iterator_goes_on(sources):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_state_that_is_none_is_refused_and_changes_nothing(sources, name):
+def test_an_invalid_state_is_refused_and_changes_nothing(sources, name):
     it, same = MAKERS[name](sources), MAKERS[name](sources)
     for one in (it, same):
         take(stream(one), 4)
@@ -211,7 +211,7 @@ def test_batches_that_are_kept_are_never_overwritten(sources, name):
 
 @pytest.mark.parametrize("how", ["dropped", "raised"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_ended_early_it_leaves_no_thread_and_no_file(tmp_path, name, how):
+def test_an_iterator_that_ends_early_leaves_no_thread_and_no_file(tmp_path, name, how):
     write_sources(tmp_path)  # its own, so that no other test's iterator has them open
     before = set(threading.enumerate())
     it = MAKERS[name](tmp_path)

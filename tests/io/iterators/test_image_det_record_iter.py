@@ -33,7 +33,7 @@ def iterator(path, **kw):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_gives_the_batches_of_mxnet(records, case):
+def test_batches_are_mxnets(records, case):
     digests = [hashlib.sha256(b.data[0].asnumpy().tobytes() + b.label[0].asnumpy().tobytes()).hexdigest()[:16]
                for b in iterator(records, **CASES[case]["parameters"])]
     assert digests == CASES[case]["batches"]
@@ -45,7 +45,7 @@ RANDOM = {"rand_crop_prob": 0.8, "min_crop_scales": (0.3, 0.5), "max_crop_scales
           "max_random_contrast": 0.2, "random_contrast_prob": 0.5, "shuffle": True, "seed": 3}
 
 
-def test_the_same_with_any_number_of_threads(records):
+def test_batches_do_not_depend_on_the_number_of_threads(records):
     def digest(threads):
         h = hashlib.sha256()
         with iterator(records, preprocess_threads=threads, **RANDOM) as it:
@@ -57,7 +57,7 @@ def test_the_same_with_any_number_of_threads(records):
 
 
 @pytest.mark.parametrize("mode", ["center", "overlap"])
-def test_boxes_stay_on_what_they_mark(rng, mode):
+def test_boxes_stay_on_their_objects(rng, mode):
     """The object is the only bright thing: after any crop, pad and mirror its box still holds the bright pixels."""
     augment = DetRecordAugmenter((1, 100, 100), rand_crop_prob=1, min_crop_scales=0.4, max_crop_scales=1,
                                  min_crop_aspect_ratios=0.5, max_crop_aspect_ratios=2, min_crop_object_coverages=0.7,
@@ -77,7 +77,7 @@ def test_boxes_stay_on_what_they_mark(rng, mode):
     assert changed > 40
 
 
-def test_what_are_no_objects_is_named(tmp_path, records):
+def test_labels_that_are_not_objects_are_named(tmp_path, records):
     for labels in ([2, 4, 1, 1, 1, 1], [1, 5], [2, 5, 1, 2, 3], [float("nan"), 5, 1]):
         write_records(tmp_path / "a.rec", [encode(np.zeros((9, 9, 3), np.uint8), 90, ".jpg")], [labels])
         with pytest.raises(FileError, match=rf"a\.rec: record 0 at byte 0 \(id 0\): its {len(labels)} labels are not objects"):

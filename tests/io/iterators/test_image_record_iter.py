@@ -52,7 +52,7 @@ def labels(it):
     return [x for batch in it for x in batch.label[0].asnumpy()[:8 - batch.pad].astype(int).tolist()]
 
 
-def test_batches_are_the_pictures_in_order(exact):
+def test_batches_are_the_images_in_order(exact):
     it = iterator(exact, batch_size=4)
     assert it.provide_data[0] == ("data", (4, 3, 24, 30)) and it.provide_label[0] == ("softmax_label", (4,))
     batches = list(it)
@@ -67,7 +67,7 @@ def test_batches_are_the_pictures_in_order(exact):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int8", "uint8"])
-def test_pixels_are_normalised_as_the_formula_says(exact, dtype):
+def test_pixels_are_normalised_by_the_formula(exact, dtype):
     it = iterator(exact, batch_size=1, dtype=dtype, mean_r=10.5, mean_g=20, mean_b=30, std_r=2, std_g=3, std_b=4, scale=0.5,
                   mirror=True)
     pixels = picture(0, 24, 30)[:, ::-1].transpose(2, 0, 1).astype(np.float32)
@@ -87,7 +87,7 @@ def test_a_mean_image_and_more_labels_and_a_list(exact, tmp_path):
         next(iterator(exact, label_width=2))
 
 
-def test_an_epoch_is_the_same_at_any_number_of_threads_and_another_each_time(pictures):
+def test_an_epoch_does_not_depend_on_the_number_of_threads_and_differs_from_the_next(pictures):
     epochs = []
     for threads in (1, 2, 7):
         it = iterator(pictures, preprocess_threads=threads, **RANDOM)
@@ -112,7 +112,7 @@ print(digest(it)); it.reset(); print(digest(it))
 """
 
 
-def test_killed_and_resumed_elsewhere_it_goes_on_identically(pictures):
+def test_killed_and_resumed_in_another_process_it_continues_identically(pictures):
     it = iterator(pictures, preprocess_threads=2, **RANDOM)
     digest(it)
     it.reset()
@@ -126,16 +126,24 @@ def test_killed_and_resumed_elsewhere_it_goes_on_identically(pictures):
     assert len(state) < 600, "a state is a few numbers"
 
 
-def test_a_state_of_something_else_is_refused(pictures, exact):
+@pytest.mark.parametrize("more, text", [
+    (None, "the state has data "), ({"shuffle": True}, "the state has plan "),
+    ({"seed_aug": 1}, "the state has seed_aug "),
+])
+def test_a_state_of_another_source_is_refused(pictures, exact, more, text):
+    other = iterator(exact) if more is None else iterator(pictures, **more)
+    with pytest.raises(ParameterError, match=rf"^ImageRecordIter\.load_state_dict: {text}"):
+        iterator(pictures).load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("change, text", [
+    (lambda state: {"epoch": 1}, "this is not a state of ImageRecordIter"),
+    (lambda state: {**state, "epoch": -1, "batch": 0}, "epoch -1, begin 0, batch 0 are out of range"),
+])
+def test_an_invalid_state_is_refused(pictures, change, text):
     it = iterator(pictures)
-    for other, message in ((iterator(exact), "data"), (iterator(pictures, shuffle=True), "plan"),
-                           (iterator(pictures, seed_aug=1), "seed_aug")):
-        with pytest.raises(ParameterError, match=rf"^ImageRecordIter\.load_state_dict: the state has {message} "):
-            it.load_state_dict(other.state_dict())
-    with pytest.raises(ParameterError, match="this is not a state of ImageRecordIter"):
-        it.load_state_dict({"epoch": 1})
-    with pytest.raises(ParameterError, match="epoch -1, begin 0, batch 0 are out of range"):
-        it.load_state_dict({**it.state_dict(), "epoch": -1, "batch": 0})
+    with pytest.raises(ParameterError, match=text):
+        it.load_state_dict(change(it.state_dict()))
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7, 100, 101])
@@ -162,7 +170,7 @@ def damaged(tmp_path_factory):
     return path, write_records(path, [bad.get(i, g) for i, g in enumerate(good)]), sorted(bad)
 
 
-def test_a_bad_record_is_an_error_that_names_it_and_the_next_batch_is_whole(damaged):
+def test_a_bad_record_raises_an_error_that_names_it_and_the_next_batch_is_complete(damaged):
     path, offsets, _ = damaged
     it = iterator(path, batch_size=8)
     with pytest.raises(FileError, match=rf"damaged\.rec: record 3 at byte {offsets[3]:,} \(id 3\): the JPEG image of .* is "
@@ -180,7 +188,7 @@ def test_a_bad_record_is_an_error_that_names_it_and_the_next_batch_is_whole(dama
 
 
 @pytest.mark.parametrize("threads", [1, 7])
-def test_skip_gives_all_the_good_ones_once_and_counts_the_bad(damaged, threads, caplog):
+def test_skip_gives_every_good_record_once_and_counts_the_bad_ones(damaged, threads, caplog):
     path, _, bad = damaged
     it = iterator(path, on_error="skip", preprocess_threads=threads)
     for epoch in range(2):
@@ -203,7 +211,7 @@ def alone(path, number):
         return next(it).data[0].asnumpy()[0]
 
 
-def test_substitute_puts_the_next_good_record_in_place(damaged):
+def test_substitute_uses_the_next_good_record(damaged):
     path, _, _ = damaged
     it = iterator(path, on_error="substitute")
     assert [b.index.tolist() for b in it] == [[0, 1, 2, 5, 5, 5, 6, 7], [8, 9, 10, 12, 12, 13, 14, 15],
@@ -211,13 +219,13 @@ def test_substitute_puts_the_next_good_record_in_place(damaged):
     assert sorted(it.skipped) == [3, 4, 11, 22, 23]
 
 
-def test_nothing_but_bad_records_is_an_error(tmp_path):
+def test_a_part_with_only_bad_records_raises_an_error(tmp_path):
     write_records(tmp_path / "a.rec", [b"no", b"images"])
     with pytest.raises(FileError, match=r"record 0 at byte 0 .*And no other record of this part can be read"):
         next(iterator(tmp_path / "a.rec", on_error="skip"))
 
 
-def test_lost_framing_is_named_or_passed_over(pictures, tmp_path, caplog):
+def test_lost_framing_is_named_or_skipped(pictures, tmp_path, caplog):
     data = bytearray(pictures.read_bytes())
     offsets = iterator(pictures)._file.offsets.tolist()
     data[offsets[5]] ^= 1  # record 5's head
@@ -231,7 +239,7 @@ def test_lost_framing_is_named_or_passed_over(pictures, tmp_path, caplog):
     assert f"and {offsets[6] - offsets[5] + offsets[10] - offsets[9] - 50:d} bytes of" in caplog.text
 
 
-def test_a_file_that_became_shorter_is_an_error_and_not_the_end_of_the_process(pictures, tmp_path):
+def test_a_file_that_became_shorter_raises_an_error_and_does_not_crash(pictures, tmp_path):
     path = tmp_path / "short.rec"
     path.write_bytes(pictures.read_bytes())
     it = iterator(path, prefetch_buffer=0)
@@ -243,7 +251,7 @@ def test_a_file_that_became_shorter_is_an_error_and_not_the_end_of_the_process(p
         it.reset()
 
 
-def test_from_afar_it_is_the_same(pictures):
+def test_remote_files_give_equal_batches(pictures):
     fsspec = pytest.importorskip("fsspec")
     with fsspec.open("memory://far/pictures.rec", "wb") as file:
         file.write(pictures.read_bytes())
@@ -263,7 +271,7 @@ def test_batches_that_are_kept_are_never_overwritten(pictures):
     assert all(np.array_equal(a.asnumpy(), b) for a, b in zip(kept, before))
 
 
-def test_a_reader_that_is_still_queued_reads_its_own_batch(exact):
+def test_a_task_that_is_still_queued_reads_its_own_batch(exact):
     it = iterator(exact, batch_size=1, prefetch_buffer=0)
     release = threading.Event()
     engine = mx.engine.current()
@@ -313,7 +321,7 @@ def readlink(path):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_reads_on(pictures):
+def test_a_forked_child_continues_to_read(pictures):
     it = iterator(pictures, **RANDOM)
     next(it)
     reader, writer = os.pipe()
@@ -340,7 +348,7 @@ def test_other_engines_give_the_same(pictures, kind):
         mx.engine.memory.storage.access_checker = before[1]
 
 
-def test_reset_in_the_middle_begins_the_next_epoch_and_twice_is_once(exact):
+def test_reset_in_the_middle_begins_the_next_epoch_and_a_second_reset_changes_nothing(exact):
     it = iterator(exact, batch_size=2)
     it.reset()
     next(it)
@@ -375,7 +383,7 @@ def test_int8_and_uint8_iterators(exact):
 
 
 @pytest.mark.parametrize("given", [{"min_random_area": 1.0, "max_random_area": 1.0}, {"min_random_area": 0.999}])
-def test_a_sized_crop_that_cannot_be_is_the_crop_without(exact, given):
+def test_an_impossible_sized_crop_becomes_an_ordinary_crop(exact, given):
     """MXNet: a part of nearly all of a picture that is not square is none of any aspect near 1."""
     small = {"data_shape": (3, 16, 16), "batch_size": 9}
     sized = next(iterator(exact, random_resized_crop=True, **given, **small))
@@ -387,7 +395,7 @@ def test_no_threads_are_refused(exact):
         iterator(exact, preprocess_threads=0)
 
 
-def test_a_scale_need_not_give_whole_pixels(tmp_path):
+def test_a_scale_may_give_fractional_sizes(tmp_path):
     """33 pixels times 1.5 are 49.5, of which 49 are shown: pixel x of these is what stood at x / 1.5."""
     ramp = np.broadcast_to(np.arange(33, dtype=np.uint8)[None, :, None] * 7, (28, 33, 3))
     write_records(tmp_path / "a.rec", [encode(np.ascontiguousarray(ramp), 1, ".png")])
@@ -395,7 +403,7 @@ def test_a_scale_need_not_give_whole_pixels(tmp_path):
     assert np.abs(batch.data[0].asnumpy()[:, :, :40] - np.arange(49) / 1.5 * 7).max() <= 0.6, "but where the border begins"
 
 
-def test_photographs_of_turned_cameras_stand_upright(tmp_path):
+def test_photographs_of_turned_cameras_become_upright(tmp_path):
     """As in MXNet's record iterators; of the same file, `mx.image` gives the pixels as they are stored."""
     stored = encode(picture(0, 24, 30), 95, ".jpg")
     mark = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"

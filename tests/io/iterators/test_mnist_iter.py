@@ -33,7 +33,7 @@ def epoch(it):
 
 
 @pytest.mark.parametrize("flat, shape", [(False, (3, 1, 4, 5)), (True, (3, 20))])
-def test_in_order_as_mxnet_gives_them(files, flat, shape):
+def test_unshuffled_batches_are_mxnets(files, flat, shape):
     it = MNISTIter(**files, batch_size=3, shuffle=False, flat=flat, silent=True)
     assert it.provide_data == [("data", shape)] and it.provide_label == [("softmax_label", (3,))]
     for _ in range(2):
@@ -44,7 +44,7 @@ def test_in_order_as_mxnet_gives_them(files, flat, shape):
             assert label.tolist() == [3 * i, 3 * i + 1, 3 * i + 2] and pad == 0
 
 
-def test_shuffled_anew_every_epoch_and_decided_by_the_seed(files):
+def test_each_epoch_has_a_new_order_that_the_seed_determines(files):
     def orders(seed):
         it = MNISTIter(**files, batch_size=5, seed=seed)
         return [[int(v) for _, label, _ in epoch(it) for v in label] for _ in range(4)]
@@ -55,7 +55,7 @@ def test_shuffled_anew_every_epoch_and_decided_by_the_seed(files):
     assert first == orders(3) != orders(4)
 
 
-def test_parts_are_disjoint_and_keep_step(files):
+def test_parts_are_disjoint_and_give_equally_many_batches(files):
     parts = [MNISTIter(**files, batch_size=1, num_parts=3, part_index=i) for i in range(3)]
     labels = [[int(label[0]) for _, label, _ in epoch(it)] for it in parts]
     assert [len(p) for p in labels] == [3, 3, 3]
@@ -63,7 +63,7 @@ def test_parts_are_disjoint_and_keep_step(files):
 
 
 @pytest.mark.parametrize("parts, batch_size", [(1, 20), (3, 4), (4, 3), (12, 1), (12, 3)])
-def test_a_part_smaller_than_a_batch_is_one_batch_filled_up(files, parts, batch_size):
+def test_a_part_smaller_than_a_batch_gives_one_padded_batch(files, parts, batch_size):
     iterators = [MNISTIter(**files, batch_size=batch_size, num_parts=parts, part_index=i) for i in range(parts)]
     for _ in range(2):
         epochs = [epoch(it) for it in iterators]

@@ -12,7 +12,7 @@ CASES = json.loads(Path(__file__).with_name("ndarray_iter.json").read_text())["c
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c['n']}by{c['batch']}-{c['mode']}{'-shuffled' * c['shuffle']}")
-def test_gives_the_batches_of_mxnet(case):
+def test_batches_are_mxnets(case):
     n = case["n"]
     np.random.seed(case["seed"])
     it = mx.io.NDArrayIter(np.arange(n), {"b": np.arange(n) * 2, "a": np.arange(n)[:, None]}, case["batch"],
@@ -39,7 +39,7 @@ def test_roll_over_with_batches_larger_than_the_data():
     assert seen[2] == [[0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]]
 
 
-def test_its_own_seed_is_apart_from_numpys():
+def test_its_own_seed_is_independent_of_numpys():
     def epochs(seed):
         it = mx.io.NDArrayIter(np.arange(30), batch_size=5, shuffle=True, seed=seed)
         first = [b.index.tolist() for b in it]

@@ -16,7 +16,7 @@ def labels(it):
     return [(b.data[0].asnumpy().tolist(), b.label[0].asnumpy().tolist(), b.pad) for b in it]
 
 
-def test_gives_the_inner_batches_every_epoch():
+def test_every_epoch_gives_the_inner_batches():
     it, plain = mx.io.PrefetchingIter(source()), source()
     assert it.provide_data == plain.provide_data and it.provide_label == plain.provide_label and it.batch_size == 4
     for _ in range(3):
@@ -27,7 +27,7 @@ def test_gives_the_inner_batches_every_epoch():
     assert labels(it) == labels(plain)
 
 
-def test_several_side_by_side_under_new_names():
+def test_several_iterators_joined_under_new_names():
     it = mx.io.PrefetchingIter([source(), source(offset=5)], [{"data": "a"}, {"data": "b"}], [{}, {"softmax_label": "second"}])
     assert [d.name for d in it.provide_data] == ["a", "b"] and [d.name for d in it.provide_label] == ["softmax_label", "second"]
     for b in it:
@@ -49,7 +49,7 @@ class Failing(mx.io.ResizeIter):
         return batch
 
 
-def test_an_error_is_raised_in_its_place():
+def test_an_error_is_raised_in_place_of_its_batch():
     it = mx.io.PrefetchingIter(Failing(source(), 3))
     next(it)
     with pytest.raises(ZeroDivisionError, match="the second batch"):
@@ -58,7 +58,7 @@ def test_an_error_is_raised_in_its_place():
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_reads_on():
+def test_a_forked_child_continues_to_read():
     it = mx.io.PrefetchingIter(source())
     next(it)
     child = os.fork()

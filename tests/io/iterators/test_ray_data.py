@@ -26,7 +26,7 @@ def epoch(it):
     return batches
 
 
-def test_columns_become_batches_and_the_last_is_filled_up():
+def test_columns_become_batches_and_the_last_is_padded():
     x, y = np.arange(14.0).reshape(7, 2), np.arange(7)
     it = RayDataIter(Dataset(data=x, label=y), 3)
     assert it.provide_data == [("data", (3, 2))] and it.provide_data[0].dtype is np.float32
@@ -46,7 +46,7 @@ def test_fewer_rows_than_a_batch_and_columns_of_objects():
     assert data[1].tolist() == [1.5, 2.5, 1.5, 2.5, 1.5]
 
 
-def test_ray_is_asked_for_an_epoch_when_its_first_batch_is():
+def test_ray_starts_an_epoch_with_its_first_batch():
     asked = []
 
     class Counted(Dataset):
@@ -65,19 +65,20 @@ def test_ray_is_asked_for_an_epoch_when_its_first_batch_is():
     assert list(it)[-1].pad == 0 and not list(it)
 
 
-def test_refusals():
-    ragged = np.empty(2, object)
-    ragged[:] = [np.ones(2), np.ones(3)]
-    with pytest.raises(ShapeError, match="the rows of column 'data' have 2 shapes"):
-        RayDataIter(Dataset(data=ragged), 2, label=None)
-    with pytest.raises(MXNetError, match=r"no column 'label'\. It has 'data'"):
-        RayDataIter(Dataset(data=np.ones(2)), 2)
-    with pytest.raises(DTypeError, match="column 'data' has dtype <U1"):
-        RayDataIter(Dataset(data=np.array(["a"])), 2, label=None)
-    with pytest.raises(ShapeError, match="the dataset has no rows"):
-        RayDataIter(Dataset(data=np.ones(0)), 2, label=None)
-    with pytest.raises(ParameterError, match="batch_size=0"):
-        RayDataIter(Dataset(data=np.ones(1)), 0)
+RAGGED = np.empty(2, object)
+RAGGED[:] = [np.ones(2), np.ones(3)]
+
+
+@pytest.mark.parametrize("data, batch_size, label, error, text", [
+    (RAGGED, 2, None, ShapeError, "the rows of column 'data' have 2 shapes"),
+    (np.ones(2), 2, "label", MXNetError, r"no column 'label'\. It has 'data'"),
+    (np.array(["a"]), 2, None, DTypeError, "column 'data' has dtype <U1"),
+    (np.ones(0), 2, None, ShapeError, "the dataset has no rows"),
+    (np.ones(1), 0, "label", ParameterError, "batch_size=0"),
+])
+def test_invalid_datasets_are_refused(data, batch_size, label, error, text):
+    with pytest.raises(error, match=text):
+        RayDataIter(Dataset(data=data), batch_size, label=label)
 
 
 @pytest.mark.nightly

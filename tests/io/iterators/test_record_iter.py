@@ -105,7 +105,7 @@ def _check(seed, folder, on_error):
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "substitute"])
-def test_damaged_files_give_what_is_whole_and_tell_the_rest(tmp_path, on_error):
+def test_damaged_files_give_their_good_records_and_report_the_others(tmp_path, on_error):
     logging.getLogger("tritium.io").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():

@@ -28,7 +28,7 @@ def epoch(it):
     return batches
 
 
-def test_the_last_batch_wraps_and_the_next_epoch_begins_behind_it():  # what MXNet 1.9.1's CSVIter gives for 7 rows
+def test_the_last_batch_wraps_around_and_the_next_epoch_begins_behind_it():  # what MXNet 1.9.1's CSVIter gives for 7 rows
     it = Numbers(7, 3)
     assert epoch(it) == [([0, 1, 2], 0), ([3, 4, 5], 0), ([6, 0, 1], 2)]
     assert epoch(it) == [([2, 3, 4], 0), ([5, 6, 0], 1)]
@@ -61,7 +61,7 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(rows, batch_size, pa
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(0, 30), st.booleans())
-def test_a_state_goes_on_where_it_was_taken(rows, batch_size, steps, round_batch):
+def test_a_state_continues_with_the_next_batch(rows, batch_size, steps, round_batch):
     def stream(it):
         while True:
             yield from ((b.index.tolist(), b.pad) for b in it)
@@ -83,15 +83,14 @@ def test_labels_and_index_go_with_the_rows():
     assert batch.label[0].asnumpy().tolist() == [-3, -4, -5]
 
 
-def test_refusals():
-    with pytest.raises(ParameterError, match=r"Numbers: batch_size=0 is less than 1"):
-        Numbers(3, 0)
-    with pytest.raises(ParameterError, match=r"part_index=2 is out of range for num_parts=2"):
-        Numbers(3, 1, num_parts=2, part_index=2)
-    with pytest.raises(ShapeError, match="numbers has no rows"):
-        Numbers(0, 1)
-    with pytest.raises(ParameterError, match="the state has rows 4, this iterator has 3"):
-        Numbers(3, 1).load_state_dict(Numbers(4, 1).state_dict())
-    state = Numbers(3, 1).state_dict() | {"begin": 99}
-    with pytest.raises(ParameterError, match="begin 99"):
-        Numbers(3, 1).load_state_dict(state)
+@pytest.mark.parametrize("call, error, text", [
+    (lambda: Numbers(3, 0), ParameterError, r"Numbers: batch_size=0 is less than 1"),
+    (lambda: Numbers(3, 1, num_parts=2, part_index=2), ParameterError, "part_index=2 is out of range for num_parts=2"),
+    (lambda: Numbers(0, 1), ShapeError, "numbers has no rows"),
+    (lambda: Numbers(3, 1).load_state_dict(Numbers(4, 1).state_dict()), ParameterError,
+     "the state has rows 4, this iterator has 3"),
+    (lambda: Numbers(3, 1).load_state_dict(Numbers(3, 1).state_dict() | {"begin": 99}), ParameterError, "begin 99"),
+])
+def test_invalid_arguments_and_states_are_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

@@ -48,14 +48,14 @@ def test_csv_with_labels_dtype_and_descriptions(tmp_path):
     assert label.tolist() == [[7, 8], [9, 10], [11, 12]]
 
 
-def test_a_folder_is_its_files_by_name(tmp_path):
+def test_a_folder_means_its_files_in_the_order_of_their_names(tmp_path):
     write(tmp_path / "b.csv", "3\n4")
     write(tmp_path / "a.csv", "1\n2\n")
     write(tmp_path / ".hidden", "no number")
     assert all_rows(CSVIter(tmp_path, (1,), 3))[0].tolist() == [[1], [2], [3], [4]]
 
 
-def test_small_blocks_and_pieces_give_the_same(tmp_path, monkeypatch):
+def test_small_blocks_and_pieces_give_equal_rows(tmp_path, monkeypatch):
     file = write(tmp_path / "a.csv", "".join(f"{i},{i * i}\r\n" + "\n" * (i % 3) for i in range(50)))
     want = all_rows(CSVIter(file, (2,), 7))[0]
     for pieces in (1, 2, 3, 7, 64):
@@ -87,25 +87,31 @@ def test_a_url_is_read_through_fsspec():
     ("", "has no rows"),
     ("\n\r\n\n", "has no rows"),
 ])
-def test_damaged_csv_is_refused_by_line(tmp_path, text, message):
+def test_damaged_csv_is_refused_with_its_line(tmp_path, text, message):
     file = write(tmp_path / "a.csv", text)
     with pytest.raises(ValueError, match=message):
         all_rows(CSVIter(file, (2,), 2))
 
 
-def test_other_refusals_of_csv(tmp_path):
+@pytest.mark.parametrize("data, labels, text", [
+    ("none.csv", None, r"none\.csv: cannot be opened: No such file"),
+    ("two.csv", "one.csv", r"has 2 rows, .*one\.csv has 1\. Every row needs its label"),
+    ("empty", None, "the folder contains no files"),
+])
+def test_csv_files_that_cannot_be_used_are_named(tmp_path, data, labels, text):
+    write(tmp_path / "one.csv", "1\n")
+    write(tmp_path / "two.csv", "1\n2\n")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileError, match=text):
+        CSVIter(tmp_path / data, (1,), 1, label_csv=labels and tmp_path / labels)
+
+
+def test_a_csv_file_that_changes_its_size_is_refused_at_the_next_reset(tmp_path):
     file = write(tmp_path / "a.csv", "1\n2\n")
-    with pytest.raises(FileError, match=r"none\.csv: cannot be opened: No such file"):
-        CSVIter(tmp_path / "none.csv", (1,), 1)
-    with pytest.raises(FileError, match=r"has 2 rows, .*b\.csv has 1\. Every row needs its label"):
-        CSVIter(file, (1,), 1, label_csv=write(tmp_path / "b.csv", "1\n"))
     it = CSVIter(file, (1,), 1)
     write(file, "1\n")
     with pytest.raises(FileError, match=r"a\.csv: had 4 bytes when it was opened and has 2 now"):
         it.reset()
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="the folder contains no files"):
-        CSVIter(tmp_path / "empty", (1,), 1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,7 +174,7 @@ def assert_no(wrong):
 @pytest.mark.parametrize("block", [1, 1 << 20])
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_text_gives_its_rows_or_names_the_line(tmp_path, monkeypatch, make, row, alphabet, block, data):
+def test_any_text_gives_its_rows_or_an_error_that_names_the_line(tmp_path, monkeypatch, make, row, alphabet, block, data):
     monkeypatch.setattr(text_rows, "_BLOCK_BYTES", block)
     text = "".join(data.draw(st.lists(st.sampled_from(alphabet), max_size=14)))
     file = write(tmp_path / "a.txt", text)
@@ -212,17 +218,17 @@ def test_libsvm_labels_from_a_second_file(tmp_path):
     ("1 0:5:", "it is not 1 label and pairs"),
     ("1 0:1\0", "it is not 1 label and pairs"),
 ])
-def test_damaged_libsvm_is_refused_by_line(tmp_path, line, message):
+def test_damaged_libsvm_is_refused_with_its_line(tmp_path, line, message):
     file = write(tmp_path / "a.libsvm", f"1 0:1\n\n0\n{line}\n1 3:1\n")
     with pytest.raises(FileError, match=rf"a\.libsvm: line 4: {message}"):
         all_rows(LibSVMIter(file, (4,), 2))
 
 
-def test_other_refusals_of_libsvm(tmp_path):
-    file = write(tmp_path / "a", "1 0:1\n")
-    with pytest.raises(ParameterError, match="stype='sparse' is not 'default' or 'csr'"):
-        LibSVMIter(file, (4,), 1, stype="sparse")
-    with pytest.raises(ParameterError, match="must each be one number"):
-        LibSVMIter(file, (4, 1), 1)
-    with pytest.raises(ParameterError, match="stype 'csr' is not 'default'"):
-        next(LibSVMIter(file, (4,), 1, stype="csr")).data[0].tostype("csr")
+@pytest.mark.parametrize("call, text", [
+    (lambda file: LibSVMIter(file, (4,), 1, stype="sparse"), "stype='sparse' is not 'default' or 'csr'"),
+    (lambda file: LibSVMIter(file, (4, 1), 1), "must each be one number"),
+    (lambda file: next(LibSVMIter(file, (4,), 1, stype="csr")).data[0].tostype("csr"), "stype 'csr' is not 'default'"),
+])
+def test_invalid_arguments_of_libsvm_are_refused(tmp_path, call, text):
+    with pytest.raises(ParameterError, match=text):
+        call(write(tmp_path / "a", "1 0:1\n"))

@@ -61,11 +61,11 @@ def test_pyarrow_and_python_agree(words, between):
 
 
 @pytest.mark.parametrize("word", HOSTILE)
-def test_a_word_that_another_reader_may_take_for_a_number(word):
+def test_words_that_other_parsers_accept_as_numbers(word):
     assert repr(outcome(["1", word, "2"])) == repr(by_python(["1", word, "2"]))
 
 
-def test_ordinary_numbers_are_read_pyarrow_parser(monkeypatch):
+def test_ordinary_numbers_are_parsed_by_pyarrow(monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(text_rows, "_number", None)  # Python is not asked
     assert numbers(*laid_out(["1", "-2.5e3", "nan", "+7", "1e-320"], b",")).tolist()[:2] == [1, -2500]
@@ -80,7 +80,7 @@ def test_without_pyarrow(monkeypatch):
         text_rows._pyarrow_parser.cache_clear()
 
 
-def test_a_forked_child_reads_too():
+def test_a_forked_child_can_read():
     text = laid_out(["1.5"] * 1000, b"\n")
     assert numbers(*text).sum() == 1500
     pid = os.fork()

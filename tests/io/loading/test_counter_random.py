@@ -5,7 +5,7 @@ import pytest
 from tritium.io.loading.counter_random import draw_from, uniforms
 
 
-def test_a_record_s_numbers_do_not_depend_on_its_company():
+def test_a_records_random_numbers_do_not_depend_on_other_records():
     records = np.array([7, 0, 2**40 + 7, 7])
     together = uniforms(3, 5, records, 10)
     assert together.shape == (4, 10) and np.array_equal(together[0], together[3])
@@ -13,7 +13,7 @@ def test_a_record_s_numbers_do_not_depend_on_its_company():
         assert np.array_equal(together[i], uniforms(3, 5, np.array([record]), 17)[0, :10])
 
 
-def test_seed_epoch_record_and_place_each_give_others():
+def test_seed_epoch_record_and_position_each_change_the_numbers():
     base = uniforms(3, 5, np.arange(2), 8)
     assert len(set(base.ravel())) == 16
     for other in (uniforms(4, 5, np.arange(2), 8), uniforms(3 + 2**32, 5, np.arange(2), 8), uniforms(3, 6, np.arange(2), 8)):
@@ -27,7 +27,7 @@ def test_they_are_uniform():
     assert abs(np.corrcoef(numbers[:, 0], numbers[:, 1])[0, 1]) < 0.05
 
 
-def test_a_drawer_gives_one_after_the_other_and_never_ends_a_loop():
+def test_draw_from_returns_the_numbers_in_order_and_refuses_more():
     draw = draw_from([0.25, 0.5])
     assert (draw(), draw()) == (0.25, 0.5)
     with pytest.raises(AssertionError, match="takes more than 2 random numbers"):

@@ -39,7 +39,7 @@ def pool(request):
 
 
 @pytest.mark.parametrize("pool", [2], indirect=True)
-def test_answers_come_in_order_and_errors_in_their_place(pool):
+def test_answers_and_errors_are_returned_in_order(pool):
     started = list(pool._processes)
     tasks = [("square", 3), ("file", 7), ("bytes", 1_000_000), ("none", "x"), ("square", 4)]
     for task in tasks:
@@ -96,7 +96,7 @@ def running_in(thread):
         frame = frame.f_back
 
 
-def test_what_cannot_be_pickled_is_named():
+def test_work_that_cannot_be_pickled_is_named():
     with pytest.raises(ParameterError, match=r"^Pool: cannot be passed to a worker process: .*at the top of a module\.$"):
         ProcessPool(lambda task: task, 1, "Pool")
 

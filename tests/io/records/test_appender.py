@@ -37,7 +37,7 @@ def test_pieces_are_joined(tmp_path, monkeypatch):
     assert (tmp_path / "f").read_bytes() == b"".join(pieces)
 
 
-def test_a_full_disk_keeps_whole_pieces_and_tells_which(tmp_path):
+def test_a_full_disk_keeps_complete_pieces_and_the_error_names_them(tmp_path):
     path = tmp_path / "f"
     file = Appender(str(path), "piece")
     file.append(b"a" * 100)
@@ -52,7 +52,7 @@ def test_a_full_disk_keeps_whole_pieces_and_tells_which(tmp_path):
     assert path.read_bytes() == b"a" * 100 + b"b" * 100
 
 
-def test_a_forked_child_does_not_write_what_waits_in_its_parent(tmp_path):
+def test_a_forked_child_does_not_write_its_parents_buffer(tmp_path):
     file = Appender(str(tmp_path / "f"), "piece")
     file.append(b"once")
     child = os.fork()
@@ -69,7 +69,7 @@ def test_a_forked_child_does_not_write_what_waits_in_its_parent(tmp_path):
 
 
 @pytest.mark.parametrize("ahead", [1, 700, 1 << 20], ids=["every record", "a few", "at close"])
-def test_records_on_a_full_disk(tmp_path, monkeypatch, ahead):
+def test_records_on_a_full_disk_end_with_a_complete_record(tmp_path, monkeypatch, ahead):
     monkeypatch.setattr(appender, "_FLUSH_BYTES", ahead)
     rec, idx = tmp_path / "f.rec", tmp_path / "f.idx"
     records = [pack((0, float(i), i, 0), bytes([i]) * 150) for i in range(40)]
@@ -90,7 +90,7 @@ def test_records_on_a_full_disk(tmp_path, monkeypatch, ahead):
             assert [again.read_idx(i) for i in again.keys] == got
 
 
-def test_an_index_on_a_full_disk_ends_with_a_whole_line(tmp_path):
+def test_an_index_on_a_full_disk_ends_with_a_complete_line(tmp_path):
     file = MXIndexedRecordIO(tmp_path / "f.idx", tmp_path / "f.rec", "w", key_type=str)
     file.write_idx("k" * 400, b"small")
     with room_for(300), pytest.raises(FileError, match=r"f\.idx: line 0 at byte 0 cannot be written: File too large"):
@@ -100,7 +100,7 @@ def test_an_index_on_a_full_disk_ends_with_a_whole_line(tmp_path):
         assert whole.read() == b"small"
 
 
-def test_im2rec_on_a_full_disk_leaves_nothing_and_blames_no_image(tmp_path):
+def test_im2rec_on_a_full_disk_leaves_no_file_and_blames_no_image(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     (tmp_path / "a.png").write_bytes(encode(noise, 3, ".png"))
     (tmp_path / "a.lst").write_text("0\t1\ta.png\n")
@@ -110,7 +110,7 @@ def test_im2rec_on_a_full_disk_leaves_nothing_and_blames_no_image(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no such device here")
-def test_a_device_that_cannot_be_cut(tmp_path):
+def test_a_device_that_cannot_be_truncated(tmp_path):
     file = MXRecordIO("/dev/full", "w")
     file.write(b"x")
     with pytest.raises(FileError, match="/dev/full: record 0 at byte 0 cannot be written: No space left on device"):

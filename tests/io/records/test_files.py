@@ -34,19 +34,19 @@ def test_local_bytes_by_position_from_many_threads(tmp_path):
     (os.mkfifo, r"x: is a folder, a pipe or a device, and not a file"),
     (lambda path: None, r"x: cannot be opened: No such file"),
 ])
-def test_what_is_no_file_is_refused_at_once(tmp_path, make, message):
+def test_folders_pipes_and_devices_are_refused_at_once(tmp_path, make, message):
     make(tmp_path / "x")
     with pytest.raises(FileError, match=message):
         ByteSource(tmp_path / "x")
 
 
-def test_a_name_that_no_file_can_have_is_refused():
+def test_an_invalid_file_name_is_refused():
     for opened in (lambda: ByteSource("a\0b"), lambda: MXRecordIO("a\0b", "r")):
         with pytest.raises(FileError, match="cannot be opened: embedded null byte"):
             opened()
 
 
-def test_a_slow_server_that_fails_now_and_then_is_asked_again(server):
+def test_requests_to_a_slow_and_faulty_server_are_repeated(server):
     pytest.importorskip("aiohttp")
     url = server("/a", DATA)
     server.faults, server.delay = 2, 0.002
@@ -56,7 +56,7 @@ def test_a_slow_server_that_fails_now_and_then_is_asked_again(server):
         assert source.read_many(ranges) == [DATA[a:b] for a, b in ranges]
 
 
-def test_ranges_that_are_near_are_asked_for_in_one_piece(server, monkeypatch):
+def test_adjacent_ranges_are_requested_as_one(server, monkeypatch):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(files, "_MAX_GAP", 50)
     monkeypatch.setattr(files, "_MAX_MERGED", 1000)
@@ -67,7 +67,7 @@ def test_ranges_that_are_near_are_asked_for_in_one_piece(server, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["short", "whole"])
-def test_answers_of_another_length_are_not_taken(server, fault):
+def test_answers_of_the_wrong_length_are_not_used(server, fault):
     pytest.importorskip("aiohttp")
     with ByteSource(server("/a", DATA)) as source:
         setattr(server, fault, 2)
@@ -78,7 +78,7 @@ def test_answers_of_another_length_are_not_taken(server, fault):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
-def test_a_forked_child_has_a_connection_of_its_own(server):
+def test_a_forked_child_has_its_own_connection(server):
     pytest.importorskip("aiohttp")
     with ByteSource(server("/a", DATA)) as source:
         source.read(0, 10)
@@ -88,7 +88,7 @@ def test_a_forked_child_has_a_connection_of_its_own(server):
         assert os.waitpid(child, 0)[1] == 0 and source.read(7, 70) == DATA[7:70]
 
 
-def test_records_come_from_a_server(server, tmp_path):
+def test_records_are_read_from_a_server(server, tmp_path):
     pytest.importorskip("aiohttp")
     with MXRecordIO(tmp_path / "a.rec", "w") as file:
         for i in range(20):
@@ -98,7 +98,7 @@ def test_records_come_from_a_server(server, tmp_path):
     assert [records.read(i) for i in range(20)] == [bytes([i]) * (i * 10) for i in range(20)]
 
 
-def test_a_server_that_stays_away_and_a_missing_file_are_named(server):
+def test_an_unreachable_server_and_a_missing_file_are_named(server):
     pytest.importorskip("aiohttp")
     url = server("/a", DATA)
     with ByteSource(url) as source:
@@ -110,14 +110,14 @@ def test_a_server_that_stays_away_and_a_missing_file_are_named(server):
         ByteSource(url.replace("/a", "/none"))
 
 
-def test_what_cannot_be_opened(tmp_path):
+def test_files_that_cannot_be_opened_are_named(tmp_path):
     with pytest.raises(FileError, match=r"none: cannot be opened: No such file or directory"):
         ByteSource(tmp_path / "none")
     with pytest.raises(FileError, match=r"nosuch://a: fsspec cannot open it"):
         ByteSource("nosuch://a")
 
 
-def test_folders_are_their_files(tmp_path):
+def test_a_folder_means_its_files(tmp_path):
     for name in ("b", "a", ".c"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "sub").mkdir()

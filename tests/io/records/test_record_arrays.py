@@ -8,7 +8,7 @@ from tritium.io import read_arrays
 from tritium.io.records.recordio import IRHeader, MXRecordIO, pack
 
 
-def test_gives_back_what_was_packed(tmp_path, rng):
+def test_packed_arrays_are_read_back(tmp_path, rng):
     data, labels = rng.normal(size=(7, 2, 3)).astype("float32"), rng.integers(0, 9, 7)
     with MXRecordIO(tmp_path / "a.rec", "w") as file:
         for i, (x, y) in enumerate(zip(data, labels)):
@@ -18,7 +18,7 @@ def test_gives_back_what_was_packed(tmp_path, rng):
     assert ids.tolist() == [2**63 + i for i in range(7)]
 
 
-def test_an_empty_file_is_no_examples(tmp_path):
+def test_an_empty_file_has_no_examples(tmp_path):
     (tmp_path / "a.rec").touch()
     data, labels, _ = read_arrays(tmp_path / "a.rec", (2, 3))
     assert data.shape == (0, 2, 3) and labels.shape == (0,)
@@ -33,7 +33,7 @@ def test_a_record_that_does_not_fit_is_named(tmp_path, label, payload):
         read_arrays(tmp_path / "a.rec", (8, 8))
 
 
-def test_the_bundled_digits():
+def test_the_bundled_digits_are_read():
     data, labels, ids = read_arrays(RECORDS, (8, 8))
     assert data.shape == (1797, 8, 8) and data.max() == 16
     assert np.bincount(labels.astype(int)).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]

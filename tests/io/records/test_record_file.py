@@ -42,7 +42,7 @@ def test_reads_what_was_written_by_number(tmp_path_factory, payloads, piece):
 
 @settings(max_examples=60)
 @given(st.integers(0, 9), st.sampled_from(["magic", "length", "cflag"]))
-def test_after_damage_to_a_head_every_other_record_is_found(tmp_path_factory, victim, what):
+def test_after_damage_to_a_header_every_other_record_is_found(tmp_path_factory, victim, what):
     path = tmp_path_factory.mktemp("r") / "a.rec"
     payloads = [bytes([i]) * (20 + i) for i in range(10)]
     offsets = write(path, payloads)
@@ -73,7 +73,7 @@ def test_a_part_missing_from_a_split_record(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3, 4, 5, 11])
-def test_where_bytes_are_missing_the_heads_behind_are_found(tmp_path, missing):
+def test_records_after_missing_bytes_are_found(tmp_path, missing):
     path = tmp_path / "a.rec"
     payloads = [bytes([i]) * 30 for i in range(9)]
     offsets = write(path, payloads)
@@ -87,7 +87,7 @@ def test_where_bytes_are_missing_the_heads_behind_are_found(tmp_path, missing):
     assert lost == [(offsets[2], 40 - missing), (offsets[6] - missing, 40 - missing)]
 
 
-def test_between_two_shifts_the_records_are_found_too(tmp_path):
+def test_records_between_two_shifts_are_found(tmp_path):
     path = tmp_path / "a.rec"
     payloads = [bytes([i]) * 30 for i in range(9)]
     offsets = write(path, payloads)
@@ -98,7 +98,7 @@ def test_between_two_shifts_the_records_are_found_too(tmp_path):
     assert [records.read(i) for i in range(len(records))] == [p for i, p in enumerate(payloads) if i != 5]
 
 
-def test_damage_that_turns_out_to_be_records_is_none(tmp_path):
+def test_records_inside_damage_are_found(tmp_path):
     """Bytes too many, then too few, and in a record behind what looks like the head of a long one."""
     path = tmp_path / "a.rec"
     payloads = [bytes([i]) * 40 for i in range(8)]
@@ -134,7 +134,7 @@ def test_a_file_cut_anywhere_keeps_the_records_before_the_cut(tmp_path):
     ("0\t4000\n", "key 0 points at byte 4,000, where no record can begin in 24 bytes"), ("0\t9" + 30 * "9", "is not lines of"),
     ("0\t2\n", "key 0 points at byte 2, where no"), ("x\t8\n", "key x points at byte 8, where no record begins"),
 ])
-def test_an_index_that_cannot_be_used_is_told_and_rebuilt(tmp_path, text, message):
+def test_an_unusable_index_is_reported_and_rebuilt(tmp_path, text, message):
     offsets = write(tmp_path / "a.rec", [b"one", b"two"])
     if text is not None:
         (tmp_path / "a.idx").write_text(text)
@@ -143,7 +143,7 @@ def test_an_index_that_cannot_be_used_is_told_and_rebuilt(tmp_path, text, messag
     assert records.offsets.tolist() == offsets
 
 
-def test_an_index_is_sorted_and_its_records_are_the_set(tmp_path):
+def test_an_unsorted_index_is_sorted_and_only_its_records_count(tmp_path):
     offsets = write(tmp_path / "a.rec", [b"zero", b"one", b"two"])
     (tmp_path / "a.idx").write_bytes(f"7\t{offsets[2]}\r\n3\t{offsets[0]}\r\n".encode())
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")
@@ -153,7 +153,7 @@ def test_an_index_is_sorted_and_its_records_are_the_set(tmp_path):
         assert len(RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")) == 2
 
 
-def test_no_more_is_read_than_the_record_takes(tmp_path, monkeypatch):
+def test_no_more_bytes_are_read_than_the_record_takes(tmp_path, monkeypatch):
     payloads = [b"a" * 3000, b"b" * 500 + MAGIC + b"c" * 700, b"d"]
     offsets = write(tmp_path / "a.rec", [*payloads[:2], b"x" * 9000, payloads[2]])
     (tmp_path / "a.idx").write_text("".join(f"{i}\t{offsets[i]}\n" for i in (0, 1, 3)))

@@ -31,13 +31,13 @@ from tritium.io.records.record_file import RecordFile, read_index, reconcile
     ([4, 8, 16, 20, -3], [0, 12, 24, 36, -1]),  # more lines than records
     ([4, 24, 0, 8, 36], [12, 24, 0, -1, 36]),  # two places claim one
 ])
-def test_what_lines_mean(listed, meant):
+def test_reconcile_finds_the_records_of_wrong_lines(listed, meant):
     heads = np.array([0, 12, 24, 36] if len(listed) != 5 or listed[0] == 4 else [0, 12, 24, 36, 48, 60])
     assert reconcile(np.array(listed), heads).tolist() == meant
 
 
 @given(st.integers(1, 12), st.randoms())
-def test_a_full_index_gives_every_record_once_whatever_is_wrong(n, rng):
+def test_a_complete_index_gives_every_record_once_whichever_lines_are_wrong(n, rng):
     heads = np.cumsum([0] + [rng.choice((8, 12, 40)) for _ in range(n - 1)])
     listed = heads.copy()
     for _ in range(rng.randrange(n + 1)):
@@ -142,7 +142,7 @@ def test_wrong_offsets_lose_no_record_and_are_counted(tmp_path_factory, n, rng):
 
 @settings(max_examples=60)
 @given(st.integers(1, 15), st.randoms(use_true_random=False))
-def test_without_skip_a_wrong_offset_is_told_with_file_key_and_byte(tmp_path_factory, n, rng):
+def test_without_skip_a_wrong_offset_is_reported_with_file_key_and_byte(tmp_path_factory, n, rng):
     folder = tmp_path_factory.mktemp("r")
     payloads, data, heads = _files(folder, rng, n)
     listed = _wrong_lines(rng, data, heads, n)
@@ -162,7 +162,7 @@ def test_without_skip_a_wrong_offset_is_told_with_file_key_and_byte(tmp_path_fac
 
 @settings(max_examples=60)
 @given(st.integers(2, 15), st.randoms(use_true_random=False))
-def test_with_damage_in_both_all_is_given_that_is_found_without_an_index(tmp_path_factory, n, rng):
+def test_with_a_damaged_index_no_record_is_lost_that_is_found_without_it(tmp_path_factory, n, rng):
     folder = tmp_path_factory.mktemp("r")
     _, data, heads = _files(folder, rng, n)
     _write_index(folder, rng, _wrong_lines(rng, data, heads, n))
@@ -208,7 +208,7 @@ def test_some_records_with_a_wrong_line_among_them(tmp_path, caplog):
                       f"in {tmp_path}/a.rec."]
 
 
-def test_a_damaged_record_keeps_its_number_when_another_line_is_found_wrong(tmp_path):
+def test_a_damaged_record_keeps_its_number_when_another_line_is_corrected(tmp_path):
     """Whoever has read it before, and was told, would not hear of what stood under its number afterwards."""
     payloads = [bytes([i]) * 12 for i in range(6)]
     data = bytearray(b"".join(map(frame, payloads)))
@@ -225,7 +225,7 @@ def test_a_damaged_record_keeps_its_number_when_another_line_is_found_wrong(tmp_
     assert "2 of its 6 lines point where no record begins; the records of 2 of them were found" in logged[0]
 
 
-def test_what_looks_like_a_head_inside_a_record_is_told_by_the_line_before(tmp_path):
+def test_data_that_look_like_a_header_are_recognised_by_the_index_line_before(tmp_path):
     """Behind bytes that are too many, the line of record 3 points at the magic number that record 2 has among its bytes."""
     payloads = [bytes(12), bytes(12), bytes(9) + MAGIC_BYTES + bytes(3), b"last"]
     data = b"".join(map(frame, payloads))
@@ -236,7 +236,7 @@ def test_what_looks_like_a_head_inside_a_record_is_told_by_the_line_before(tmp_p
         assert records.read(3) == b"last" and records.read(2) == payloads[2]
 
 
-def test_an_index_that_is_gone_when_it_is_needed_again(tmp_path):
+def test_an_index_that_was_deleted_before_it_is_read_again(tmp_path):
     (tmp_path / "a.rec").write_bytes(b"".join(frame(bytes(12)) for _ in range(8)))
     for tolerant in (True, False):
         (tmp_path / "a.idx").write_text("0\t0\n1\t28\n2\t40\n")
@@ -247,7 +247,7 @@ def test_an_index_that_is_gone_when_it_is_needed_again(tmp_path):
         assert records.read(2) == bytes(12)
 
 
-def test_the_index_of_another_file_is_told_and_not_used(tmp_path, monkeypatch):
+def test_the_index_of_another_file_is_reported_and_not_used(tmp_path, monkeypatch):
     monkeypatch.setattr(record_file, "_SAMPLED", 64)
     payloads = [bytes([i]) * 20 for i in range(9)]
     (tmp_path / "a.rec").write_bytes(b"".join(map(frame, payloads)))
@@ -256,7 +256,7 @@ def test_the_index_of_another_file_is_told_and_not_used(tmp_path, monkeypatch):
         assert _read(RecordFile(tmp_path / "a.rec", tmp_path / "a.idx")) == (payloads, [])
 
 
-def test_one_wrong_line_at_opening_is_told_with_how_many(tmp_path, monkeypatch):
+def test_a_wrong_line_found_at_opening_is_reported_with_the_number_of_such_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(record_file, "_SAMPLED", 64)
     payloads = [bytes([i]) * 20 for i in range(9)]
     (tmp_path / "a.rec").write_bytes(b"".join(map(frame, payloads)))

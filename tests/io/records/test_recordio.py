@@ -50,7 +50,7 @@ def read(path):
 
 @given(st.lists(pieces, max_size=5))
 @settings(max_examples=200, deadline=None)
-def test_what_is_written_is_the_format_and_is_read_back(tmp_path_factory, records):
+def test_written_records_have_the_format_and_are_read_back(tmp_path_factory, records):
     path = tmp_path_factory.getbasetemp() / "any.rec"
     write(path, records)
     assert path.read_bytes() == b"".join(map(slow_frame, records))
@@ -61,7 +61,7 @@ def test_what_is_written_is_the_format_and_is_read_back(tmp_path_factory, record
 
 @given(pieces.filter(bool), st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_file_cut_anywhere_gives_its_whole_records_or_an_error(tmp_path_factory, record, data):
+def test_a_truncated_file_gives_its_complete_records_or_an_error(tmp_path_factory, record, data):
     path = tmp_path_factory.getbasetemp() / "cut.rec"
     whole = [b"first", record]
     framed = b"".join(map(slow_frame, whole))
@@ -97,14 +97,14 @@ def test_damage_is_named(tmp_path, content, text):
         find_records(path)
 
 
-def test_a_record_the_format_cannot_hold_is_refused(monkeypatch):
+def test_a_record_that_the_format_cannot_hold_is_refused(monkeypatch):
     monkeypatch.setattr(framing, "MAX_PART", 10)
     assert len(recordio.frame(bytes(10))) == 20
     with pytest.raises(FileError, match=r"a record of 11 bytes is too long: the format holds 10\. Split it"):
         recordio.frame(bytes(11))
 
 
-def test_the_search_for_records_joins_its_pieces(tmp_path, monkeypatch):
+def test_records_that_cross_the_pieces_of_a_search_are_found(tmp_path, monkeypatch):
     path = tmp_path / "long.rec"
     records = [bytes([i]) * (i % 11) + MAGIC * (i % 3) for i in range(60)]
     write(path, records)
@@ -131,10 +131,15 @@ def test_reset_and_flags(tmp_path):
         copy.copy(file).read()
     with pytest.raises(FileError, match="is closed"):
         file.read()
-    with pytest.raises(FileError, match="flag 'a' is not 'r' or 'w'"):
-        MXRecordIO(path, "a")
-    with pytest.raises(FileError, match=r"none\.rec: cannot be opened: No such file"):
-        MXRecordIO(tmp_path / "none.rec", "r")
+
+
+@pytest.mark.parametrize("name, flag, text", [
+    ("a.rec", "a", "flag 'a' is not 'r' or 'w'"), ("none.rec", "r", r"none\.rec: cannot be opened: No such file"),
+])
+def test_files_that_cannot_be_opened_are_named(tmp_path, name, flag, text):
+    write(tmp_path / "a.rec", [b"one"])
+    with pytest.raises(FileError, match=text):
+        MXRecordIO(tmp_path / name, flag)
 
 
 def test_records_by_key(tmp_path):
@@ -150,7 +155,7 @@ def test_records_by_key(tmp_path):
             file.read_idx(4)
 
 
-def test_a_missing_index_is_rebuilt_and_said(tmp_path):
+def test_a_missing_index_is_rebuilt_with_a_warning(tmp_path):
     rec = tmp_path / "a.rec"
     records = [b"x" * n + MAGIC for n in range(9)]
     write(rec, records)
@@ -173,7 +178,7 @@ def test_a_stale_index_is_named(tmp_path, index, text):
         MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
 
 
-def test_an_index_that_points_into_a_record_gives_no_garbage(tmp_path):
+def test_an_index_that_points_into_a_record_gives_an_error_and_no_garbage(tmp_path):
     write(tmp_path / "a.rec", [b"abcd", b"efgh"])
     (tmp_path / "a.idx").write_text("0\t8\n")
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
@@ -181,7 +186,7 @@ def test_an_index_that_points_into_a_record_gives_no_garbage(tmp_path):
             file.read_idx(0)
 
 
-def test_a_key_that_stands_twice_is_said(tmp_path):
+def test_a_repeated_key_is_reported(tmp_path):
     write(tmp_path / "a.rec", [b"abcd", b"efgh"])
     (tmp_path / "a.idx").write_text("0\t0\r\n0\t12\r\n")
     with pytest.warns(UserWarning, match=r"line 2: key 0 is repeated; the last line counts"):
@@ -202,12 +207,12 @@ def test_header_bytes():
     (b"short", "a record of 5 bytes is shorter than the header of 24"),
     (struct.pack("<IfQQ", 2**31, 0, 7, 0) + b"abc", "record 7 has 2,147,483,648 labels, but 3 bytes follow"),
 ])
-def test_a_record_without_its_header_is_refused(record, text):
+def test_a_record_without_a_header_is_refused(record, text):
     with pytest.raises(FileError, match=text):
         unpack(record)
 
 
-def test_images_say_what_to_install(monkeypatch):
+def test_without_opencv_images_say_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     opencv.cache_clear()
     with pytest.raises(MissingLibraryError, match=r'images need OpenCV\. Install it with pip install "tritium\[image\]"'):
@@ -216,7 +221,7 @@ def test_images_say_what_to_install(monkeypatch):
         recordio.pack_img(IRHeader(0, 1, 0, 0), np.zeros((2, 2, 3), np.uint8))
 
 
-def test_a_damaged_image_is_refused_and_not_grey_below():
+def test_a_damaged_image_is_refused_instead_of_filled_with_grey():
     header, pixels = IRHeader(0, 1, 5, 0), np.dstack([np.add.outer(np.arange(60), np.arange(80)).astype(np.uint8)] * 3)
     for form in (".jpg", ".png"):
         whole = recordio.pack_img(header, pixels, 9, form)
@@ -235,7 +240,7 @@ def test_a_damaged_image_is_refused_and_not_grey_below():
     ("12345678901234567890123\t0\n1\t12\n", [12345678901234567890123, 1]),
     ("-1\t0\n+2\t12\n", [-1, 2]),
 ])
-def test_plain_and_other_indexes_are_read_alike(tmp_path, text, want):
+def test_plain_and_other_indexes_give_equal_keys(tmp_path, text, want):
     write(tmp_path / "a.rec", [b"abcd"] * 3)
     (tmp_path / "a.idx").write_bytes(text.encode())
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:
@@ -244,7 +249,7 @@ def test_plain_and_other_indexes_are_read_alike(tmp_path, text, want):
 
 
 @pytest.mark.parametrize("keys", [range(5), [0, 1, 2, 3, 5], [4, 1, 2, 3, 0]])
-def test_a_key_is_any_equal_number(tmp_path, keys):
+def test_a_key_may_be_any_equal_number(tmp_path, keys):
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as file:
         for key in keys:
             file.write_idx(key, b"%d" % key)
@@ -263,7 +268,7 @@ def test_a_key_is_any_equal_number(tmp_path, keys):
 
 
 @pytest.mark.parametrize("text", ["0\n3\t4\t5\n", "\t0\n", "0\t\n", "0\t0\n1\n", "0 0\n"])
-def test_lines_that_are_no_pairs_are_named(tmp_path, text):
+def test_malformed_index_lines_are_named(tmp_path, text):
     write(tmp_path / "a.rec", [b"abcd"] * 3)
     (tmp_path / "a.idx").write_bytes(text.encode())
     with pytest.raises(FileError, match=r"a\.idx: line \d is not `key<TAB>offset`"):
@@ -301,7 +306,7 @@ def test_reading_ahead_by_any_size_gives_the_same_records(tmp_path_factory, reco
         recordio._AHEAD, recordio._SMALL, recordio._mapped = before
 
 
-def test_a_forked_child_reads_from_its_own_place(tmp_path, monkeypatch):
+def test_a_forked_child_reads_from_its_own_position(tmp_path, monkeypatch):
     monkeypatch.setattr(recordio, "_AHEAD", 4096)  # filled several times, in either process
     records = [bytes([i]) * 248 for i in range(100)]  # 256 with its head: at the same places of every page
     write(tmp_path / "a.rec", records)
@@ -314,7 +319,7 @@ def test_a_forked_child_reads_from_its_own_place(tmp_path, monkeypatch):
         assert list(iter(file.read, None)) == records[2:]
 
 
-def test_a_file_that_becomes_shorter_is_an_error_and_no_crash(tmp_path, monkeypatch):
+def test_a_file_that_becomes_shorter_raises_an_error_and_does_not_crash(tmp_path, monkeypatch):
     monkeypatch.setattr(recordio, "_AHEAD", 4096)  # what was read ahead is still given
     path = tmp_path / "a.rec"
     write(path, [bytes(9000)] * 50)
@@ -399,7 +404,7 @@ def test_damaged_files_are_read_up_to_the_damage_and_no_further(tmp_path, monkey
                     assert file.read() is None, seed
 
 
-def test_a_key_whose_record_is_none_is_told_with_both_files(tmp_path):
+def test_a_key_without_a_record_is_reported_with_both_files(tmp_path):
     write(tmp_path / "a.rec", [bytes(20)] * 3)
     (tmp_path / "a.idx").write_text("0\t0\n1\t36\n2\t56\n")
     with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r") as file:

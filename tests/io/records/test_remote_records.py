@@ -43,7 +43,7 @@ def digests(it):
     return got
 
 
-def test_an_epoch_is_the_local_one_in_few_pieces(local, remote, server):
+def test_a_remote_epoch_equals_the_local_one_with_few_requests(local, remote, server):
     with iterator({"path_imgrec": local}) as it:
         want = [digests(it), digests(it)]
     server.delay = 0.002
@@ -55,7 +55,7 @@ def test_an_epoch_is_the_local_one_in_few_pieces(local, remote, server):
         assert digests(it) == want[1]
 
 
-def test_bytes_are_asked_for_ahead_and_no_thread_waits_for_them(remote, server):
+def test_bytes_are_requested_ahead_and_no_loading_thread_waits_for_them(remote, server):
     """One thread decodes. While the first batch's bytes are held back, those behind it are asked for all the same."""
     it = iterator(remote, preprocess_threads=1, prefetch_buffer=2)
     server.gate.clear()
@@ -70,7 +70,7 @@ def test_bytes_are_asked_for_ahead_and_no_thread_waits_for_them(remote, server):
     it.close()
 
 
-def test_an_outage_is_no_bad_record_and_can_be_resumed(local, remote, server):
+def test_an_outage_is_not_a_bad_record_and_can_be_resumed(local, remote, server):
     with iterator({"path_imgrec": local}) as it:
         want = digests(it)
     for on_error in ("raise", "skip", "substitute"):
@@ -87,7 +87,7 @@ def test_an_outage_is_no_bad_record_and_can_be_resumed(local, remote, server):
             assert got + digests(it) == [want[0], *want[3:]] and it.skipped == {}
 
 
-def test_where_a_record_s_rest_cannot_be_had_the_record_is_not_bad(remote, monkeypatch):
+def test_a_record_whose_rest_cannot_be_fetched_is_not_a_bad_record(remote, monkeypatch):
     """Of a long record the first bytes are fetched ahead; an outage while the rest is read does not count it as damaged."""
     with iterator(remote, on_error="skip") as it:
         def read(number, fetched):
