@@ -1,4 +1,4 @@
-"""A loss written in Python: softmax with its own derivative, as a CustomOp, at the end of a network.
+"""A loss written in Python: softmax with its derivative, as a CustomOp at the end of a network.
 
     python -m tritium.examples.custom_softmax
 """
@@ -11,7 +11,7 @@ from .digits import load_digits
 
 
 class Softmax(mx.operator.CustomOp):
-    """Probabilities forward; backward, probabilities minus the label as one of many."""
+    """Forward: probabilities. Backward: probabilities minus the one-hot label."""
 
     def forward(self, is_train, req, in_data, out_data, aux):
         x = in_data[0]
@@ -25,7 +25,7 @@ class Softmax(mx.operator.CustomOp):
 
 @mx.operator.register("example_softmax")
 class SoftmaxProp(mx.operator.CustomOpProp):
-    """What the graph asks about Softmax."""
+    """The arguments and shapes of Softmax, for symbols."""
 
     def __init__(self):
         super().__init__(need_top_grad=False)
@@ -41,7 +41,7 @@ class SoftmaxProp(mx.operator.CustomOpProp):
 
 
 def train_with_custom_softmax(epochs: int = 6, ctx: mx.Context | None = None) -> float:
-    """The accuracy on the held-out digits."""
+    """Return the accuracy on the held-out digits."""
     training, held_out = load_digits()
     mx.random.seed(0)
     x = mx.sym.FullyConnected(mx.sym.Flatten(mx.sym.Variable("data")), num_hidden=64, name="fc1")

@@ -1,4 +1,4 @@
-"""One network on two contexts: each takes half of every batch, and the weights come out as from one with the whole batch.
+"""One network on two contexts: each computes half of every batch, and the weights equal those of a single context.
 
     python -m tritium.examples.data_parallel
 """
@@ -16,7 +16,7 @@ from .networks import mlp
 
 def train_on(contexts: Sequence[mx.Context], steps: int = 50, batch_size: int = 64, kvstore: str = "local"
              ) -> dict[str, np.ndarray]:
-    """The weights after `steps` batches of the digits, split over contexts."""
+    """Return the weights after `steps` batches of the digits, split over contexts."""
     training, _ = load_digits()
     batches = mx.io.NDArrayIter(training.images, training.labels, batch_size, last_batch_handle="discard")
     mx.random.seed(0)
@@ -36,7 +36,7 @@ def train_on(contexts: Sequence[mx.Context], steps: int = 50, batch_size: int = 
 
 
 def largest_difference(steps: int = 50, kvstore: str = "local") -> float:
-    """Between any weight of one context and of two, after `steps` batches."""
+    """Return the largest difference of a weight between one and two contexts, after `steps` batches."""
     one, two = (train_on(c, steps, kvstore=kvstore) for c in ([mx.cpu(0)], [mx.cpu(0), mx.cpu(1)]))
     return max(float(np.abs(one[n] - two[n]).max()) for n in one)
 

@@ -1,4 +1,4 @@
-"""The bundled handwritten digits: 1,797 real images of 8 × 8, and their fixed split. Origin and licence: digits.md."""
+"""The bundled handwritten digits: 1,797 images of 8 × 8 pixels, with a fixed split. Origin and licence: digits.md."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Split(NamedTuple):
 
 
 def load_digits(path: str | Path = RECORDS) -> tuple[Split, Split]:
-    """The 1,437 digits to train on, and the 360 held out.
+    """Return the 1,437 training digits and the 360 held-out digits.
 
-    Sorted by label, and in the order of the file within one, every fifth image is held out, beginning with the first:
-    35 to 37 of each digit, always the same ones.
+    Sorted by label, and in file order within a label, every fifth image is held out, starting with the first: 35 to 37 of
+    each digit, always the same images.
     """
     images, labels, _ = read_arrays(path, (1, 8, 8))
     held_out = np.zeros(len(labels), bool)

@@ -1,4 +1,4 @@
-"""A new last layer on a trained network: trained on the digits 0 to 4, then taught 5 to 9 with the lower layers kept.
+"""A new last layer for a trained network: trained on the digits 0 to 4, then on 5 to 9 with fixed lower layers.
 
     python -m tritium.examples.fine_tune
 """
@@ -17,22 +17,22 @@ from .networks import mlp
 
 
 def batches(low: int, size: int = 32) -> tuple[Any, Any]:
-    """Iterators over the training and held-out digits low .. low + 4, with labels from 0."""
-    found = []
+    """Return iterators over the training and held-out digits low .. low + 4, with labels from 0."""
+    iterators = []
     for split, shuffle in zip(load_digits(), (True, False)):
         keep = (split.labels >= low) & (split.labels < low + 5)
-        found.append(mx.io.NDArrayIter(split.images[keep], split.labels[keep] - low, size, shuffle=shuffle, seed=0))
-    return found[0], found[1]
+        iterators.append(mx.io.NDArrayIter(split.images[keep], split.labels[keep] - low, size, shuffle=shuffle, seed=0))
+    return iterators[0], iterators[1]
 
 
 def new_last_layer(symbol: Any, classes: int, after: str) -> Any:
-    """The network up to the node called `after`, with another classifier on top."""
+    """Return the network up to the node called `after`, with a new classifier on top."""
     features = symbol.get_internals()[f"{after}_output"]
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(features, num_hidden=classes, name="new"), name="softmax")
 
 
 def fine_tune(folder: str | Path, epochs: int = 4) -> tuple[float, float]:
-    """(accuracy on 0 to 4, accuracy of the new layer on 5 to 9). Writes the first network's checkpoint into folder."""
+    """Return (accuracy on 0 to 4, accuracy of the new layer on 5 to 9). Writes a checkpoint of the first network to folder."""
     prefix, settings = f"{folder}/low", {"learning_rate": 0.1, "momentum": 0.9}
     mx.random.seed(0)
     training, held_out = batches(0)
@@ -43,13 +43,13 @@ def fine_tune(folder: str | Path, epochs: int = 4) -> tuple[float, float]:
 
     symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epochs)
     net = new_last_layer(symbol, 5, after="relu2")
-    kept = [n for n in net.list_arguments() if n in arg_params and n not in ("data", "softmax_label")]
-    second = mx.mod.Module(net, fixed_param_names=kept)
+    fixed = [n for n in net.list_arguments() if n in arg_params and n not in ("data", "softmax_label")]
+    second = mx.mod.Module(net, fixed_param_names=fixed)
     training, held_out = batches(5)
-    second.fit(training, num_epoch=epochs, arg_params={n: arg_params[n] for n in kept}, aux_params=aux_params,
+    second.fit(training, num_epoch=epochs, arg_params={n: arg_params[n] for n in fixed}, aux_params=aux_params,
                allow_missing=True, initializer=mx.init.Xavier(), optimizer_params=settings)
-    for n in kept:
-        assert np.array_equal(second.get_params()[0][n].asnumpy(), arg_params[n].asnumpy()), f"{n} was to stay"
+    for n in fixed:
+        assert np.array_equal(second.get_params()[0][n].asnumpy(), arg_params[n].asnumpy()), f"{n} changed"
     return before, second.score(held_out, "acc")[0][1]
 
 

@@ -1,4 +1,4 @@
-"""A language model of letters on some Shakespeare: an LSTM, lines of like length in one bucket, one set of weights.
+"""A language model of letters in some Shakespeare: an LSTM with buckets for lines of similar length.
 
     python -m tritium.examples.lstm_language_model
 """
@@ -15,13 +15,13 @@ BUCKETS = [40, 48, 56]
 
 
 def lines() -> list[str]:
-    """The lines of the text."""
+    """Return the lines of the text."""
     return [line for line in TEXT.read_text(encoding="utf-8").splitlines() if line]
 
 
 def train_language_model(epochs: int = 12, hidden: int = 64, batch_size: int = 8, seed: int = 0,
                          ctx: mx.Context | None = None) -> list[float]:
-    """The perplexity per letter, after each epoch. An even guess among all letters would have their number, about 55."""
+    """Return the perplexity per letter after each epoch. Uniform guessing has the number of letters, about 55."""
     np.random.seed(seed)
     mx.random.seed(seed)
     encoded, vocabulary = mx.rnn.encode_sentences(lines(), invalid_label=0, start_label=1)
@@ -40,12 +40,12 @@ def train_language_model(epochs: int = 12, hidden: int = 64, batch_size: int = 8
         return loss, ("data",), ("softmax_label",)
 
     module = mx.mod.BucketingModule(network, default_bucket_key=data.default_bucket_key, context=ctx or mx.current_context())
-    found: list[float] = []
+    perplexities: list[float] = []
     metric = mx.metric.Perplexity(ignore_label=0)
     module.fit(data, eval_metric=metric, num_epoch=epochs, optimizer="adam", initializer=mx.init.Xavier(),
                optimizer_params={"learning_rate": 0.01, "rescale_grad": 1.0},
-               epoch_end_callback=lambda *_: found.append(metric.get_global()[1]))
-    return found
+               epoch_end_callback=lambda *_: perplexities.append(metric.get_global()[1]))
+    return perplexities
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""One network whose layers lie on two contexts: only what passes between them is copied, and the weights come out alike.
+"""One network with layers on two contexts. The weights equal those of a single context.
 
     python -m tritium.examples.model_parallel
 """
@@ -14,7 +14,7 @@ CONTEXTS = {"lower": mx.cpu(0), "upper": mx.cpu(1)}
 
 
 def split_mlp(classes: int = 10) -> mx.sym.Symbol:
-    """The hidden layer in ctx_group "lower", the classifier in "upper"; their parameters go with them."""
+    """Return a network with its hidden layer in ctx_group "lower" and its classifier in "upper", each with its parameters."""
     with mx.AttrScope(ctx_group="lower"):
         x = mx.sym.Flatten(2 * mx.sym.Variable("data") - 1)
         x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=64, name="fc1"), act_type="relu", name="relu1")
@@ -23,7 +23,7 @@ def split_mlp(classes: int = 10) -> mx.sym.Symbol:
 
 
 def train_placed(group2ctxs: dict[str, mx.Context] | None, epochs: int = 3) -> tuple[dict[str, np.ndarray], float]:
-    """(weights by name, accuracy on the held-out digits) after `epochs`; all on one context if group2ctxs is None."""
+    """Return (weights by name, accuracy on the held-out digits). group2ctxs=None trains on one context."""
     training, held_out = load_digits()
     batches = mx.io.NDArrayIter(training.images, training.labels, 64, last_batch_handle="discard")
     mx.random.seed(0)

@@ -1,15 +1,15 @@
-"""The networks of the demo, as Symbols. Input `data` [batch, 1, 8, 8]; output [batch, classes], probabilities."""
+"""The networks of the demo, as Symbols. Input: `data` [batch, 1, 8, 8]. Output: probabilities [batch, classes]."""
 
 import tritium as mx
 
 
 def centred():
-    """The input, its pixels moved from 0..1 to -1..1."""
+    """Return the input, with pixels scaled from 0..1 to -1..1."""
     return 2 * mx.sym.Variable("data") - 1
 
 
 def mlp(classes=10):
-    """Two hidden layers of 128 and 64."""
+    """Return a network with two hidden layers, of 128 and 64."""
     x = mx.sym.Flatten(centred())
     for i, hidden in enumerate((128, 64), 1):
         x = mx.sym.FullyConnected(x, num_hidden=hidden, name=f"fc{i}")
@@ -19,7 +19,7 @@ def mlp(classes=10):
 
 
 def lenet(classes=10):
-    """LeNet for 8 × 8 images: twice convolution, tanh and max pooling, then two fully connected layers."""
+    """Return LeNet for 8 × 8 images: two blocks of convolution, tanh and max pooling, then two fully connected layers."""
     x = centred()
     for i, filters in enumerate((16, 32), 1):
         x = mx.sym.Convolution(x, num_filter=filters, kernel=(3, 3), pad=(1, 1), name=f"conv{i}")

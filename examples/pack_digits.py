@@ -1,8 +1,8 @@
-"""Writes digits.rec and digits.idx from scikit-learn's copy of the UCI handwritten digits.
+"""Write digits.rec and digits.idx from scikit-learn's copy of the UCI handwritten digits.
 
     python -m tritium.examples.pack_digits FOLDER
 
-Needs scikit-learn. The bundled files were made so; this makes the same bytes again.
+Needs scikit-learn. The bundled files were written by this program; it writes the same bytes again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ..io.records.recordio import IRHeader, MXIndexedRecordIO, pack
 
 
 def write_digits(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
-    """One record per image: its label and number in the header, then its 64 pixels as bytes 0 to 16, row by row.
+    """Write a record for each image: label and number in the header, then 64 pixels as bytes 0 to 16, row by row.
 
-    folder:  made if it is not there.
-    images:  [N, 8, 8], whole numbers.
+    folder:  created if it does not exist.
+    images:  integers [N, 8, 8].
     labels:  [N].
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -30,8 +30,8 @@ def write_digits(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def main() -> None:
-    """Write both files into the folder given on the command line."""
-    from sklearn.datasets import load_digits  # optional: only who packs the file again needs it
+    """Write both files to the folder named on the command line."""
+    from sklearn.datasets import load_digits  # optional dependency
 
     digits = load_digits()
     write_digits(Path(sys.argv[1]), digits.images, digits.target)

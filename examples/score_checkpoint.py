@@ -1,4 +1,4 @@
-"""Scores a checkpoint, written by MXNet or by Tritium, on the held-out digits.
+"""Score a checkpoint of MXNet or Tritium on the held-out digits.
 
     python -m tritium.examples.score_checkpoint PREFIX EPOCH        reads PREFIX-symbol.json and PREFIX-0000.params
 """
@@ -13,7 +13,7 @@ from .digits import load_digits
 
 
 def score_checkpoint(prefix: str, epoch: int, ctx: mx.Context | None = None) -> float:
-    """The accuracy of a checkpoint whose input is [n, 1, 8, 8] or [n, 64], pixels from 0 to 1."""
+    """Return the accuracy of a checkpoint with input [n, 1, 8, 8] or [n, 64], pixels from 0 to 1."""
     symbol, arg_params, aux_params = mx.model.load_checkpoint(prefix, epoch)
     _, held_out = load_digits()
     images = held_out.images

@@ -1,4 +1,4 @@
-"""Trains a network on the bundled digits, as a user would write it. `tritium train` is this with a face."""
+"""Train a network on the bundled digits. The command `tritium train` calls this and shows its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .networks import NETWORKS
 
 @dataclass(frozen=True)
 class Report:
-    """What came of one training run. Memory in bytes; `naive_bytes` is what every array of its own would take."""
+    """Results of a training run. Memory in bytes; `naive_bytes` is the memory without sharing between arrays."""
 
     network: str
     device: str
@@ -49,7 +49,7 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
     out:          folder for digits-NETWORK-symbol.json and digits-NETWORK-EPOCH.params.
     after_batch:  called with epoch and batch, both from 0, and the metrics so far.
     after_epoch:  called with epoch, images per second, and the metrics of the epoch.
-    The same seed gives the same weights, bit for bit, on any number of workers.
+    The same seed gives the same weights, bit for bit, with any number of threads.
     """
     ctx = ctx or mx.current_context()
     training, held_out = load_digits()
@@ -104,13 +104,13 @@ def train_digits(network: str = "lenet", ctx: mx.Context | None = None, *, epoch
 
 
 def accuracy(module: mx.mod.Module, split: Split, batch_size: int) -> float:
-    """The share of a split that the module gets right; every image counts once."""
+    """Return the share of images that the module classifies correctly; each image counts once."""
     output = module.predict(mx.io.NDArrayIter(split.images, split.labels, batch_size)).asnumpy()
     return float(np.mean(output.argmax(axis=1) == split.labels))
 
 
 def fingerprint(module: mx.mod.Module) -> str:
-    """SHA-256 over the names and bytes of all weights, in the order of their names."""
+    """Return the SHA-256 of the names and bytes of all weights, in the order of their names."""
     args, auxs = module.get_params()
     digest = hashlib.sha256()
     for name, value in sorted({**args, **auxs}.items()):
@@ -119,6 +119,6 @@ def fingerprint(module: mx.mod.Module) -> str:
 
 
 def memory_and_fusion(module: mx.mod.Module):
-    """The training executor's memory plan, and how many operators were merged into fused kernels."""
+    """Return the memory plan of the training executor, and the number of operators in fused kernels."""
     executor = module._exec_group.execs[0]
     return executor.memory_plan(), executor.fused_operators

@@ -1,9 +1,9 @@
-"""The digits, trained by several processes: each takes its part of every batch, and the gradients are added up on servers.
+"""Train on the digits with several processes: each computes its slice of every batch, and servers sum the gradients.
 
     tritium launch -n 2 python -m tritium.examples.train_digits_dist
     python -m tritium.examples.train_digits_dist --kvstore local        (the same in one process)
 
-Batches are cut by rank, so any number of workers takes the same steps on the same digits.
+Batches are split by rank, so any number of workers makes the same steps on the same digits.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .networks import NETWORKS
 
 def train(kvstore: str, *, network: str = "mlp", epochs: int = 4, batch_size: int = 64, learning_rate: float = 0.1
           ) -> tuple[float, str, mx.kv.KVStore]:
-    """(accuracy on the held-out digits, SHA-256 of the weights, the store)."""
+    """Return (accuracy on the held-out digits, SHA-256 of the weights, the store)."""
     kv = mx.kv.create(kvstore)
     n, rank = kv.num_workers, kv.rank
     if batch_size % n:
-        raise SystemExit(f"batches of {batch_size} digits cannot be cut into {n} equal parts")
+        raise SystemExit(f"batches of {batch_size} digits cannot be split into {n} equal parts")
     training, held_out = load_digits()
     mine = batch_size // n
     order = np.random.default_rng(0)
@@ -55,11 +55,11 @@ def main() -> None:
     parser.add_argument("--kvstore", default="dist_sync", help="dist_sync, dist_async, dist_device_sync, local")
     parser.add_argument("--network", default="mlp", choices=list(NETWORKS))
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=64, help="digits in a step of all workers together")
+    parser.add_argument("--batch-size", type=int, default=64, help="digits of all workers in a step")
     args = parser.parse_args()
     accuracy, digest, kv = train(args.kvstore, network=args.network, epochs=args.epochs, batch_size=args.batch_size)
     line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, "accuracy": round(accuracy, 4), "weights": digest})
-    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # at once: the workers share their output
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # one write per line, because the workers share stdout
 
 
 if __name__ == "__main__":

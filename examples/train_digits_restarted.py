@@ -1,11 +1,11 @@
-"""Train on the digits with Module.fit, by workers that may be killed at any moment.
+"""Train on the digits with Module.fit and workers that may be killed at any time.
 
     tritium launch -n 2 --policy wait --restarts 3 python -m tritium.examples.train_digits_restarted checkpoints/digits
 
-A worker that is started again goes on at the step for which the others wait. If it was killed between two steps, the weights are
-those of an undisturbed run, bit for bit. In the middle of a step some keys may have been sent: the others' gradients are then
-computed with weights of which some are a step newer, so the bits differ. A job that is started again goes on from the last
-checkpoint that worker 0 has written, weights and optimizer.
+A restarted worker continues at the step for which the others wait. If it was killed between two steps, the weights equal those
+of an undisturbed run, bit for bit. If it was killed during a step, some keys may have been sent: the other workers then compute
+gradients with some weights that are one step newer, so the bits differ. A restarted job continues from the last checkpoint of
+worker 0, which has weights and optimizer states.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from .networks import NETWORKS
 
 def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epochs: int = 4, batch_size: int = 64,
           batch_end_callback: Any = None) -> tuple[str, mx.kv.KVStore]:
-    """(SHA-256 of the weights, the store). Checkpoints are PREFIX-0001.params and so on."""
+    """Return (SHA-256 of the weights, the store). Writes checkpoints PREFIX-0001.params and so on."""
     kv = mx.kv.create(kvstore)
     training, _ = load_digits()
     mine = batch_size // kv.num_workers
-    batches = len(training.images) // batch_size  # a step each: the same number for every worker
+    batches = len(training.images) // batch_size  # one step each; every worker has the same number
     rows = slice(kv.rank * batches * mine, (kv.rank + 1) * batches * mine)
     data = mx.io.NDArrayIter(training.images[rows], training.labels[rows], mine)
 
-    # The epoch this job began with: worker 0's value wins, and a worker that joins later finds it there.
+    # The first epoch of this job: the store keeps the value of worker 0, also for workers that join later.
     last = mx.model.last_checkpoint(prefix)
     began = mx.nd.array([last or 0], dtype="int32")
     kv.init("the job's first epoch", began)
     kv.pull("the job's first epoch", began)
 
-    # The step the job is at: 0 in a new one. Batches that were done are passed over; fit begins where the data stands.
+    # The current step of the job, 0 at first. Skip the completed batches: fit continues with the next batch of the data.
     done = kv.resume()
     epoch, batch = divmod(done, batches)
     epoch += int(began.asscalar())
@@ -49,7 +49,7 @@ def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epoc
 
     if last is None:
         module = mx.mod.Module(NETWORKS[network]())
-    else:  # in a job that goes on, the servers have newer states than the file
+    else:  # in a running job, the servers have newer states than the file
         module = mx.mod.Module.load(prefix, last, load_optimizer_states=done == 0)
     mx.random.seed(0)
     written = [mx.callback.module_checkpoint(module, prefix, save_optimizer_states=True)] if kv.rank == 0 else []
@@ -61,17 +61,17 @@ def train(prefix: str, *, kvstore: str = "dist_sync", network: str = "mlp", epoc
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on the digits with workers that may be started again.")
-    parser.add_argument("prefix", help="of the checkpoints")
+    parser = argparse.ArgumentParser(description="Train on the digits with workers that may be restarted.")
+    parser.add_argument("prefix", help="prefix of the checkpoint files")
     parser.add_argument("--kvstore", default="dist_sync")
     parser.add_argument("--network", default="mlp", choices=list(NETWORKS))
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--batch-size", type=int, default=64, help="digits in a step of all workers together")
+    parser.add_argument("--batch-size", type=int, default=64, help="digits of all workers in a step")
     args = parser.parse_args()
     Path(args.prefix).parent.mkdir(parents=True, exist_ok=True)
     digest, kv = train(args.prefix, kvstore=args.kvstore, network=args.network, epochs=args.epochs, batch_size=args.batch_size)
     line = json.dumps({"rank": kv.rank, "workers": kv.num_workers, "weights": digest})
-    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # at once: the workers share their output
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())  # one write per line, because the workers share stdout
 
 
 if __name__ == "__main__":

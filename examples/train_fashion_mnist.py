@@ -1,9 +1,9 @@
-"""LeNet on Fashion-MNIST: 60,000 photographs of clothes, 28 x 28, from its idx files or from .rec files.
+"""Train LeNet on Fashion-MNIST, 60,000 photographs of clothes of 28 x 28 pixels, from idx files or .rec files.
 
     python -m tritium.examples.train_fashion_mnist FOLDER           # train-images-idx3-ubyte.gz and the three others
     python -m tritium.examples.train_fashion_mnist FOLDER --records # train.rec and test.rec, made by `tritium im2rec`
 
-The data come with Debian's package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist (MIT licence).
+Debian's package dataset-fashion-mnist has the data in /usr/share/datasets/fashion-mnist (MIT licence).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import tritium as mx
 
 
 def lenet(classes: int = 10) -> Any:
-    """Twice convolution, ReLU and max pooling; a hidden layer of 128. Input [batch, 1, 28, 28], pixels 0 to 1."""
+    """Return a network: two blocks of convolution, ReLU and max pooling, and a hidden layer of 128.
+
+    Input: [batch, 1, 28, 28], pixels 0 to 1.
+    """
     x = 2 * mx.sym.Variable("data") - 1
     for i, filters in enumerate((16, 32), 1):
         x = mx.sym.Convolution(x, num_filter=filters, kernel=(5, 5), name=f"conv{i}")
@@ -27,19 +30,19 @@ def lenet(classes: int = 10) -> Any:
 
 
 def idx_iterators(folder: Path, batch_size: int) -> tuple[Any, Any]:
-    """MNISTIter over the training and the test images."""
+    """Return MNISTIters over the training and test images."""
     return tuple(mx.io.MNISTIter(image=folder / f"{name}-images-idx3-ubyte.gz", label=folder / f"{name}-labels-idx1-ubyte.gz",
                                  batch_size=batch_size, shuffle=name == "train", seed=0) for name in ("train", "t10k"))
 
 
 def record_iterators(folder: Path, batch_size: int) -> tuple[Any, Any]:
-    """ImageRecordIter over train.rec and test.rec, gray images."""
+    """Return ImageRecordIters over the gray images of train.rec and test.rec."""
     return tuple(mx.io.ImageRecordIter(path_imgrec=folder / f"{name}.rec", data_shape=(1, 28, 28), batch_size=batch_size,
                                        shuffle=name == "train", seed=0, scale=1 / 256) for name in ("train", "test"))
 
 
 def train(iterators: tuple[Any, Any], epochs: int = 3) -> float:
-    """Accuracy on the test images after training."""
+    """Train, and return the accuracy on the test images."""
     training, test = iterators
     mx.random.seed(0)
     module = mx.mod.Module(lenet())

@@ -9,9 +9,9 @@ from tritium.examples.pack_digits import write_digits
 from tritium.io import read_arrays
 
 
-def test_the_file_is_the_one_described():
-    said = RECORDS.with_name("digits.md").read_text()
-    assert hashlib.sha256(RECORDS.read_bytes()).hexdigest() in said
+def test_the_file_has_the_documented_checksum():
+    document = RECORDS.with_name("digits.md").read_text()
+    assert hashlib.sha256(RECORDS.read_bytes()).hexdigest() in document
 
 
 def test_packing_the_digits_again_gives_the_same_bytes(tmp_path):
@@ -21,7 +21,7 @@ def test_packing_the_digits_again_gives_the_same_bytes(tmp_path):
         assert (tmp_path / name).read_bytes() == RECORDS.with_name(name).read_bytes()
 
 
-def test_they_are_scikit_learns():
+def test_the_digits_equal_those_of_scikit_learn():
     datasets = pytest.importorskip("sklearn.datasets")
     digits = datasets.load_digits()
     images, labels, _ = read_arrays(RECORDS, (8, 8))
@@ -33,7 +33,7 @@ def test_the_split_is_fixed_disjoint_and_balanced():
     assert training.images.shape == (1437, 1, 8, 8) and held_out.images.shape == (360, 1, 8, 8)
     assert training.images.min() >= 0 and training.images.max() == 1
     assert set(np.bincount(held_out.labels.astype(int))) <= {35, 36, 37}
-    # one by one: within the sorted list, images 0, 5, 10, ... are the ones held out
+    # images 0, 5, 10, ... of the sorted list are held out
     images, labels, _ = read_arrays(RECORDS, (1, 8, 8))
     ranked = sorted(range(1797), key=lambda i: (labels[i], i))
     kept = sorted(ranked[::5])

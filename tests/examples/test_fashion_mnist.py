@@ -1,4 +1,4 @@
-"""Fashion-MNIST as its package installs it, and packed by im2rec: long, so nightly, and only where the data are."""
+"""Fashion-MNIST from its idx files and packed by im2rec. These tests are nightly, and are skipped without the data."""
 
 import hashlib
 from pathlib import Path
@@ -16,8 +16,8 @@ FOLDER = Path("/usr/share/datasets/fashion-mnist")
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not FOLDER.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
-def test_the_batches_are_those_of_mxnet():
-    """Two epochs of the test images in order; the digest is MXNet 1.9.1's, of the same files unpacked."""
+def test_batches_equal_those_of_mxnet():
+    """Two epochs of the test images in order. MXNet 1.9.1 gave this digest for the same files, unpacked."""
     it = mx.io.MNISTIter(FOLDER / "t10k-images-idx3-ubyte.gz", FOLDER / "t10k-labels-idx1-ubyte.gz", 96, shuffle=False)
     digest = hashlib.sha256()
     for _ in range(2):

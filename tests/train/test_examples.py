@@ -1,4 +1,4 @@
-"""The examples, run short on their real data: what they say comes true."""
+"""The examples, with few epochs on their own data: the results that their texts promise."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_the_language_model_learns_letters():
     assert perplexity[0] < 40 and perplexity[2] < perplexity[1] < perplexity[0] and perplexity[2] < 19
 
 
-def test_buckets_hold_every_line():
+def test_every_line_fits_a_bucket():
     assert len(lstm_language_model.lines()) > 100
     assert max(map(len, lstm_language_model.lines())) <= lstm_language_model.BUCKETS[-1]
 
@@ -32,21 +32,21 @@ def test_layers_on_two_contexts_give_the_weights_of_one():
         np.testing.assert_allclose(two[name], value, atol=1e-5)
 
 
-def test_a_loss_in_python_trains():
+def test_a_network_with_a_loss_in_python_learns():
     assert custom_softmax.train_with_custom_softmax(2) > 0.9
 
 
-def test_a_new_last_layer_learns_on_kept_features(tmp_path):
+def test_a_new_last_layer_learns_from_fixed_features(tmp_path):
     before, after = fine_tune.fine_tune(tmp_path, 3)
     assert before > 0.95 and after > 0.8
 
 
-def test_mxnets_checkpoint_scores(ctx):
-    """0.98 is what MXNet reached on its own split of the digits."""
+def test_a_checkpoint_of_mxnet_is_scored(ctx):
+    """MXNet reached 0.98 on its own split of the digits."""
     assert score_checkpoint.score_checkpoint(str(GOLDEN / "digits_mlp"), 20, ctx) > 0.97
 
 
-def test_mains_print_one_line(monkeypatch, capsys):
+def test_main_prints_the_accuracy_or_its_usage(monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["score", str(GOLDEN / "digits_mlp"), "20"])
     score_checkpoint.main()
     assert "accuracy on the held-out digits: 0.9" in capsys.readouterr().out
