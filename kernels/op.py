@@ -7,7 +7,7 @@ through this class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]  # in inference, None is a shape of unknown rank and -1 an unknown size (0 is a real size)
 Product = tuple[int, int, int, int]  # batch, m, n, k of [batch, m, k] @ [batch, k, n]
+#: A function of two NumPy arrays, and its operands: the number of an input, or None for the scalar of the operator.
+NumpyFunction = tuple[Callable[..., np.ndarray], tuple[int | None, ...]]
 
 
 class Req(IntEnum):
@@ -230,6 +232,10 @@ class Op:
     def fusible_body(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Body | Refusal:
         """Return this use of the operator as a part of a fused kernel, or why it cannot be one."""
         return Refusal(f"{self.name} is no formula over single elements" if ins and outs else f"{self.name} has no inputs")
+
+    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        """Return a function that alone computes a tiny output from two operands; None if there is not one."""
+        return None
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:

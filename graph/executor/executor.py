@@ -15,7 +15,7 @@ from ...errors import GraphError, ShapeError, describe, nearest
 from ...kernels.op import Spec
 from ...ndarray import NDArray, zeros
 from ...ndarray.core.chunk import Chunk, layout_of
-from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
+from ...ndarray.dispatch.invoke import ReportOnceVar
 from ..compile import CompileRequest, compile_program
 from ..memory.plan import MemoryPlan
 from ..options import Options, current

@@ -16,7 +16,7 @@ from ...kernels.op import Spec, compiled
 from ...ndarray import NDArray
 from ...ndarray.core.chunk import layout_of
 from ...ndarray.dispatch.copy import host, store_host
-from ...ndarray.dispatch.hidden_outputs import ReportOnceVar
+from ...ndarray.dispatch.invoke import ReportOnceVar
 from ..program import Program, Step
 
 #: A segment runs in the thread that pushes it if its shortest run took at most so many nanoseconds. Waking a worker and

@@ -27,7 +27,7 @@ from ...errors import OperatorError, ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import KernelFunction
-from ..op import KEPT, Formula, Gradient, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
+from ..op import KEPT, Formula, Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
 
@@ -321,6 +321,10 @@ class OperatorProperty:
         """The same for its derivative; ins and outs as in backward_kernel."""
         return None
 
+    def numpy_function(self, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        """See Op.numpy_function."""
+        return None
+
     # ---- second derivatives ---------------------------------------------------------------------------------------
     #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
     #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
@@ -408,6 +412,9 @@ class PropertyOp(Op):
 
     def changes_states(self, p: Params, train: bool) -> bool:
         return self.property(p).changes_states(train)
+
+    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        return self.property(p).numpy_function(ins, out)
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return tuple(self.property(p).list_outputs())

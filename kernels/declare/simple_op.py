@@ -23,8 +23,9 @@ import numpy as np
 
 from ...errors import DTypeError, OperatorError
 from .. import op as registry
-from ..ir.expr import Expr, as_expr, caller, load, param
-from ..op import Gradient
+from ..ir.expr import LOAD, PARAM, Expr, as_expr, caller, load, param
+from ..ir.primitives import PRIMITIVES
+from ..op import Gradient, NumpyFunction, Spec
 from ..params import REQUIRED, Param, Params, declared_param
 from .traced import GradientOp, TracedOp
 
@@ -78,6 +79,14 @@ class SimpleOp(TracedOp):
                                 f"({', '.join(self.input_names)}), not {len(args)} ({caller()}).")
         p = self.parse({k: v for k, v in kwargs.items() if not isinstance(v, Expr)})
         return self.body(*map(as_expr, args), **{**p, **{k: v for k, v in kwargs.items() if isinstance(v, Expr)}})
+
+    def numpy_function(self, p: Params, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        e = self.expression(p, [s.dtype for s in ins])
+        root = None if e is None or e.states else e.outputs[0]
+        function = PRIMITIVES[root.op].numpy if root is not None and root.op in PRIMITIVES else None
+        if root is None or not isinstance(function, np.ufunc) or any(x.op not in (LOAD, PARAM) for x in root.args):
+            return None
+        return function, tuple(x.value if x.op == LOAD else None for x in root.args)
 
     # ---- dtypes ----
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None

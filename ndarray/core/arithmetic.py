@@ -1,93 +1,158 @@
-"""Python's operators on arrays: each becomes an operator of the registry. Equal shapes take elemwise_*, others broadcast."""
+"""Python's operators on arrays. Each runs an operator of the registry: elemwise_* for equal shapes, else broadcast_*.
+
+For an array of four numbers everything around the arithmetic takes ten times as long as the arithmetic. So the methods for
+`a + b` and its like look a call up by the layouts alone. If NumPy can compute the result with one function, and no task, tape
+or profiler is concerned, they call it at once.
+"""
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ...cache import key_of
+from ...engine import current
 from ...errors import DTypeError, ShapeError, describe
+from ...kernels.cpu.errstate import prepared
 from ...kernels.op import Op, builtin
 from ...kernels.params import Params
+from ..autograd.tape import Seen
+from ..dispatch.arguments import call_op
 from ..dispatch.copy import store_host
-from ..dispatch.fast_path import method
-from ..dispatch.invoke import invoke
-from ..functions.namespace import function_of
+from ..dispatch.invoke import invoke, overwritten, run_plan
+from ..dispatch.plan import CACHE, plan_of
 from .array_core import ArrayCore
 from .chunk import Chunk, layout_of
 
-_ops: dict[str, tuple[Op, Params]] = {}
-_scalars: dict[tuple[str, Any, type], tuple[Op, Params]] = {}
-_SCALARS_KEPT = 4096
+_NUMBERS = frozenset((int, float))
+
+
+@cache
+def _without_parameters(name: str) -> tuple[Op, Params]:
+    op = builtin(name)
+    return op, op.parse({})
 
 
 def array_op(name: str, *inputs: Any, out: Any = None) -> Any:
-    """The operator called name, without parameters, on arrays."""
-    found = _ops.get(name)
-    if found is None:
-        op = builtin(name)
-        found = _ops[name] = (op, op.parse({}))
-    return invoke(found[0], inputs, found[1], out)[0]
-
-
-def scalar_op(name: str, a: Any, scalar: Any, out: Any = None) -> Any:
-    """The operator called name with parameter `scalar`, on one array."""
-    key = (name, scalar, type(scalar))
-    found = _scalars.get(key)
-    if found is None:
-        op = builtin(name)
-        if len(_scalars) >= _SCALARS_KEPT:
-            _scalars.clear()
-        found = (op, op.parse({"scalar": scalar if isinstance(scalar, (int, np.integer)) else float(scalar)}))
-        if scalar or isinstance(scalar, int):  # 0.0 and -0.0 are one key
-            _scalars[key] = found
-    return invoke(found[0], (a,), found[1], out)[0]
+    """Run the operator called name, without parameters, on arrays."""
+    op, p = _without_parameters(name)
+    return invoke(op, inputs, p, out)[0]
 
 
 def is_number(x: Any) -> bool:
-    """Whether x is one number: Python's, numpy's, or a numpy array without axes."""
+    """Return True for one number: Python's, NumPy's, or a NumPy array without axes."""
     return isinstance(x, (int, float, np.number, np.bool_, numbers.Real)) or (isinstance(x, np.ndarray) and x.ndim == 0)
 
 
 def like(x: Any, a: ArrayCore) -> Any:
-    """A numpy array (or list) as an array with the dtype and context of a."""
+    """Return a NumPy array (or list) as an array with the dtype and context of a."""
     values = np.asarray(x)
-    what = layout_of(values.shape, a.layout.dtype, a.ctx)
-    made = a.array_class(what, chunk=Chunk.new(what.nbytes, what.ctx))
-    store_host(made, values)
-    return made
+    layout = layout_of(values.shape, a.layout.dtype, a.ctx)
+    array = a.array_class(layout, chunk=Chunk.new(layout.nbytes, layout.ctx))
+    store_host(array, values)
+    return array
 
 
-def combine(a: Any, b: Any, same: str, spread: str, scalar: str, out: Any = None) -> Any:
-    """a ∘ b for an array a and an array, numpy array or number b; NotImplemented for anything else."""
-    if isinstance(b, ArrayCore):
-        return array_op(same if a.layout.shape == b.layout.shape else spread, a, b, out=out)
-    if is_number(b):
-        return scalar_op(scalar, a, b, out)
-    if isinstance(b, np.ndarray):
-        return combine(a, like(b, a), same, spread, scalar, out)
-    return NotImplemented
+class BinaryOperator:
+    """a ∘ b for an array a and an array, NumPy array or number b.
+
+    same, spread, scalar:  the names of the operators for equal shapes, for shapes that broadcast, and for a number b.
+    from_scalar:           the name of the operator for b ∘ a, where b is a number; by default scalar.
+    """
+
+    def __init__(self, same: str, spread: str, scalar: str, from_scalar: str = ""):
+        self.same, self.spread, self.scalar, self.from_scalar = same, spread, scalar, from_scalar or scalar
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        """Return a ∘ b; NotImplemented if b is neither an array nor a number."""
+        if isinstance(b, ArrayCore):
+            key = self.same, a.layout, b.layout
+            call = CACHE.get(key)
+            if call is None:
+                op, p = _without_parameters(self.same if a.layout.shape == b.layout.shape else self.spread)
+                plan = plan_of(op, p, (a.layout, b.layout), False)
+                call = CACHE[key] = plan.direct, plan.outs[0], None, None, plan, p
+            return run_plan(call[4], (a, b), call[5], out)[0]
+        if is_number(b):
+            return _with_number(self.scalar, a, b, out)
+        return self(a, like(b, a), out) if isinstance(b, np.ndarray) else NotImplemented
+
+    def reflected(self, a: Any, b: Any) -> Any:
+        """Return b ∘ a, where b is not an array; NotImplemented if it is neither a NumPy array nor a number."""
+        if is_number(b):
+            return _with_number(self.from_scalar, a, b)
+        return self(like(b, a), a) if isinstance(b, np.ndarray) else NotImplemented
+
+    def method(self, reflected: bool = False) -> Callable[[Any, Any], Any]:
+        """Return the method for a ∘ b, or for b ∘ a. It computes tiny results at once where that is possible."""
+        same, scalar, ordinary = self.same, self.scalar, self.__call__
+        if reflected:
+            same, scalar, ordinary = "", self.from_scalar, self.reflected
+        get = CACHE.get
+
+        def operator(a: Any, b: Any) -> Any:
+            kind = b.__class__
+            if kind is a.__class__:
+                call = get((same, a.layout, b.layout))
+                if call is not None and a._grad_edge is None and b._grad_edge is None and not (
+                        Seen.overwrites and overwritten(a, b)):
+                    function, layout, _, _, _, _ = call
+                    x, y = a._view, b._view
+                    if function is not None and x is not None and y is not None:
+                        view = current().try_call_inline(a, b, prepared.leaf, function, x, y)
+                        if view is not None:
+                            return ArrayCore.array_class(layout, view)
+            elif kind in _NUMBERS and b:
+                call = get((scalar, a.layout, kind, b))
+                if call is not None and a._grad_edge is None and not (Seen.overwrites and overwritten(a, a)):
+                    function, layout, left, right, _, _ = call
+                    x = a._view
+                    if function is not None and x is not None:
+                        view = current().try_call_inline(a, a, prepared.leaf, function, x if left is None else left,
+                                                  x if right is None else right)
+                        if view is not None:
+                            return ArrayCore.array_class(layout, view)
+            return ordinary(a, b)
+
+        return operator
+
+    def in_place(self) -> Callable[[Any, Any], Any]:
+        """Return the method for a ∘= b."""
+        return lambda a, b: self(a, b, a)
 
 
-def reflected(a: Any, b: Any, same: str, spread: str, scalar: str) -> Any:
-    """b ∘ a, where a is the array and b is not one."""
-    if is_number(b):
-        return scalar_op(scalar, a, b)
-    if isinstance(b, np.ndarray):
-        return combine(like(b, a), a, same, spread, scalar)
-    return NotImplemented
+def broadcasting(name: str, from_scalar: str = "") -> BinaryOperator:
+    """Return the BinaryOperator of broadcast_NAME and _NAME_scalar."""
+    return BinaryOperator(f"broadcast_{name}", f"broadcast_{name}", f"_{name}_scalar", from_scalar)
 
 
-def _method(same: str, spread: str, scalar: str) -> Callable[[Any, Any], Any]:
-    """The method for a ∘ b."""
-    return method(lambda a, b: combine(a, b, same, spread, scalar), same, spread, scalar)
+def _with_number(name: str, a: Any, b: Any, out: Any = None) -> Any:
+    """Run the operator called name, whose parameter `scalar` is the number b, on a."""
+    number = b if isinstance(b, (int, np.integer)) else float(b)
+    key = (name, a.layout, number.__class__, number) if number else (name, a.layout, key_of(number))  # 0.0 and -0.0 differ
+    call = CACHE.get(key)
+    if call is None:
+        op = builtin(name)
+        p = op.parse({"scalar": number})
+        plan = plan_of(op, p, (a.layout,), False)
+        direct = plan.direct_call(number) if isinstance(number, (int, float)) else None
+        function, left, right = direct or (None, None, None)
+        call = CACHE[key] = function, plan.outs[0], left, right, plan, p
+    return run_plan(call[4], (a,), call[5], out)[0]
 
 
-def _swapped(same: str, spread: str, scalar: str) -> Callable[[Any, Any], Any]:
-    """The method for b ∘ a, where b is no array."""
-    return method(lambda a, b: reflected(a, b, same, spread, scalar), same, spread, scalar)
+ADD = BinaryOperator("elemwise_add", "broadcast_add", "_plus_scalar")
+SUBTRACT = BinaryOperator("elemwise_sub", "broadcast_sub", "_minus_scalar", "_rminus_scalar")
+MULTIPLY = BinaryOperator("elemwise_mul", "broadcast_mul", "_mul_scalar")
+DIVIDE = BinaryOperator("elemwise_div", "broadcast_div", "_div_scalar", "_rdiv_scalar")
+MODULO = broadcasting("mod", "_rmod_scalar")
+FLOOR_DIVIDE = BinaryOperator("_floor_divide", "_floor_divide", "_floor_divide_scalar", "_rfloor_divide_scalar")
+POWER = broadcasting("power", "_rpower_scalar")
+EQUAL, NOT_EQUAL = broadcasting("equal"), broadcasting("not_equal")
 
 
 class Arithmetic(ArrayCore):
@@ -95,49 +160,39 @@ class Arithmetic(ArrayCore):
 
     __slots__ = ()
 
-    __add__ = __radd__ = _method("elemwise_add", "broadcast_add", "_plus_scalar")
-
-    def __iadd__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_add", "broadcast_add", "_plus_scalar", self)
-
-    __sub__ = _method("elemwise_sub", "broadcast_sub", "_minus_scalar")
-    _from = _swapped("elemwise_sub", "broadcast_sub", "_rminus_scalar")
+    __add__ = __radd__ = ADD.method()
+    __iadd__ = ADD.in_place()
+    __sub__ = SUBTRACT.method()
+    __isub__ = SUBTRACT.in_place()
+    _subtract_from = SUBTRACT.method(reflected=True)
+    __mul__ = __rmul__ = MULTIPLY.method()
+    __imul__ = MULTIPLY.in_place()
+    __truediv__ = DIVIDE.method()
+    __rtruediv__ = DIVIDE.method(reflected=True)
+    __itruediv__ = DIVIDE.in_place()
+    __mod__ = MODULO.method()
+    __rmod__ = MODULO.method(reflected=True)
+    __imod__ = MODULO.in_place()
+    __floordiv__ = FLOOR_DIVIDE.method()
+    __rfloordiv__ = FLOOR_DIVIDE.method(reflected=True)
+    __ifloordiv__ = FLOOR_DIVIDE.in_place()
+    __pow__ = POWER.method()
+    __rpow__ = POWER.method(reflected=True)
+    __ipow__ = POWER.in_place()
+    __gt__ = broadcasting("greater").method()
+    __ge__ = broadcasting("greater_equal").method()
+    __lt__ = broadcasting("lesser").method()
+    __le__ = broadcasting("lesser_equal").method()
 
     def __rsub__(self, other: Any) -> Any:
-        made = self._from(other)
-        return _mask_of(made) if self.layout.mask and is_number(other) and other == 1 else made  # 1 - mask: not
+        result = self._subtract_from(other)
+        return _mask_of(result) if self.layout.mask and is_number(other) and other == 1 else result  # 1 - mask: not
 
-    def __isub__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_sub", "broadcast_sub", "_minus_scalar", self)
+    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
+        return _compared(EQUAL(self, other), other)
 
-    __mul__ = __rmul__ = _method("elemwise_mul", "broadcast_mul", "_mul_scalar")
-
-    def __imul__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_mul", "broadcast_mul", "_mul_scalar", self)
-
-    __truediv__ = _method("elemwise_div", "broadcast_div", "_div_scalar")
-    __rtruediv__ = _swapped("elemwise_div", "broadcast_div", "_rdiv_scalar")
-
-    def __itruediv__(self, other: Any) -> Any:
-        return combine(self, other, "elemwise_div", "broadcast_div", "_div_scalar", self)
-
-    __mod__ = _method("broadcast_mod", "broadcast_mod", "_mod_scalar")
-    __rmod__ = _swapped("broadcast_mod", "broadcast_mod", "_rmod_scalar")
-
-    def __imod__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_mod", "broadcast_mod", "_mod_scalar", self)
-
-    __floordiv__ = _method("_floor_divide", "_floor_divide", "_floor_divide_scalar")
-    __rfloordiv__ = _swapped("_floor_divide", "_floor_divide", "_rfloor_divide_scalar")
-
-    def __ifloordiv__(self, other: Any) -> Any:
-        return combine(self, other, "_floor_divide", "_floor_divide", "_floor_divide_scalar", self)
-
-    __pow__ = _method("broadcast_power", "broadcast_power", "_power_scalar")
-    __rpow__ = _swapped("broadcast_power", "broadcast_power", "_rpower_scalar")
-
-    def __ipow__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_power", "broadcast_power", "_power_scalar", self)
+    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
+        return _compared(NOT_EQUAL(self, other), other)
 
     def __neg__(self) -> Any:
         return array_op("negative", self)
@@ -147,24 +202,6 @@ class Arithmetic(ArrayCore):
 
     def __abs__(self) -> Any:
         return array_op("abs", self)
-
-    def __eq__(self, other: Any) -> Any:  # type: ignore[override]
-        return _compared(combine(self, other, "broadcast_equal", "broadcast_equal", "_equal_scalar"), other)
-
-    def __ne__(self, other: Any) -> Any:  # type: ignore[override]
-        return _compared(combine(self, other, "broadcast_not_equal", "broadcast_not_equal", "_not_equal_scalar"), other)
-
-    def __gt__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_greater", "broadcast_greater", "_greater_scalar")
-
-    def __ge__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_greater_equal", "broadcast_greater_equal", "_greater_equal_scalar")
-
-    def __lt__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_lesser", "broadcast_lesser", "_lesser_scalar")
-
-    def __le__(self, other: Any) -> Any:
-        return combine(self, other, "broadcast_lesser_equal", "broadcast_lesser_equal", "_lesser_equal_scalar")
 
     def __and__(self, other: Any) -> Any:
         return _logic(self, other, "broadcast_minimum")
@@ -177,8 +214,8 @@ class Arithmetic(ArrayCore):
 
     def __invert__(self) -> Any:
         if not is_mask(self):
-            raise DTypeError(f"~: {describe(self)} is no mask. Use it on a comparison or a bool array, or 1 - a.")
-        return scalar_op("_equal_scalar", self, 0)
+            raise DTypeError(f"~: {describe(self)} is not a mask. Use it on a comparison or a bool array, or 1 - a.")
+        return EQUAL(self, 0)
 
     def __matmul__(self, other: Any) -> Any:
         if isinstance(other, np.ndarray):
@@ -189,7 +226,7 @@ class Arithmetic(ArrayCore):
             return array_op("batch_dot", self, other)
         if max(self.ndim, other.ndim) > 2:
             raise ShapeError(f"@: {describe(self)} and {describe(other)}: both must have two axes, or both three.")
-        return function_of("dot", builtin("dot"))(self, other)
+        return call_op(builtin("dot"), (self, other), {})
 
     def __rmatmul__(self, other: Any) -> Any:
         return like(other, self) @ self if isinstance(other, np.ndarray) else NotImplemented
@@ -200,23 +237,23 @@ class Arithmetic(ArrayCore):
 def _compared(result: Any, other: Any) -> Any:
     if result is NotImplemented:
         raise DTypeError(f"==: an NDArray cannot be compared with a {type(other).__name__}. "
-                             f"Compare with an array or a number; `is None` asks for None.")
+                         f"Compare with an array or a number; `is None` tests for None.")
     return result
 
 
 def _mask_of(a: Any) -> Any:
-    """a, fresh and of 0 and 1, known as a mask."""
+    """Make a, a new array of 0 and 1, a mask, and return it."""
     a.layout = layout_of(a.shape, a.layout.dtype, a.ctx, True)
     return a
 
 
 def is_mask(a: Any) -> bool:
-    """Whether a is bool, or made of comparisons: as an index it selects, though its elements are 0.0 and 1.0."""
+    """Return True if a is bool or the result of comparisons. As an index it selects, although its elements are 0.0 and 1.0."""
     return a.layout.dtype.kind == "b" or a.layout.mask
 
 
 def _logic(a: Any, b: Any, name: str) -> Any:
-    """a ∘ b for two masks; NotImplemented for anything else."""
+    """Return a ∘ b for two masks; NotImplemented for anything else."""
     if not (isinstance(b, ArrayCore) and is_mask(a) and is_mask(b)):
         return NotImplemented
     if a.layout.dtype != b.layout.dtype:

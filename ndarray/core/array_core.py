@@ -146,7 +146,7 @@ def allocate(layout: Layout) -> Any:
     RunAhead.nbytes += layout.nbytes  # threads that add at the same time may lose some, which delays the next wait a little
     if RunAhead.nbytes > RunAhead.limit:
         _catch_up()
-    return ArrayCore.array_class(layout, chunk=Chunk.new(layout.nbytes, layout.ctx))
+    return ArrayCore.array_class(layout, None, Chunk.new(layout.nbytes, layout.ctx))
 
 
 def _catch_up() -> None:

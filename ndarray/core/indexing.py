@@ -137,7 +137,7 @@ class Indexing(ArrayCore):
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
     """a's memory with another shape of the same size; recorded."""
-    out = a.array_class(a.layout.of(shape), chunk=_memory(a), offset=a.offset)
+    out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset)
     if state.recording and a._grad_edge is not None:
         before = a.layout.shape
         return _record(a, out, "reshape", lambda dy: reshape_view(dy, before))
@@ -146,7 +146,7 @@ def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
 
 # ---- views ----------------------------------------------------------------------------------------------------------
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
-    out = a.array_class(a.layout.of(shape), chunk=_memory(a), offset=a.offset + distance)
+    out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset + distance)
     if state.recording and a._grad_edge is not None:
         return _record(a, out, "slice", _spread(a, key))
     return out

@@ -1,64 +1,56 @@
-"""Calling an operator with a user's arguments: which are arrays, which parameters, and the parsed parameters kept."""
+"""Call an operator with a user's arguments: tell arrays from parameters, and parse the parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from ...cache import key_of
 from ...context import Context
 from ...errors import DTypeError, MXNetError, OperatorError
 from ...kernels.op import Op, Req
 from ...kernels.params import REQUIRED, Params
+from ..autograd.tape import state
 from ..core.array_core import ArrayCore
-from .invoke import invoke
-
-_KEPT = 8192
-_parsed: dict[tuple, Params] = {}
-_plain: dict[tuple, Params] = {}  # calls with all arrays by position and all parameters by name, as most are
-_variadic: dict[Op, bool] = {}
-_names: dict[Op, tuple[str, ...]] = {}
+from .invoke import compute_directly, invoke, run_plan
+from .plan import CACHE, plan_of
 
 
 def parse(op: Op, given: Mapping[str, Any]) -> Params:
-    """op.parse, remembered by the values' types and values."""
+    """Return op.parse(given), from the cache if possible."""
     try:
-        key = (op, *[(k, type(v), v) for k, v in given.items()])
-        found = _parsed.get(key)
-    except TypeError:  # a list among them
+        key = (op, *[(k, key_of(v)) for k, v in given.items()])
+        p = CACHE.get(key)
+    except TypeError:  # there is a list among the values
         return op.parse(given)
-    if found is None:
-        found = op.parse(given)
-        if any(isinstance(v, float) and v == 0 for v in given.values()):
-            return found  # 0.0 and -0.0 are one key
-        if len(_parsed) >= _KEPT:
-            _parsed.clear()
-        _parsed[key] = found
-    return found
+    if p is None:
+        p = CACHE[key] = op.parse(given)
+    return p
 
 
+@cache
 def is_variadic(op: Op) -> bool:
-    """Whether op takes any number of arrays, counted by its parameter num_args."""
-    found = _variadic.get(op)
-    if found is None:
-        found = _variadic[op] = any(d.name == "num_args" for d in op.params)
-    return found
+    """Return True if op takes any number of arrays, counted by its parameter num_args."""
+    return any(d.name == "num_args" for d in op.params)
 
 
-#: A value of each kind of parameter, to ask an operator for its arrays; numbers rise (low < high).
+#: A value for each kind of parameter, to ask an operator for its arrays; numbers rise (low < high).
 _SAMPLES: dict[str, Any] = {"bool": False, "shape": (1, 1), "bounds": (1, 1), "floats": (1.0,),
                             "dtype": "float32", "str": "", "any": None}
 
 
+@cache
 def array_names(op: Op) -> tuple[str, ...]:
-    """Names of op's arrays, auxiliary states last, under its default parameters; () if it takes any number."""
-    found = _names.get(op)
-    if found is None:
-        found = _names[op] = () if is_variadic(op) else _names_by_default(op)
-    return found
+    """Return the names of op's arrays, auxiliary states last, under its default parameters; () if it takes any number."""
+    if is_variadic(op):
+        return ()
+    p = sample(op)
+    return (op.input_names or ("data",)) if p is None else (*op.arguments(p), *op.auxiliaries(p))
 
 
 def sample(op: Op) -> Params | None:
-    """Parameters op can be asked with: defaults, and something plausible for what is required; None if it refuses them."""
+    """Return parameters of op: defaults, and a plausible value where there is none; None if op refuses them."""
     given = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
              for i, d in enumerate(op.params) if d.default is REQUIRED}
     try:
@@ -67,75 +59,77 @@ def sample(op: Op) -> Params | None:
         return None
 
 
-def _names_by_default(op: Op) -> tuple[str, ...]:
-    p = sample(op)
-    return (op.input_names or ("data",)) if p is None else (*op.arguments(p), *op.auxiliaries(p))
-
-
 def call_op(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """op on NDArrays: arrays by position or by name, then parameters, likewise; `out` to write into.
+    """Run op on NDArrays: arrays by position or by name, then parameters, likewise; `out` to write into.
 
     Returns: an NDArray, or a list if op has several visible outputs.
-    Raises: what `invoke` raises; OperatorError for an array that is missing, doubled or unknown.
+    Raises: as `invoke`; OperatorError for an array that is missing, given twice or unknown.
     """
-    plain = _plain_key(op, args, kwargs)
-    p = _plain.get(plain) if plain is not None else None
-    if p is not None:
-        outputs = invoke(op, args, p)
-        return outputs[0] if len(outputs) == 1 else outputs
+    key = _call_key(op, args, kwargs)
+    call = CACHE.get(key) if key is not None else None
+    if call is not None:
+        plan, p, count = call
+        out = kwargs.get("out") if kwargs else None
+        if plan.direct is not None and out is None:
+            result = compute_directly(plan, args[0], args[1])
+            if result is not None:
+                return result
+        outputs = run_plan(plan, args if count == len(args) else args[:count], p, out)
+        return out if out is not None else outputs[0] if len(outputs) == 1 else outputs
     params = dict(kwargs)
     out = params.pop("out", None)
     params.pop("name", None)
     req = params.pop("req", Req.WRITE)
-    ctx = as_context(params.pop("ctx", None))  # where inputs are, the operator runs; without any, here
+    ctx = as_context(params.pop("ctx", None))  # for an operator without inputs; others run where their inputs are
     if is_variadic(op):
         arrays, rest = _leading(args)
         _positional(op, rest, params, skip="num_args")
         params.setdefault("num_args", len(arrays))
         p = parse(op, params)
+    else:
+        count, most = 0, len(array_names(op))
+        while count < len(args) and (isinstance(args[count], ArrayCore) or (args[count] is None and count < most)):
+            count += 1
+        named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], ArrayCore) and k != "out"}
+        for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
+            del params[k]  # bias=None
+        _positional(op, args[count:], params)
+        p = parse(op, params)
+        arrays = _arrange(op, (*op.arguments(p), *op.auxiliaries(p)), list(args[:count]), named)
+    if key is None or not arrays:
         return _result(invoke(op, arrays, p, out, req, ctx), out)
-    count, most = 0, len(array_names(op))
-    while count < len(args) and (isinstance(args[count], ArrayCore) or (args[count] is None and count < most)):
-        count += 1
-    named = {k: params.pop(k) for k in kwargs if isinstance(kwargs[k], ArrayCore) and k != "out"}
-    for k in [k for k, v in params.items() if v is None and not any(d.name == k for d in op.params)]:
-        del params[k]  # bias=None
-    _positional(op, args[count:], params)
-    p = parse(op, params)
-    names = (*op.arguments(p), *op.auxiliaries(p))
-    arrays = list(args[:count])
-    while arrays and arrays[-1] is None and len(arrays) > len(names):
-        arrays.pop()
-    if len(arrays) > len(names):
-        raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(arrays)} given.")
-    if named or len(arrays) < len(names):
-        arrays = _by_name(op, names, arrays, named)
-    elif plain is not None and len(args) == len(arrays):
-        if len(_plain) >= _KEPT:
-            _plain.clear()
-        _plain[plain] = p
-    return _result(invoke(op, arrays, p, out, req, ctx), out)
+    plan = plan_of(op, p, [a.layout for a in arrays], state.training)
+    CACHE[key] = plan, p, len(arrays)
+    return _result(run_plan(plan, arrays, p, out), out)
 
 
-_SIMPLE = frozenset((bool, int, str, tuple))
-_SPECIAL = frozenset(("out", "name", "req", "ctx"))
+_SIMPLE = frozenset((bool, int, float, str, tuple, type(None)))
+_SPECIAL = frozenset(("name", "req", "ctx"))
 
 
-def _plain_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple | None:
-    """What the parsed parameters of a plain call are kept under; None for other calls."""
+def _call_key(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple | None:
+    """Return the key of a call with all arrays by position, `out` apart, and simple parameters. Return None for other calls."""
+    array_class = ArrayCore.array_class
+    key = [op, state.training]
     for a in args:
-        if not isinstance(a, ArrayCore):
+        kind = a.__class__
+        if kind is array_class:
+            key.append(a.layout)
+        elif kind in _SIMPLE and (a or kind is not float):  # 0.0 and -0.0 would have one key
+            key += (kind, a)
+        else:
             return None
-    if not kwargs:
-        return op, len(args)
-    for k, v in kwargs.items():
-        if v.__class__ not in _SIMPLE or k in _SPECIAL:
+    for k, v in kwargs.items() if kwargs else ():
+        kind = v.__class__
+        if kind in _SIMPLE and k not in _SPECIAL and (v or kind is not float):
+            key += (k, kind, v)
+        elif k != "out":
             return None
-    return op, len(args), *[(k, v.__class__, v) for k, v in kwargs.items()]
+    return tuple(key)
 
 
 def as_context(spelling: Any) -> Context | None:
-    """A Context from one, from "gpu(0)" or "cpu", or None."""
+    """Return a Context for a Context, or for text such as "gpu(0)" and "cpu"; None for None and ""."""
     if isinstance(spelling, Context):
         return spelling
     if spelling is None or spelling == "":
@@ -144,7 +138,14 @@ def as_context(spelling: Any) -> Context | None:
     return Context(kind, int(number.rstrip(")") or 0))
 
 
-def _by_name(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:
+def _arrange(op: Op, names: Sequence[str], arrays: list[Any], named: dict[str, Any]) -> list[Any]:
+    """Return the arrays given by position, then those given by name, in the order of names."""
+    while arrays and arrays[-1] is None and len(arrays) > len(names):
+        arrays.pop()
+    if len(arrays) > len(names):
+        raise OperatorError(f"{op.name}: takes {len(names)} arrays ({', '.join(names) or 'none'}), {len(arrays)} given.")
+    if not named and len(arrays) == len(names):
+        return arrays
     placed = dict(zip(names, arrays))
     for k, a in named.items():
         if k not in names:
@@ -169,7 +170,7 @@ def _leading(args: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
 
 
 def _positional(op: Op, rest: Sequence[Any], params: dict[str, Any], skip: str = "") -> None:
-    """Parameters given by position, in the order of op.params."""
+    """Put the parameters given by position into params, in the order of op.params."""
     declared = [d.name for d in op.params if d.name != skip]
     if len(rest) > len(declared):
         raise DTypeError(f"{op.name}: {rest[len(declared)]!r} is neither an array nor one of its parameters "

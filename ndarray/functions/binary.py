@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import DTypeError
 from ...kernels.op import builtin
-from ..core.arithmetic import array_op, combine, reflected
+from ..core.arithmetic import array_op, broadcasting
 from ..core.array_core import ArrayCore
 from ..dispatch.arguments import call_op
 
@@ -22,16 +22,17 @@ def _binary(name: str, by_operator: Callable[[Any, Any], Any], says: str) -> Cal
     return call
 
 
-def _symmetric(name: str, spread: str, scalar: str, says: str, numbers: Callable[[Any, Any], Any]
-               ) -> Callable[[Any, Any], Any]:
+def _symmetric(name: str, says: str, numbers: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    by_operator = broadcasting(name)
+
     def call(lhs: Any, rhs: Any) -> Any:
         if isinstance(lhs, (int, float)) and isinstance(rhs, (int, float)):
             return numbers(lhs, rhs)
         result = NotImplemented
         if isinstance(lhs, ArrayCore):
-            result = combine(lhs, rhs, spread, spread, scalar)
+            result = by_operator(lhs, rhs)
         elif isinstance(rhs, ArrayCore):
-            result = reflected(rhs, lhs, spread, spread, scalar)
+            result = by_operator.reflected(rhs, lhs)
         if result is NotImplemented:
             raise DTypeError(f"{name}: {type(lhs).__name__} and {type(rhs).__name__}: one must be an NDArray, the "
                              f"other an NDArray, a numpy array or a number.")
@@ -96,13 +97,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         _binary("greater_equal", operator.ge, "1 where lhs ≥ rhs, else 0,"),
         _binary("lesser", operator.lt, "1 where lhs < rhs, else 0,"),
         _binary("lesser_equal", operator.le, "1 where lhs ≤ rhs, else 0,"),
-        _symmetric("maximum", "broadcast_maximum", "_maximum_scalar", "The larger", max),
-        _symmetric("minimum", "broadcast_minimum", "_minimum_scalar", "The smaller", min),
-        _symmetric("logical_and", "broadcast_logical_and", "_logical_and_scalar", "1 where both are not 0, else 0,",
+        _symmetric("maximum", "The larger", max),
+        _symmetric("minimum", "The smaller", min),
+        _symmetric("logical_and", "1 where both are not 0, else 0,",
                    lambda a, b: int(bool(a and b))),
-        _symmetric("logical_or", "broadcast_logical_or", "_logical_or_scalar", "1 where either is not 0, else 0,",
+        _symmetric("logical_or", "1 where either is not 0, else 0,",
                    lambda a, b: int(bool(a or b))),
-        _symmetric("logical_xor", "broadcast_logical_xor", "_logical_xor_scalar", "1 where one of the two is 0, else 0,",
+        _symmetric("logical_xor", "1 where one of the two is 0, else 0,",
                    lambda a, b: int(bool(a) != bool(b))),
         split_v2,
         histogram,

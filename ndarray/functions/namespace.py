@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from ...errors import OperatorError, nearest
@@ -11,9 +12,6 @@ from ...kernels import op as registry
 from ...kernels.op import Op
 from ...kernels.params import REQUIRED
 from ..dispatch.arguments import array_names, call_op, is_variadic, sample
-from ..dispatch.fast_path import product
-
-_made: dict[tuple[str, Op], Callable[..., Any]] = {}
 
 
 def function(name: str) -> Callable[..., Any]:
@@ -21,20 +19,13 @@ def function(name: str) -> Callable[..., Any]:
     return function_of(name, registry.get(name))
 
 
+@cache
 def function_of(name: str, op: Op) -> Callable[..., Any]:
-    """The function that runs op on NDArrays, which says that it is called name."""
-    found = _made.get((name, op))
-    if found is None:
-        found = _made[name, op] = _make(name, op)
-    return found
+    """Return the function that runs op on NDArrays, with the name `name`."""
 
-
-def _make(name: str, op: Op) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         return call_op(op, args, kwargs)
 
-    if op.role == "dot":
-        call = product(call)
     call.__name__ = call.__qualname__ = name
     call.__signature__ = signature(op)  # type: ignore[attr-defined]
     call.__doc__ = document(op)
@@ -134,8 +125,9 @@ def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",)) -> Calla
     """The function of an operator as an attribute. Raises AttributeError that proposes the nearest names."""
     for prefix in prefixes:
         try:
-            return function(prefix + name)
+            op = registry.get(prefix + name)
         except OperatorError:
             continue
+        return function_of(prefix + name, op)
     known = [n.removeprefix(p) for p in prefixes for n in registry.registered() if n.startswith(p)]
     raise AttributeError(f"{where}.{name}: no such operator or function.{nearest(name, known)}")

@@ -18,7 +18,7 @@ from ...dtype import as_dtype, is_float
 from ...errors import DTypeError, MXNetError, describe
 from ...kernels.op import builtin
 from ..autograd.tape import is_taped, state
-from ..core.arithmetic import array_op, combine, is_number, like, reflected
+from ..core.arithmetic import array_op, broadcasting, is_number, like
 from ..core.array_core import ArrayCore
 from ..core.indexing import reshape_view
 from ..dispatch.arguments import call_op
@@ -37,8 +37,7 @@ _BINARY: dict[Any, Callable[[Any, Any], Any]] = {
     np.not_equal: operator.ne, np.greater: operator.gt, np.greater_equal: operator.ge, np.less: operator.lt,
     np.less_equal: operator.le, np.matmul: operator.matmul,
 }
-_PAIRS = {np.maximum: ("broadcast_maximum", "_maximum_scalar"), np.minimum: ("broadcast_minimum", "_minimum_scalar"),
-          np.hypot: ("broadcast_hypot", "_hypot_scalar")}
+_PAIRS = {f: broadcasting(f.__name__) for f in (np.maximum, np.minimum, np.hypot)}
 
 
 def apply_ufunc(a: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -66,8 +65,8 @@ def _operator_of(a: Any, ufunc: Any, inputs: Sequence[Any]) -> Any:
     x, y = (v if isinstance(v, ArrayCore) else np.asarray(v).item() if is_number(v) else like(v, a) for v in inputs)
     if ufunc in _BINARY:
         return _BINARY[ufunc](x, y)
-    both, scalar = _PAIRS[ufunc]
-    return combine(x, y, both, both, scalar) if isinstance(x, ArrayCore) else reflected(y, x, both, both, scalar)
+    pair = _PAIRS[ufunc]
+    return pair(x, y) if isinstance(x, ArrayCore) else pair.reflected(y, x)
 
 
 _CONSTANT = (np.full_like, np.empty_like)  # the derivative is zero, and nothing is lost

@@ -13,7 +13,7 @@ from ....errors import ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Product, Req, Shape, Spec
+from ...op import NumpyFunction, Product, Req, Shape, Spec
 from .gemm import matrix, product, tuning_keys
 
 SMALL = 1 << 16  # multiplications, a microsecond of BLAS; below, making views and pieces costs more than the product
@@ -98,11 +98,21 @@ class Dot(MatrixProduct):
         n = math.prod(b[:-1] if tb else b[1:])
         return 1, m, n, a[0] if ta else a[-1]
 
+    def _is_small(self, ins: Sequence[Spec], out: Spec) -> bool:
+        """Return True for matrices of one dtype, small enough to leave the product to one np.dot."""
+        same = len({s.dtype for s in (*ins, out)}) == 1 and not is_half(out.dtype)
+        few = out.size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
+        return same and few and len(ins[0].shape) == len(ins[1].shape) == 2
+
+    def numpy_function(self, ins: Sequence[Spec], out: Spec) -> NumpyFunction | None:
+        if out.dtype.char not in "fd" or not self._is_small(ins, out) or not ins[0].size:
+            return None
+        ta, tb = self.transpose_a, self.transpose_b
+        return (lambda a, b: np.dot(a.T if ta else a, b.T if tb else b)) if ta or tb else np.dot, (0, 1)
+
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
-        same = len({s.dtype for s in (*ins, *outs)}) == 1 and not is_half(outs[0].dtype)
-        small = outs[0].size * ins[0].shape[0 if self.transpose_a else -1] <= SMALL
-        if not (target == "cpu" and same and small and reqs[0] == Req.WRITE and len(ins[0].shape) == len(ins[1].shape) == 2):
+        if target != "cpu" or reqs[0] != Req.WRITE or not self._is_small(ins, outs[0]):
             return super().forward_kernel(ins, outs, reqs, target, train)
         ta, tb = self.transpose_a, self.transpose_b
 

@@ -170,7 +170,7 @@ def test_a_comparison_that_was_written_is_positions_again():
 
 
 def test_what_is_no_mask_says_so():
-    with pytest.raises(TypeError, match=r"~: float32\[2\]@cpu\(0\) is no mask"):
+    with pytest.raises(TypeError, match=r"~: float32\[2\]@cpu\(0\) is not a mask"):
         ~nd.ones((2,))
     with pytest.raises(TypeError):
         nd.ones((2,)) & nd.ones((2,))

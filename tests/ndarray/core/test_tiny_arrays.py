@@ -189,7 +189,7 @@ def test_a_bulk_sees_it(threaded, monkeypatch):
     results = counted(monkeypatch)
     with threaded.bulk(4):
         c = a + b
-    assert results == [None] and (c.asnumpy() == 2).all()
+    assert set(results) == {None} and (c.asnumpy() == 2).all()
 
 
 @pytest.mark.parametrize("kind", [NaiveEngine, CheckedEngine])
