@@ -34,6 +34,7 @@ from ..philox import uniform
 RANDOM, TEMP_SPACE = "random", "temp_space"  # the resources a layer may ask for
 
 Shapes = list[Shape | None]
+KnownShapes = list[Shape]
 Dtypes = list[np.dtype | None]
 
 
@@ -180,30 +181,47 @@ class OperatorProperty:
     def __init__(self, **params: Any):
         self.__dict__.update(params)
 
+    # ---- the same for every use: an attribute is enough. Where it depends on parameters, override the method it feeds ----
+    argument_names: ClassVar[tuple[str, ...]] = ("data",)
+    output_names: ClassVar[tuple[str, ...]] = ("output",)
+    visible_outputs: ClassVar[int | None] = None  # the first so many outputs are returned to users; None: all
+    state_names: ClassVar[tuple[str, ...]] = ()  # auxiliary states
+    forward_inplace: ClassVar[tuple[tuple[int, int], ...]] = ()  # (input, output) pairs that may share memory
+    gradient_arguments: ClassVar[tuple[int, ...] | None] = None  # indices of arguments that get a derivative; None: all
+    backward_reads: ClassVar[tuple[str, ...]] = ("dy", "x", "y")  # arrays that backward needs: all "x", or "x0", "y1"
+    resources: ClassVar[tuple[str, ...]] = ()  # of forward: RANDOM, TEMP_SPACE
+
     # ---- names --------------------------------------------------------------------------------------------------
     def list_arguments(self) -> list[str]:
-        return ["data"]
+        return list(self.argument_names)
 
     def list_outputs(self) -> list[str]:
-        return ["output"]
+        return list(self.output_names)
 
     def list_auxiliary_states(self) -> list[str]:
-        return []
+        return list(self.state_names)
 
     def changes_states(self, train: bool) -> bool:
         """Whether forward changes the auxiliary states, rather than only read them. Default: yes."""
         return True
 
     def num_visible_outputs(self) -> int:
-        return len(self.list_outputs())
+        return len(self.list_outputs()) if self.visible_outputs is None else self.visible_outputs
 
     # ---- inference ----------------------------------------------------------------------------------------------
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        """Shapes of arguments, outputs and auxiliary states. Default: all one shape."""
+        """Return the shapes of arguments, outputs and auxiliary states. Default: output_shapes, or one shape for all arrays."""
+        if type(self).output_shapes is not OperatorProperty.output_shapes:
+            known = [s for s in in_shape if s is not None and -1 not in s]
+            return list(in_shape), self.output_shapes(known) if len(known) == len(in_shape) else list(out_shape), []
         shape = None
         for s in (*in_shape, *out_shape):
             shape = merge_shapes(self.name, "the shape of inputs and outputs", shape, s)
         return [shape] * len(in_shape), [shape] * len(out_shape), [shape] * len(self.list_auxiliary_states())
+
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
+        """Return the shapes of the outputs. For layers that infer nothing before the shapes of all arguments are known."""
+        raise NotImplementedError(self.name)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes] | None:
         """Dtypes of arguments, outputs and auxiliary states. None: one dtype everywhere."""
@@ -211,7 +229,7 @@ class OperatorProperty:
 
     # ---- memory, resources, dependencies ------------------------------------------------------------------------
     def forward_resource(self) -> list[str]:
-        return []
+        return list(self.resources)
 
     def backward_resource(self) -> list[str]:
         return []
@@ -233,16 +251,18 @@ class OperatorProperty:
         return None
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which of these backward needs, as a selection of the given numbers. Default: all."""
-        return [*out_grad, *in_data, *out_data]
+        """Return the entries of the three lists whose arrays backward needs. Default: those of backward_reads."""
+        groups = {"dy": out_grad, "x": in_data, "y": out_data}
+        return [i for name in self.backward_reads
+                for i in (groups[name] if name in groups else [groups[name[:-1]][int(name[-1])]])]
 
     def list_gradients(self) -> list[int]:
-        """The arguments that get a derivative, by index; the others get zero. Default: all."""
-        return list(range(len(self.list_arguments())))
+        """Return the indices of the arguments that get a derivative; the others get zero. Default: gradient_arguments."""
+        return list(range(len(self.list_arguments())) if self.gradient_arguments is None else self.gradient_arguments)
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        """(in, out) pairs, of the given numbers, that may share memory."""
-        return []
+        """Return the (input, output) pairs, of the given numbers, that may share memory. Default: forward_inplace."""
+        return [(in_data[i], out_data[j]) for i, j in self.forward_inplace]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 
 
 @register_operator("_contrib_count_sketch")
@@ -21,27 +21,19 @@ class CountSketch(HostOp):
 
     out_dim: int
     processing_batch_size: int = 32
+    argument_names = ("data", "h", "s")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "x1", "x2")
 
     def validate(self) -> None:
         if self.out_dim < 1:
             raise ParameterError(f"{self.name}: out_dim={self.out_dim} must be at least 1.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "h", "s"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[1], in_data[2]]
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, h, s = (tuple(x or ()) for x in in_shape)
         if not data or h != s or h not in (data[-1:], (1, *data[-1:])):
             raise ShapeError(f"{self.name}: h {h} and s {s} must both have one value for each element of a row of data {data}.")
-        return list(in_shape), [(*data[:-1], self.out_dim)], []
+        return [(*data[:-1], self.out_dim)]
 
     def _places(self, h: np.ndarray) -> np.ndarray:
         at = h.reshape(-1).astype(np.int64)

@@ -10,7 +10,7 @@ from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.composite import composite, ops
 from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
 from ..tensor.reshape import check_axis
 
 INT64 = np.dtype(np.int64)
@@ -35,18 +35,14 @@ class IndexArray(HostOp):
     """The index of every element of data along all axes, or along `axes`: int64 [*data.shape, axes]. On the host."""
 
     axes: tuple | None = None
-
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [INT64], []
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or -1 in x:
-            return [x], list(out_shape), []
-        return [x], [(*x, len(self._axes(len(x))))], []
+        return [(*x, len(self._axes(len(x))))]
 
     def _axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if self.axes is None else tuple(check_axis(self.name, a, rank) for a in self.axes)
@@ -65,14 +61,9 @@ class IndexCopy(HostOp):
     Raises ShapeError for an index out of range.
     """
 
-    def list_arguments(self) -> list[str]:
-        return ["old_tensor", "index_vector", "new_tensor"]
-
-    def list_gradients(self) -> list[int]:
-        return [0, 2]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[1]]
+    argument_names = ("old_tensor", "index_vector", "new_tensor")
+    gradient_arguments = (0, 2)
+    backward_reads = ("dy0", "x1")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or in_type[2] or out_type[0]
@@ -115,6 +106,8 @@ class Histogram(HostOp):
 
     bin_cnt: int | None = None
     range: tuple[float, ...] | None = None
+    output_names = ("output0", "output1")
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if self.bin_cnt is not None and (self.bin_cnt < 1 or self.range is None or len(self.range) != 2
@@ -124,12 +117,6 @@ class Histogram(HostOp):
 
     def list_arguments(self) -> list[str]:
         return ["data", "bins"] if self.bin_cnt is None else ["data"]
-
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [INT64, in_type[-1]], []

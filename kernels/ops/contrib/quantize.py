@@ -39,11 +39,8 @@ def _span(low: Any, high: Any, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]
 class _Quantizer(HostOp):
     """Base class. Outputs: the integers, and the ends of their range, [1] each."""
 
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1", "output2"]
+    gradient_arguments = ()
+    output_names = ("output0", "output1", "output2")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         shape = out_shape[0] if in_shape[0] is None else in_shape[0]
@@ -91,9 +88,7 @@ class Quantize(_Quantizer):
     """
 
     out_type: Literal["int8", "uint8"] = "uint8"
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "min_range", "max_range"]
+    argument_names = ("data", "min_range", "max_range")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         self._takes(in_type[0], float32)
@@ -134,12 +129,8 @@ class Dequantize(_Quantizer):
     """
 
     out_type: Literal["float32"] = "float32"
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "min_range", "max_range"]
-
-    def list_outputs(self) -> list[str]:
-        return ["output"]
+    argument_names = ("data", "min_range", "max_range")
+    output_names = ("output",)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         ins, outs, _ = super().infer_shape(in_shape, out_shape)
@@ -161,8 +152,7 @@ class Requantize(_Calibrated):
     Returns: [integers, lower end, upper end], in the range min_calib_range to max_calib_range or that of data. On the host.
     """
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "min_range", "max_range"]
+    argument_names = ("data", "min_range", "max_range")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         self._takes(in_type[0], _INT32)

@@ -12,7 +12,7 @@ from ....dtype import float32
 from ....errors import DTypeError, ParameterError, ShapeError
 from ...declare.composite import TracedValue, composite, ops
 from ...declare.host_op import HostOp, to_host
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 from ...op import Shape
 from ..nn.resize import Taps, bilinear_taps, taps_at
 
@@ -90,6 +90,7 @@ class ImageResize(HostOp):
     size: tuple = ()
     keep_ratio: bool = False
     interp: int = 1
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if len(self.size) not in (1, 2) or min(self.size) < 1:
@@ -98,13 +99,8 @@ class ImageResize(HostOp):
             raise ParameterError(f"{self.name}: interp={self.interp} must be 0 (nearest) or 1 (bilinear). mx.image.imresize "
                                  f"has more modes.")
 
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or -1 in x:
-            return [x], list(out_shape), []
         h, w, _ = picture_axes(self.name, len(x))
         width, height = self.size * 2 if len(self.size) == 1 else self.size
         if self.keep_ratio and len(self.size) == 1:
@@ -112,7 +108,7 @@ class ImageResize(HostOp):
                 height = int(width * x[h] / x[w])
             else:
                 width = int(height * x[w] / x[h])
-        return [x], [(*x[:h], height, width, x[-1])], []
+        return [(*x[:h], height, width, x[-1])]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         x = to_host(arrays[0])

@@ -72,15 +72,11 @@ class Changed(HostOp):
 
     numbers: ClassVar[int] = 1  # random numbers drawn per call
     colours: ClassVar[bool] = True
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
+    resources = (RANDOM,)
+    gradient_arguments = ()
 
     def num_random(self, outs: Sequence[Spec]) -> int:
         return self.numbers
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
@@ -189,13 +185,11 @@ class AdjustLighting(Changed):
     """Light added along the principal components of the colours, alpha[i] of each. data: [h, w, c]; alpha: three numbers."""
 
     alpha: tuple[float, ...]
+    resources = ()
 
     def validate(self) -> None:
         if len(self.alpha) != 3:
             raise ParameterError(f"{self.name}: alpha={self.alpha} must be three numbers.")
-
-    def forward_resource(self) -> list[str]:
-        return []
 
     def num_random(self, outs: Sequence[Spec]) -> int:
         return 0

@@ -28,12 +28,8 @@ class MatrixProduct(OperatorProperty):
     transpose_a: bool = False
     transpose_b: bool = False
     forward_stype: str | None = None
-
-    def list_arguments(self) -> list[str]:
-        return ["lhs", "rhs"]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data]
+    argument_names = ("lhs", "rhs")
+    backward_reads = ("dy", "x")
 
     def sizes(self, a: Shape, b: Shape) -> tuple[int, int, int, int]:
         """Return batch, m, n, k of the product [batch, m, k] @ [batch, k, n]."""

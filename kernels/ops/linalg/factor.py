@@ -29,11 +29,9 @@ def _symmetric(x: np.ndarray) -> np.ndarray:
 class Factor(HostOp):
     """Base class of operators on square matrices A [..., n, n]."""
 
-    def list_arguments(self) -> list[str]:
-        return ["A"]
-
-    def list_outputs(self) -> list[str]:
-        return ["output"]
+    argument_names = ("A",)
+    output_names = ("output",)
+    backward_reads = ("dy", "y")
 
     def shapes(self, *x: Shape) -> Shapes:
         """Return the shapes of the outputs. Raises ShapeError for matrices of an unsuitable shape."""
@@ -56,9 +54,6 @@ class Factor(HostOp):
             if d is not None and d.kind not in "fV":
                 raise DTypeError(f"{self.name}: {name} is {d}. It must hold floats. Convert it with astype.")
         return None
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *out_data]
 
     def lapack(self, call: Callable[..., Any], *arrays: np.ndarray) -> Any:
         """Return call(*arrays). Raises OperatorError if LAPACK reports a failure."""
@@ -101,8 +96,7 @@ class Potri(Triangular):
     A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
     """
 
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data, *out_data]
+    backward_reads = ("dy", "x", "y")
 
     def compute(self, *arrays: np.ndarray) -> Any:
         inverse = self.lapack(np.linalg.inv, np.tril(self.turned(arrays[0])))
@@ -123,9 +117,8 @@ class Trsm(Factor):
     rightside: bool = False
     lower: bool = True
     alpha: float = 1.0
-
-    def list_arguments(self) -> list[str]:
-        return ["A", "B"]
+    argument_names = ("A", "B")
+    backward_reads = ("dy0", "x0", "y0")
 
     def shapes(self, *x: Shape) -> Shapes:
         a, b = x
@@ -134,9 +127,6 @@ class Trsm(Factor):
             raise ShapeError(f"{self.name}: A {a} and B {b} do not fit with rightside={self.rightside}: leading axes must be "
                              f"equal, and B's {'columns' if self.rightside else 'rows'} as many as A's.")
         return [b]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], out_data[0]]
 
     def _solve(self, a: np.ndarray, b: np.ndarray, transpose: bool) -> np.ndarray:
         t = np.tril(a) if self.lower else np.triu(a)
@@ -161,8 +151,7 @@ class Gelqf(Factor):
     Returns: Q [..., m, n], L [..., m, m].
     """
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
+    output_names = ("output0", "output1")
 
     def shapes(self, *x: Shape) -> Shapes:
         a = x[0]
@@ -187,8 +176,7 @@ class Syevd(Factor):
     Returns: U [..., n, n], λ [..., n]. The largest element of each row of U, by absolute value, is positive.
     """
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
+    output_names = ("output0", "output1")
 
     def shapes(self, *x: Shape) -> Shapes:
         self.square(x[0])
@@ -241,14 +229,11 @@ class Determined(Factor):
 class Det(Determined):
     """The determinant of each matrix. A: [..., n, n]. Returns: [...], or (1,) for one matrix."""
 
-    def list_outputs(self) -> list[str]:
-        return ["output0"]
+    output_names = ("output0",)
+    backward_reads = ("dy", "x", "y")
 
     def shapes(self, *x: Shape) -> Shapes:
         return [self.one(x[0])]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data, *out_data]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         return np.reshape(np.linalg.det(arrays[0]), self.one(arrays[0].shape))
@@ -264,14 +249,11 @@ class Slogdet(Determined):
     A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. Only the logarithm has a derivative.
     """
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
+    output_names = ("output0", "output1")
+    backward_reads = ("dy1", "x0")
 
     def shapes(self, *x: Shape) -> Shapes:
         return [self.one(x[0])] * 2
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[1], in_data[0]]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         sign, log = np.linalg.slogdet(arrays[0])

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.operator_property import OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Shape, Spec
 from ..nn.resize import Taps, along_axes, taps_at
 
 
@@ -39,16 +39,13 @@ class Places(OperatorProperty):
 
     taken: ClassVar[bool] = True  # False: a matrix from a vector
     offset: int = 0
+    gradient_arguments = (0,)
+    backward_reads = ("dy",)
+    argument_names = ("A",)
 
     def triangle(self) -> bool | None:
         """None for a diagonal, True for a lower triangle, False for an upper one."""
         return None
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_grad)
 
     def _count(self, n: int) -> int:
         """Return the number of selected elements of an n × n matrix."""
@@ -63,21 +60,19 @@ class Places(OperatorProperty):
             raise ShapeError(f"{self.name}: {count} elements, the last axis of A {x}, do not fill a triangle.")
         return m + k
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return [x], list(out_shape), []
         if not self.taken:
             if not x:
                 raise ShapeError(f"{self.name}: A {x} must have an axis.")
             n = self._size(x[-1], x)
-            return [x], [(*x[:-1], n, n)], []
+            return [(*x[:-1], n, n)]
         if len(x) < 2 or x[-1] != x[-2]:
             raise ShapeError(f"{self.name}: A {x} must end in two equal axes, the matrix.")
         count = self._count(x[-1])
         if not count:
             raise ShapeError(f"{self.name}: offset={self.offset} is outside the matrices of A {x}.")
-        return [x], [(*x[:-2], count)], []
+        return [(*x[:-2], count)]
 
     def _kernel(self, matrix: Shape, out: Spec, req: Req, target: str, take: bool) -> KernelFunction:
         n, outer = matrix[-1], math.prod(matrix[:-2])
@@ -98,9 +93,6 @@ class Places(OperatorProperty):
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
         return self._kernel((outs if self.taken else ins)[0].shape, outs[0], reqs[0], target, not self.taken)
-
-    def list_arguments(self) -> list[str]:
-        return ["A"]
 
 
 @register_operator("_linalg_extractdiag", aliases=("linalg_extractdiag",))

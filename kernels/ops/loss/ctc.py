@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
 
 
 def _log_add(*terms: np.ndarray) -> np.ndarray:
@@ -85,34 +85,24 @@ class CTCLoss(HostOp):
     use_data_lengths: bool = False
     use_label_lengths: bool = False
     blank_label: Literal["first", "last"] = "first"
+    output_names = ("output0", "output1")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "y1")
+    visible_outputs = 1
 
     def list_arguments(self) -> list[str]:
         return ["data", "label", *(["data_lengths"] if self.use_data_lengths else []),
                 *(["label_lengths"] if self.use_label_lengths else [])]
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
-
-    def num_visible_outputs(self) -> int:
-        return 1
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], out_data[1]]
-
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [in_type[0]] * 2, []
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, label, *lengths = (tuple(s or ()) for s in in_shape)
         if len(data) != 3 or len(label) != 2 or label[0] != data[1] or any(s != data[1:2] for s in lengths) or not data[0]:
             raise ShapeError(f"{self.name}: data {data} must be [time, n, classes], label {label} [n, labels], and lengths "
                              f"{lengths or 'if given'} [n].")
-        return list(in_shape), [data[1:2], data], []
+        return [data[1:2], data]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         data, label, *lengths = arrays

@@ -20,11 +20,8 @@ from ..tensor.data_movement import Move, move_kernel, whole
 class LabelLoss(OperatorProperty):
     """Base class: data [n, c] and class labels [n]."""
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "label"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
+    argument_names = ("data", "label")
+    gradient_arguments = (0,)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
@@ -65,16 +62,12 @@ class SVMOutput(LabelLoss):
     margin: float = 1.0
     regularization_coefficient: float = 1.0
     use_linear: bool = False
+    backward_reads = ("x1", "y0")
+    forward_inplace = ((0, 0),)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
         return [x, self.match(x, in_shape[1])], [x], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [in_data[1], out_data[0]]
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -100,14 +93,13 @@ class SoftmaxCrossEntropy(LabelLoss):
     A label out of range adds the logarithm of the sum of exponentials, and its derivative is that of softmax alone.
     """
 
+    backward_reads = ("dy0", "x")
+
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = in_shape[0]
         if x is not None and len(x) != 2:
             raise ShapeError(f"{self.name}: data {x} must be [batch, classes].")
         return [x, self.match(x, in_shape[1])], [(1,)], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], *in_data]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -142,14 +134,14 @@ class IdentityAttachKLSparseReg(OperatorProperty):
     sparseness_target: float = 0.1
     penalty: float = 0.001
     momentum: float = 0.9
+    state_names = ("moving_avg",)
+    backward_reads = ("dy0", "x0")
+    forward_inplace = ((0, 0),)
 
     def validate(self) -> None:
         if not 0 < self.sparseness_target < 1 or not 0 <= self.momentum <= 1:
             raise ParameterError(f"{self.name}: sparseness_target={self.sparseness_target} and momentum={self.momentum} "
                                  f"must be between 0 and 1.")
-
-    def list_auxiliary_states(self) -> list[str]:
-        return ["moving_avg"]
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0])
@@ -158,12 +150,6 @@ class IdentityAttachKLSparseReg(OperatorProperty):
         if len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} needs a batch and a unit axis.")
         return [x], [x], [(x[1],)]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0]]
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

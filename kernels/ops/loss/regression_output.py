@@ -20,12 +20,10 @@ class RegressionOutput(OperatorProperty):
 
     grad_scale: float = 1.0
     kind: ClassVar[str] = "linear"
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "label"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
+    argument_names = ("data", "label")
+    gradient_arguments = (0,)
+    backward_reads = ("y0", "x1")
+    forward_inplace = ((0, 0),)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         label = in_shape[1]
@@ -44,12 +42,6 @@ class RegressionOutput(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
         return [d, in_type[1] or d], [d], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_data[0], in_data[1]]
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:
@@ -114,15 +106,14 @@ class MAERegressionOutput(RegressionOutput):
 class Loss(OperatorProperty):
     """Base class: the data as a loss. The derivative is a constant; the head gradient is ignored."""
 
+    forward_inplace = ((0, 0),)
+
     def constant(self) -> tuple[float, str, float]:
         """Return the constant, its normalization, and the threshold for "valid"."""
         return 1.0, "null", 0.0
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return list(out_data)  # the output is the data; the head gradient is not needed
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -168,5 +159,4 @@ class MakeLoss(Loss):
 class MakeLossOfOnes(Loss):
     """The data as a loss: its derivative is 1, and the head gradient is ignored."""
 
-    def list_outputs(self) -> list[str]:
-        return ["loss"]
+    output_names = ("loss",)

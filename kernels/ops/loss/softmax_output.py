@@ -41,12 +41,10 @@ class SoftmaxOutput(OperatorProperty):
     normalization: Literal["null", "batch", "valid"] = "null"
     out_grad: bool = False
     smooth_alpha: float = 0.0
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "label"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
+    argument_names = ("data", "label")
+    gradient_arguments = (0,)
+    backward_reads = ("y0", "x1")
+    forward_inplace = ((0, 0),)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         label = in_shape[1]
@@ -74,12 +72,6 @@ class SoftmaxOutput(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
         return [d, in_type[1] or d], [d], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_data[0], in_data[1]]
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

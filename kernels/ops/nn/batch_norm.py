@@ -42,24 +42,19 @@ class BatchNorm(OperatorProperty):
     max_calib_range: float | None = None
 
     backward_needs_aux: ClassVar[bool] = False
+    argument_names = ("data", "gamma", "beta")
+    output_names = ("output", "mean", "var")
+    state_names = ("moving_mean", "moving_var")
+    backward_reads = ("dy0", "x0", "x1", "y1", "y2")
 
     def validate(self) -> None:
         if self.eps < 0 or not 0 <= self.momentum <= 1:
             raise ParameterError(f"{self.name}: eps={self.eps} must not be negative, momentum={self.momentum} must be "
                                  f"between 0 and 1.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "gamma", "beta"]
-
-    def list_outputs(self) -> list[str]:
-        return ["output", "mean", "var"]
-
     def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
         own = train and not self.use_global_stats  # the mean and variance are those of the batch
         return differentiable_gradient(self, read, fixed=self.fix_gamma) if own else None
-
-    def list_auxiliary_states(self) -> list[str]:
-        return ["moving_mean", "moving_var"]
 
     def changes_states(self, train: bool) -> bool:
         return train and not self.use_global_stats
@@ -93,9 +88,6 @@ class BatchNorm(OperatorProperty):
         d = in_type[0] or out_type[0]
         p = float32 if d is None or is_half(d) else d
         return [d, p, p], [d, p, p], [p, p]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1], out_data[1], out_data[2]]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

@@ -44,6 +44,7 @@ class Convolution(OperatorProperty):
     num_group: int = 1
     no_bias: bool = False
     layout: Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"] | None = None
+    backward_reads = ("dy0", "x0", "x1")
 
     def validate(self) -> None:
         rank = len(self.kernel)
@@ -117,9 +118,6 @@ class Convolution(OperatorProperty):
             x = self._join(n, c, spatial)
             y = merge_shapes(self.name, "the output", y, self._join(n, self.num_filter, tuple(out)))
         return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1]]
 
     def _axes(self, what: str, default: int) -> Shape:
         return tuple(getattr(self, what)) or (default,) * len(self.kernel)

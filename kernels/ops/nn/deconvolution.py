@@ -40,6 +40,7 @@ class Deconvolution(OperatorProperty):
     num_group: int = 1
     no_bias: bool = True
     layout: Literal["NCW", "NCHW", "NCDHW"] | None = None
+    backward_reads = ("dy0", "x0", "x1")
 
     def validate(self) -> None:
         rank = len(self.kernel)
@@ -107,9 +108,6 @@ class Deconvolution(OperatorProperty):
         x = (x[0], weight[0], *x[2:])
         y = merge_shapes(self.name, "the output", y, (x[0], self.num_filter, *self.padding(x[2:])[1]))
         return [x, weight, *([] if self.no_bias else [(self.num_filter,)])], [y], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1]]
 
     def geometry(self, x: Shape, y: Shape) -> Geometry:
         """Return the sizes of the convolution from the output y to data x."""

@@ -41,19 +41,15 @@ class Dropout(OperatorProperty):
     p: float = 0.5
     mode: Literal["training", "always"] = "training"
     axes: tuple = ()
+    output_names = ("output", "mask")
+    resources = (RANDOM,)
+    backward_reads = ("dy0", "y1")
+    visible_outputs = 1
+    forward_inplace = ((0, 0),)
 
     def validate(self) -> None:
         if not 0 <= self.p <= 1:
             raise ParameterError(f"{self.name}: p={self.p} must be a probability: 0 <= p <= 1.")
-
-    def list_outputs(self) -> list[str]:
-        return ["output", "mask"]
-
-    def num_visible_outputs(self) -> int:
-        return 1
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
 
     def is_identity_at_inference(self) -> bool:
         return self.mode == "training" or self.p == 0
@@ -71,12 +67,6 @@ class Dropout(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
         return [d], [d, np.dtype(np.uint8)], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], out_data[1]]
-
-    def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
-        return [(in_data[0], out_data[0])]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

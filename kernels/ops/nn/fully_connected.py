@@ -33,6 +33,7 @@ class FullyConnected(OperatorProperty):
     num_hidden: int
     no_bias: bool = False
     flatten: bool = True
+    backward_reads = ("dy0", "x0", "x1")
 
     def validate(self) -> None:
         if self.num_hidden < 1:
@@ -68,9 +69,6 @@ class FullyConnected(OperatorProperty):
         elif y is not None and not self.flatten:
             x = (*y[:-1], k)
         return [x, (h, k), *([] if self.no_bias else [(h,)])], [y], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1]]
 
     def backward_inplace_option(self, out_grad: list[int], in_data: list[int], out_data: list[int],
                                 in_grad: list[int]) -> list[tuple[int, int]]:

@@ -60,8 +60,8 @@ def gelu_gradient(dy, data):
 class Prelu(OperatorProperty):
     """x if x > 0, else gamma · x, with one gamma per channel (axis 1) or a single one."""
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "gamma"]
+    argument_names = ("data", "gamma")
+    backward_reads = ("dy0", "x")
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, gamma = merge_shapes(self.name, "data and output", in_shape[0], out_shape[0]), in_shape[1]
@@ -78,9 +78,6 @@ class Prelu(OperatorProperty):
         if len(x) < 2:
             return x or (1,), gamma
         return (x[0], x[1], math.prod(x[2:])), (gamma[0], 1)
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], *in_data]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -102,26 +99,18 @@ class Rrelu(OperatorProperty):
 
     lower_bound: float = 0.125
     upper_bound: float = 0.334
+    output_names = ("output", "mask")
+    resources = (RANDOM,)
+    backward_reads = ("dy0", "x0", "y1")
+    visible_outputs = 1
 
     def validate(self) -> None:
         if not 0 <= self.lower_bound <= self.upper_bound <= 1:
             raise ParameterError(f"{self.name}: lower_bound={self.lower_bound} and upper_bound={self.upper_bound} must "
                                  f"satisfy 0 <= lower_bound <= upper_bound <= 1.")
 
-    def list_outputs(self) -> list[str]:
-        return ["output", "mask"]
-
-    def num_visible_outputs(self) -> int:
-        return 1
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
-
     def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[1].size
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], out_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

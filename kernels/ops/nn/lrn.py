@@ -25,6 +25,7 @@ class LRN(OperatorProperty):
     alpha: float = 1e-4
     beta: float = 0.75
     knorm: float = 2.0
+    backward_reads = ("dy0", "x0")
 
     def validate(self) -> None:
         if self.nsize < 1 or self.nsize % 2 == 0:
@@ -36,9 +37,6 @@ class LRN(OperatorProperty):
         if x is not None and len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} needs a batch and channels.")
         return found
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

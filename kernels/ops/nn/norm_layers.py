@@ -26,6 +26,8 @@ class Normalized(OperatorProperty):
     """y = gamma · (x - mean) / √(var + eps) + beta; subclasses define the axes of mean and variance."""
 
     output_mean_var: bool = False
+    argument_names = ("data", "gamma", "beta")
+    backward_reads = ("dy0", "x0", "x1")
 
     def view(self, shape: Shape) -> View:
         raise NotImplementedError(self.name)
@@ -41,9 +43,6 @@ class Normalized(OperatorProperty):
     @property
     def epsilon(self) -> float:
         return self.eps  # type: ignore[attr-defined]
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "gamma", "beta"]
 
     def list_outputs(self) -> list[str]:
         return ["output", "mean", "std"] if self.output_mean_var else ["output"]
@@ -63,9 +62,6 @@ class Normalized(OperatorProperty):
         if self.output_mean_var:
             outs += [self.statistics(x)] * 2
         return [x, c, c], outs, []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -212,6 +208,7 @@ class L2Normalization(OperatorProperty):
 
     eps: float = 1e-10
     mode: Literal["channel", "instance", "spatial"] = "instance"
+    backward_reads = ("dy0", "x0")
 
     def view(self, shape: Shape) -> tuple[Shape, Shape]:
         if len(shape) < (2 if self.mode == "instance" else 3):
@@ -227,9 +224,6 @@ class L2Normalization(OperatorProperty):
         if x is not None and is_known(x):
             self.view(x)
         return found
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -257,13 +251,12 @@ class Moments(OperatorProperty):
 
     axes: tuple | None = None
     keepdims: bool = False
+    output_names = ("output0", "output1")
+    backward_reads = ("dy", "x0")
 
     def validate(self) -> None:
         if self.axes == ():
             raise ParameterError(f"{self.name}: axes=() is empty. Leave axes out for the moments of all elements.")
-
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
 
     def kept(self, shape: Shape) -> Shape:
         folded = range(len(shape)) if not self.axes else [check_axis(self.name, a, len(shape)) for a in self.axes]
@@ -278,9 +271,6 @@ class Moments(OperatorProperty):
             folded = set(range(len(x))) if not self.axes else {check_axis(self.name, a, len(x)) for a in self.axes}
             kept = tuple(n for i, n in enumerate(kept) if i not in folded) or (1,)
         return [x], [kept, kept], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, in_data[0]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

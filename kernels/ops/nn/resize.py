@@ -15,9 +15,18 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
+from ...declare.operator_property import (
+    Dtypes,
+    KnownShapes,
+    OperatorProperty,
+    Shapes,
+    assign,
+    gpu_module,
+    math_dtype,
+    register_operator,
+)
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Shape, Spec
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,15 +115,12 @@ def _gpu(steps: Sequence[tuple[Taps, tuple[int, int, int, int], Shape]], wide: n
 class Resampled(OperatorProperty):
     """Base class: one matrix per axis applied to data."""
 
+    gradient_arguments = (0,)
+    backward_reads = ("dy",)
+
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
         """Return (axis, matrix) for every axis that changes, at least one."""
         raise NotImplementedError(self.name)
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_grad)
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -195,16 +201,14 @@ class BilinearResize2D(Resampled):
             return int((n - 1) * factor) + 1 if n % 2 else int(n * factor)
         return given if scale is None else int(n * scale)
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if any(s is None or not is_known(s) for s in in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         known = [self.planes(s) for s in in_shape if s is not None]
         x = known[0]
         size = known[1][2:] if self.mode == "like" else \
             (self._size(x[2], self.height, self.scale_height), self._size(x[3], self.width, self.scale_width))
         if min(size) < 1 or min(x[2:]) < 1:
             raise ShapeError(f"{self.name}: planes of {x[2:]} cannot be resized to {size}. Sizes must be at least 1.")
-        return list(in_shape), [(*x[:2], *size)], []
+        return [(*x[:2], *size)]
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
         return [(axis, bilinear_taps(x[axis], y[axis], self.align_corners)) for axis in (2, 3)]
@@ -220,14 +224,12 @@ class AdaptiveAvgPooling2D(Resampled):
         if len(self.output_size) > 2 or any(d is None or d < 1 for d in self.output_size):
             raise ParameterError(f"{self.name}: output_size={self.output_size} must be one or two sizes of at least 1.")
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return [x], list(out_shape), []
         size = self.output_size or (1, 1)
         if min(self.planes(x)[2:]) < 1:
             raise ShapeError(f"{self.name}: the planes of data {x} are empty. They need at least one element.")
-        return [x], [(*x[:2], size[0], size[-1])], []
+        return [(*x[:2], size[0], size[-1])]
 
     def taps(self, x: Shape, y: Shape) -> list[tuple[int, Taps]]:
         return [(axis, mean_taps(x[axis], y[axis])) for axis in (2, 3)]

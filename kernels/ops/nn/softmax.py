@@ -87,6 +87,8 @@ class SoftmaxLike(OperatorProperty):
 
     log: ClassVar[bool] = False
     sign: ClassVar[float] = 1.0
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "y0")
 
     def options(self) -> tuple[float, bool, np.dtype | None]:
         """Return the scale of the data, True if lengths are given, and the dtype of the output."""
@@ -100,16 +102,10 @@ class SoftmaxLike(OperatorProperty):
         """Return the data as [outer, n, inner] for the derivative."""
         return self.axis_of(shape)
 
-    def list_gradients(self) -> list[int]:
-        return [0]
-
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         given = self.options()[2]
         x = in_type[0] or (out_type[0] if given is None else None)
         return [x, *in_type[1:]], [given or x], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], out_data[0]]
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
         return [(in_data[0], out_data[0])] if self.options()[2] is None else []

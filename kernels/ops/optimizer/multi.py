@@ -124,6 +124,8 @@ def _folded(spec: Spec, target: str, body: Any, combine: str, name: str) -> Kern
 class OfArrays(OperatorProperty):
     """Base class: arrays of any shapes to a few float32 numbers; not differentiable."""
 
+    gradient_arguments = ()
+
     def validate(self) -> None:
         n, given = getattr(self, "num_arrays", 1), getattr(self, "num_args", None)
         if n < 1 or given not in (None, n):
@@ -131,9 +133,6 @@ class OfArrays(OperatorProperty):
 
     def list_arguments(self) -> list[str]:
         return [f"array_{i}" for i in range(self.num_arrays)]  # type: ignore[attr-defined]
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return list(in_shape), [(1,)], []

@@ -107,15 +107,9 @@ class GroupAdagrad(OperatorProperty):
     rescale_grad: float = 1.0
     clip_gradient: float = -1.0
     epsilon: float = 1e-5
-
-    def list_arguments(self) -> list[str]:
-        return ["weight", "grad"]
-
-    def list_auxiliary_states(self) -> list[str]:
-        return ["history"]
-
-    def list_gradients(self) -> list[int]:
-        return []
+    argument_names = ("weight", "grad")
+    state_names = ("history",)
+    gradient_arguments = ()
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x = merge_shapes(self.name, "weight and grad", in_shape[0], in_shape[1])

@@ -164,19 +164,15 @@ class ResetArrays(OperatorProperty):
 
     num_arrays: int
     num_args: int | None = None
+    argument_names = ()
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if self.num_arrays < 1 or self.num_args not in (None, self.num_arrays):
             raise ParameterError(f"{self.name}: num_arrays={self.num_arrays}, but {self.num_args} arrays were given.")
 
-    def list_arguments(self) -> list[str]:
-        return []
-
     def list_auxiliary_states(self) -> list[str]:
         return [f"array_{i}" for i in range(self.num_arrays)]
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         return [], [(1,)], [None] * self.num_arrays

@@ -33,6 +33,7 @@ class SampleMultinomial(OperatorProperty):
     shape: tuple = ()
     get_prob: bool = False
     dtype: str = "int32"
+    resources = (RANDOM,)
 
     def validate(self) -> None:
         as_dtype(self.dtype)
@@ -42,9 +43,6 @@ class SampleMultinomial(OperatorProperty):
 
     def list_gradients(self) -> list[int]:
         return [0] if self.get_prob else []
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
 
     def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].size
@@ -113,11 +111,8 @@ class SampleMultinomial(OperatorProperty):
 class Shuffle(OperatorProperty):
     """The slices of data along axis 0 in a random order, each order equally likely. Not differentiable."""
 
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
+    gradient_arguments = ()
+    resources = (RANDOM,)
 
     def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].shape[0] if outs[0].shape else 1

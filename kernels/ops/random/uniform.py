@@ -26,15 +26,9 @@ class Drawn(OperatorProperty):
     shape: tuple = ()
     ctx: str = ""
     dtype: np.dtype | None = None
-
-    def list_arguments(self) -> list[str]:
-        return []
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def forward_resource(self) -> list[str]:
-        return [RANDOM]
+    argument_names = ()
+    gradient_arguments = ()
+    resources = (RANDOM,)
 
     def num_random(self, outs: Sequence[Spec]) -> int:
         return outs[0].size + outs[0].size % 2

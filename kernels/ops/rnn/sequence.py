@@ -21,6 +21,7 @@ class Sequences(OperatorProperty):
 
     use_sequence_length: bool = False
     axis: int = 0
+    gradient_arguments = (0,)
 
     def validate(self) -> None:
         if self.axis not in (0, 1):
@@ -28,9 +29,6 @@ class Sequences(OperatorProperty):
 
     def list_arguments(self) -> list[str]:
         return ["data", "sequence_length"] if self.use_sequence_length else ["data"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], *in_data[1:]]

@@ -51,8 +51,7 @@ class KhatriRao(Variadic):
     Inputs [rows_i, columns]. Returns: [the product of all rows_i, columns]. No derivative, as in MXNet.
     """
 
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         known = [s for s in in_shape if s is not None and is_known(s)]

@@ -10,9 +10,9 @@ import numpy as np
 
 from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec, is_known, merge_shapes
+from ...op import Req, Shape, Spec, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
 LARGEST = 2**40  # largest number of elements of an array without inputs
@@ -23,12 +23,8 @@ class Made(OperatorProperty):
 
     ctx: str = ""
     dtype: np.dtype = FLOAT32
-
-    def list_arguments(self) -> list[str]:
-        return []
-
-    def list_gradients(self) -> list[int]:
-        return []
+    argument_names = ()
+    gradient_arguments = ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return [], [self.dtype], []
@@ -160,16 +156,12 @@ class OneHot(OperatorProperty):
     on_value: float = 1.0
     off_value: float = 0.0
     dtype: np.dtype = FLOAT32
+    argument_names = ("indices",)
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if self.depth < 0:
             raise ParameterError(f"{self.name}: depth={self.depth} must not be negative.")
-
-    def list_arguments(self) -> list[str]:
-        return ["indices"]
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return [in_type[0]], [self.dtype], []
@@ -210,8 +202,7 @@ class OneHot(OperatorProperty):
 class Measured(OperatorProperty):
     """Base class: int64 values computed from the shape of data alone."""
 
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [INT64], []
@@ -220,13 +211,11 @@ class Measured(OperatorProperty):
         """Return the values of the output."""
         raise NotImplementedError(self.name)
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return [x], list(out_shape), []
         if max(x, default=0) > 2**53:
             raise ShapeError(f"{self.name}: data {x} has an axis above 2**53.")
-        return [x], [(len(self.numbers(x)),)], []
+        return [(len(self.numbers(x)),)]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

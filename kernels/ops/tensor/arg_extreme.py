@@ -21,9 +21,7 @@ class ArgExtreme(OperatorProperty):
     low: ClassVar[bool] = False
     axis: int | None = None
     keepdims: bool = False
-
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
     def lines(self, x: Shape) -> tuple[int, int, int]:
         """Return x as [outer, n, inner]."""

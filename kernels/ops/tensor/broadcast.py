@@ -9,10 +9,10 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, register_operator
 from ...ir.expr import load
 from ...kernel import KernelFunction
-from ...op import Expression, Req, Shape, Spec, is_known
+from ...op import Expression, Req, Shape, Spec
 from .data_movement import Move, move_kernel, whole
 from .reshape import check_axis
 
@@ -20,15 +20,12 @@ from .reshape import check_axis
 class Broadcast(OperatorProperty):
     """Base class: one array repeated along its axes of size 1."""
 
+    gradient_arguments = (0,)
+    backward_reads = ("dy",)
+
     def target(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape of the output for known input shapes."""
         raise NotImplementedError(self.name)
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_grad)
 
     def spread(self, x: Shape, y: Shape) -> Shape:
         """Return y after checking that x broadcasts to it. Raises ShapeError with both shapes."""
@@ -36,11 +33,9 @@ class Broadcast(OperatorProperty):
             raise ShapeError(f"{self.name}: {x} does not broadcast to {y}. Only axes of size 1 can be repeated.")
         return y
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if any(s is None or not is_known(s) for s in in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         known = [s for s in in_shape if s is not None]
-        return list(in_shape), [self.spread(known[0], self.target(known))], []
+        return [self.spread(known[0], self.target(known))]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -107,15 +102,13 @@ class BroadcastLike(Broadcast):
 
     lhs_axes: tuple | None = None
     rhs_axes: tuple | None = None
+    argument_names = ("lhs", "rhs")
 
     def validate(self) -> None:
         if (self.lhs_axes is None) != (self.rhs_axes is None) or len(self.lhs_axes or ()) != len(self.rhs_axes or ()) \
                 or self.lhs_axes == ():
             raise ParameterError(f"{self.name}: lhs_axes={self.lhs_axes} and rhs_axes={self.rhs_axes} must have equal length, or "
                                  f"both be left out.")
-
-    def list_arguments(self) -> list[str]:
-        return ["lhs", "rhs"]
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]

@@ -20,9 +20,8 @@ class Cumsum(OperatorProperty):
 
     axis: int | None = None
     dtype: np.dtype | None = None
-
-    def list_arguments(self) -> list[str]:
-        return ["a"]
+    argument_names = ("a",)
+    backward_reads = ("dy",)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         x = in_type[0]
@@ -39,9 +38,6 @@ class Cumsum(OperatorProperty):
         if x is not None:
             check_axis(self.name, self.axis, len(x))
         return [x], [x], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_grad)
 
     def _kernel(self, shape: Shape, out: Spec, req: Req, target: str, back: bool) -> KernelFunction:
         axis = 0 if self.axis is None else check_axis(self.name, self.axis, len(shape))

@@ -128,13 +128,11 @@ class MoveProperty(OperatorProperty):
 
     covers: ClassVar[bool] = True  # every element of every input is moved
     overlaps: ClassVar[bool] = False  # an element may be moved to several places, so its derivative is a sum
+    backward_reads = ("dy",)
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         """Return the moves for inputs and outputs of these shapes."""
         raise NotImplementedError(self.name)
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return list(out_grad)
 
     def forward_inplace_option(self, in_data: list[int], out_data: list[int]) -> list[tuple[int, int]]:
         return [(in_data[0], out_data[0])] if self.is_reshape else []

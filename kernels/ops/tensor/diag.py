@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
 from ...kernel import KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Shape, Spec
 from .data_movement import Move, MoveProperty, move_kernel, whole
 from .reshape import check_axis
 from .split_concat import Variadic
@@ -38,18 +38,16 @@ class Diag(MoveProperty):
     axis1: int = 0
     axis2: int = 1
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return [x], list(out_shape), []
         if len(x) == 1:
             n = x[0] + abs(self.k)
-            return [x], [(n, n)], []
+            return [(n, n)]
         a, b = self._axes(x)
         n = min(x[a] + min(self.k, 0), x[b] - max(self.k, 0))
         if n < 0:
             raise ShapeError(f"{self.name}: diagonal k={self.k} does not exist in axes {a} and {b} of data {x}.")
-        return [x], [(*(d for i, d in enumerate(x) if i not in (a, b)), n)], []
+        return [(*(d for i, d in enumerate(x) if i not in (a, b)), n)]
 
     def _axes(self, x: Shape) -> tuple[int, int]:
         a, b = (check_axis(self.name, axis, len(x)) for axis in (self.axis1, self.axis2))
@@ -82,6 +80,7 @@ class Crop(Variadic):
     offset: tuple = (0, 0)
     h_w: tuple = (0, 0)
     center_crop: bool = False
+    gradient_arguments = (0,)
 
     def validate(self) -> None:
         if self.num_args not in (1, 2) or len(self.offset) != 2 or len(self.h_w) != 2:
@@ -89,9 +88,6 @@ class Crop(Variadic):
                                  f"h_w={self.h_w} must be two numbers each.")
         if self.num_args == 1 and min(self.h_w) < 1:
             raise ParameterError(f"{self.name}: h_w={self.h_w} must be at least 1; or give a second array of the wanted size.")
-
-    def list_gradients(self) -> list[int]:
-        return [0]
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
@@ -106,15 +102,13 @@ class Crop(Variadic):
             raise ShapeError(f"{self.name}: a window of {size} at offset={self.offset} does not fit in the planes of {x}.")
         return slice(start[0], start[0] + size[0]), slice(start[1], start[1] + size[1])
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if any(s is None or not is_known(s) for s in in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         known = [s for s in in_shape if s is not None]
         if any(len(s) != 4 for s in known):
             raise ShapeError(f"{self.name}: inputs {in_shape} must be [n, c, h, w].")
         size = known[1][2:] if self.num_args == 2 else self.h_w
         self._window(known[0], size)
-        return list(in_shape), [(*known[0][:2], *size)], []
+        return [(*known[0][:2], *size)]
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         h, w = self._window(ins[0], outs[0][2:])

@@ -52,14 +52,9 @@ def add_rows(target: np.ndarray, at: np.ndarray, rows: np.ndarray) -> None:
 class AtPlaces(OperatorProperty):
     """Base class: a large array and slices of it. indices [axes, ...] holds one index per axis for each slice."""
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "indices"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[1]]
+    argument_names = ("data", "indices")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "x1")
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
@@ -198,9 +193,7 @@ class Raveled(OperatorProperty):
     """Base class: indices in an array of sizes `shape`; the first size is not needed and may be -1."""
 
     shape: tuple | None = None
-
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
     def sizes(self) -> Shape:
         """Return `shape` after checking it."""

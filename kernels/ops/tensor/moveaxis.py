@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....errors import ParameterError, ShapeError
-from ...declare.operator_property import Shapes, register_operator
-from ...op import Shape, is_known
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
+from ...op import Shape
 from .data_movement import Move, MoveProperty, shaped
 from .reshape import Permuted, check_axis
 from .split_concat import window
@@ -45,16 +45,14 @@ class SplitV2(MoveProperty):
             raise ShapeError(f"{self.name}: indices={self.indices} exceed an axis of size {size}.")
         return list(zip(self.indices, (*self.indices[1:], size)))
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return [x], list(out_shape), []
         axis = check_axis(self.name, self.axis, len(x))
         sizes = [e - b for b, e in self.parts(x[axis])]
         if self.squeeze_axis and any(s != 1 for s in sizes):
             raise ShapeError(f"{self.name}: squeeze_axis needs parts of size 1, but axis {axis} of {x} has parts {sizes}.")
         thin = lambda s: (*x[:axis], *([] if self.squeeze_axis else [s]), *x[axis + 1:])
-        return [x], [thin(s) for s in sizes], []
+        return [thin(s) for s in sizes]
 
     def moves(self, ins: Sequence[Shape], outs: Sequence[Shape]) -> list[Move]:
         x = ins[0]
@@ -69,9 +67,7 @@ class MoveAxis(Permuted):
 
     source: tuple
     destination: tuple
-
-    def list_arguments(self) -> list[str]:
-        return ["a"]
+    argument_names = ("a",)
 
     def order(self, rank: int) -> tuple[int, ...]:
         src, dst = ([check_axis(self.name, a, rank) for a in axes] for axes in (self.source, self.destination))

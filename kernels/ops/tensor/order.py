@@ -10,9 +10,9 @@ import numpy as np
 
 from ....dtype import is_half
 from ....errors import DTypeError, ShapeError
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator
 from ...kernel import NOTHING, KernelFunction
-from ...op import Req, Shape, Spec, is_known
+from ...op import Req, Shape, Spec
 from ...params import Param, parse_value
 from .data_movement import convert, layout, whole
 from .pick import pick_kernel, put_kernel
@@ -83,19 +83,17 @@ class Ordered(OperatorProperty):
             return [x], [x], []
         return [x], [x, self.index_dtype() if what == "both" else INT64], []
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return list(in_shape), list(out_shape), []
         _, n, _ = self.lines(x)
         k = self.count(n)
         held = _EXACT.get(self.index_dtype().name)
         if self.returned() in ("indices", "both") and held is not None and n > held:
             raise DTypeError(f"{self.name}: {self.index_dtype()} cannot hold every index below {n}. Use dtype='int32'.")
         if self.returned() == "mask":
-            return [x], [x], []
+            return [x]
         y = (k,) if self.axis is None else tuple(k if i == self.axis % len(x) else d for i, d in enumerate(x))
-        return [x], [y] * len(self.list_outputs()), []
+        return [y] * len(self.list_outputs())
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:

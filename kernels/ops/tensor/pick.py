@@ -79,6 +79,7 @@ class PickedAlong(OperatorProperty):
     """Base class: input 0 at the indices in input 1, along one axis."""
 
     how: ClassVar[str] = "clip"
+    gradient_arguments = (0,)
 
     def rule(self) -> str:
         """The treatment of indices: see `places`."""
@@ -91,9 +92,6 @@ class PickedAlong(OperatorProperty):
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]
         return [d, *(t or d for t in in_type[1:])], [d], []
-
-    def list_gradients(self) -> list[int]:
-        return [0]
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
         return [out_grad[0], *in_data[1:]]
@@ -118,9 +116,7 @@ class Pick(PickedAlong):
     axis: int = -1
     keepdims: bool = False
     mode: Literal["clip", "wrap"] = "clip"
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "index"]
+    argument_names = ("data", "index")
 
     def rule(self) -> str:
         return self.mode
@@ -153,11 +149,8 @@ class Pick(PickedAlong):
 class BatchTake(PickedAlong):
     """a[i, indices[i]] for each row i; indices out of range are clipped. indices: int32, one per row. No derivative."""
 
-    def list_arguments(self) -> list[str]:
-        return ["a", "indices"]
-
-    def list_gradients(self) -> list[int]:
-        return []
+    argument_names = ("a", "indices")
+    gradient_arguments = ()
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         a, i = in_type

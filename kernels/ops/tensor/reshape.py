@@ -10,7 +10,7 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...cpu.numpy_printer import numpy_kernel
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
 from ...ir.expr import cast, load
 from ...kernel import KernelFunction
 from ...op import Expression, Req, Shape, Spec, is_known, merge_shapes
@@ -180,10 +180,8 @@ class Squeeze(SameElements):
 
     axis: tuple | None = None
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or not is_known(x):
-            return list(in_shape), list(out_shape), []
         if self.axis is None:
             gone = {i for i, d in enumerate(x) if d == 1}
         else:
@@ -191,7 +189,7 @@ class Squeeze(SameElements):
             for a in sorted(gone):
                 if x[a] != 1:
                     raise ShapeError(f"{self.name}: axis {a} of {x} has size {x[a]}. Only axes of size 1 can be removed.")
-        return [x], [tuple(d for i, d in enumerate(x) if i not in gone) or (1,)], []
+        return [tuple(d for i, d in enumerate(x) if i not in gone) or (1,)]
 
 
 @register_operator("reshape_like")
@@ -202,12 +200,8 @@ class ReshapeLike(SameElements):
     lhs_end: int | None = None
     rhs_begin: int | None = None
     rhs_end: int | None = None
-
-    def list_arguments(self) -> list[str]:
-        return ["lhs", "rhs"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
+    argument_names = ("lhs", "rhs")
+    gradient_arguments = (0,)
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, r = in_shape
@@ -345,8 +339,7 @@ class SpaceToDepth(BlockMoved):
 class BlockGrad(SameElements):
     """The input unchanged; its derivative is zero."""
 
-    def list_gradients(self) -> list[int]:
-        return []
+    gradient_arguments = ()
 
 
 @register_operator("Cast", aliases=("cast",))

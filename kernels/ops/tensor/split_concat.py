@@ -112,13 +112,11 @@ class SliceChannel(MoveProperty):
     num_outputs: int
     axis: int = 1
     squeeze_axis: bool = False
+    argument_names = ("data",)
 
     def validate(self) -> None:
         if self.num_outputs < 1:
             raise ParameterError(f"{self.name}: num_outputs={self.num_outputs} must be at least 1.")
-
-    def list_arguments(self) -> list[str]:
-        return ["data"]
 
     def list_outputs(self) -> list[str]:
         return [f"output{i}" for i in range(self.num_outputs)]
@@ -224,12 +222,8 @@ class SliceLike(Window):
     """The first input cut to the sizes of the second along `axes`, or along all axes."""
 
     axes: tuple = ()
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "shape_like"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
+    argument_names = ("data", "shape_like")
+    gradient_arguments = (0,)
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         d = in_type[0] or out_type[0]

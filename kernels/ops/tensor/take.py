@@ -115,9 +115,7 @@ class Take(Picked):
 
     axis: int = 0
     mode: Literal["clip", "wrap", "raise"] = "clip"
-
-    def list_arguments(self) -> list[str]:
-        return ["a", "indices"]
+    argument_names = ("a", "indices")
 
     def axis_of(self, rank: int) -> int:
         return check_axis(self.name, self.axis, rank)
@@ -148,14 +146,12 @@ class Embedding(Picked):
     output_dim: int
     dtype: str = "float32"
     sparse_grad: bool = False
+    argument_names = ("data", "weight")
 
     def validate(self) -> None:
         if self.input_dim < 1 or self.output_dim < 1:
             raise ParameterError(f"{self.name}: input_dim={self.input_dim} and output_dim={self.output_dim} must be "
                                  f"at least 1.")
-
-    def list_arguments(self) -> list[str]:
-        return ["data", "weight"]
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         (x, w), y = in_shape, out_shape[0]

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Dtypes, Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import Dtypes, KnownShapes, Shapes, register_operator
 
 Format = Literal["corner", "center"]
 
@@ -74,20 +74,14 @@ class BoxIou(HostOp):
     """
 
     format: Format = "corner"
+    argument_names = ("lhs", "rhs")
+    gradient_arguments = ()
 
-    def list_arguments(self) -> list[str]:
-        return ["lhs", "rhs"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         a, b = (tuple(s or ()) for s in in_shape)
         if not a or not b or a[-1] != 4 or b[-1] != 4:
             raise ShapeError(f"{self.name}: lhs {a} and rhs {b} must have a last axis of size 4.")
-        return list(in_shape), [(*a[:-1], *b[:-1])], []
+        return [(*a[:-1], *b[:-1])]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         a, b = (corners(x, self.format).reshape(-1, 4) for x in arrays)
@@ -115,18 +109,10 @@ class BoxNms(HostOp):
     force_suppress: bool = False
     in_format: Format = "corner"
     out_format: Format = "corner"
-
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
-
-    def num_visible_outputs(self) -> int:
-        return 1
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], out_data[1]]
+    output_names = ("output0", "output1")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "y1")
+    visible_outputs = 1
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [in_type[0], np.dtype(np.int32)], []
@@ -185,20 +171,14 @@ class BipartiteMatching(HostOp):
     is_ascend: bool = False
     threshold: float
     topk: int = -1
+    output_names = ("output0", "output1")
+    gradient_arguments = ()
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or -1 in x:
-            return [x], list(out_shape), []
         if len(x) < 2:
             raise ShapeError(f"{self.name}: data {x} must be [..., rows, columns].")
-        return [x], [x[:-1], (*x[:-2], x[-1])], []
+        return [x[:-1], (*x[:-2], x[-1])]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         x = arrays[0].reshape(-1, *arrays[0].shape[-2:])
@@ -226,24 +206,17 @@ class BoxEncode(HostOp):
     in corner form; means, stds: [4]. Returns: targets [b, n, 4], (difference - means) / stds, and masks [b, n, 4]. No derivative.
     """
 
-    def list_arguments(self) -> list[str]:
-        return ["samples", "matches", "anchors", "refs", "means", "stds"]
+    argument_names = ("samples", "matches", "anchors", "refs", "means", "stds")
+    output_names = ("output0", "output1")
+    gradient_arguments = ()
 
-    def list_outputs(self) -> list[str]:
-        return ["output0", "output1"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         samples, matches, anchors, refs, means, stds = (tuple(s or ()) for s in in_shape)
         if len(samples) != 2 or matches != samples or anchors != (*samples, 4) or len(refs) != 3 or refs[::2] != (samples[0], 4) \
                 or means != (4,) or stds != (4,):
             raise ShapeError(f"{self.name}: samples {samples} and matches {matches} must be [b, n], anchors {anchors} [b, n, 4], "
                              f"refs {refs} [b, m, 4], means {means} and stds {stds} [4].")
-        return list(in_shape), [anchors, anchors], []
+        return [anchors, anchors]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         samples, matches, anchors, refs, means, stds = arrays
@@ -269,24 +242,18 @@ class BoxDecode(HostOp):
     std3: float = 1.0
     clip: float = -1.0
     format: Format = "center"
+    argument_names = ("data", "anchors")
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if not all(math.isfinite(s) for s in (self.std0, self.std1, self.std2, self.std3)):
             raise ParameterError(f"{self.name}: std0 ... std3 must be finite numbers.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "anchors"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x, anchors = (tuple(s or ()) for s in in_shape)
         if len(x) != 3 or x[2] != 4 or anchors != (1, *x[1:]):
             raise ShapeError(f"{self.name}: data {x} must be [b, n, 4], anchors {anchors} [1, n, 4].")
-        return list(in_shape), [x], []
+        return [x]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         data, anchors = arrays

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 from ...op import Shape
 from .boxes import centers, overlaps, suppressed
 
@@ -31,22 +31,18 @@ class MultiBoxPrior(HostOp):
     clip: bool = False
     steps: tuple[float, ...] = (-1.0, -1.0)
     offsets: tuple[float, ...] = (0.5, 0.5)
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if not self.sizes or not self.ratios or min(self.ratios) <= 0 or len(self.steps) != 2 or len(self.offsets) != 2:
             raise ParameterError(f"{self.name}: sizes={self.sizes} and ratios={self.ratios} (above 0) must not be empty; "
                                  f"steps={self.steps} and offsets={self.offsets} must have two numbers each.")
 
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         x = in_shape[0]
-        if x is None or -1 in x:
-            return [x], list(out_shape), []
         if len(x) != 4:
             raise ShapeError(f"{self.name}: data {x} must be [n, c, h, w].")
-        return [x], [(1, x[2] * x[3] * (len(self.sizes) + len(self.ratios) - 1), 4)], []
+        return [(1, x[2] * x[3] * (len(self.sizes) + len(self.ratios) - 1), 4)]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         h, w = arrays[0].shape[2:]
@@ -86,28 +82,20 @@ class MultiBoxTarget(HostOp):
     negative_mining_thresh: float = 0.5
     minimum_negative_samples: int = 0
     variances: tuple[float, ...] = (0.1, 0.1, 0.2, 0.2)
+    argument_names = ("anchor", "label", "cls_pred")
+    output_names = ("loc_target", "loc_mask", "cls_target")
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if len(self.variances) != 4:
             raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
 
-    def list_arguments(self) -> list[str]:
-        return ["anchor", "label", "cls_pred"]
-
-    def list_outputs(self) -> list[str]:
-        return ["loc_target", "loc_mask", "cls_target"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         anchor, label, scores = (tuple(s or ()) for s in in_shape)
         n = _anchors(self.name, anchor)
         if len(label) != 3 or label[2] < 5 or len(scores) != 3 or scores[0] != label[0] or scores[2] != n:
             raise ShapeError(f"{self.name}: label {label} must be [b, m, 5 or more], cls_pred {scores} [b, classes + 1, {n}].")
-        return list(in_shape), [(label[0], n * 4), (label[0], n * 4), (label[0], n)], []
+        return [(label[0], n * 4), (label[0], n * 4), (label[0], n)]
 
     def _match(self, iou: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Match anchors and labels by overlaps [n, m]; return the label of each anchor, its overlap, and a mask."""
@@ -172,25 +160,19 @@ class MultiBoxDetection(HostOp):
     force_suppress: bool = False
     variances: tuple[float, ...] = (0.1, 0.1, 0.2, 0.2)
     nms_topk: int = -1
+    argument_names = ("cls_prob", "loc_pred", "anchor")
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if len(self.variances) != 4:
             raise ParameterError(f"{self.name}: variances={self.variances} must be four numbers.")
 
-    def list_arguments(self) -> list[str]:
-        return ["cls_prob", "loc_pred", "anchor"]
-
-    def list_gradients(self) -> list[int]:
-        return []
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         scores, loc, anchor = (tuple(s or ()) for s in in_shape)
         n = _anchors(self.name, anchor)
         if len(scores) != 3 or scores[2] != n or scores[1] < 2 or loc != (scores[0], n * 4):
             raise ShapeError(f"{self.name}: cls_prob {scores} must be [b, kinds + 1, {n}], loc_pred {loc} [b, {n * 4}].")
-        return list(in_shape), [(scores[0], n, 6)], []
+        return [(scores[0], n, 6)]
 
     def compute(self, *arrays: np.ndarray) -> Any:
         prob, loc, anchors = arrays

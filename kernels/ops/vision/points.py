@@ -11,8 +11,16 @@ from typing import Any
 import numpy as np
 
 from ....errors import ShapeError
-from ...declare.host_op import known
-from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
+from ...declare.operator_property import (
+    Dtypes,
+    KnownShapes,
+    OperatorProperty,
+    Shapes,
+    assign,
+    gpu_module,
+    register_operator,
+    upcast,
+)
 from ...kernel import KernelFunction
 from ...op import Req, Spec
 
@@ -72,23 +80,16 @@ class Points(OperatorProperty):
     gives zeros. Elements outside the plane count as zero.
     """
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "y", "x", "image"]
+    argument_names = ("data", "y", "x", "image")
+    gradient_arguments = (0, 1, 2)
+    backward_reads = ("dy", "x")
 
-    def list_gradients(self) -> list[int]:
-        return [0, 1, 2]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data]
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, y, x, image = (tuple(s or ()) for s in in_shape)
         if len(data) != 4 or len(y) != 2 or x != y or image != y[:1]:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], y {y} and x {x} [groups, points], "
                              f"image {image} [groups].")
-        return list(in_shape), [(y[0], data[1], y[1])], []
+        return [(y[0], data[1], y[1])]
 
     def infer_type(self, in_type: Dtypes, out_type: Dtypes) -> tuple[Dtypes, Dtypes, Dtypes]:
         return list(in_type), [in_type[0]], []

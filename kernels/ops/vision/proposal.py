@@ -49,6 +49,9 @@ class Proposal(HostOp):
     feature_stride: int = 16
     output_score: bool = False
     iou_loss: bool = False
+    argument_names = ("cls_prob", "bbox_pred", "im_info")
+    output_names = ("output", "score")
+    gradient_arguments = ()
 
     def validate(self) -> None:
         if self.rpn_post_nms_top_n < 1 or self.feature_stride < 1 or not self.scales or min((*self.ratios, 1.0)) <= 0:
@@ -56,17 +59,8 @@ class Proposal(HostOp):
                                  f"{self.feature_stride} must be at least 1, scales={self.scales} not empty, and "
                                  f"ratios={self.ratios} above 0.")
 
-    def list_arguments(self) -> list[str]:
-        return ["cls_prob", "bbox_pred", "im_info"]
-
-    def list_outputs(self) -> list[str]:
-        return ["output", "score"]
-
     def num_visible_outputs(self) -> int:
         return 2 if self.output_score else 1
-
-    def list_gradients(self) -> list[int]:
-        return []
 
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         scores = in_shape[0]

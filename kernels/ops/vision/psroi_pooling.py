@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 
 
 def _rounded(x: Any) -> Any:
@@ -30,6 +30,9 @@ class PSROIPooling(HostOp):
     output_dim: int
     pooled_size: int
     group_size: int = 0
+    argument_names = ("data", "rois")
+    gradient_arguments = (0,)
+    backward_reads = ("dy0", "x")
 
     def validate(self) -> None:
         if self.output_dim < 1 or self.pooled_size < 1 or self.group_size < 0 or self.spatial_scale <= 0:
@@ -40,24 +43,13 @@ class PSROIPooling(HostOp):
     def groups(self) -> int:
         return self.group_size or self.pooled_size
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "rois"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], *in_data]
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois = (tuple(s or ()) for s in in_shape)
         channels = self.output_dim * self.groups**2
         if len(data) != 4 or data[1] != channels or len(rois) != 2 or rois[1] != 5:
             raise ShapeError(f"{self.name}: data {data} must be [n, {channels}, h, w] for output_dim={self.output_dim} and "
                              f"{self.groups} × {self.groups} groups, and rois {rois} [regions, 5].")
-        return list(in_shape), [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)], []
+        return [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)]
 
     def _weights(self, begin: float, end: float, size: int) -> np.ndarray:
         """Return the weight of each element in each bin along one axis, [bins, size]."""

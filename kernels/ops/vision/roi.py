@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator, upcast
 from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 from ..tensor.data_movement import layout, whole
@@ -23,6 +23,8 @@ class Regions(OperatorProperty):
 
     pooled_size: tuple
     spatial_scale: float
+    argument_names = ("data", "rois")
+    gradient_arguments = (0,)
 
     def validate(self) -> None:
         if len(self.pooled_size) != 2 or min(self.pooled_size) < 1:
@@ -30,25 +32,17 @@ class Regions(OperatorProperty):
         if self.spatial_scale <= 0:
             raise ParameterError(f"{self.name}: spatial_scale={self.spatial_scale} must be above 0.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "rois"]
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
     def channels(self, c: int) -> int:
         """Return the number of output channels."""
         return c
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois = (tuple(s or ()) for s in in_shape)
         if len(data) != 4 or len(rois) != 2 or rois[1] != 5:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w], and rois {rois} [regions, 5]: image, left, top, "
                              f"right, bottom.")
         y = (rois[0], self.channels(data[1]), *self.pooled_size)
-        return list(in_shape), [y] * len(self.list_outputs()), []
+        return [y] * len(self.list_outputs())
 
 
 def _edges(first: np.ndarray, last: np.ndarray, bins: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,17 +68,12 @@ class ROIPooling(Regions):
     Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
     """
 
-    def list_outputs(self) -> list[str]:
-        return ["output", "maxidx"]
-
-    def num_visible_outputs(self) -> int:
-        return 1
+    output_names = ("output", "maxidx")
+    backward_reads = ("dy0", "x1", "y1")
+    visible_outputs = 1
 
     def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         return list(in_type), [in_type[0], np.dtype(np.int32)], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[1], out_data[1]]
 
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
@@ -158,6 +147,7 @@ class ROIAlign(HostOp, Regions):
     sample_ratio: int = -1
     position_sensitive: bool = False
     aligned: bool = False
+    backward_reads = ("dy0", "x0", "x1")
 
     def channels(self, c: int) -> int:
         bins = self.pooled_size[0] * self.pooled_size[1]
@@ -167,9 +157,6 @@ class ROIAlign(HostOp, Regions):
 
     def infer_type(self, in_type: list[Any], out_type: list[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         return list(in_type), [in_type[0]], []
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [out_grad[0], in_data[0], in_data[1]]
 
     def _weights(self, begin: float, end: float, bins: int, size: int) -> np.ndarray:
         """Return the weight of each element in each bin along one axis, [bins, size]; points outside count as zero."""

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ParameterError, ShapeError
-from ...declare.host_op import HostOp, known
-from ...declare.operator_property import Shapes, register_operator
+from ...declare.host_op import HostOp
+from ...declare.operator_property import KnownShapes, Shapes, register_operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,8 @@ class _PointRegions(HostOp):
     """Base class with the common checks."""
 
     rois_are = 0  # numbers per region
-
-    def list_gradients(self) -> list[int]:
-        return [0]
-
-    def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        return [*out_grad, *in_data]
+    gradient_arguments = (0,)
+    backward_reads = ("dy", "x")
 
     def _check_regions(self, rois: Any) -> None:
         if len(rois) != 2 or rois[1] != self.rois_are:
@@ -85,23 +81,19 @@ class RROIAlign(_PointRegions):
     pooled_size: tuple
     spatial_scale: float
     sampling_ratio: int = -1
+    argument_names = ("data", "rois")
 
     def validate(self) -> None:
         if len(self.pooled_size) != 2 or min(self.pooled_size) < 1 or self.spatial_scale <= 0:
             raise ParameterError(f"{self.name}: pooled_size={self.pooled_size} must be (height, width), both at least 1, and "
                                  f"spatial_scale={self.spatial_scale} above 0.")
 
-    def list_arguments(self) -> list[str]:
-        return ["data", "rois"]
-
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois = (tuple(s or ()) for s in in_shape)
         self._check_regions(rois)
         if len(data) != 4:
             raise ShapeError(f"{self.name}: data {data} must be [n, c, h, w].")
-        return list(in_shape), [(rois[0], data[1], *self.pooled_size)], []
+        return [(rois[0], data[1], *self.pooled_size)]
 
     def _regions(self, rois: np.ndarray, shape: Any) -> Iterator[tuple[int, int, _Points]]:
         """Yield (region, image, points [height, width, samples]) of the regions with a valid image index."""
@@ -175,9 +167,7 @@ class DeformablePSROIPooling(_PointRegions):
     def parts(self) -> int:
         return self.part_size or self.pooled_size
 
-    def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
-        if not known(in_shape):
-            return list(in_shape), list(out_shape), []
+    def output_shapes(self, in_shape: KnownShapes) -> Shapes:
         data, rois, *trans = (tuple(s or ()) for s in in_shape)
         self._check_regions(rois)
         channels, parts = self.output_dim * self.group_size**2, self.parts
@@ -189,7 +179,7 @@ class DeformablePSROIPooling(_PointRegions):
             if len(t) != 4 or t[0] != rois[0] or t[1] % 2 or not t[1] or self.output_dim % (t[1] // 2) or t[2:] != (parts, parts):
                 raise ShapeError(f"{self.name}: trans {t} must be [{rois[0]}, 2 · classes, {parts}, {parts}], where the number "
                                  f"of classes divides output_dim={self.output_dim}.")
-        return list(in_shape), [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)], []
+        return [(rois[0], self.output_dim, self.pooled_size, self.pooled_size)]
 
     def _regions(self, arrays: Any) -> Iterator[tuple[int, int, Any, Any, _Points]]:
         """Yield (region, image, width, height, points [output_dim, bins, bins, samples, samples]) of the valid regions."""
