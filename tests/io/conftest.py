@@ -1,4 +1,4 @@
-"""A loopback HTTP server that can be slow, faulty, down, or made to wait."""
+"""A loopback HTTP server that can be slow, faulty, down, or paused."""
 
 import http.server
 import re
@@ -9,12 +9,12 @@ from tritium.io.records import files
 
 
 class Serve:
-    """`serve(path, content)` puts a file there and gives its URL.
+    """`serve(path, content)` stores a file and returns its URL.
 
-    faults:  so many requests in every seven fail with 503.   down: all do.   delay: seconds before each answer.
-    short:   so many answers break off in the middle.   whole: so many ignore which range was asked for.
-    gate:    answers with a body wait for it.
-    ranges:  the byte ranges asked for.   waiting: how many requests wait at the gate now; `changed` tells.
+    faults:  so many of every seven requests fail with 503.   down: all fail.   delay: seconds before each answer.
+    short:   so many answers end in the middle.   whole: so many ignore the requested range.
+    gate:    an event that answers with a body wait for.
+    ranges:  the requested byte ranges.   waiting: requests that wait at the gate; `changed` signals changes.
     """
 
     def __init__(self):
@@ -30,9 +30,9 @@ class Serve:
         return f"http://127.0.0.1:{self.port}{path}"
 
     def wait_until(self, condition):
-        """Wait until condition() holds; it is looked at whenever a request comes or goes."""
+        """Wait until condition() holds, checking it whenever a request begins or ends."""
         with self.changed:
-            assert self.changed.wait_for(condition, timeout=250), "what the test waits for did not happen"
+            assert self.changed.wait_for(condition, timeout=250), "the expected event did not happen"
 
     def answer(self, handler, body):
         with self.changed:
@@ -74,7 +74,7 @@ class Serve:
 
 @pytest.fixture
 def server(monkeypatch):
-    """A Serve on a free port, whose clients do not pause before they ask again."""
+    """A Serve on a free port, whose clients retry without a pause."""
     serve = Serve()
 
     class Handler(http.server.BaseHTTPRequestHandler):

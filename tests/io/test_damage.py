@@ -1,6 +1,6 @@
-"""Record files damaged in every way, read in a child process, so that a crash is seen. Oracle: the records whose bytes are whole.
+"""Record files with random damage, read in a child process so that a crash is seen. Oracle: the records without changed bytes.
 
-The pictures are PNGs, whose checksums make any change of a pixel known; JPEGs only must not end the process.
+The images are PNGs, whose checksums reveal every changed pixel. JPEGs need only not crash.
 """
 
 import logging
@@ -28,7 +28,7 @@ WHERE = re.compile(r"\.rec: record (\d+ at byte [\d,]+|with key)|became shorter|
 
 
 def payloads(form):
-    """Labelled records of pictures; one has a magic inside, so that it is split."""
+    """Return labelled records of images; one contains a magic number, so that it is split."""
     pictures = [encode(picture(i, HEIGHT, WIDTH), 90 if form == ".jpg" else 1, form) for i in range(COUNT)]
     packed = [recordio.pack(recordio.IRHeader(0, LABEL, i, 0), data) for i, data in enumerate(pictures)]
     packed[COUNT // 2] += bytes(-len(packed[COUNT // 2]) % 4) + MAGIC_BYTES + b"tail"
@@ -36,7 +36,7 @@ def payloads(form):
 
 
 def damaged(rng, data, offsets):
-    """data, changed one to three times."""
+    """Return data with one to three random changes."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.randrange(len(data)) if data else 0
@@ -74,7 +74,7 @@ def damaged(rng, data, offsets):
 
 
 def check(seed, folder, form):
-    """One damaged file through every reader."""
+    """Read one damaged file with every reader."""
     rng = random.Random(seed)
     records = payloads(form)
     frames = [frame(r) for r in records]
@@ -84,10 +84,10 @@ def check(seed, folder, form):
     path.write_bytes(data)
     path.with_suffix(".idx").write_text("".join(f"{i}\t{o}\n" for i, o in enumerate(offsets)))
     pixels = {picture(i, HEIGHT, WIDTH).transpose(2, 0, 1).tobytes(): i for i in range(COUNT)}
-    whole = [i for i, f in enumerate(frames) for _ in range(data.count(f))]  # the numbers of the records that are whole
+    whole = [i for i, f in enumerate(frames) for _ in range(data.count(f))]  # the numbers of the undamaged records
 
     def refused(call):
-        """What call gives, or None where it refuses the file in the words that are asked for."""
+        """Return call(), or None if it raises an error with the expected text."""
         try:
             return call()
         except MXNetError as e:
@@ -97,11 +97,11 @@ def check(seed, folder, form):
     def epoch(it):
         rows = [row for b in it for row in b.data[0].asnumpy()[:len(b.data[0]) - b.pad]]
         if form == ".png":
-            assert all(row.tobytes() in pixels for row in rows), f"{seed}: pixels that nobody wrote"
+            assert all(row.tobytes() in pixels for row in rows), f"{seed}: pixels that were never written"
             kept = [pixels[row.tobytes()] for row in rows]
             for i in set(whole):
-                assert kept.count(i) >= whole.count(i), f"{seed}: {type(it).__name__}: record {i} is whole and was not given: " \
-                                                        f"{kept}, left out {it.skipped}"
+                assert kept.count(i) >= whole.count(i), \
+                    f"{seed}: {type(it).__name__}: record {i} is undamaged and was not returned: {kept}, skipped {it.skipped}"
         return rows
 
     shape = {"data_shape": (3, HEIGHT, WIDTH), "batch_size": 4, "path_imgrec": path}
@@ -121,17 +121,17 @@ def check(seed, folder, form):
     refused(lambda: read.extend(iter(recordio.MXRecordIO(path, "r").read, None)))
     same = next((i for i, (a, b) in enumerate(zip(data, b"".join(frames))) if a != b), len(data))
     before = sum(o + len(f) <= same for o, f in zip(offsets, frames))
-    assert read[:before] == records[:before], f"{seed}: what stands before the damage is read in order"
+    assert read[:before] == records[:before], f"{seed}: records before the damage are read in order"
     refused(lambda: [f.read_idx(i) for f in [recordio.MXIndexedRecordIO(path.with_suffix(".idx"), path, "r")] for i in f.keys])
     found = RecordFile(path, tolerant=True)
     assert sum(found.span(i) for i in range(len(found))) + sum(d.stop - d.start for d in found.damage) >= len(data) - 3
     found.close()
-    told = inspect_file(path)
-    assert told.problems or data == b"".join(frames) or len(read) == told.facts["records"]
+    info = inspect_file(path)
+    assert info.problems or data == b"".join(frames) or len(read) == info.facts["records"]
 
 
 def fuzz(first, last):
-    """Check the seeds [first, last), each told before it begins."""
+    """Check the seeds [first, last), printing each before it starts."""
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first, last):

@@ -23,7 +23,7 @@ def test_a_batch_needs_lists():
 
 
 class Squares(mx.io.DataIter):
-    """A source as a user writes one: the four methods, no more."""
+    """An iterator as users write them, with the four methods only."""
 
     def __init__(self):
         super().__init__(batch_size=1)

@@ -1,4 +1,4 @@
-"""States of iterators that are none: each is refused in words, by every kind of check."""
+"""Invalid iterator states: each check refuses them with a readable error."""
 
 import pytest
 from tritium.errors import ParameterError

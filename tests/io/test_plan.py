@@ -1,4 +1,4 @@
-"""BatchPlan: which rows make which batch, over parts and epochs."""
+"""BatchPlan: the rows of each batch, over parts and epochs."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tritium.io.plan import BatchPlan
 
 
 def epochs(plan, count):
-    """[(kept rows, all rows)] of each batch of `count` epochs, one list per epoch, each taken to its end."""
+    """Return [(rows without padding, all rows)] of each batch, a list for each of `count` complete epochs."""
     begin, out = 0, []
     for epoch in range(count):
         batches = []
@@ -33,11 +33,11 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(rows, batch_size, pa
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.booleans())
 def test_with_round_batch_epochs_follow_each_other_without_a_gap(rows, batch_size, seed, shuffle):
-    """All batches of four epochs in a row are the epochs' orders in a row."""
+    """The batches of four consecutive epochs are the joined orders of the epochs."""
     plan = BatchPlan(rows, batch_size, shuffle=shuffle, seed=seed)
     given_rows = [row for batches in epochs(plan, 4) for _, full in batches for row in full]
     orders = [int(plan._rows_at(epoch, np.array([at]))[0]) for epoch in range(40) for at in range(rows)]
-    if not shuffle or batch_size <= rows:  # a batch larger than an epoch takes rows of more epochs than it is in
+    if not shuffle or batch_size <= rows:  # a batch larger than an epoch contains rows of several epochs
         assert given_rows == orders[:len(given_rows)]
 
 

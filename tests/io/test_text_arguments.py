@@ -1,4 +1,4 @@
-"""accepts_text: arguments given as text are what their defaults are; others stay as they are."""
+"""accepts_text: text becomes a value of the default's type; other arguments are unchanged."""
 
 import inspect
 from typing import Any
@@ -14,7 +14,7 @@ class Taker:
         self.got = {**locals(), **more}
 
 
-make: Any = Taker  # an editor would say that text is wrong
+make: Any = Taker  # Any, because the parameters are not declared as text
 
 
 @pytest.mark.parametrize("given, want", [
@@ -27,7 +27,7 @@ make: Any = Taker  # an editor would say that text is wrong
 def test_text_becomes_the_value_that_it_spells(given, want):
     got = make("1", **{"data_shape": (1,), **given}).got
     assert got[next(iter(given))] == want and type(got[next(iter(given))]) is type(want)
-    assert got["path"] == "1", "what has no default stays text"
+    assert got["path"] == "1", "a parameter without a default stays text"
 
 
 def test_by_position_too():

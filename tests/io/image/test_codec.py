@@ -1,4 +1,4 @@
-"""decode: every form of image that MXNet reads, and none that is damaged. Oracle: the pixels that were encoded; Pillow."""
+"""decode: all formats that MXNet reads; damaged images are refused. Oracle: the pixels that were encoded; Pillow."""
 
 import io
 import random
@@ -70,7 +70,7 @@ def test_jpeg_of_every_kind():
         decode(cmyk[:-200])
     turned = Image.Exif()
     turned[0x0112] = 6
-    assert decode(by_pillow(Image.fromarray(PIXELS), "JPEG", exif=turned)).shape == (33, 47, 3), "a camera's mark turns nothing"
+    assert decode(by_pillow(Image.fromarray(PIXELS), "JPEG", exif=turned)).shape == (33, 47, 3), "the mark is ignored"
     assert decode(by_pillow(Image.fromarray(PIXELS), "PNG", exif=turned)).shape == (33, 47, 3)
     assert decode(encode(PIXELS[:1, :1], 90, ".jpg")).shape == (1, 1, 3)
     with pytest.raises(FileError, match="the image has 3 channels, not 4"):
@@ -102,7 +102,7 @@ def test_a_flipped_bit_is_detected_in_a_png_and_never_crashes_in_a_jpeg():
             decode(bytes(data))
         except FileError:
             found += 1
-    assert found > 30, "a JPEG has no checksum: what still is one, is taken"
+    assert found > 30, "a JPEG has no checksum, so some damage gives another valid JPEG"
 
 
 @pytest.mark.parametrize("data, message", [
@@ -200,7 +200,7 @@ def test_decoders_print_nothing_beside_the_error(capfd):
 @pytest.mark.parametrize("missing, form", [("cv2", ".png"), ("simplejpeg", ".jpg")])
 @pytest.mark.parametrize("read", [mx.image.ImageIter, mx.io.ImageRecordIter, inspect_file], ids=lambda read: read.__name__)
 def test_a_missing_library_is_not_reported_as_damage(tmp_path, monkeypatch, read, missing, form):
-    """Nothing passes over good images because they cannot be decoded here."""
+    """Good images are not skipped because a library is missing."""
     path = tmp_path / "a.rec"
     write_pictures(path, 5, form=form)
     monkeypatch.setitem(sys.modules, missing, None)
@@ -216,14 +216,14 @@ def test_a_missing_library_is_not_reported_as_damage(tmp_path, monkeypatch, read
 
 
 def webp_of_one_colour(width, height):
-    """34 bytes that are a whole image of any size: every code of it has one symbol, which takes no bits (RFC 9649, 6.2.1)."""
+    """Return a complete image of any size in 34 bytes: each of its codes has one symbol of no bits (RFC 9649, 6.2.1)."""
     bits = (width - 1) | (height - 1) << 14 | sum(0b0001 << 35 + 4 * code for code in range(5))
     body = b"\x2f" + bits.to_bytes(13, "little")
     return b"RIFF" + struct.pack("<I", 26) + b"WEBPVP8L" + struct.pack("<I", len(body)) + body
 
 
 def webp(width, height, kind):
-    """The head of a WebP: VP8 (lossy) or VP8X (with more to come), and nothing behind it."""
+    """Return the header of a WebP without its data: VP8 (lossy) or VP8X (extended)."""
     if kind == b"VP8 ":
         body = b"\x10\0\0\x9d\x01\x2a" + struct.pack("<HH", width, height) + bytes(4)
     else:
@@ -245,7 +245,7 @@ def tiff(width, height, order="<"):
 
 
 def bmp(width, height):
-    """One whose rows are packed, and of which all but a few pixels are left out."""
+    """Return a BMP with run-length encoding and only a few pixels."""
     head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, 4, 0, 0, 2, 0) + bytes(8)
     return b"BM" + struct.pack("<IHHI", 66, 0, 0, 62) + head + b"\x05\x01\x00\x01"
 
@@ -262,7 +262,7 @@ HEADS = {"WebP": webp_of_one_colour, "WebP, lossy": lambda w, h: webp(w, h, b"VP
 @pytest.mark.parametrize("form", HEADS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_a_few_bytes_cannot_claim_a_huge_image(form, channels, monkeypatch):
-    """It is refused before a decoder sees it."""
+    """It is refused before it is decoded."""
     monkeypatch.setattr(opencv("test"), "imdecode", None)
     for width, height in ((16383, 16383), (16383, 1100), (5000, 4000)):
         data = HEADS[form](width, height)
@@ -281,7 +281,7 @@ def test_a_small_image_of_a_few_bytes_is_decoded(width, height):
 @pytest.mark.parametrize("form", ["WEBP", "GIF", "TIFF", "BMP"])
 @pytest.mark.parametrize("seed", range(8))
 def test_sizes_are_read_from_headers(form, seed):
-    """What Pillow writes, in all its ways, claims its own size."""
+    """For all variants that Pillow writes."""
     chance = random.Random(seed)
     width, height = chance.randrange(1, 60), chance.randrange(1, 60)
     image = Image.fromarray(picture(seed, height, width)).convert(chance.choice(["RGB", "L"]))
@@ -294,7 +294,7 @@ def test_sizes_are_read_from_headers(form, seed):
 
 @pytest.mark.parametrize("form", HEADS)
 def test_truncated_headers_are_refused(form):
-    """Nothing but FileError comes of a head that ends early or has other bytes in it."""
+    """A header that is truncated or has changed bytes raises only FileError."""
     chance, whole = random.Random(form), HEADS[form](40, 30)
     for _ in range(60):
         data = bytearray(whole[:chance.randrange(4, len(whole) + 1)])

@@ -1,4 +1,4 @@
-"""Detection's augmenters: what MXNet 1.9.1 gave for the same seeds (mxnet_det_image.npz); what boxes mean; refusals."""
+"""Detection augmenters: results of MXNet 1.9.1 for the same seeds (mxnet_det_image.npz); boxes; refusals."""
 
 import hashlib
 import json
@@ -36,11 +36,11 @@ def test_the_same_seed_gives_mxnets_batches(name):
         if f"{name}.{k}" in SAID["digests"]:
             assert hashlib.sha256(image.asnumpy().tobytes()).hexdigest()[:16] == SAID["digests"][f"{name}.{k}"]
         elif f"image.{name}.{k}" in GIVEN:
-            assert_close(image, GIVEN[f"image.{name}.{k}"], scale=10)  # as for the chain of test_image
+            assert_close(image, GIVEN[f"image.{name}.{k}"], scale=10)  # as in test_image
 
 
 def bright(box, height=160, width=200):
-    """An image whose only bright pixels are those in the box."""
+    """Return an image whose bright pixels are exactly those in the box."""
     x0, y0, x1, y1 = np.round(box * [width, height, width, height]).astype(int)
     pixels = np.zeros((height, width, 3), np.uint8)
     pixels[y0:y1, x0:x1] = 255
@@ -67,7 +67,7 @@ def test_boxes_stay_on_their_objects(rng, make):
 
 
 def test_a_random_crop_meets_its_limits():
-    """Area and aspect lie between their limits, every object that is touched is covered, what is mostly cut off is left out."""
+    """Area and aspect are within their limits, touched objects are covered enough, objects mostly cut off are dropped."""
     random.seed(2)
     augmenter = mx.image.DetRandomCropAug(0.4, (0.5, 1.5), (0.2, 0.6), 0.5)
     image = mx.nd.zeros((60, 80, 3), dtype="uint8")
@@ -105,7 +105,7 @@ def test_after_restore_order_the_result_depends_on_the_seed_alone():
         return choose(mx.nd.zeros((2, 2, 3)), LABEL)[0].dtype
 
     first = draw(True)
-    assert len({draw(False) for _ in range(8)}) > 1, "without it, MXNet's order of the last time goes on"
+    assert len({draw(False) for _ in range(8)}) > 1, "without it, the order of the last call is shuffled further, as in MXNet"
     assert draw(True) == first
 
 

@@ -1,4 +1,4 @@
-"""mx.image and ImageRecordIter against what MXNet 1.9.1 gave (mxnet_images.npz); ImageIter; what is asked beyond that."""
+"""mx.image and ImageRecordIter against results of MXNet 1.9.1 (mxnet_images.npz); ImageIter."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ def test_resizes_and_crops_as_mxnet():
 
 
 def test_interpolations_above_bilinear_are_mxnet_s():
-    """Cubic differs by a level: OpenCV 3 there, 5 here. 9 chooses by the sizes, 10 by Python's `random`."""
+    """Cubic differs by a level (OpenCV 3 in MXNet, 5 here). 9 chooses by size, 10 by Python's `random`."""
     given = np.load(Path(__file__).with_name("mxnet_det_image.npz"))
     x = mx.image.imdecode(JPEGS[0])
     got = {"2": mx.image.imresize(x, 20, 15, 2), "9.up": mx.image.resize_short(x, 77, 9)}
@@ -88,7 +88,7 @@ def test_a_chain_of_augmenters_gives_mxnets_pixels():
         x = mx.image.imdecode(JPEGS[0])
         for a in chain:
             x = a(x)
-        assert_close(x, GIVEN[f"chain{k}"], scale=10)  # a dozen float32 steps, whose order within one is ours
+        assert_close(x, GIVEN[f"chain{k}"], scale=10)  # a dozen float32 operations in another order
     assert [str(a.dumps()) for a in chain] == GIVEN["dumps"].tolist()
 
 

@@ -1,4 +1,4 @@
-"""ImageDetIter: batches against MXNet 1.9.1's (mxnet_det_image.npz), shapes, damage; its random batches by the same seeds."""
+"""ImageDetIter: batches against MXNet 1.9.1's (mxnet_det_image.npz), shapes, damage; random batches with the same seeds."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def test_batches_are_mxnets(records, case):
             got.append([hashlib.sha256(b.data[0].asnumpy().tobytes()).hexdigest()[:16], b.pad])
         it.reset()
     want = SAID["batches"][case]
-    if case == "roll_over":  # MXNet counts the images that rolled over as pad, though they were not given before
+    if case == "roll_over":  # MXNet counts the images that rolled over as pad
         want = [[digest, 0] for digest, _ in want]
     assert got == want
 
@@ -96,7 +96,7 @@ def test_from_files_and_lists(records, tmp_path):
 def test_long_labels_and_split_records_are_counted(tmp_path):
     magic = np.frombuffer(MAGIC_BYTES, "f")[0]
     many = [2, 5] + [1, 0.1, 0.1, 0.5, 0.5] * 400
-    split = [3, 5, magic, 1, 0.1, 0.2, 0.5, 0.6]  # a label whose bytes are the magic: the record is split there
+    split = [3, 5, magic, 1, 0.1, 0.2, 0.5, 0.6]  # the bytes of a label are the magic, so the record is split there
     write_records(tmp_path / "a.rec", JPEGS[:1], [many])
     assert iterator(tmp_path / "a.rec", batch_size=1).label_shape == (400, 5)
     write_records(tmp_path / "a.rec", JPEGS[:1], [split])
@@ -136,5 +136,5 @@ def test_drawn(records):
     plain = next(iterator(records)).data[0].asnumpy()[0].transpose(1, 2, 0)
     changed = np.abs(shown[0].astype(int) - plain).max(axis=2) > 2
     rows, columns = np.nonzero(changed)
-    assert (rows.min(), columns.min()) == (int(0.217 * 24), int(0.113 * 28)), "a frame stands where the object is"
+    assert (rows.min(), columns.min()) == (int(0.217 * 24), int(0.113 * 28)), "the frame is drawn around the object"
     assert shown[0][rows.min(), columns.min()].tolist() == [255, 0, 0]

@@ -1,4 +1,4 @@
-"""JPEG heads: size, colours and orientation against Pillow's and the decoder's own; odd ones are left to the decoder."""
+"""JPEG headers: size, colours and orientation against Pillow's and the decoder's; unusual ones are left to the decoder."""
 
 import io
 import struct
@@ -20,13 +20,13 @@ def by_pillow(image, **options):
 
 
 def exif(value, *, order="<", kind=3, magic=42, directory=8):
-    """An Exif segment that says this orientation."""
+    """Return an Exif segment with this orientation."""
     tiff = struct.pack(f"{order}2sHI", b"II" if order == "<" else b"MM", magic, directory) + bytes(directory - 8)
     return b"Exif\0\0" + tiff + struct.pack(f"{order}HHHIHH", 1, 0x112, kind, 1, value, 0) + bytes(4)
 
 
 def with_segment(payload, marker=0xE1, data=None):
-    """A JPEG with a segment at its front."""
+    """Return a JPEG with a segment inserted at its beginning."""
     data = by_pillow(PICTURE) if data is None else data
     return data[:2] + bytes([0xFF, marker]) + struct.pack(">H", len(payload) + 2) + payload + data[2:]
 
@@ -47,7 +47,7 @@ def test_turned_upright_as_pillow_turns_it(orientation, order, mode):
     seen = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert(mode)).astype(int)
     got = decode(data, 1 if mode == "L" else 3, upright=True)
     assert np.abs(got.reshape(seen.shape) - seen).max() <= 3
-    assert decode(data).shape == (33, 47, 3), "unless it is asked for, nothing is turned"
+    assert decode(data).shape == (33, 47, 3), "by default nothing is turned"
 
 
 @pytest.mark.parametrize("payload, orientation", [
@@ -55,7 +55,7 @@ def test_turned_upright_as_pillow_turns_it(orientation, order, mode):
     (b"http://ns.adobe.com/xap/1.0/\0<x/>", 1), (exif(6, kind=4), 6), (exif(6) + b"more", 6),
 ])
 def test_invalid_orientation_marks_are_read_as_in_mxnet(payload, orientation):
-    """The second mark would say 3: the first segment of its kind counts."""
+    """The second segment has orientation 3: only the first one counts."""
     head = read_jpeg_header(with_segment(payload, data=with_segment(exif(3))))
     assert head == (33, 47, 3, orientation)
 

@@ -1,4 +1,4 @@
-"""ImageIter with a seed: resuming and worker processes; what it does after an error. (Its batches: test_image.)"""
+"""ImageIter with a seed: resuming, worker processes, errors. (test_image checks its batches.)"""
 
 import gc
 import os
@@ -14,7 +14,7 @@ from tritium.io.image.image_iter import seeded
 
 
 class Slow(mx.image.Augmenter):
-    """A transform in Python that draws from both generators, and fails on request."""
+    """A Python transform that draws from both generators and fails on request."""
 
     def __init__(self, fails_at=None):
         super().__init__()
@@ -75,11 +75,11 @@ def test_a_transform_that_kills_its_process_is_reported(records):
     with pytest.raises(MXNetError, match=r"^ImageIter: worker process 0 died with exit code 7\. It was processing .*a\.rec: "
                                          r"record 2 at byte [\d,]+\.$"):
         next(it)
-    assert next(it).label[0].asnumpy().tolist() == [0, 1, 3, 5], "a new one goes on behind it"
+    assert next(it).label[0].asnumpy().tolist() == [0, 1, 3, 5], "a new process continues after it"
     number = it._pool._processes[0].pid
     del it
     gc.collect()
-    with pytest.raises(ProcessLookupError):  # dropped, it has ended its process and waited for that
+    with pytest.raises(ProcessLookupError):  # dropping the iterator ends its process and waits for it
         os.kill(number, 0)
 
 

@@ -1,4 +1,4 @@
-"""mean_img: read, or computed and saved where it is missing. Oracle: the mean of the pictures in float64; MXNet's file."""
+"""mean_img: loaded, or computed and saved if missing. Oracle: the mean of the images in float64; MXNet's file."""
 
 import logging
 
@@ -39,7 +39,7 @@ def test_a_missing_mean_image_is_computed_over_the_whole_file_and_saved(records,
 
 
 def test_the_mean_image_is_that_of_an_epoch_without_it(records, tmp_path):
-    """Scaled and less mean_r, as MXNet saves it."""
+    """With scale and mean_r applied, as MXNet saves it."""
     next(iterator(records, tmp_path / "plain.bin"))
     next(iterator(records, tmp_path / "other.bin", scale=0.5, mean_r=10))
     plain, other = (mx.nd.load(str(tmp_path / f"{name}.bin"))["mean_img"].asnumpy() for name in ("plain", "other"))

@@ -1,4 +1,4 @@
-"""imrotate and random_rotate: what MXNet 1.9.1 gave (mxnet_det_image.npz), turns that are exact, refusals."""
+"""imrotate and random_rotate: results of MXNet 1.9.1 (mxnet_det_image.npz), exact quarter turns, refusals."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ SRC = GIVEN["rotate.src"]
 def test_angles_and_zooms_as_mxnet(zoom):
     for angle in (0, 30, -45, 90, 200.5):
         got = mx.image.imrotate(mx.nd.array(SRC[0]), angle, *map(bool, zoom))
-        assert_close(got, GIVEN[f"rotate.{angle}.{zoom[0]}.{zoom[1]}"], scale=10)  # MXNet's grid is made in float32
+        assert_close(got, GIVEN[f"rotate.{angle}.{zoom[0]}.{zoom[1]}"], scale=10)  # MXNet computes its grid in float32
     got = mx.image.imrotate(mx.nd.array(SRC), mx.nd.array([33, -70]), *map(bool, zoom))
     assert_close(got, GIVEN[f"rotate.batch.{zoom[0]}.{zoom[1]}"], scale=10)
 

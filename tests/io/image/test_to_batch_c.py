@@ -28,7 +28,7 @@ def expected(pixels, height, width, mirrored, dtype):
 
 @needs_compiler
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 60), st.integers(1, 60), st.booleans(), st.integers(0, 9))
-@example(48, 36, 24, 18, False, 1)  # OpenCV has a path of its own for exactly half
+@example(48, 36, 24, 18, False, 1)  # OpenCV has special code for exactly half
 @example(9, 9, 9, 9, True, 0)
 @example(1, 1, 5, 7, False, 0)
 def test_pixels_are_opencvs_to_the_bit(old_h, old_w, height, width, mirrored, edge):
@@ -38,7 +38,7 @@ def test_pixels_are_opencvs_to_the_bit(old_h, old_w, height, width, mirrored, ed
         around = np.full((5, height, width), 77, dtype)
         assert row_writer()(pixels, around[1:4], mirrored, FACTORS)
         assert np.array_equal(around[1:4], expected(pixels, height, width, mirrored, dtype))
-        assert (around[[0, 4]] == 77).all(), "it writes nothing else"
+        assert (around[[0, 4]] == 77).all(), "it writes nothing outside the row"
 
 
 @needs_compiler

@@ -1,4 +1,4 @@
-"""warp_affine: MXNet 1.9.1's pixels, by digests of what its ImageRecordIter gave; shifts by whole pixels are slices."""
+"""warp_affine: digests of the pixels of MXNet 1.9.1's ImageRecordIter; shifts by whole pixels are slices."""
 
 import hashlib
 

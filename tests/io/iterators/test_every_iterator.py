@@ -1,6 +1,6 @@
-"""What every iterator keeps to: parts, pads, states, threads, kept batches, early ends, forks, errors. One table, the same tests.
+"""Tests that every iterator must pass: parts, pads, states, threads, kept batches, early ends, forks, errors.
 
-Oracle: labels. Row i of every source has the label i, so a batch tells which rows it holds.
+Oracle: labels. Row i of every source has the label i, so a batch shows which rows it holds.
 """
 
 import gc
@@ -23,7 +23,7 @@ ROWS, BATCH = 23, 4
 
 
 def write_sources(folder):
-    """Every kind of file, ROWS rows each."""
+    """Write every kind of file, with ROWS rows each."""
     pictures = [encode(picture(i, 10, 12), 1, ".png") for i in range(ROWS)]
     write_records(folder / "a.rec", pictures)
     write_records(folder / "det.rec", pictures, [[2, 5, i, 0.1, 0.1, 0.6, 0.7] for i in range(ROWS)])
@@ -82,10 +82,10 @@ def sources(tmp_path_factory):
 
 
 def rows_of(name, batch):
-    """The numbers of the rows that a batch holds."""
+    """Return the row numbers of a batch."""
     label = batch.label[0].asnumpy()
     if name == "ImageDetRecordIter":
-        return label[:, 4 + 2].astype(int).tolist()  # behind the image's shape and the front of the labels: the class
+        return label[:, 4 + 2].astype(int).tolist()  # the class, after the image's shape and the numbers before the objects
     return (label[:, 0, 0] if name == "ImageDetIter" else label).astype(int).tolist()
 
 
@@ -94,7 +94,7 @@ def bits(batch):
 
 
 def stream(it):
-    """The batches' bits, epoch after epoch."""
+    """Yield the batches' bits, epoch after epoch."""
     while True:
         yield "reset"
         for batch in it:
@@ -115,11 +115,11 @@ def test_pads_are_exact_in_every_epoch(sources, name):
     for epoch in range(4):
         seen = [row for batch in it for row in rows_of(name, batch)[:BATCH - batch.pad]]
         if name == "MNISTIter":
-            assert len(set(seen)) == len(seen) == ROWS // BATCH * BATCH, "a rest is left out, as in MXNet"
+            assert len(set(seen)) == len(seen) == ROWS // BATCH * BATCH, "an incomplete batch is skipped, as in MXNet"
         elif name == "ResizeIter":
-            assert len(seen) == ROWS + BATCH and sorted(set(seen)) == list(range(ROWS)), "a batch more than an epoch"
+            assert len(seen) == ROWS + BATCH and sorted(set(seen)) == list(range(ROWS)), "one batch more than an epoch"
         elif epoch and name in ("CSVIter", "LibSVMIter", *THREADED):
-            assert len(set(seen)) == len(seen) >= ROWS - BATCH, "round_batch: without those that filled the last one up"
+            assert len(set(seen)) == len(seen) >= ROWS - BATCH, "round_batch: without the rows that filled up the last batch"
         else:
             assert sorted(seen) == list(range(ROWS))
         it.reset()
@@ -212,7 +212,7 @@ def test_batches_that_are_kept_are_never_overwritten(sources, name):
 @pytest.mark.parametrize("how", ["dropped", "raised"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_iterator_that_ends_early_leaves_no_thread_and_no_file(tmp_path, name, how):
-    write_sources(tmp_path)  # its own, so that no other test's iterator has them open
+    write_sources(tmp_path)  # separate files, so that no iterator of another test has them open
     before = set(threading.enumerate())
     it = MAKERS[name](tmp_path)
     next(it)
@@ -232,7 +232,7 @@ def test_an_iterator_that_ends_early_leaves_no_thread_and_no_file(tmp_path, name
 
 
 def open_files(folder):
-    """How many descriptors point below a folder."""
+    """Return the number of descriptors of files in a folder."""
     count = 0
     for number in os.listdir("/proc/self/fd"):
         try:

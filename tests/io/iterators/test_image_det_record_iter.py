@@ -1,4 +1,4 @@
-"""ImageDetRecordIter: batches against MXNet 1.9.1's (mxnet_det.json), augmentation against what boxes mean, damage."""
+"""ImageDetRecordIter: batches against MXNet 1.9.1's (mxnet_det.json), augmentation with boxes whose pixels are known, damage."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""ImageRecordIter: batches, order, threads, resuming, damage. Oracle: the pictures that were written, and MXNet's digests."""
+"""ImageRecordIter: batches, order, threads, resuming, damage. Oracle: the images that were written, and MXNet's digests."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def exact(tmp_path_factory):
-    """Nine PNG pictures, so that the pixels are those written."""
+    """Nine PNG images, whose pixels do not change."""
     path = tmp_path_factory.mktemp("records") / "exact.rec"
     write_pictures(path, 9, 24, 30, ".png")
     return path
@@ -38,7 +38,7 @@ def iterator(path, **kw):
 
 
 def digest(it):
-    """One epoch in a hash: data, labels, pads."""
+    """Hash one epoch: data, labels, pads."""
     h = hashlib.sha256()
     for batch in it:
         h.update(batch.data[0].asnumpy())
@@ -48,7 +48,7 @@ def digest(it):
 
 
 def labels(it):
-    """The labels that count, of one epoch."""
+    """Return the labels of one epoch, without padding."""
     return [x for batch in it for x in batch.label[0].asnumpy()[:8 - batch.pad].astype(int).tolist()]
 
 
@@ -63,7 +63,7 @@ def test_batches_are_the_images_in_order(exact):
             assert np.array_equal(b.data[0].asnumpy()[row], picture(int(number), 24, 30).transpose(2, 0, 1))
             assert b.label[0].asnumpy()[row] == number
     it.reset()
-    assert [b.index.tolist() for b in it] == [[3, 4, 5, 6], [7, 8, 0, 1]], "round_batch: behind what filled the last batch"
+    assert [b.index.tolist() for b in it] == [[3, 4, 5, 6], [7, 8, 0, 1]], "round_batch: after the rows that were padding"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int8", "uint8"])
@@ -99,7 +99,7 @@ def test_an_epoch_does_not_depend_on_the_number_of_threads_and_differs_from_the_
     it = iterator(pictures, rand_crop=True, num_parts=5)
     first = next(it).data[0].asnumpy()
     it.reset()
-    assert not np.array_equal(next(it).data[0].asnumpy(), first), "the same records, other crops"
+    assert not np.array_equal(next(it).data[0].asnumpy(), first), "the same records with other crops"
 
 
 GO_ON = """
@@ -162,7 +162,7 @@ def test_parts_are_a_disjoint_union_in_equally_many_batches(pictures, parts):
 # ---- damage ----
 @pytest.fixture(scope="module")
 def damaged(tmp_path_factory):
-    """24 records; 3, 4, 11, 22 and 23 are no images, or no longer."""
+    """24 records, of which 3, 4, 11, 22 and 23 are not valid images."""
     path = tmp_path_factory.mktemp("records") / "damaged.rec"
     good = [encode(picture(i), 90, ".jpg") for i in range(24)]
     bad = {3: good[3][:len(good[3]) // 2], 4: b"", 11: b"Dear reader, this is a letter.", 22: good[22][:100],
@@ -198,7 +198,7 @@ def test_skip_gives_every_good_record_once_and_counts_the_bad_ones(damaged, thre
         assert kept == [i for i in range(24) if i not in bad]
         for b in batches:
             assert b.label[0].asnumpy().astype(int).tolist() == b.index.tolist()
-            assert np.array_equal(b.data[0].asnumpy()[-1], alone(path, int(b.index[-1]))), "what fills up is a picture, too"
+            assert np.array_equal(b.data[0].asnumpy()[-1], alone(path, int(b.index[-1]))), "padding is an image, too"
         assert sorted(it.skipped) == bad and "record 11 at byte" in it.skipped[11]
         assert f"epoch {epoch}: 5 of 24 records could not be read" in caplog.text
         it.reset()
@@ -206,7 +206,7 @@ def test_skip_gives_every_good_record_once_and_counts_the_bad_ones(damaged, thre
 
 
 def alone(path, number):
-    """The pixels of one record, from a part of its own."""
+    """Return the pixels of one record, read as a part of its own."""
     with iterator(path, batch_size=1, num_parts=24, part_index=number) as it:
         return next(it).data[0].asnumpy()[0]
 
@@ -228,7 +228,7 @@ def test_a_part_with_only_bad_records_raises_an_error(tmp_path):
 def test_lost_framing_is_named_or_skipped(pictures, tmp_path, caplog):
     data = bytearray(pictures.read_bytes())
     offsets = iterator(pictures)._file.offsets.tolist()
-    data[offsets[5]] ^= 1  # record 5's head
+    data[offsets[5]] ^= 1  # record 5's header
     data[offsets[9] + 40:offsets[9] + 90] = b""  # bytes missing inside record 9
     path = tmp_path / "lost.rec"
     path.write_bytes(data)
@@ -258,12 +258,12 @@ def test_remote_files_give_equal_batches(pictures):
     assert digest(iterator("memory://far/pictures.rec", **RANDOM)) == digest(iterator(pictures, **RANDOM))
 
 
-# ---- life ----
+# ---- lifetime ----
 def test_batches_that_are_kept_are_never_overwritten(pictures):
     it = iterator(pictures, prefetch_buffer=1)
     kept = [b.data[0] for b in it]
     it.reset()
-    kept += [b.data[0][2:4] for b in it]  # a view keeps its batch, too
+    kept += [b.data[0][2:4] for b in it]  # a view also keeps its batch
     before = [a.asnumpy() for a in kept]
     for _ in range(2):
         it.reset()
@@ -384,7 +384,7 @@ def test_int8_and_uint8_iterators(exact):
 
 @pytest.mark.parametrize("given", [{"min_random_area": 1.0, "max_random_area": 1.0}, {"min_random_area": 0.999}])
 def test_an_impossible_sized_crop_becomes_an_ordinary_crop(exact, given):
-    """MXNet: a part of nearly all of a picture that is not square is none of any aspect near 1."""
+    """As in MXNet: no part with nearly all of an oblong image's area has an aspect near 1."""
     small = {"data_shape": (3, 16, 16), "batch_size": 9}
     sized = next(iterator(exact, random_resized_crop=True, **given, **small))
     assert np.array_equal(sized.data[0].asnumpy(), next(iterator(exact, **small)).data[0].asnumpy())
@@ -396,15 +396,15 @@ def test_no_threads_are_refused(exact):
 
 
 def test_a_scale_may_give_fractional_sizes(tmp_path):
-    """33 pixels times 1.5 are 49.5, of which 49 are shown: pixel x of these is what stood at x / 1.5."""
+    """33 pixels times 1.5 are 49.5, of which 49 are kept: pixel x comes from x / 1.5."""
     ramp = np.broadcast_to(np.arange(33, dtype=np.uint8)[None, :, None] * 7, (28, 33, 3))
     write_records(tmp_path / "a.rec", [encode(np.ascontiguousarray(ramp), 1, ".png")])
     batch = next(iterator(tmp_path / "a.rec", data_shape=(3, 42, 49), batch_size=1, min_random_scale=1.5, max_random_scale=1.5))
-    assert np.abs(batch.data[0].asnumpy()[:, :, :40] - np.arange(49) / 1.5 * 7).max() <= 0.6, "but where the border begins"
+    assert np.abs(batch.data[0].asnumpy()[:, :, :40] - np.arange(49) / 1.5 * 7).max() <= 0.6, "except where the border begins"
 
 
 def test_photographs_of_turned_cameras_become_upright(tmp_path):
-    """As in MXNet's record iterators; of the same file, `mx.image` gives the pixels as they are stored."""
+    """As in MXNet's record iterators; for the same file, `mx.image` returns the pixels as stored."""
     stored = encode(picture(0, 24, 30), 95, ".jpg")
     mark = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
     turned = stored[:2] + b"\xff\xe1" + (len(mark) + 2).to_bytes(2, "big") + mark + stored[2:]

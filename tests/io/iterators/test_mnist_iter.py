@@ -11,7 +11,7 @@ from tritium.io.iterators.mnist_iter import read_idx
 
 
 def idx(array):
-    """An idx file's bytes."""
+    """Return the bytes of an idx file."""
     return struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape) + array.tobytes()
 
 
@@ -38,7 +38,7 @@ def test_unshuffled_batches_are_mxnets(files, flat, shape):
     assert it.provide_data == [("data", shape)] and it.provide_label == [("softmax_label", (3,))]
     for _ in range(2):
         batches = epoch(it)
-        assert len(batches) == 3  # the tenth image is left out
+        assert len(batches) == 3  # the tenth image is skipped
         for i, (data, label, pad) in enumerate(batches):
             assert np.array_equal(data, (IMAGES[3 * i : 3 * i + 3] / 256).astype(np.float32).reshape(shape))
             assert label.tolist() == [3 * i, 3 * i + 1, 3 * i + 2] and pad == 0
@@ -67,7 +67,7 @@ def test_a_part_smaller_than_a_batch_gives_one_padded_batch(files, parts, batch_
     iterators = [MNISTIter(**files, batch_size=batch_size, num_parts=parts, part_index=i) for i in range(parts)]
     for _ in range(2):
         epochs = [epoch(it) for it in iterators]
-        assert [len(batches) for batches in epochs] == [1] * parts, "parts keep step"
+        assert [len(batches) for batches in epochs] == [1] * parts, "all parts give equally many batches"
         seen = [int(v) for (_, label, pad), in epochs for v in label[:batch_size - pad]]
         assert sorted(seen) == list(range(10))
 

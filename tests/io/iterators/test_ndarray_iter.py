@@ -1,4 +1,4 @@
-"""NDArrayIter: the batches MXNet 1.9.1 gave for the same calls (ndarray_iter.json), and what it is asked beyond that."""
+"""NDArrayIter: batches against those of MXNet 1.9.1 for the same calls (ndarray_iter.json), and tests beyond them."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_batches_are_mxnets(case):
     it = mx.io.NDArrayIter(np.arange(n), {"b": np.arange(n) * 2, "a": np.arange(n)[:, None]}, case["batch"],
                            case["shuffle"], case["mode"])
     assert [[d.name, list(d.shape)] for d in it.provide_data + it.provide_label] == case["provide"]
-    for number, epoch in enumerate(case["epochs"]):  # where MXNet fails there are fewer epochs to compare
+    for number, epoch in enumerate(case["epochs"]):  # fewer epochs are compared where MXNet fails
         got = []
         for batch in it:
             got.append([batch.data[0].asnumpy().astype(int).tolist(), batch.pad])
@@ -51,7 +51,7 @@ def test_its_own_seed_is_independent_of_numpys():
     np.random.seed(2)
     b = epochs(3)
     assert a == b and a != epochs(4)
-    assert a[0] != a[1], "every epoch has an order of its own"
+    assert a[0] != a[1], "each epoch has its own order"
     assert sorted(np.concatenate(a[1])) == list(range(30))
 
 

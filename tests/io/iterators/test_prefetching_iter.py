@@ -1,4 +1,4 @@
-"""PrefetchingIter: the same batches as the iterators inside, one ahead; errors, several iterators, forks."""
+"""PrefetchingIter: the batches of the inner iterators, one ahead; errors, several iterators, forks."""
 
 import os
 

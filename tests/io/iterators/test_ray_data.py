@@ -1,4 +1,4 @@
-"""Ray Data both ways: the iterator over a stand-in that answers as Ray does, and over Ray itself (nightly)."""
+"""Ray Data: the iterator over a stand-in for a Ray dataset, and both directions with Ray itself (nightly)."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tritium.io.records.recordio import IRHeader, MXIndexedRecordIO, pack
 
 
 class Dataset:
-    """Answers iter_batches as Ray Data does."""
+    """Implements iter_batches as Ray Data does."""
 
     def __init__(self, **columns):
         self.columns = columns
@@ -60,7 +60,7 @@ def test_ray_starts_an_epoch_with_its_first_batch():
     it = RayDataIter(Counted(data=np.arange(6.0), label=np.arange(6)), 2)
     next(it)
     it.reset()
-    assert asked == ["begun", "ended"], "left in the middle: what it began is ended, and nothing else begun"
+    assert asked == ["begun", "ended"], "an epoch left in the middle is ended, and no other is begun"
     assert len(epoch(it)) == 3 and asked == ["begun", "ended"] * 2
     assert list(it)[-1].pad == 0 and not list(it)
 

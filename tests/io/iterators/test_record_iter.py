@@ -1,4 +1,4 @@
-"""RecordIter over damaged files: what "raise", "skip" and "substitute" give. Oracle: the plan's records, read one at a time."""
+"""RecordIter over damaged files with "raise", "skip" and "substitute". Oracle: the plan's records, read one at a time."""
 
 import logging
 import random
@@ -16,7 +16,7 @@ from tritium.io.records.record_file import RecordFile
 
 
 def _damaged_file(folder, rng, n):
-    """A file of n records, hurt in up to three places, sometimes with an index; their payloads, and which are untouched."""
+    """Write n records, damaged in up to three places, sometimes with an index; return the payloads and which are undamaged."""
     inside = b"", b"abc", MAGIC_BYTES, bytes(60), b"wxyz" + MAGIC_BYTES * 2 + b"z"
     payloads = [struct.pack("<I", i) + rng.choice(inside) for i in range(n)]
     frames = [frame(p) for p in payloads]
@@ -61,7 +61,7 @@ def _check(seed, folder, on_error):
             raise FileError(f"{file.where(record)} is one that nobody wrote.")
         rows[0][...] = found
 
-    truth = []  # of every record of the file: which payload it is, or None
+    truth = []  # the number of each record's payload, or None
     for record in range(len(file)):
         try:
             truth.append(known.get(file.read(record)))

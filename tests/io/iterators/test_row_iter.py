@@ -1,4 +1,4 @@
-"""RowIter: which rows make which batch, of how many parts, over several epochs."""
+"""RowIter: the rows of each batch, for several parts and epochs."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tritium.io.plan import BatchPlan
 
 
 class Numbers(RowIter):
-    """Row i is the number i, its label -i."""
+    """Row i holds the number i and the label -i."""
 
     def __init__(self, rows, batch_size, **kw):
         plan = BatchPlan(rows, batch_size, name="Numbers", source="numbers", **kw)
@@ -22,13 +22,13 @@ class Numbers(RowIter):
 
 
 def epoch(it):
-    """[(rows, pad)] of an epoch, and the iterator reset for the next."""
+    """Return [(rows, pad)] of an epoch, and reset the iterator."""
     batches = [(b.data[0].asnumpy().astype(int).tolist(), b.pad) for b in it]
     it.reset()
     return batches
 
 
-def test_the_last_batch_wraps_around_and_the_next_epoch_begins_behind_it():  # what MXNet 1.9.1's CSVIter gives for 7 rows
+def test_the_last_batch_wraps_around_and_the_next_epoch_begins_behind_it():  # as in MXNet 1.9.1's CSVIter for 7 rows
     it = Numbers(7, 3)
     assert epoch(it) == [([0, 1, 2], 0), ([3, 4, 5], 0), ([6, 0, 1], 2)]
     assert epoch(it) == [([2, 3, 4], 0), ([5, 6, 0], 1)]

@@ -1,4 +1,4 @@
-"""CSVIter and LibSVMIter, and the rows of text beneath them: values against Python's own float(), damage by line."""
+"""CSVIter, LibSVMIter and TextRows: values against Python's float(); errors with their line."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def write(path, text):
 
 
 def all_rows(it):
-    """The data and labels of an epoch, without what only fills up."""
+    """Return the data and labels of an epoch, without padding."""
     data, labels = [], []
     for b in it:
         kept = it.batch_size - b.pad
@@ -133,7 +133,7 @@ def test_libsvm_values(tmp_path_factory, rows, end, batch_size):
 
 
 def rows_of(text, row):
-    """row(line) of every line that is not empty, or the number of the first line that is refused: the oracle."""
+    """Return row(line) of every line that is not empty, or the number of the first bad line: the oracle."""
     made = []
     for number, line in enumerate(text.split("\n"), 1):
         line = line[:-1] if line.endswith("\r") and number <= text.count("\n") else line

@@ -1,4 +1,4 @@
-"""Numbers out of text: Python's float() is the oracle; pyarrow may change neither a value nor what is refused, and how."""
+"""Parsing of numbers: Python's float() is the oracle; pyarrow must change neither values nor errors."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ words = st.lists(st.one_of(decimals, st.sampled_from(HOSTILE), st.floats().map(r
 
 
 def laid_out(words, between):
-    """text, starts, ends of words with something between them."""
+    """Return text, starts and ends of words with separators between them."""
     encoded = [w.encode() for w in words]
     lengths = np.array([len(w) for w in encoded], np.int64)
     starts = 3 + np.cumsum(lengths + len(between)) - lengths - len(between)
@@ -67,7 +67,7 @@ def test_words_that_other_parsers_accept_as_numbers(word):
 
 def test_ordinary_numbers_are_parsed_by_pyarrow(monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(text_rows, "_number", None)  # Python is not asked
+    monkeypatch.setattr(text_rows, "_number", None)  # Python's parser is not used
     assert numbers(*laid_out(["1", "-2.5e3", "nan", "+7", "1e-320"], b",")).tolist()[:2] == [1, -2500]
 
 

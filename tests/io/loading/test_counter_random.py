@@ -1,4 +1,4 @@
-"""uniforms: a function of seed, epoch and record alone. Oracle: one record at a time, and what uniform means."""
+"""uniforms: a function of seed, epoch and record alone. Oracle: one record at a time, and the definition of uniform."""
 
 import numpy as np
 import pytest

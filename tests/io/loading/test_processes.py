@@ -1,4 +1,4 @@
-"""ProcessPool: order, errors, a worker that dies, an owner that is killed, a fork; nothing is left behind."""
+"""ProcessPool: order, errors, a worker that dies, an owner that is killed, a fork; no process is left."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tritium.io.loading.processes import ProcessPool
 
 
 def work(task):
-    """What the tests' workers do, by the task's kind."""
+    """Do a task by its kind, in a worker."""
     kind, value = task
     if kind == "square":
         return value * value
@@ -54,14 +54,14 @@ def test_answers_and_errors_are_returned_in_order(pool):
     assert "in work" in str(raised.value.__cause__), "the worker's own lines are shown"
     pool.cancel()
     pool.ask(("square", 5))
-    assert len(pool) == 1 and pool.answer() == 25, "what was asked before is not answered"
+    assert len(pool) == 1 and pool.answer() == 25, "answers to cancelled tasks are dropped"
     pool.close()
     with pytest.raises(ValueError, match="process object is closed"):
         started[0].is_alive()
 
 
 def test_a_worker_that_dies_is_named(pool, monkeypatch):
-    monkeypatch.setattr(processes, "_END_TIMEOUT", 250)  # it may close its pipe and be gone much later
+    monkeypatch.setattr(processes, "_END_TIMEOUT", 250)  # it may close its pipe much earlier than it ends
     pool.ask(("square", 2))
     pool.ask(("die", 3))
     assert pool.answer() == 4
@@ -71,25 +71,25 @@ def test_a_worker_that_dies_is_named(pool, monkeypatch):
 
 
 def test_an_interrupted_wait_closes_the_pool(pool, monkeypatch):
-    """A KeyboardInterrupt in the middle of an answer would leave the rest of it in the pipe."""
+    """After a KeyboardInterrupt in the middle of an answer, the rest of it would be left in the pipe."""
     monkeypatch.setattr(processes, "_END_TIMEOUT", 0.01)
     main = threading.main_thread().ident
 
-    def knock():
+    def interrupt():
         while not any(code is Connection.recv.__code__ for code in running_in(main)):
             time.sleep(0)
         signal.pthread_kill(main, signal.SIGINT)
     pool.ask(("never", None))
-    thread = threading.Thread(target=knock)
+    thread = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
         thread.start()
         pool.answer()
     thread.join()
-    assert pool.closed, "also the worker that would have waited for ever is gone"
+    assert pool.closed, "the worker that waited forever has ended, too"
 
 
 def running_in(thread):
-    """The code of the functions that a thread is in."""
+    """Yield the code objects of a thread's stack."""
     frame = sys._current_frames()[thread]
     while frame is not None:
         yield frame.f_code
@@ -111,7 +111,7 @@ if __name__ == "__main__":
     pool.ask(("square", 2))
     assert pool.answer() == 4
     for _ in range(6):
-        pool.ask(("bytes", 1_000_000))  # more than a pipe holds: the workers wait in the middle of an answer
+        pool.ask(("bytes", 1_000_000))  # more than a pipe holds, so the workers wait in the middle of an answer
     print(*(p.pid for p in pool._processes), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -120,16 +120,16 @@ if __name__ == "__main__":
 def test_the_workers_of_a_killed_process_end(tmp_path):
     (tmp_path / "owner.py").write_text(KILLED)
     done = subprocess.run([sys.executable, tmp_path / "owner.py", str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True,
-                          timeout=250)  # returns when nobody holds its output any more: when the workers are gone
+                          timeout=250)  # returns when no process holds its output, so when the workers have ended
     assert done.returncode == -9
     assert len(done.stdout.split()) == 2
-    for pid in done.stdout.split():  # an ending process closes its files first, and is gone some moments later
+    for pid in done.stdout.split():  # an ending process closes its files first, and ends a moment later
         while running(int(pid)):
             time.sleep(0)
 
 
 def running(pid):
-    """Whether a process is there and not merely waits to be buried."""
+    """Return True if a process exists and is not a zombie."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:

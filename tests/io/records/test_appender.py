@@ -1,4 +1,4 @@
-"""Appender: pieces are in the file whole or not at all, also where the disk is full. Oracle: the pieces, joined."""
+"""Appender: the file holds complete pieces only, also when the disk is full. Oracle: the joined pieces."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ resource = pytest.importorskip("resource")
 
 @contextlib.contextmanager
 def room_for(nbytes):
-    """No file of this process can grow beyond nbytes: to a writer, a disk that is full."""
+    """Limit the files of this process to nbytes, which a writer sees as a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
     try:

@@ -1,4 +1,4 @@
-"""RecordFile: records by number, and what is found after damage. Oracle: the payloads that were written."""
+"""RecordFile: records by number, also after damage. Oracle: the payloads that were written."""
 
 import random
 import struct
@@ -64,7 +64,7 @@ def test_a_part_missing_from_a_split_record(tmp_path):
     path = tmp_path / "a.rec"
     offsets = write(path, [b"one.", b"abcd" + MAGIC + b"efgh" + MAGIC + b"ijkl", b"two."])
     data = path.read_bytes()
-    for cut in (0, 2):  # each part takes 12 bytes; that one in the middle is missing cannot be seen
+    for cut in (0, 2):  # each part takes 12 bytes; a missing middle part cannot be detected
         at = offsets[1] + 12 * cut
         path.write_bytes(data[:at] + data[at + 12:])
         records = RecordFile(path, tolerant=True)
@@ -93,16 +93,17 @@ def test_records_between_two_shifts_are_found(tmp_path):
     offsets = write(path, payloads)
     data = path.read_bytes()
     cut = offsets[5] + 10
-    path.write_bytes(data[:offsets[3]] + b"xyz" + data[offsets[3]:cut] + data[cut + 1:])  # 3 and 4 lie at 3, 6 to 8 at 2
+    # records 3 and 4 are shifted by 3, records 6 to 8 by 2
+    path.write_bytes(data[:offsets[3]] + b"xyz" + data[offsets[3]:cut] + data[cut + 1:])
     records = RecordFile(path, tolerant=True)
     assert [records.read(i) for i in range(len(records))] == [p for i, p in enumerate(payloads) if i != 5]
 
 
 def test_records_inside_damage_are_found(tmp_path):
-    """Bytes too many, then too few, and in a record behind what looks like the head of a long one."""
+    """Bytes are inserted, then missing, and a later record contains what looks like the header of a long record."""
     path = tmp_path / "a.rec"
     payloads = [bytes([i]) * 40 for i in range(8)]
-    payloads[5] = b"abc" + MAGIC + struct.pack("<I", 130) + bytes(81)  # after the shift, this magic stands at a multiple of 4
+    payloads[5] = b"abc" + MAGIC + struct.pack("<I", 130) + bytes(81)  # after the shift, this magic is at a multiple of 4
     framed = [framing.frame(p) for p in payloads]
     framed[1] = bytes(4) + framed[1][:-3]
     path.write_bytes(b"".join(framed))

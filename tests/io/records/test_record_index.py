@@ -1,4 +1,4 @@
-"""What a wrong index means, alone and behind RecordFile. Oracle: the payloads that were written, and a slow search for heads."""
+"""Correction of wrong indexes, alone and in RecordFile. Oracle: the payloads that were written, and a slow search for headers."""
 
 import logging
 import random
@@ -21,15 +21,15 @@ from tritium.io.records.record_file import RecordFile, read_index, reconcile
     ([0, 16, 24, 36], [0, 12, 24, 36]),  # between its neighbours
     ([0, 16, 20, 36], [0, 12, 24, 36]),
     ([8, 12, 24, 999], [0, 12, 24, 36]),  # at either end
-    ([0, 12, 12, 36], [0, 12, 24, 36]),  # one that another line has
-    ([36, 4, 12, 0], [36, 24, 12, 0]),  # without order: the only one that is left
-    ([0, 16, 36], [0, -1, 36]),  # two are between, and one is meant
+    ([0, 12, 12, 36], [0, 12, 24, 36]),  # repeated
+    ([36, 4, 12, 0], [36, 24, 12, 0]),  # unordered: the only record that is left
+    ([0, 16, 36], [0, -1, 36]),  # two records are between, one line is wrong
     ([0, 12, 4], [0, 12, -1]),
     ([12, 4, 36], [12, 24, 36]),  # some records, not all
     ([0, 0, 0], [0, -1, -1]),
     ([24, 12, 8, 0, 4], [24, 12, -1, 0, -1]),
     ([4, 8, 16, 20, -3], [0, 12, 24, 36, -1]),  # more lines than records
-    ([4, 24, 0, 8, 36], [12, 24, 0, -1, 36]),  # two places claim one
+    ([4, 24, 0, 8, 36], [12, 24, 0, -1, 36]),  # two runs claim one record
 ])
 def test_reconcile_finds_the_records_of_wrong_lines(listed, meant):
     heads = np.array([0, 12, 24, 36] if len(listed) != 5 or listed[0] == 4 else [0, 12, 24, 36, 48, 60])
@@ -47,17 +47,17 @@ def test_a_complete_index_gives_every_record_once_whichever_lines_are_wrong(n, r
     meant = reconcile(listed, heads)
     assert sorted(meant.tolist()) == heads.tolist()
     first = {o: i for i, o in reversed(list(enumerate(listed.tolist())))}
-    assert all(meant[i] == o for o, i in first.items() if o in heads.tolist()), "lines that are right stay"
+    assert all(meant[i] == o for o, i in first.items() if o in heads.tolist()), "right lines are not changed"
 
 
 def _slow_heads(data):
-    """Where records begin in a sound file, looked for at every fourth byte."""
+    """Find the records of a good file by looking at every fourth byte."""
     return [at for at in range(0, len(data) - 7, 4) if data[at:at + 4] == MAGIC_BYTES
             and struct.unpack_from("<I", data, at + 4)[0] >> 29 in (0, 1)]
 
 
 def _files(folder, rng, n):
-    """A sound record file; its payloads, where they begin, and its index as lines."""
+    """Write a good record file; return payloads, offsets and the index as lines."""
     inside = b"", b"", MAGIC_BYTES, b"x" * 3 + MAGIC_BYTES
     payloads = [bytes([i]) * rng.choice((0, 1, 5, 16, 31)) + rng.choice(inside) + bytes([i]) for i in range(n)]
     data = b"".join(map(frame, payloads))
@@ -68,7 +68,7 @@ def _files(folder, rng, n):
 
 
 def _read(file):
-    """Every payload that can be read, and what is said of the others."""
+    """Return every payload that can be read, and the errors of the others."""
     given, errors = [], []
     for number in random.Random(len(file)).sample(range(len(file)), len(file)):
         try:
@@ -79,7 +79,7 @@ def _read(file):
 
 
 def _wrong_lines(rng, data, heads, n):
-    """Offsets of an index in which some are wrong."""
+    """Return the offsets of an index, some of them wrong."""
     listed = list(heads)
     for _ in range(rng.choice((1, 1, 2, n))):
         anywhere = rng.randrange(0, max(len(data) - 8, 1), 4)
@@ -96,14 +96,14 @@ def _write_index(folder, rng, listed):
 
 @pytest.fixture(scope="module", autouse=True)
 def few_checked():
-    """Most wrong lines are found when they are used, as in a long index."""
+    """Check few lines at opening, so that most wrong lines are found when they are used."""
     before, record_file._SAMPLED = record_file._SAMPLED, 2
     yield
     record_file._SAMPLED = before
 
 
 class _Told(logging.Handler):
-    """What is logged, as text."""
+    """Collects log messages."""
 
     def __init__(self):
         super().__init__()
@@ -132,7 +132,7 @@ def test_wrong_offsets_lose_no_record_and_are_counted(tmp_path_factory, n, rng):
         with _Told() as logged:
             assert _read(file) == (sorted(payloads), [])
         fresh = RecordFile(folder / "a.rec", folder / "a.idx", tolerant=True)
-        assert file.identity() == fresh.identity(), "a state that is taken now fits a file that was opened anew"
+        assert file.identity() == fresh.identity(), "a state saved now fits a file that is opened again"
         fresh.close()
     listed = read_index(folder / "a.idx")[1].tolist()
     if set(listed) != set(heads) or len(listed) > len(set(listed)):
@@ -151,7 +151,7 @@ def test_without_skip_a_wrong_offset_is_reported_with_file_key_and_byte(tmp_path
         warnings.simplefilter("always")
         file = RecordFile(folder / "a.rec", folder / "a.idx")
     given, errors = _read(file)
-    assert set(given) <= set(payloads), "nothing that nobody wrote"
+    assert set(given) <= set(payloads), "every payload was written"
     for message in (*(str(w.message) for w in told), *errors):
         if "are repeated" not in message:
             key, byte = message.split("a.idx: key ")[1].split(" points at byte ")
@@ -187,16 +187,17 @@ def test_with_a_damaged_index_no_record_is_lost_that_is_found_without_it(tmp_pat
         warnings.simplefilter("ignore")
         with_index, without = (RecordFile(folder / "a.rec", index, tolerant=True) for index in (folder / "a.idx", None))
         lost = Counter(_read(without)[0]) - Counter(_read(with_index)[0])
-        assert lost.total() <= len(alike), "but one for each line that points at what is no head and looks like one"
+        assert lost.total() <= len(alike), "at most one for each line that points at data that look like a header"
     with_index.close()
     without.close()
 
 
 def test_some_records_with_a_wrong_line_among_them(tmp_path, caplog):
-    """The index of a part of the file stays one of that part; what cannot be told is an error that says so."""
+    """A corrected index lists no additional records; an ambiguous line raises an error that says so."""
     payloads = [bytes([i]) * 12 for i in range(8)]
     (tmp_path / "a.rec").write_bytes(b"".join(map(frame, payloads)))
-    (tmp_path / "a.idx").write_text("a\t0\nb\t28\nc\t40\nd\t84\ne\t140\n")  # between c and e there are four, and d is one of them
+    # there are four records between c and e, and d means one of them
+    (tmp_path / "a.idx").write_text("a\t0\nb\t28\nc\t40\nd\t84\ne\t140\n")
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=True)
     with _Told() as logged:
         given, errors = _read(records)
@@ -209,12 +210,12 @@ def test_some_records_with_a_wrong_line_among_them(tmp_path, caplog):
 
 
 def test_a_damaged_record_keeps_its_number_when_another_line_is_corrected(tmp_path):
-    """Whoever has read it before, and was told, would not hear of what stood under its number afterwards."""
+    """Otherwise another record would take the number of a record whose error was already reported."""
     payloads = [bytes([i]) * 12 for i in range(6)]
     data = bytearray(b"".join(map(frame, payloads)))
     data[20 + 6] ^= 64  # the length of record 1
     (tmp_path / "a.rec").write_bytes(data)
-    (tmp_path / "a.idx").write_text("0\t0\n1\t20\n2\t40\n3\t52\n5\t100\n4\t68\n")  # of 3 and 4: inside records
+    (tmp_path / "a.idx").write_text("0\t0\n1\t20\n2\t40\n3\t52\n5\t100\n4\t68\n")  # lines 3 and 4 point into records
     records = RecordFile(tmp_path / "a.rec", tmp_path / "a.idx", tolerant=True)
     with pytest.raises(FileError, match="record 1 at byte 20 is cut short"):
         records.read(1)
@@ -226,7 +227,7 @@ def test_a_damaged_record_keeps_its_number_when_another_line_is_corrected(tmp_pa
 
 
 def test_data_that_look_like_a_header_are_recognised_by_the_index_line_before(tmp_path):
-    """Behind bytes that are too many, the line of record 3 points at the magic number that record 2 has among its bytes."""
+    """After inserted bytes, the line of record 3 points at a magic number in the data of record 2."""
     payloads = [bytes(12), bytes(12), bytes(9) + MAGIC_BYTES + bytes(3), b"last"]
     data = b"".join(map(frame, payloads))
     (tmp_path / "a.rec").write_bytes(data[:30] + bytes(7) + data[30:])

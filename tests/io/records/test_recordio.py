@@ -1,4 +1,4 @@
-"""RecordIO: bytes against a writer made from the format's description, damage, the rebuilt index, headers."""
+"""RecordIO: bytes against a writer that follows the format's description, damage, rebuilt indexes, headers."""
 
 import copy
 import os
@@ -16,12 +16,12 @@ from tritium.io.records import framing, recordio
 from tritium.io.records.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, find_records, pack, unpack
 
 MAGIC = bytes.fromhex("0a23d7ce")
-# pieces that make magics likely, at multiples of four and beside them
+# pieces that often give magic numbers, at multiples of four and beside them
 pieces = st.lists(st.sampled_from([MAGIC, b"a", b"bc", b"wxyz", bytes(4), MAGIC[:3]]), max_size=9).map(b"".join)
 
 
 def slow_frame(payload):
-    """One record, word by word: the oracle."""
+    """Frame one record word by word: the oracle."""
     parts, part, whole = [], b"", len(payload) // 4 * 4
     for i in range(0, whole, 4):
         if payload[i:i + 4] == MAGIC:
@@ -123,7 +123,7 @@ def test_reset_and_flags(tmp_path):
     assert file.read() == b"one"
     with pytest.raises(FileError, match=r"opened with flag 'r'\. Open it with 'w'"):
         file.write(b"x")
-    other = copy.copy(file)  # goes through __getstate__, as sending it to another process does
+    other = copy.copy(file)  # uses __getstate__, as pickling does
     assert other.read() == b"one"
     other.close()
     file.close()
@@ -308,7 +308,7 @@ def test_reading_ahead_by_any_size_gives_the_same_records(tmp_path_factory, reco
 
 def test_a_forked_child_reads_from_its_own_position(tmp_path, monkeypatch):
     monkeypatch.setattr(recordio, "_AHEAD", 4096)  # filled several times, in either process
-    records = [bytes([i]) * 248 for i in range(100)]  # 256 with its head: at the same places of every page
+    records = [bytes([i]) * 248 for i in range(100)]  # 256 with its header: at equal offsets in every page
     write(tmp_path / "a.rec", records)
     with MXRecordIO(tmp_path / "a.rec", "r") as file:
         assert [file.read(), file.read()] == records[:2]
@@ -320,7 +320,7 @@ def test_a_forked_child_reads_from_its_own_position(tmp_path, monkeypatch):
 
 
 def test_a_file_that_becomes_shorter_raises_an_error_and_does_not_crash(tmp_path, monkeypatch):
-    monkeypatch.setattr(recordio, "_AHEAD", 4096)  # what was read ahead is still given
+    monkeypatch.setattr(recordio, "_AHEAD", 4096)  # bytes that were read ahead are still returned
     path = tmp_path / "a.rec"
     write(path, [bytes(9000)] * 50)
     (tmp_path / "a.idx").write_text("".join(f"{i}\t{i * 9008}\n" for i in range(50)))
@@ -337,7 +337,7 @@ def test_a_file_that_becomes_shorter_raises_an_error_and_does_not_crash(tmp_path
 
 
 def slow_records(data):
-    """The records up to the first place that is wrong, one part after another, and whether there is one."""
+    """Return the records before the first damage, read part by part, and True if there is damage."""
     records, at = [], 0
     while at < len(data):
         parts, kind = [], 0
@@ -354,7 +354,7 @@ def slow_records(data):
 
 
 def damage_at_random(rng, data, heads):
-    """data, changed up to three times."""
+    """Return data with up to three random changes."""
     data = bytearray(data)
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         at, size, head = rng.randrange(len(data) + 1), rng.choice((1, 2, 3, 4, 5, 8, 40)), rng.choice(heads)
@@ -380,7 +380,7 @@ def damage_at_random(rng, data, heads):
 
 
 def test_damaged_files_are_read_up_to_the_damage_and_no_further(tmp_path, monkeypatch):
-    """With any size of what is read ahead, by map or without; what failed fails again."""
+    """With any read-ahead size, with and without a memory map; a failed read fails again."""
     path, mapped = tmp_path / "a.rec", recordio._mapped
     some = MAGIC, b"", b"a", b"ab", b"abc", bytes(40), bytes(range(250))
     for seed in range(400):

@@ -1,4 +1,4 @@
-"""ImageRecordIter over a loopback server: fetched ahead in few pieces, the same bits, faults, outages. Oracle: the local file."""
+"""ImageRecordIter over a loopback server: prefetching in few requests, equal bits, faults, outages. Oracle: the local file."""
 
 import hashlib
 
@@ -27,7 +27,7 @@ def write(path):
 
 @pytest.fixture
 def remote(local, server):
-    """The local file's parameters, served."""
+    """The parameters of the same file on the server."""
     index = local.with_suffix(".idx").read_bytes()
     return {"path_imgrec": server("/a.rec", local.read_bytes()), "path_imgidx": server("/a.idx", index)}
 
@@ -50,17 +50,17 @@ def test_a_remote_epoch_equals_the_local_one_with_few_requests(local, remote, se
     with iterator(remote) as it:
         opened = len(server.ranges)
         assert digests(it) == want[0]
-        assert len(server.ranges) - opened <= 2 * ROWS // 8, "a batch's records lie close together, and come in one piece"
+        assert len(server.ranges) - opened <= 2 * ROWS // 8, "a batch's records are adjacent, so one request fetches them"
         server.faults = 3
         assert digests(it) == want[1]
 
 
 def test_bytes_are_requested_ahead_and_no_loading_thread_waits_for_them(remote, server):
-    """One thread decodes. While the first batch's bytes are held back, those behind it are asked for all the same."""
+    """With one decoding thread, the next batches are requested while the server holds back the first one."""
     it = iterator(remote, preprocess_threads=1, prefetch_buffer=2)
     server.gate.clear()
     it._fill_queue()
-    server.wait_until(lambda: server.waiting >= 4)  # a batch each: prefetch_buffer + 2 of them
+    server.wait_until(lambda: server.waiting >= 4)  # one for each of prefetch_buffer + 2 batches
     done = []
     it._loader.workers.put(lambda: done.append(True))
     it._loader.workers.put(lambda: (server.changed.acquire(), server.changed.notify_all(), server.changed.release()))
@@ -88,7 +88,7 @@ def test_an_outage_is_not_a_bad_record_and_can_be_resumed(local, remote, server)
 
 
 def test_a_record_whose_rest_cannot_be_fetched_is_not_a_bad_record(remote, monkeypatch):
-    """Of a long record the first bytes are fetched ahead; an outage while the rest is read does not count it as damaged."""
+    """Only the first bytes of a long record are prefetched; an outage while the rest is read does not make it a bad record."""
     with iterator(remote, on_error="skip") as it:
         def read(number, fetched):
             raise UnreachableError("a.rec: cannot be read")
