@@ -1,4 +1,4 @@
-"""Callbacks: what they log, when, and what they write."""
+"""Callbacks: their log lines and their files."""
 
 import logging
 
@@ -23,18 +23,18 @@ def messages(caplog, run):
     return [r.getMessage() for r in caplog.records]
 
 
-def test_speedometer_counts_from_its_first_batch(caplog):
+def test_speedometer_measures_from_its_first_batch(caplog):
     ticks = iter([10.0, 12.0, 12.0, 13.0, 13.0])
     speed = callback.Speedometer(5, frequent=2, clock=lambda: next(ticks))
     metric = accuracy()
     got = messages(caplog, lambda: [speed(BatchEndParam(1, n, metric, None)) for n in range(5)])
-    # 2 batches of 5 samples in 2 s, then in 1 s; the metric begins anew after each line
+    # 2 batches of 5 samples in 2 s, then in 1 s; the metric is reset after each line
     assert got == ["Epoch[1] Batch [0-2]\tSpeed: 5.00 samples/sec\taccuracy=0.500000",
                    "Epoch[1] Batch [2-4]\tSpeed: 10.00 samples/sec\taccuracy=nan"]
     assert metric.get_global()[1] == 0.5
 
 
-def test_speedometer_without_a_metric_and_with_a_new_epoch(caplog):
+def test_speedometer_without_a_metric_and_in_a_new_epoch(caplog):
     ticks = iter(float(i) for i in range(99))
     speed = callback.Speedometer(5, frequent=2, clock=lambda: next(ticks))
     got = messages(caplog, lambda: [speed(BatchEndParam(e, n, None, None)) for e in (0, 1) for n in range(3)])
@@ -43,13 +43,13 @@ def test_speedometer_without_a_metric_and_with_a_new_epoch(caplog):
         callback.Speedometer(5, frequent=0)
 
 
-def test_progress_bar(caplog):
+def test_progress_bar_logs_its_share(caplog):
     bar = callback.ProgressBar(total=4, length=8)
     got = messages(caplog, lambda: [bar(BatchEndParam(0, n, None, None)) for n in (0, 1, 4)])
     assert got == ["[--------] 0%\r", "[==------] 25%\r", "[========] 100%\r"]
 
 
-def test_metrics_are_logged(caplog):
+def test_callbacks_log_metrics(caplog):
     param = BatchEndParam(3, 4, accuracy(), None)
     assert messages(caplog, lambda: callback.LogValidationMetricsCallback()(param)) == ["Epoch[3] Validation-accuracy=0.500000"]
     log = callback.log_train_metric(2, auto_reset=True)
@@ -58,7 +58,7 @@ def test_metrics_are_logged(caplog):
     assert np.isnan(param.eval_metric.get()[1])
 
 
-def test_checkpoints_every_second_epoch(tmp_path):
+def test_do_checkpoint_writes_every_second_epoch(tmp_path):
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=2, name="fc")
     save = callback.do_checkpoint(str(tmp_path / "m"), period=2)
     for epoch in range(4):
@@ -66,7 +66,7 @@ def test_checkpoints_every_second_epoch(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0002.params", "m-0004.params", "m-symbol.json"]
 
 
-def test_a_module_saves_itself_with_its_optimizer(tmp_path):
+def test_module_checkpoint_writes_optimizer_states(tmp_path):
     m = mx.mod.Module(mx.sym.LinearRegressionOutput(
         mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=1, name="fc"), name="lr"), label_names=["lr_label"])
     data = mx.io.NDArrayIter(np.ones((4, 2)), np.ones((4, 1)), 2, label_name="lr_label")
@@ -75,7 +75,7 @@ def test_a_module_saves_itself_with_its_optimizer(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0001.params", "m-0001.states", "m-symbol.json"]
 
 
-def test_speedometer_that_does_not_reset_counts_from_the_beginning(caplog):
+def test_speedometer_without_reset_covers_the_epoch(caplog):
     ticks = iter(float(i) for i in range(99))
     speed = callback.Speedometer(5, frequent=2, auto_reset=False, clock=lambda: next(ticks))
     metric = accuracy()

@@ -14,7 +14,7 @@ GOLDEN = Path(__file__).parents[1] / "golden/symbols"
 @pytest.mark.parametrize("name, epoch", [("mlp", 0), ("lenet", 0), ("digits_mlp", 20)])
 def test_checkpoints_of_mxnet_give_the_outputs_of_mxnet(name, epoch, ctx):
     if name == "lenet" and ctx.is_gpu and mx.context.GPU_MODE == "interpret":
-        ctx = mx.cpu(1)  # minutes in the interpreter; the operators' own tests run there
+        ctx = mx.cpu(1)  # the interpreter takes minutes
     want = np.load(GOLDEN / f"{name}.npz")
     m = mx.mod.Module.load(str(GOLDEN / name), epoch, context=ctx, label_names=None)
     m.bind([("data", want["in.data"].shape)], for_training=False)

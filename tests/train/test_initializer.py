@@ -1,4 +1,4 @@
-"""Initializers. Oracle: what MXNet 1.9.1 made of each name and shape (golden); for random ones, their spread."""
+"""Initializers. Oracle: the values of MXNet 1.9.1 for each name and shape (golden), or their spread if random."""
 
 import json
 import math
@@ -68,7 +68,7 @@ def test_rows_or_columns_of_orthogonal_weights_are_orthogonal(shape):
     np.testing.assert_allclose(gram, 2.25 * np.eye(len(gram)), atol=1e-5)
 
 
-def test_half_precision_arrays():
+def test_half_precision_arrays_are_initialized():
     a = mx.nd.zeros((100, 100), dtype="float16")
     init.Normal(0.5)("w_weight", a)
     assert a.asnumpy().dtype == np.float16

@@ -19,7 +19,7 @@ def test_a_store_is_created_for_several_devices(kvstore, devices, params, kind, 
     assert (store and store.type, update_on_kvstore) == (kind, on_store)
 
 
-def test_a_store_object_is_used_as_it_is_and_the_environment_keeps_the_optimizer_out_of_it(monkeypatch):
+def test_an_existing_store_is_used_and_the_environment_keeps_the_optimizer_out_of_it(monkeypatch):
     store = mx.kv.create("local")
     assert create_kvstore(store, 1, SMALL) == (store, True)
     monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")

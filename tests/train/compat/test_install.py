@@ -1,4 +1,4 @@
-"""`import mxnet` inside a process: each case in an interpreter of its own, so that nothing leaks into the other tests."""
+"""`import mxnet` for Tritium: each case runs in a new process, because it changes the modules of the process."""
 
 import subprocess
 import sys
@@ -23,24 +23,24 @@ except ModuleNotFoundError:
 
 
 @pytest.mark.parametrize("how", ["file", "module"])
-def test_an_old_script_runs_unedited(how, tmp_path):
+def test_a_script_for_mxnet_runs_unchanged(how, tmp_path):
     (tmp_path / "old_script.py").write_text(SCRIPT)
     (tmp_path / "beside.py").write_text("")
     (tmp_path / "old_script.py").write_text("import beside\n" + SCRIPT)
-    what = ["-m", "old_script"] if how == "module" else [str(tmp_path / "old_script.py")]
-    done = subprocess.run([sys.executable, "-m", "tritium", "run", *what, "--lr", "3", "-x"], cwd=tmp_path, capture_output=True,
+    script = ["-m", "old_script"] if how == "module" else [str(tmp_path / "old_script.py")]
+    done = subprocess.run([sys.executable, "-m", "tritium", "run", *script, "--lr", "3", "-x"], cwd=tmp_path, capture_output=True,
                           text=True, timeout=250)
     assert done.stdout == "ran __main__ ['--lr', '3', '-x']\n", done.stderr
 
 
-def test_an_error_and_an_exit_code_get_through(tmp_path):
+def test_errors_and_exit_codes_of_the_script_are_passed_on(tmp_path):
     (tmp_path / "s.py").write_text("import mxnet\nraise SystemExit(7)")
     assert subprocess.run([sys.executable, "-m", "tritium", "run", str(tmp_path / "s.py")], timeout=250).returncode == 7
     done = subprocess.run([sys.executable, "-m", "tritium", "run", "nowhere.py"], capture_output=True, text=True, timeout=250)
     assert done.returncode == 2 and "nowhere.py is no file" in done.stderr
 
 
-def test_mxnet_itself_is_not_replaced():
+def test_an_imported_mxnet_is_not_replaced():
     code = ("import sys, types; sys.modules['mxnet'] = types.ModuleType('mxnet'); import tritium\n"
             "try:\n    tritium.install_as_mxnet()\nexcept tritium.MXNetError as e:\n    print(e)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250)
@@ -50,7 +50,7 @@ def test_mxnet_itself_is_not_replaced():
 @pytest.mark.parametrize("name", ["optimizer.adaptive", "rnn.cells", "mod.module", "image.im2rec", "nd.core.chunk",
                                   "kv.job.host"])
 def test_a_module_of_an_aliased_package_is_loaded_once(name):
-    """Modules that the package imports only on demand are included: a fresh process has not loaded them yet."""
+    """Also for modules that the package only imports on demand, which a new process has not loaded yet."""
     alias, _, rest = name.partition(".")
     code = ("import importlib, sys, tritium\n"
             f"real = sys.modules['tritium.{alias}'].__name__ + '.{rest}'\n"

@@ -1,4 +1,4 @@
-"""mx.test_utils: that its checks pass what is right and fail what is wrong; and its neighbours base, util, runtime."""
+"""mx.test_utils: its checks accept correct results and reject wrong ones. Also mx.base, mx.util, mx.runtime and others."""
 
 import gzip
 import os
@@ -183,7 +183,7 @@ def test_environment_is_restored_and_retry_repeats_a_test():
     flaky()
 
 
-def test_base_util_runtime_context():
+def test_functions_of_base_util_runtime_and_context():
     assert isinstance(1.5, mx.base.numeric_types) and isinstance("a", mx.base.string_types)
     assert mx.base.MXNetError is mx.MXNetError
     assert list(mx.base.c_str_array(["a", "b"])) == [b"a", b"b"] and mx.base._as_list((1, 2)) == [1, 2]

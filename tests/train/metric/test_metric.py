@@ -1,4 +1,4 @@
-"""Metrics. Oracle: the values MXNet 1.9.1 gave (golden), and hand-counted cases."""
+"""Metrics. Oracle: values of MXNet 1.9.1 (golden), and cases counted by hand."""
 
 import copy
 import json
@@ -39,7 +39,7 @@ def test_values_equal_those_of_mxnet(case):
     assert name == case["global"][0]
     want = float(case["global"][1])
     assert (math.isnan(value) and math.isnan(want)) or math.isclose(value, want, rel_tol=1e-5, abs_tol=1e-6)
-    # MXNet's config cannot make two of these again: ours keeps "micro", and top-k's name without the k that create adds
+    # two configs of MXNet do not make the same metric: ours has "micro", and the name of top-k without k, which create adds
     config = {**case["config"], **{k: v for k, v in case["kwargs"].items() if k == "average"}}
     if case["metric"] == "top_k_accuracy":
         config["name"] = case["metric"]
@@ -61,7 +61,7 @@ def test_composite_and_custom_metrics_equal_those_of_mxnet(case):
 
     m = metric.create("composite", **case["kwargs"]) if "kwargs" in case else metric.np(mine)
     batches = CASES[case["same_batches_as"]]["batches"]
-    for batch in batches if "kwargs" in case else batches[:1]:  # the custom one saw the first batch alone
+    for batch in batches if "kwargs" in case else batches[:1]:  # the recorded custom metric has the first batch only
         m.update(arrays(batch["label"], batch["label_shape"]), arrays(batch["pred"], batch["pred_shape"]))
     assert m.get()[0] == case["after"][-1][0]
     assert m.get()[1] == pytest.approx(case["after"][-1][1], rel=1e-5)
@@ -115,7 +115,7 @@ def test_a_custom_metric_may_return_a_sum_and_a_count():
 
 
 @pytest.mark.parametrize("name", ["acc", "ce", "mse", "loss"])
-def test_a_nan_in_the_predictions_is_noticed(name):
+def test_a_nan_in_the_predictions_sets_saw_nan(name):
     m = metric.create([name])
     pred = np.full((2, 2), 0.5, np.float32)
     m.update([np.array([0, 1]) if name != "mse" else np.zeros((2, 2))], [pred])

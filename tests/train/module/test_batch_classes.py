@@ -1,6 +1,6 @@
-"""Batches of a user's own class: whatever it lacks beside `data` is as if it were None.
+"""Batches of a user's class: missing attributes other than `data` count as None.
 
-Oracle: the same arrays in a DataBatch, whose constructor puts None where nothing is given; and NumPy.
+Oracle: the same arrays in a DataBatch, whose attributes are None by default; and NumPy.
 """
 
 from collections import namedtuple
@@ -23,16 +23,16 @@ def layer(x):
 
 
 def network(length=None):
-    """A softmax over 3 of 5 features; with a length, of the sum over that many steps."""
+    """A softmax over 3 classes from 5 features; with a length, from their sum over that many steps."""
     x = mx.sym.Variable("data")
     return mx.sym.SoftmaxOutput(layer(x if length is None else mx.sym.sum(x, axis=1)), name="softmax")
 
 
 def chain(*, last=None):
-    """A layer, then the loss: a Module, or `last`."""
-    made = mx.mod.SequentialModule().add(mx.mod.Module(layer(mx.sym.Variable("data")), label_names=None))
+    """A chain of a layer and the loss, which is a Module or `last`."""
+    modules = mx.mod.SequentialModule().add(mx.mod.Module(layer(mx.sym.Variable("data")), label_names=None))
     last = last or mx.mod.Module(mx.sym.SoftmaxOutput(mx.sym.Variable("data"), name="softmax"))
-    return made.add(last, take_labels=True, auto_wiring=True)
+    return modules.add(last, take_labels=True, auto_wiring=True)
 
 
 def slope(scores, labels):
@@ -54,7 +54,7 @@ KINDS = {
 
 
 class Squares(mx.metric.EvalMetric):
-    """The sum of the outputs' squares, and of the labels that come."""
+    """The sum of the squares of outputs and labels."""
 
     def __init__(self):
         super().__init__("squares")
@@ -66,7 +66,7 @@ class Squares(mx.metric.EvalMetric):
 
 
 class Batches:
-    """A source of batches that are there already."""
+    """A data source with a list of batches."""
 
     def __init__(self, batches, data, label):
         self.batches, self.provide_data, self.provide_label = batches, data, label
@@ -90,7 +90,7 @@ def slots(fields):
 
 
 def properties(fields):
-    """Read-only attributes, made when they are asked for."""
+    """An object whose attributes are read-only properties."""
     return type("Properties", (), {name: property(lambda self, value=value: value) for name, value in fields.items()})()
 
 
@@ -99,7 +99,7 @@ def plain(fields):
 
 
 def parts(rng, size, length, pad):
-    """Everything that a batch may bring."""
+    """All attributes of a batch."""
     shape = (size, 5) if length is None else (size, length, 5)
     data, label = rng.normal(size=shape).astype("f"), rng.integers(0, 3, size).astype("f")
     return {"data": [mx.nd.array(data)], "label": [mx.nd.array(label)], "pad": pad, "index": np.arange(size),
@@ -108,7 +108,7 @@ def parts(rng, size, length, pad):
 
 
 def everything(kind, batches, data, label):
-    """Whatever a module makes of batches, as NumPy arrays: outputs, gradients' effect, score and predictions."""
+    """The results of a module for batches, as NumPy arrays: outputs, score, predictions and trained parameters."""
     module = KINDS[kind]()
     module.bind(data, label)
     module.init_params(arg_params={k: mx.nd.array(v) for k, v in WEIGHTS.items()}, aux_params={})
@@ -130,8 +130,8 @@ def everything(kind, batches, data, label):
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_what_a_batch_class_lacks_is_none(data):
-    """Modules of every kind, batches of random classes that lack random attributes."""
+def test_missing_attributes_of_a_batch_count_as_none(data):
+    """All kinds of modules, and batches of random classes without random attributes."""
     kind = data.draw(st.sampled_from(list(KINDS)))
     of_class = data.draw(st.sampled_from([named_tuple, slots, properties, plain]))
     buckets = "ucket" in kind
@@ -142,12 +142,12 @@ def test_what_a_batch_class_lacks_is_none(data):
         whole = parts(rng, 4 if number == 0 else data.draw(st.sampled_from([2, 4])), length, data.draw(st.integers(0, 1)))
         if number == 0:
             shapes = whole["provide_data"], whole["provide_label"]
-        lacks = data.draw(st.sets(st.sampled_from(OPTIONAL)))
+        missing = data.draw(st.sets(st.sampled_from(OPTIONAL)))
         if buckets:
-            lacks -= {"bucket_key"} if length != 4 else set()
-        given = {name: value for name, value in whole.items() if name not in lacks}
+            missing -= {"bucket_key"} if length != 4 else set()
+        given = {name: value for name, value in whole.items() if name not in missing}
         mine.append(of_class(given))
-        # the oracle says what it brings, so that nothing need be worked out
+        # the oracle has its shapes, so that none are inferred
         oracle.append(mx.io.DataBatch(**{**given, **{name: whole[name] for name in ("provide_data", "provide_label")}}))
     got, want = everything(kind, mine, *shapes), everything(kind, oracle, *shapes)
     assert len(got) == len(want)
@@ -169,16 +169,16 @@ def bound(label=True, **settings):
 
 @pytest.mark.parametrize("label", [True, False], ids=["bound with labels", "bound without"])
 @pytest.mark.parametrize("size", [4, 3], ids=["as bound", "of another size"])
-def test_forward_of_data_alone(rng, label, size):
-    """What MXNet's prediction scripts do."""
+def test_forward_of_a_batch_with_data_only(rng, label, size):
+    """As in MXNet's prediction scripts."""
     x = rng.normal(size=(size, 5))
     module = bound(label)
     module.forward(OnlyData([mx.nd.array(x)]))
     np.testing.assert_allclose(module.get_outputs()[0].asnumpy(), softmax(x), rtol=1e-5)
 
 
-def test_labels_that_nobody_takes_are_left_out(rng):
-    """Bound without labels, a batch of another size with labels."""
+def test_labels_are_ignored_by_a_module_without_labels(rng):
+    """The batch has another size than the module."""
     x = rng.normal(size=(3, 5))
     module = bound(label=False)
     module.forward(DataAndLabel([mx.nd.array(x)], [mx.nd.zeros((3,))]))
@@ -186,7 +186,7 @@ def test_labels_that_nobody_takes_are_left_out(rng):
 
 
 def test_score_and_predict_without_pad(rng):
-    """An epoch's training is not lost at its first score."""
+    """The source has no attribute pad."""
     x, y = rng.normal(size=(8, 5)), rng.integers(0, 3, 8).astype("f")
     source = Batches([DataAndLabel([mx.nd.array(x[k:k + 4])], [mx.nd.array(y[k:k + 4])]) for k in (0, 4)],
                      [("data", (4, 5))], [("softmax_label", (4,))])
@@ -211,8 +211,8 @@ def test_feed_forward_on_batches_of_a_users_class(rng):
     np.testing.assert_allclose(model.predict(source), softmax(x), rtol=1e-5)
 
 
-def test_iterators_around_a_users_iterator(rng):
-    """They read what the batches of the inner one bring."""
+def test_iterators_wrap_a_users_iterator(rng):
+    """ResizeIter and PrefetchingIter return the arrays of the inner batches."""
     x = rng.normal(size=(3, 4, 5)).astype("f")
 
     class Inner(mx.io.DataIter):
@@ -237,6 +237,6 @@ def test_iterators_around_a_users_iterator(rng):
         assert not outer.iter_next()
 
 
-def test_data_is_not_optional():
+def test_a_batch_without_data_is_refused():
     with pytest.raises(ParameterError, match=r"^Module: a batch of class Empty has no attribute `data`\. Give a DataBatch"):
         bound().forward(type("Empty", (), {})())

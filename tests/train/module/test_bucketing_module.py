@@ -1,4 +1,4 @@
-"""BucketingModule: one set of parameters through networks of several lengths. Oracle: one Module, or NumPy."""
+"""BucketingModule: one set of parameters for networks of several lengths. Oracle: a Module, or NumPy."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ HIDDEN = 5
 
 
 def network(length):
-    """The mean over time of a fully connected layer: any length, one set of parameters."""
+    """A network for any length: the mean over time of a fully connected layer."""
     x = mx.sym.Reshape(mx.sym.Variable("data"), shape=(-1, 3))
     x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=HIDDEN, name="fc"), act_type="tanh")
     x = mx.sym.mean(mx.sym.Reshape(x, shape=(-1, length, HIDDEN)), axis=1)
@@ -33,7 +33,7 @@ def ready(rng, **settings):
 
 
 def test_all_buckets_train_the_same_weights(rng):
-    """Against a Module per step, which takes over the weights of the step before."""
+    """Oracle: a new Module for each step, with the weights of the previous step."""
     module = ready(rng)
     module.init_optimizer(optimizer_params={"learning_rate": 0.5})
     params = {k: v.asnumpy() for k, v in module.get_params()[0].items()}

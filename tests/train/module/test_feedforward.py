@@ -1,4 +1,4 @@
-"""FeedForward, and files of MXNet 0.8 in the workers of a forked pool. Oracle: what MXNet 1.9.1 predicted (golden)."""
+"""FeedForward, and files of MXNet 0.8 in the processes of a forked pool. Oracle: NumPy."""
 
 import json
 import multiprocessing
@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parents[2] / "golden/symbols"
 
 
 def as_mxnet_08(folder):
-    """The golden checkpoint in the files of MXNet 0.8: `param` and `backward_source_id`, records without a magic."""
+    """Write the golden checkpoint in the format of MXNet 0.8: `param` and `backward_source_id`, records without a magic."""
     graph = json.loads((GOLDEN / "digits_mlp-symbol.json").read_text())
     nodes = [{"op": n["op"], "param": {k: v for k, v in n.get("attrs", {}).items() if n["op"] != "null"}, "name": n["name"],
               "inputs": [i[:2] for i in n["inputs"]], "backward_source_id": -1} for n in graph["nodes"]]
@@ -50,16 +50,16 @@ def expected(x):
     return x / x.sum(1, keepdims=True)
 
 
-def test_an_08_model_predicts_here_and_in_the_workers_of_a_pool(tmp_path):
+def test_a_model_of_mxnet_08_predicts_in_this_process_and_in_a_pool(tmp_path):
     prefix = as_mxnet_08(tmp_path)
     mx.nd.ones((300, 300)).asnumpy()  # the engine has threads when the pool forks
     x = images()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python's own, of forks beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forks in a process with threads
         with multiprocessing.get_context("fork").Pool(2) as pool:
             model = mx.model.FeedForward.load(prefix, 20, numpy_batch_size=50)
             np.testing.assert_allclose(model.predict(x), expected(x), atol=1e-5)
-            # the model has executors by now; what is pickled has none
+            # the model now has executors; they are not pickled
             parts = pool.map_async(in_worker, [(model, x[:100]), (model, x[100:])]).get(60)
     np.testing.assert_allclose(np.concatenate(parts), expected(x), atol=1e-5)
 
@@ -69,7 +69,7 @@ def net():
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=10, name="fc2"), name="softmax")
 
 
-def test_fit_predict_score_save_load(tmp_path):
+def test_a_model_is_trained_scored_saved_and_loaded(tmp_path):
     training, held_out = (s._replace(images=s.images.reshape(-1, 64)) for s in load_digits())
     mx.random.seed(0)
     np.random.seed(0)
@@ -87,7 +87,7 @@ def test_fit_predict_score_save_load(tmp_path):
     assert np.allclose(again.predict(held_out.images), outputs, atol=1e-6)
 
 
-def test_epoch_size_counts_batches():
+def test_epoch_size_limits_the_batches_of_an_epoch():
     training, _ = load_digits()
     seen = []
     model = mx.model.FeedForward(net(), num_epoch=3, epoch_size=4, learning_rate=0.1)

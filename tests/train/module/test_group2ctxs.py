@@ -1,4 +1,4 @@
-"""group2ctxs of modules: placement changes no number. Oracle: the same module on one context."""
+"""group2ctxs of modules: the placement does not change results. Oracle: the same module on one context."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_two_groups_give_the_weights_of_one_context():
     for module, batches in (one, two):
         train(module, batches)
     same(numbers(one[0]), numbers(two[0]))
-    assert np.abs(numbers(one[0])["fc2_weight"] - before["fc2_weight"]).max() > 0.01  # it did train
+    assert np.abs(numbers(one[0])["fc2_weight"] - before["fc2_weight"]).max() > 0.01  # the weights did change
     placed = two[0]._exec_group.execs[0]
     assert placed.arg_dict["fc1_weight"].context == mx.cpu(0) and placed.aux_dict["bn_moving_mean"].context == mx.cpu(0)
     assert placed.arg_dict["fc2_weight"].context == placed.grad_dict["fc2_weight"].context == mx.cpu(1)
@@ -64,8 +64,8 @@ def test_two_groups_give_the_weights_of_one_context():
     {"first": [mx.cpu(0), mx.cpu(1)], "second": [mx.cpu(2), mx.cpu(3)]},
     [{"first": mx.cpu(0), "second": mx.cpu(2)}, {"first": mx.cpu(1), "second": mx.cpu(3)}]], ids=["dict", "list"])
 @pytest.mark.parametrize("kvstore", ["local", "device"])
-def test_data_and_model_parallel_together(given, kvstore):
-    """Two contexts split the batch, each with a second one of its own for the upper layers."""
+def test_data_and_model_parallelism_together(given, kvstore):
+    """Two contexts split the batch, and each has a second context for the upper layers."""
     contexts = [mx.cpu(0), mx.cpu(1)]
     plain, placed = ready(None, contexts, kvstore=kvstore), ready(given, contexts, kvstore=kvstore)
     for module, batches in (plain, placed):
@@ -75,7 +75,7 @@ def test_data_and_model_parallel_together(given, kvstore):
     assert [e.arg_dict["fc1_weight"].context.device_id for e in placed[0]._exec_group.execs] == [0, 1]
 
 
-def test_gradients_by_the_data_outputs_and_another_batch_size():
+def test_input_gradients_and_another_batch_size():
     (one, batches), (two, _) = ready(bind={"inputs_need_grad": True}), ready(PLACES, bind={"inputs_need_grad": True})
     other = mx.io.DataBatch([mx.nd.array(X[:5])], [mx.nd.array(Y[:5])])
     for batch in (next(batches), other):
@@ -86,8 +86,8 @@ def test_gradients_by_the_data_outputs_and_another_batch_size():
     assert two._exec_group.execs[0].arg_dict["fc2_weight"].context == mx.cpu(1)
 
 
-def test_a_checkpoint_goes_on_where_it_stopped(tmp_path):
-    """Saved with groups, loaded with and without them: the next steps are the same."""
+def test_training_continues_from_a_checkpoint(tmp_path):
+    """A checkpoint with groups, loaded with and without groups: the next steps are the same."""
     module, batches = ready(PLACES)
     train(module, batches, 1)
     module.save_checkpoint(str(tmp_path / "net"), 1, save_optimizer_states=True)
@@ -110,7 +110,7 @@ def buckets(length):
     return x, ("data",), ("softmax_label",)
 
 
-def test_buckets_are_placed_and_share_arrays():
+def test_buckets_with_groups_share_arrays():
     def trained(places):
         rng = np.random.default_rng(1)
         module = mx.mod.BucketingModule(buckets, 6, group2ctxs=places)

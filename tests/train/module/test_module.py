@@ -80,7 +80,7 @@ def test_steps_of_sgd_give_the_weights_computed_in_numpy(contexts, kvstore):
         np.testing.assert_allclose(v, params[k], atol=1e-5)
 
 
-def test_a_batch_is_split_as_mxnet_splits_it():
+def test_a_batch_is_split_as_in_mxnet():
     from tritium.train.module.executor_group import split_batch
 
     def sizes(n, work):
@@ -124,7 +124,7 @@ def test_fit_learns_and_a_seed_gives_the_same_bits(kvstore):
         assert np.array_equal(a, b)
 
 
-def test_fit_calls_back_and_logs(caplog):
+def test_fit_calls_callbacks_and_logs_metrics(caplog):
     caplog.set_level(logging.INFO)
     seen = []
     m = mx.mod.Module(network())
@@ -365,7 +365,7 @@ def test_missing_files_are_named(tmp_path):
         m.load_optimizer_states(str(tmp_path / "nope"))
 
 
-def test_engines_and_workers_give_the_same_bits():
+def test_all_engines_and_numbers_of_threads_give_the_same_bits():
     from tritium import engine
 
     before, results = engine.current(), []
@@ -382,7 +382,7 @@ def test_engines_and_workers_give_the_same_bits():
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other))
 
 
-def test_the_interpreted_gpu_trains_as_the_cpu_does(ctx):
+def test_the_interpreted_gpu_gives_the_weights_of_the_cpu(ctx):
     m = fitted(epochs=2, context=ctx, kvstore=mx.kv.create("device"))
     want = fitted(epochs=2)
     for a, b in zip(numpy_params(m).values(), numpy_params(want).values()):

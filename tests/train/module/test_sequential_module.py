@@ -1,4 +1,4 @@
-"""Modules in a chain, and modules of Python. Oracle: the same network as one Module."""
+"""SequentialModule and PythonModule. Oracle: the same network as one Module."""
 
 import numpy as np
 import pytest
@@ -48,8 +48,8 @@ def test_a_chain_trains_as_one_network(data):
     assert 0 <= chain.score(data, "acc")[0][1] <= 1 and chain.predict(data).shape == (64, 3)
 
 
-def test_a_loss_in_python_ends_the_chain(data):
-    """Its derivative is softmax's, worked out in NumPy."""
+def test_a_chain_may_end_in_a_loss_in_python(data):
+    """The loss computes the derivative of softmax in NumPy."""
 
     def slope(scores, labels):
         e = np.exp(scores.asnumpy() - scores.asnumpy().max(1, keepdims=True))

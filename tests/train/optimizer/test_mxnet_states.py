@@ -1,6 +1,6 @@
-"""MXNet's optimizer-state files: what is read, and that everything else is refused by name and never run.
+"""MXNet's optimizer-state files are read; every other pickle is refused, with a reason, and never run.
 
-Oracle: the file MXNet 1.9.1 wrote, and pickles that Python itself makes.
+Oracle: a file of MXNet 1.9.1, and pickles that Python writes.
 """
 
 import io
@@ -19,7 +19,7 @@ FILE = Path(__file__).parents[2] / "golden/symbols/digits_mlp-0020.states"
 
 
 class NDArray:
-    """Stands where MXNet's class stands in a pickle, which goes by the names alone."""
+    """A class that has the name of MXNet's NDArray in a pickle."""
 
     def __init__(self, handle=None):
         pass
@@ -48,7 +48,7 @@ class _Pickler(pickle._Pickler):
 
 
 def as_mxnet(tree, protocol):
-    """The bytes of tree as MXNet would pickle it, each array as its NDArray."""
+    """Return the pickle that MXNet would write for tree, with each array as an NDArray."""
 
     def wrap(x):
         if isinstance(x, np.ndarray):
@@ -63,7 +63,7 @@ def as_mxnet(tree, protocol):
     return out.getvalue()
 
 
-def test_what_mxnet_wrote_continues_training():
+def test_training_continues_with_states_of_mxnet():
     data = FILE.read_bytes()
     states = read_mxnet_states(data, "f")
     assert {k: v.shape for k, v in states.items()} == {0: (64, 64), 1: (64,), 2: (10, 64), 3: (10,)}
@@ -75,7 +75,7 @@ def test_what_mxnet_wrote_continues_training():
 
 
 @pytest.mark.parametrize("protocol", range(5))
-def test_every_protocol_and_tree(protocol, tmp_path):
+def test_pickles_of_every_protocol_are_read(protocol, tmp_path):
     as_mxnet.folder = tmp_path
     tree = {0: (np.arange(6, dtype=np.float32).reshape(2, 3), None), "name": np.arange(3, dtype=np.float16), 2: None,
             3: (np.ones(2, np.float32), (np.zeros(1, np.float32), np.full(3, 5.0, np.float32)))}
@@ -91,7 +91,7 @@ class Evil:
     ran = False
 
     def __reduce__(self):
-        return exec, ("import tests.train.test_mxnet_states as t; t.Evil.ran = True",)
+        return exec, (f"import sys; sys.modules[{__name__!r}].Evil.ran = True",)
 
 
 class Plain:
@@ -103,13 +103,13 @@ class Plain:
     ([], "it holds a list"), ({1.5: None}, "a key is a float"),
 ])
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_everything_else_is_refused_and_not_run(value, reason, protocol):
+def test_other_pickles_are_refused_and_not_run(value, reason, protocol):
     with pytest.raises(FileError, match=rf"g: byte [\d,]+: this is not an optimizer-state file of MXNet: .*{reason}"):
         read_mxnet_states(pickle.dumps(value, protocol), "g")
     assert not Evil.ran
 
 
-def test_a_damaged_file_is_refused_wherever_it_is_cut():
+def test_a_file_cut_short_anywhere_is_refused():
     data = FILE.read_bytes()
     ends = [at for _, _, at in pickletools.genops(data) if at]
     for at in ends:
@@ -119,6 +119,6 @@ def test_a_damaged_file_is_refused_wherever_it_is_cut():
         changed = bytearray(data)
         changed[at] ^= 0x55
         try:
-            read_mxnet_states(bytes(changed))  # a changed number in an array is no damage that shows
+            read_mxnet_states(bytes(changed))  # a changed number in an array cannot be detected
         except FileError:
             pass

@@ -1,4 +1,4 @@
-"""Optimizers. Oracle: ten-step weights that MXNet 1.9.1 computed (golden; kept: steps 0, 4 and 9)."""
+"""Optimizers. Oracle: the weights of MXNet 1.9.1 after steps 0, 4 and 9 of ten (golden)."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ RUNS = json.loads((HERE / "index.json").read_text())["runs"]
 DATA = np.load(HERE / "optimizers.npz")
 
 
-def made(run):
+def optimizer_of(run):
     kwargs = dict(run["kwargs"])
     if "lr_scheduler" in kwargs:
         name, settings = kwargs["lr_scheduler"]
@@ -25,17 +25,17 @@ def made(run):
     return optimizer.create(run["optimizer"], **kwargs)
 
 
-def walks():
-    """Every run on the CPU; on the interpreted GPU those with one setting at a time nightly."""
+def runs():
+    """All runs on the CPU and the interpreted GPU; on the GPU, runs that vary one setting are nightly."""
     for name in RUNS:
         yield pytest.param(name, "cpu")
         nightly = [pytest.mark.nightly] if name.endswith(("_clip", "_rescale", "_wd")) else []
         yield pytest.param(name, "gpu", marks=nightly)
 
 
-@pytest.mark.parametrize("name, ctx", list(walks()), indirect=["ctx"])
-def test_walks_where_mxnet_walks(name, ctx):
-    opt = made(RUNS[name])
+@pytest.mark.parametrize("name, ctx", list(runs()), indirect=["ctx"])
+def test_weights_equal_those_of_mxnet(name, ctx):
+    opt = optimizer_of(RUNS[name])
     half = name == "sgd_fp16_master"
     updater, dtype = optimizer.get_updater(opt), "float16" if half else "float32"
     weights = [mx.nd.array(DATA[f"w0.{i}"], ctx=ctx, dtype=dtype) for i in range(1 if half else 2)]
@@ -55,20 +55,20 @@ def test_walks_where_mxnet_walks(name, ctx):
 
 
 @pytest.mark.parametrize("name", [n for n in RUNS if n.endswith(("_all", "fp16_master"))])
-def test_parameters_gathered_in_one_update_get_the_same_bits(name, ctx):
-    """One engine function for all of them, against one for each. Nadam's schedule goes on from parameter to parameter."""
+def test_updates_in_one_push_have_the_bits_of_single_updates(name, ctx):
+    """One task for all parameters, or one task each. Nadam advances its schedule at each parameter."""
     dtype = "float16" if name == "sgd_fp16_master" else "float32"
     sizes = [(3, 4), (5,), (1,), (70, 33)]
     random = np.random.default_rng(0)
     start = [random.normal(size=s).astype(dtype) for s in sizes]
     slopes = [[random.normal(size=s).astype(dtype) for s in sizes] for _ in range(3)]
     got = []
-    for gathered in (True, False):
-        updater = optimizer.get_updater(made(RUNS[name]))
+    for together in (True, False):
+        updater = optimizer.get_updater(optimizer_of(RUNS[name]))
         weights = [mx.nd.array(w, ctx=ctx, dtype=dtype) for w in start]
         for step in slopes:
             grads = [mx.nd.array(g, ctx=ctx, dtype=dtype) for g in step]
-            if gathered:
+            if together:
                 updater(list(range(len(sizes))), grads, weights)
             else:
                 for i, (g, w) in enumerate(zip(grads, weights)):
@@ -78,7 +78,7 @@ def test_parameters_gathered_in_one_update_get_the_same_bits(name, ctx):
         assert np.array_equal(a, b)
 
 
-def test_one_update_of_many_parameters_is_one_push_for_each_context(monkeypatch):
+def test_an_update_of_many_parameters_is_one_push_per_context(monkeypatch):
     pushed = []
     engine = mx.engine.current()
     real = engine.push_sync
@@ -97,17 +97,17 @@ def test_one_update_of_many_parameters_is_one_push_for_each_context(monkeypatch)
 
 @pytest.mark.parametrize("strategy, factors", [("linear", [1.25, 1.5, 1.75, 2.0]), ("sqrt", [1.5, 1.7071, 1.866, 2.0]),
                                                ("power2", [1.0625, 1.25, 1.5625, 2.0])])
-def test_large_batches_rise_slowly(strategy, factors):
+def test_lbsgd_warms_up(strategy, factors):
     opt = optimizer.LBSGD(learning_rate=1.0, warmup_strategy=strategy, warmup_epochs=1, updates_per_epoch=4, batch_scale=2)
     assert [opt._warmup_factor(n) for n in (1, 2, 3, 4)] == pytest.approx(factors, abs=1e-4)
     updater, w = opt.create_updater(), mx.nd.zeros((2,))
     updater(0, mx.nd.ones((2,)), w)
-    assert w.asnumpy().tolist() == [0, 0]  # the first of two gradients is kept
+    assert w.asnumpy().tolist() == [0, 0]  # LBSGD waits for the second gradient
     updater(0, 3 * mx.nd.ones((2,)), w)
     np.testing.assert_allclose(w.asnumpy(), -2 * factors[1], rtol=1e-4)
 
 
-def test_stale_gradients_are_made_up_for():
+def test_dcasgd_compensates_stale_gradients():
     updater, w = optimizer.DCASGD(learning_rate=0.5, momentum=0.5, lamda=2.0).create_updater(), mx.nd.array([1.0])
     mom, want, before = 0.0, 1.0, 1.0
     for g in (0.5, -1.0, 2.0):
@@ -117,22 +117,22 @@ def test_stale_gradients_are_made_up_for():
         assert w.asscalar() == pytest.approx(want, rel=1e-5)
 
 
-def test_langevin_noise_has_the_variance_of_the_rate():
+def test_the_noise_of_sgld_has_the_variance_of_the_learning_rate():
     mx.random.seed(3)
     updater, w = optimizer.SGLD(learning_rate=0.25).create_updater(), mx.nd.zeros((200, 100))
     updater(0, 2 * mx.nd.ones((200, 100)), w)
     assert w.asnumpy().mean() == pytest.approx(-0.25, abs=0.02) and w.asnumpy().std() == pytest.approx(0.5, abs=0.02)
 
 
-def test_decay_spares_what_is_no_weight_or_gamma():
+def test_weight_decay_is_for_weights_and_gammas_only():
     opt = optimizer.SGD(wd=0.1, param_idx2name={0: "a_weight", 1: "a_bias", 2: "b_gamma", 3: "b_beta", 4: "w"})
     assert [opt._get_wd(i) for i in range(5)] == [0.1, 0, 0.1, 0, 0]
-    assert opt._get_wd("a_bias") == 0  # a store's keys are the names themselves
+    assert opt._get_wd("a_bias") == 0  # in a KVStore the keys are names
     opt.set_wd_mult({"w": 3.0})
     assert opt._get_wd(4) == pytest.approx(0.3)
 
 
-def test_variables_carry_multipliers():
+def test_variables_have_multipliers():
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), bias=mx.sym.Variable("b_bias", lr_mult=2, wd_mult=0.5),
                                 num_hidden=2, name="fc")
     opt = optimizer.SGD(learning_rate=0.1, wd=0.1, param_idx2name={0: "fc_weight", 1: "b_bias"}, sym=net)
@@ -140,7 +140,7 @@ def test_variables_carry_multipliers():
     assert [opt._get_wd(i) for i in (0, 1)] == pytest.approx([0.1, 0.05])
 
 
-def test_an_explicit_rate_moves_the_schedule():
+def test_an_explicit_learning_rate_changes_the_schedule():
     opt = optimizer.SGD(learning_rate=0.1, lr_scheduler=lr_scheduler.PolyScheduler(10, base_lr=0.4, pwr=1))
     assert opt.lr_scheduler(5) == pytest.approx(0.05)
     with pytest.raises(ParameterError, match="the learning rate is set by PolyScheduler"):
@@ -167,15 +167,15 @@ def reloaded(updater):
 
 
 @pytest.mark.parametrize("name, settings", [("sgd", {"momentum": 0.9}), ("adam", {}), ("sgd", {})])
-def test_states_that_were_saved_go_on_bit_for_bit(name, settings):
-    whole = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(), range(8))
-    broken = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(),
+def test_training_from_saved_states_has_the_bits_of_training_without_a_break(name, settings):
+    uninterrupted = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(), range(8))
+    reloaded_twice = run(optimizer.create(name, learning_rate=0.05, **settings).create_updater(),
                  [0, 1, 2, 3, "reload", 4, "reload", 5, 6, 7])
-    for a, b in zip(whole, broken):
+    for a, b in zip(uninterrupted, reloaded_twice):
         assert np.array_equal(a, b)
 
 
-def test_half_weights_keep_a_master_copy_and_warn_without_one():
+def test_half_precision_weights_have_a_master_copy_or_a_warning():
     w = mx.nd.ones(1000, dtype="float16")
     updater = optimizer.SGD(learning_rate=1e-4, multi_precision=True).create_updater()
     for _ in range(20):
@@ -186,7 +186,7 @@ def test_half_weights_keep_a_master_copy_and_warn_without_one():
         updater(0, mx.nd.ones(1000, dtype="float16"), w)
 
 
-def test_an_optimizer_of_ones_own():
+def test_a_users_optimizer_is_created_by_name():
     @optimizer.register
     class Halver(optimizer.Optimizer):
         def update(self, index, weight, grad, state):
@@ -229,8 +229,8 @@ def test_a_damaged_pickle_of_states_is_refused():
     ("sgd", {"momentum": 0.9, "wd": 0.01}, True), ("adam", {"wd": 0.01}, True), ("ftrl", {}, True), ("adagrad", {}, True),
     ("sgd", {"momentum": 0.9, "wd": 0.01, "lazy_update": False}, False), ("nag", {"momentum": 0.9}, False), ("lars", {}, False),
 ])
-def test_row_sparse_gradients(name, settings, lazy, rng):
-    """Lazy: each row is updated as if it were a weight alone, at the steps that touch it. Else: as by the dense gradient."""
+def test_row_sparse_gradients_update_their_rows(name, settings, lazy, rng):
+    """Lazy: a row is only updated by steps with a gradient for it. Otherwise the dense gradient is the oracle."""
     shape, steps = (6, 3), [[1, 3], [0, 1], [], [3, 5]]
     make = lambda: mx.optimizer.get_updater(mx.optimizer.create(name, learning_rate=0.1, **settings))
     sparse, oracle = make(), make()
@@ -242,7 +242,7 @@ def test_row_sparse_gradients(name, settings, lazy, rng):
         states = [s.asnumpy() for s in _arrays_of(oracle.states.get(0))]
         sparse(0, gradient, weight)
         oracle(0, gradient.tostype("default"), whole)
-        if lazy:  # take the other rows back
+        if lazy:  # restore the other rows
             for array, old in zip([whole, *_arrays_of(oracle.states[0])], [before, *(states or [np.zeros(shape, "f")] * 9)]):
                 others = [r for r in range(6) if r not in rows]
                 array[others] = mx.nd.array(old[others])

@@ -1,4 +1,4 @@
-"""Updates of many arrays in one push on the CPU: plans that come again, C's bits and NumPy's, what is kept alive."""
+"""Updates of many arrays in one push on the CPU: reused plans, the bits of C and NumPy, lifetimes of arrays."""
 
 import gc
 import json
@@ -24,7 +24,7 @@ def arrays(seed=0, sizes=SIZES, dtype="float32"):
     return [mx.nd.array(rng.normal(size=s), dtype=dtype) for s in sizes]
 
 
-def made(run):
+def optimizer_of(run):
     kwargs = dict(run["kwargs"])
     if "lr_scheduler" in kwargs:
         name, settings = kwargs["lr_scheduler"]
@@ -33,8 +33,8 @@ def made(run):
     return optimizer.create(run["optimizer"], **kwargs)
 
 
-def walk(opt, dtype="float32", steps=4, sizes=SIZES):
-    """Weights after a few steps, the gradients' arrays the same each time, as an executor's are."""
+def train(opt, dtype="float32", steps=4, sizes=SIZES):
+    """Return the weights after a few steps. As in an executor, the arrays of the gradients are the same in each step."""
     updater, weights, grads = optimizer.get_updater(opt), arrays(0, sizes, dtype), arrays(1, sizes, dtype)
     for step in range(steps):
         for g, new in zip(grads, arrays(step + 2, sizes, dtype)):
@@ -45,7 +45,7 @@ def walk(opt, dtype="float32", steps=4, sizes=SIZES):
 
 @pytest.fixture
 def functions(monkeypatch):
-    """How many C functions each group of updates had bound."""
+    """The number of C functions that each plan bound, in order."""
     seen = []
     real = update._UpdatePlan.bind
 
@@ -59,14 +59,14 @@ def functions(monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize("name", [n for n in RUNS if n.endswith(("_all", "fp16_master"))])
-def test_c_walks_where_numpy_walks(name, monkeypatch, functions):
-    """To the bit: so no result depends on whether there is a compiler."""
+def test_c_and_numpy_give_the_same_bits(name, monkeypatch, functions):
+    """So results do not depend on a C compiler."""
     dtype, got = "float16" if name == "sgd_fp16_master" else "float32", []
     for mode in ("c", "numpy"):
         monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
         np.random.seed(0)
         mx.random.seed(0)
-        got.append(walk(made(RUNS[name]), dtype))
+        got.append(train(optimizer_of(RUNS[name]), dtype))
     assert all(np.array_equal(a, b) for a, b in zip(*got))
     in_c, in_numpy = sum(functions[:len(functions) // 2]), sum(functions[len(functions) // 2:])
     assert not in_numpy
@@ -74,21 +74,21 @@ def test_c_walks_where_numpy_walks(name, monkeypatch, functions):
 
 
 @needs_compiler
-def test_small_groups_stay_numpy(functions):
-    walk(optimizer.SGD(momentum=0.9), sizes=SIZES[:3])
-    walk(optimizer.SGD(momentum=0.9), sizes=[(2,)] * 8)
+def test_small_groups_are_computed_by_numpy(functions):
+    train(optimizer.SGD(momentum=0.9), sizes=SIZES[:3])
+    train(optimizer.SGD(momentum=0.9), sizes=[(2,)] * 8)
     assert functions == [0, 8]
 
 
-def test_without_a_compiler_numpy_updates(monkeypatch, functions):
-    want = walk(optimizer.SGD(momentum=0.9))
+def test_updates_without_a_compiler_use_numpy(monkeypatch, functions):
+    want = train(optimizer.SGD(momentum=0.9))
     monkeypatch.setattr(c_kernel.c_compile, "available", lambda: False)
-    got = walk(optimizer.SGD(momentum=0.9))
+    got = train(optimizer.SGD(momentum=0.9))
     assert functions[-1] == 0 and all(np.array_equal(a, b) for a, b in zip(want, got))
 
 
 @pytest.mark.parametrize("mode", ["c", "numpy"])
-def test_bits_do_not_depend_on_how_many_workers_there_are(mode, monkeypatch):
+def test_bits_do_not_depend_on_the_number_of_threads(mode, monkeypatch):
     monkeypatch.setenv("TRITIUM_CPU_CODE", mode)
     got = []
     before = current()
@@ -96,14 +96,14 @@ def test_bits_do_not_depend_on_how_many_workers_there_are(mode, monkeypatch):
         on = ThreadedEngine(workers)
         set_current(on)
         try:
-            got.append(walk(optimizer.Adam(), sizes=[(300, 1000), (7,), (513,)]))
+            got.append(train(optimizer.Adam(), sizes=[(300, 1000), (7,), (513,)]))
         finally:
             set_current(before)
             on.stop()
     assert all(np.array_equal(a, b) for a, b in zip(*got))
 
 
-def test_a_plan_is_made_once_and_bound_when_it_comes_again(monkeypatch):
+def test_a_plan_is_built_once_and_bound_at_its_second_use(monkeypatch):
     built, bound = [], []
     plan, bind = update._UpdatePlan, update._UpdatePlan.bind
     monkeypatch.setattr(update, "_UpdatePlan", lambda *a: built.append(1) or plan(*a))
@@ -122,18 +122,18 @@ def test_a_plan_is_made_once_and_bound_when_it_comes_again(monkeypatch):
 
     assert step(lr=0.5) == (1, 0)
     assert step(lr=0.5) == (1, 1)
-    assert step(lr=0.25) == (1, 1)  # another number is the same plan
-    assert step(lr=0.25, clip_gradient=0.5) == (2, 1)  # another formula is not
+    assert step(lr=0.25) == (1, 1)  # a new scalar uses the same plan
+    assert step(lr=0.25, clip_gradient=0.5) == (2, 1)  # another formula needs a new plan
     assert step(lr=0.25, clip_gradient=0.5) == (2, 2)
     assert step(lr=0.25, clip_gradient=0.5, op="signsgd_update") == (3, 2)
     assert step(lr=0.5) == (4, 2)
     other = arrays(3)
-    assert step(other, lr=0.5) == (5, 2)  # nor are other arrays
+    assert step(other, lr=0.5) == (5, 2)  # and so do other arrays
     assert step(other[:3], grads[:3], lr=0.5) == (6, 2)
     assert step([w.reshape((-1,)) for w in other], [g.reshape((-1,)) for g in grads], lr=0.5) == (7, 2)
 
 
-def test_executors_that_share_weights_have_plans_of_their_own(functions):
+def test_executors_that_share_weights_have_different_plans(functions):
     weights = arrays(0)
     for _ in range(3):
         for grads in (first := arrays(1), second := arrays(2)):
@@ -146,7 +146,7 @@ def test_executors_that_share_weights_have_plans_of_their_own(functions):
     assert len(functions) == 2
 
 
-def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
+def test_a_plan_is_freed_with_its_gradients_and_keeps_no_weight_alive():
     mx.nd.waitall()
     gc.collect()
     before = len(update._plans)
@@ -164,14 +164,14 @@ def test_a_plan_goes_with_its_gradients_and_keeps_no_weight_alive():
     assert len(update._plans) == before
 
 
-def test_a_weight_that_is_updated_twice_sees_both():
+def test_a_weight_that_is_updated_twice_gets_both_updates():
     weight, slopes = mx.nd.ones((8,)), [mx.nd.full((8,), v) for v in (1.0, 2.0)]
     for _ in range(4):
         apply([ParamUpdate("sgd_update", weight, g, lr=0.25) for g in slopes])
     assert weight.asnumpy().tolist() == [1 - 4 * 0.75] * 8
 
 
-def test_a_spoiled_gradient_spoils_its_weight():
+def test_a_poisoned_gradient_poisons_its_weight():
     weight, slope = mx.nd.ones((3,)), mx.nd.ones((3,))
 
     def fail(run):

@@ -1,4 +1,4 @@
-"""Recurrent cells. Oracle: the recurrences in NumPy, float64, step by step; sums that MXNet 1.9.1 computed for shapes of use."""
+"""Recurrent cells. Oracle: the formulas in NumPy, in float64."""
 
 import json
 import random
@@ -45,7 +45,7 @@ def walk(kind, x, p, prefix, size=H):
 
 
 def run(cell, rng, ctx=None, data=None, layout="NTC", length=T):
-    """(outputs, arguments) of a cell unrolled over random arguments."""
+    """Return (outputs, arguments) of an unrolled cell with random arguments."""
     out, _ = cell.unroll(length, mx.sym.Variable("data"), layout=layout, merge_outputs=True)
     shape = (N, length, I) if layout == "NTC" else (length, N, I)
     executor = out.simple_bind(ctx or mx.cpu(), grad_req="write", data=shape)
@@ -92,7 +92,7 @@ def test_a_stack_with_dropout_and_residual_connection(rng):
 
 
 def test_zoneout_keeps_previous_outputs_and_states(rng):
-    """Of every output, in training: either the cell's, or the one before; about half each."""
+    """In training, each element is that of the new or of the previous output, about half each."""
     cell = mx.rnn.ZoneoutCell(mx.rnn.RNNCell(200, prefix="a_"), zoneout_outputs=0.5)
     out, _ = cell.unroll(2, mx.sym.Variable("data"), merge_outputs=True)
     executor = out.simple_bind(mx.cpu(), data=(N, 2, I))
@@ -100,7 +100,7 @@ def test_zoneout_keeps_previous_outputs_and_states(rng):
         a[:] = rng.normal(0, 1, a.shape)
     mx.random.seed(1)
     first = executor.forward(is_train=True)[0].asnumpy()[:, 0]
-    assert 0.3 < (first == 0).mean() < 0.7  # before the first step there were zeros
+    assert 0.3 < (first == 0).mean() < 0.7  # the outputs before the first step are zeros
 
 
 def test_the_fused_vector_has_the_weights_of_single_cells(rng):
@@ -123,7 +123,7 @@ def test_the_fused_vector_has_the_weights_of_single_cells(rng):
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("layout", ["NTC", "TNC"])
 def test_the_fused_cell_equals_single_cells(mode, both, layout, rng):
-    """Outputs, and the derivative by the weights, of the operator and of the unrolled cells."""
+    """The operator and the unrolled cells have the same outputs and derivatives by the weights."""
     fused = mx.rnn.FusedRNNCell(H, num_layers=2, mode=mode, bidirectional=both, prefix="f_")
     got, p = run(fused, rng, layout=layout)
     cells = fused.unfuse()
@@ -149,7 +149,7 @@ def test_the_fused_cell_takes_and_returns_states(rng):
 
 
 def test_each_gate_of_the_fused_vector_is_initialized():
-    """By the model's initializer, which alone could not fill a vector; forget gates open; biases 0."""
+    """Weights by the model's initializer, biases of forget gates by forget_bias, other biases 0."""
     cell = mx.rnn.FusedRNNCell(H, num_layers=1, mode="lstm", forget_bias=2.0, prefix="f_")
     module = mx.mod.Module(cell.unroll(T, mx.sym.Variable("data"), merge_outputs=True)[0], label_names=None)
     module.bind([("data", (N, T, I))])
@@ -168,7 +168,7 @@ def test_each_gate_of_the_fused_vector_is_initialized():
 
 
 def plane(x, weight, bias, stride=1):
-    """A 3 × 3 convolution with a border of 1, window by window."""
+    """Return a 3 × 3 convolution with padding 1, computed window by window."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     rows, columns = ((s - 1) // stride + 1 for s in x.shape[2:])
     return np.stack([np.stack([np.einsum("ncij,ocij->no", padded[:, :, r * stride:r * stride + 3, c * stride:c * stride + 3],
@@ -177,7 +177,7 @@ def plane(x, weight, bias, stride=1):
 
 @pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
 def test_convolutional_cells_compute_their_formulas(kind, rng):
-    """States are planes; products are convolutions; the activation is a leaky rectifier."""
+    """Products are convolutions, and the activation is a leaky ReLU."""
     cell = getattr(mx.rnn, f"Conv{kind}Cell")((1, 2, 5, 4), num_hidden=3, i2h_stride=(2, 2))
     name = f"Conv{kind}_"
     assert cell.state_info == [{"shape": (0, 3, 3, 2), "__layout__": "NCHW"}] * (1 + (kind == "LSTM"))
