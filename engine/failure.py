@@ -86,7 +86,7 @@ class Failure:
 
 
 def capture_call_site(depth: int = 2) -> Origin | None:
-    """Return the innermost line outside this package that led to this call, unformatted; None if there is none."""
+    """Return the innermost line outside this package that led to this call, unformatted; None if all lines are the package's."""
     frame: FrameType | None = sys._getframe(depth)
     while frame is not None:
         code = frame.f_code

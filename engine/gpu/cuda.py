@@ -1,8 +1,8 @@
-"""GPU memory and streams: the only file that imports torch, which computes nothing here.
+"""GPU memory and streams. Only this file imports torch, which computes nothing here.
 
-TRITIUM_GPU=interpret: `gpu(0)` is host memory under torch CPU tensors (what Triton's interpreter takes), and streams
-that only record. TRITIUM_GPU=cuda: torch.cuda. The second half runs only where there is a GPU
-(perf/gpu_suite); the tests without one see the first, and of the second the order, on a stand-in for torch.
+TRITIUM_GPU=interpret: `gpu(0)` is host memory under torch CPU tensors, which Triton's interpreter takes, and streams only
+record. TRITIUM_GPU=cuda: torch.cuda, which perf/gpu_suite tests on a GPU. Tests without one use the interpreted GPU, and a
+stand-in for torch to check the order of work on streams.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...dtype import bfloat16
 from ...errors import EngineError
 
 _KINDS = ("compute", "copy", "priority")  # of streams, see `stream`
-_LOOK = 0.0001  # seconds between looks of a main thread that waits for a device
+_POLL = 0.0001  # seconds between the main thread's tests of an event it waits for
 
 
 @functools.cache
 def _torch() -> Any:
-    """torch, or None where it is not installed."""
+    """Return torch; None if it is not installed or TRITIUM_GPU is off."""
     if GPU_MODE == "off" or importlib.util.find_spec("torch") is None:
         return None
     return importlib.import_module("torch")
@@ -37,7 +37,7 @@ def _torch() -> Any:
 
 @functools.cache
 def num_gpus() -> int:
-    """How many GPU contexts exist: one when interpreted, else what CUDA finds. 0 without torch."""
+    """Return the number of GPU contexts: one when interpreted, else as many as CUDA finds. 0 without torch."""
     torch = _torch()
     if torch is None:
         return 0
@@ -47,7 +47,7 @@ def num_gpus() -> int:
 
 
 def is_real() -> bool:
-    """Whether GPU contexts are CUDA devices."""
+    """Return True if GPU contexts are CUDA devices."""
     return GPU_MODE == "cuda"
 
 
@@ -59,10 +59,10 @@ def _need(device_id: int) -> Any:
 
 # ---- memory ---------------------------------------------------------------------------------------------------------
 def alloc(nbytes: int, device_id: int) -> Any:
-    """An uninitialised uint8 tensor, for the stream of the calling function. Raises MemoryError when the device is full.
+    """Return an uninitialised uint8 tensor for the stream of the calling function. Raises MemoryError when the device is full.
 
-    A tensor belongs to a stream: once it is dropped, its bytes are given out for that stream again at once, while it still
-    works on what it was given before. Outside of functions nobody knows which stream will use it first: see `share`.
+    A tensor belongs to a stream. Once it is dropped, its bytes may be given out for that stream at once, while the stream
+    still works on what was enqueued before. Outside of functions the first user's stream is unknown: see `share`.
     """
     torch = _need(device_id)
     if not is_real():
@@ -70,39 +70,39 @@ def alloc(nbytes: int, device_id: int) -> Any:
     own = _own_stream(device_id)
     try:
         with torch.cuda.stream(own or stream(device_id)):
-            made = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device_id}")
+            tensor = torch.empty(nbytes, dtype=torch.uint8, device=f"cuda:{device_id}")
     except torch.cuda.OutOfMemoryError as e:
         raise MemoryError(str(e)) from e
     if own is None:
-        share(made)
-    return made
+        share(tensor)
+    return tensor
 
 
 def share(tensor: Any) -> None:
-    """Let any stream of its device use a tensor just made: from now on, and until all have done what they had in hand."""
+    """Let every stream of its device use a new tensor, and keep its memory until all have passed what they enqueued."""
     if tensor.is_cuda:
         device_id = tensor.device.index
-        taken = (_own_stream(device_id) or stream(device_id)).record_event()
+        allocated = (_own_stream(device_id) or stream(device_id)).record_event()
         for kind in _KINDS:
             s = stream(device_id, kind)
-            s.wait_event(taken)
+            s.wait_event(allocated)
             tensor.record_stream(s)
 
 
 def used_by(tensor: Any, s: Any) -> None:
-    """When tensor is dropped, its bytes are not to be used again before stream s has done what it has in hand then."""
+    """Keep the memory of tensor, once dropped, until stream s has passed what is enqueued on it then."""
     if tensor.is_cuda:
         tensor.record_stream(s)
 
 
 def wrap(memory: np.ndarray) -> Any:
-    """The tensor over host memory; keeps it alive."""
+    """Return a tensor over host memory, which it keeps alive."""
     return _torch().from_numpy(memory)
 
 
 @functools.cache
 def _dtypes() -> dict[np.dtype, Any]:
-    """numpy dtype -> torch dtype."""
+    """Return the table from numpy dtypes to torch dtypes."""
     torch = _torch()
     names = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
              "bool")
@@ -110,7 +110,7 @@ def _dtypes() -> dict[np.dtype, Any]:
 
 
 def view(tensor: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """The part of a uint8 tensor that begins offset bytes in, as shape and dtype; shares its bytes.
+    """Return a view of a uint8 tensor from byte offset on, with shape and dtype.
 
     offset: a multiple of the item size. Raises EngineError if it is not.
     """
@@ -123,7 +123,7 @@ def view(tensor: Any, offset: int, shape: tuple[int, ...], dtype: np.dtype) -> A
 
 
 def _numpy(tensor: Any) -> np.ndarray:
-    """The numpy array over a CPU tensor's memory."""
+    """Return a numpy array over a CPU tensor's memory."""
     torch = _torch()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bfloat16)
@@ -131,9 +131,9 @@ def _numpy(tensor: Any) -> np.ndarray:
 
 
 def to_host(tensor: Any) -> np.ndarray:
-    """The values on the host: a copy from a device, through pinned memory; the memory itself when interpreted.
+    """Return the values on the host: copied from a device through pinned memory, or the memory itself when interpreted.
 
-    Waits for the copy and what the calling function's stream did before, without the GIL.
+    Waits, without the GIL, for the copy and for the earlier work of the calling function's stream.
     """
     if not tensor.is_cuda:
         return _numpy(tensor)
@@ -141,13 +141,13 @@ def to_host(tensor: Any) -> np.ndarray:
     with on_device(tensor.device.index) as s:
         host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         host.copy_(tensor, non_blocking=True)
-        tensor.record_stream(s)  # its memory may be dropped meanwhile: not to be used again before this copy is done
+        tensor.record_stream(s)  # tensor may be dropped before the copy is done
         wait(s.record_event())
     return np.array(_numpy(host))
 
 
 def from_host(tensor: Any, values: np.ndarray) -> None:
-    """Write host values into tensor: same shape and dtype. A real copy is enqueued from pinned memory: values are free."""
+    """Write host values of the same shape and dtype into tensor. The caller may change values afterwards, as they are copied."""
     if tuple(values.shape) != tuple(tensor.shape):
         raise EngineError(f"cuda.from_host: shapes differ: tensor {tuple(tensor.shape)}, values {values.shape}.")
     if not tensor.is_cuda:
@@ -162,32 +162,32 @@ def from_host(tensor: Any, values: np.ndarray) -> None:
 
 
 def free_bytes(device_id: int) -> int | None:
-    """Bytes the device still has, if it says."""
+    """Return the bytes that the device has left; None when interpreted."""
     return _need(device_id).cuda.mem_get_info(device_id)[0] if is_real() else None
 
 
 def total_bytes(device_id: int) -> int:
-    """Bytes a real device has in all."""
+    """Return the memory of a real device in bytes."""
     return _need(device_id).cuda.mem_get_info(device_id)[1]
 
 
 def memory(device_id: int) -> tuple[int, int, int]:
-    """(in use, pooled, peak) of a real device, bytes, as torch's caching allocator counts them."""
+    """Return (in use, pooled, peak) of a real device in bytes, as torch's caching allocator counts them."""
     t = _need(device_id).cuda
     used = t.memory_allocated(device_id)
     return used, t.memory_reserved(device_id) - used, t.max_memory_allocated(device_id)
 
 
 def empty_cache(device_id: int) -> int:
-    """Give a real device's cached memory back; how many bytes."""
+    """Give a real device's cached memory back. Return its bytes."""
     before = memory(device_id)[1]
     _torch().cuda.empty_cache()
     return before - memory(device_id)[1]
 
 
 # ---- streams --------------------------------------------------------------------------------------------------------
-#: What the streams of the interpreted GPU were told, the last ten thousand: ("run", stream, name), ("record", stream,
-#: event), ("wait", stream, event), ("host waits", thread, event), ("replay", stream, name).
+#: The last ten thousand calls of streams of the interpreted GPU: ("run", stream, name), ("record", stream, event),
+#: ("wait", stream, event), ("host waits", thread, event), ("replay", stream, name).
 log: deque[tuple[str, Any, Any]] = deque(maxlen=10_000)
 
 
@@ -199,9 +199,9 @@ class FakeEvent:
 
 
 class FakeStream:
-    """Stands for a stream when the GPU is interpreted: everything is done when it is called, and recorded.
+    """A stream of the interpreted GPU: work is done when it is called, and recorded.
 
-    calls: the last thousand names given to `record`.
+    calls: the last thousand names passed to `record`.
     """
 
     def __init__(self, device_id: int, kind: str = "compute"):
@@ -209,18 +209,18 @@ class FakeStream:
         self.calls: deque[str] = deque(maxlen=1000)
 
     def record(self, name: str) -> None:
-        """Note that work called name was enqueued."""
+        """Record that work called name was enqueued."""
         self.calls.append(name)
 
     def synchronize(self) -> None:
-        """Nothing is outstanding, ever."""
+        """Return at once: work is done when it is called."""
 
     def __repr__(self) -> str:
         return f"FakeStream(gpu({self.device_index}), {self.kind})"
 
 
 def stream(device_id: int, kind: str = "compute") -> Any:
-    """The stream that functions for a GPU context enqueue on. Raises ContextError for a GPU that is not there.
+    """Return the stream that functions for a GPU context enqueue on. Raises ContextError for a missing GPU.
 
     kind: "compute", "copy", or "priority", whose kernels overtake others on the device.
     """
@@ -235,9 +235,9 @@ def _stream(device_id: int, kind: str) -> Any:
 
 
 class run_on:
-    """`with run_on(s)`: work inside is enqueued on stream s. Does nothing for None.
+    """`with run_on(s)`: enqueue the work inside on stream s. Does nothing for None.
 
-    No generator: what a function raises inside comes out as it is, also an exception whose attributes cannot be set.
+    It is not a generator, so that an exception raised inside leaves unchanged, even if its attributes cannot be set.
     """
 
     __slots__ = ("_before", "_stream", "_torch")
@@ -247,9 +247,9 @@ class run_on:
         self._torch: Any = None
 
     def __enter__(self) -> None:
-        self._before = getattr(_here, "stream", None)
+        self._before = getattr(_calling, "stream", None)
         if self._stream is not None:
-            _here.stream = self._stream
+            _calling.stream = self._stream
             if not isinstance(self._stream, FakeStream):
                 self._torch = _torch().cuda.stream(self._stream)
                 self._torch.__enter__()
@@ -259,31 +259,31 @@ class run_on:
             if self._torch is not None:
                 self._torch.__exit__(*exc)
         finally:
-            _here.stream = self._before
+            _calling.stream = self._before
 
 
-_here = threading.local()
+_calling = threading.local()  # stream: of the function that this thread runs
 
 
 def _own_stream(device_id: int) -> Any:
-    """The stream that the calling function was given, if it is one of this device."""
-    s = getattr(_here, "stream", None)
+    """Return the stream of the calling function, if it is one of this device."""
+    s = getattr(_calling, "stream", None)
     return s if s is not None and s.device_index == device_id else None
 
 
 @contextlib.contextmanager
 def on_device(device_id: int) -> Iterator[Any]:
-    """Work inside is enqueued on a stream of the device, which this gives: the calling function's, if it is one.
+    """`with on_device(i) as s`: enqueue the work inside on stream s: the calling function's if it is one of device i.
 
-    Else the copy stream. A function of another device comes between: the work is done after what it has enqueued, and
-    before what it enqueues afterwards. Outside of functions the work is done when the block ends, since nobody who
-    comes later would know of the stream.
+    Otherwise s is the copy stream. In a function of another device the work is ordered after what it has enqueued, and
+    before what it enqueues later. Outside of functions the work is done when the block ends, because later users would not
+    know its stream.
     """
     own = _own_stream(device_id)
     if own is not None or not is_real():
         yield own
         return
-    caller, s = getattr(_here, "stream", None), stream(device_id, "copy")
+    caller, s = getattr(_calling, "stream", None), stream(device_id, "copy")
     if caller is not None:
         s.wait_event(caller.record_event())
     try:
@@ -297,7 +297,7 @@ def on_device(device_id: int) -> Iterator[Any]:
 
 
 def record(s: Any, name: str) -> Any:
-    """An event: the moment when all that was enqueued on s, lastly work called name, is done."""
+    """Return an event that occurs when all work enqueued on s is done. name: of the last work."""
     if isinstance(s, FakeStream):
         event = FakeEvent(s)
         log.append(("run", s, name))
@@ -307,7 +307,7 @@ def record(s: Any, name: str) -> Any:
 
 
 def stream_waits(s: Any, event: Any) -> None:
-    """What is enqueued on s from now on starts after event. Returns at once."""
+    """Have work that is enqueued on s from now on start after event. Returns at once."""
     if isinstance(s, FakeStream):
         log.append(("wait", s, event))
     else:
@@ -315,18 +315,18 @@ def stream_waits(s: Any, event: Any) -> None:
 
 
 def wait(event: Any) -> None:
-    """Block until event, without the GIL; the main thread looks for Ctrl-C meanwhile."""
+    """Block until event, without the GIL. In the main thread Ctrl-C ends the wait."""
     if isinstance(event, FakeEvent):
         log.append(("host waits", threading.get_ident(), event))
     elif threading.current_thread() is threading.main_thread():
         while not event.query():
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
     else:
         event.synchronize()
 
 
 def synchronize(s: Any) -> None:
-    """Block until s has nothing left to do."""
+    """Block until all work enqueued on s is done."""
     if isinstance(s, FakeStream):
         s.synchronize()
     else:
@@ -334,9 +334,9 @@ def synchronize(s: Any) -> None:
 
 
 class Graph:
-    """Work enqueued once and replayed with one call: a CUDA graph; when interpreted, the function called again.
+    """Work enqueued once and replayed with one call: a CUDA graph. When interpreted, replay calls the function again.
 
-    What is captured keeps its addresses: arrays it uses must stay where they are, and no memory may be allocated in it.
+    Captured work keeps its addresses: its arrays must stay where they are, and it must not allocate memory.
     """
 
     def __init__(self, device_id: int, name: str = "graph"):
@@ -345,7 +345,7 @@ class Graph:
         self._graph: Any = None
 
     def capture(self, fn: Callable[[], Any]) -> None:
-        """Record what fn() enqueues on the compute stream. A real device records only: replay does it the first time."""
+        """Capture the work that fn() enqueues on the compute stream. A real device does it at the first replay only."""
         torch = _need(self.device_id)
         self._fn = fn
         if is_real():
@@ -355,7 +355,7 @@ class Graph:
                 fn()
 
     def replay(self) -> None:
-        """Enqueue it on the calling function's stream. Raises EngineError before capture."""
+        """Enqueue the work on the calling function's stream. Raises EngineError before capture."""
         if self._fn is None:
             raise EngineError(f"cuda.Graph: {self.name} was replayed before it was captured. Call capture(fn) first.")
         s = _own_stream(self.device_id) or stream(self.device_id)

@@ -1,4 +1,4 @@
-"""How much memory this process may have: the machine's, or less where its cgroup or a limit of its own says so."""
+"""The memory that this process may use: the machine's, or less if its control group or a limit of its own says so."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
-_UNKNOWN = 1 << 33  # bytes: where the system does not say
+_UNKNOWN = 1 << 33  # bytes, if the system does not say
 
 
 def allowed(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int:
-    """Bytes of host memory, the least of: the machine's, those of its control groups (versions 1 and 2), the address space.
+    """Return the least of the machine's memory, its control groups' limits (versions 1 and 2) and the address space, in bytes.
 
-    proc, mounted:  where Linux tells of control groups.
+    proc, mounted:  where Linux describes control groups.
     """
     try:
         least = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -31,12 +31,12 @@ def allowed(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") ->
 
 
 def _of_groups(proc: Path, mounted: Path) -> list[int]:
-    """The limits of the process's control groups and of the groups they lie in."""
+    """Return the limits of the process's control groups and of the groups around them."""
     try:
         lines = proc.read_text().splitlines()
     except (OSError, UnicodeDecodeError):
         return []
-    found = []
+    limits = []
     for line in lines:
         _, kinds, path = (line.split(":", 2) + ["", ""])[:3]
         if kinds == "":  # version 2
@@ -51,8 +51,8 @@ def _of_groups(proc: Path, mounted: Path) -> list[int]:
                 break
             try:
                 text = (place / name).read_text().strip()
-            except OSError:  # in a container the path may be the host's: its own group is mounted at the top
+            except OSError:  # in a container the path may be the host's, and its own group is mounted at the top
                 continue
-            if text.isascii() and text.isdigit():  # "max" is none
-                found.append(int(text))
-    return found
+            if text.isascii() and text.isdigit():  # "max" means no limit
+                limits.append(int(text))
+    return limits

@@ -1,8 +1,8 @@
-"""What operators ask for besides arrays: random numbers and scratch memory (MXNet's kRandom and kTempSpace).
+"""Resources of operators: random numbers and scratch memory (MXNet's kRandom and kTempSpace).
 
-Random: numbers of a counter-based generator are handed out by count, when work is pushed. Two random operators need no
-order between them, and results depend on the order of pushes alone.
-Scratch: per (context, slot) one block that grows to the largest request, guarded by a var; slots are taken in turn.
+Numbers of a counter-based generator are reserved by count when work is pushed. So two random operators need no order between
+them, and results depend on the order of pushes alone.
+Scratch memory is one block for each context and slot, which grows to the largest request and has a variable.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ..deps import Var
 from ..gpu import cuda
 from . import storage
 
-SLOTS = 4  # scratch blocks per context: how many functions with scratch may overlap
+SLOTS = 4  # scratch blocks per context: so many functions with scratch may overlap
 _MASK = (1 << 64) - 1
 
 
 class _Stream:
-    """A seed and how many numbers were handed out."""
+    """A seed, and how many of its numbers are reserved."""
 
     __slots__ = ("offset", "seed")
 
@@ -34,10 +34,10 @@ class _Stream:
 
 
 class Workspace(NamedTuple):
-    """Scratch for one function.
+    """Scratch memory for one function.
 
-    array:  the device array; uninitialised; may be replaced for others when a larger one is asked for.
-    var:    put it among the function's mutable vars: it keeps other users of the slot away.
+    array:  an uninitialised device array.
+    var:    the slot's variable, to be put among the function's mutable variables.
     """
 
     array: Any
@@ -56,14 +56,15 @@ _lock = threading.RLock()  # re-entered when the garbage collector drops an arra
 _shared = _Stream(0)
 _own: dict[Context, _Stream] = {}
 _slots: dict[tuple[Context, int], _Slot] = {}
-_turn: dict[Context, Any] = {}
+_turn: dict[Context, Any] = {}  # counts that choose the next slot
 
 
 def seed(n: int, ctx: Context | str = "all") -> None:
-    """Start the generator anew. "all": one stream of numbers that all contexts draw from, in push order.
+    """Seed the generator.
 
-    n:    any integer; its lowest 64 bits count.
-    ctx:  a context gets a stream of its own, until the next seed for "all".
+    n:    any integer; its lowest 64 bits are used.
+    ctx:  "all" for the numbers that all contexts draw from, in push order. A context has numbers of its own from then on,
+          until the next seed for "all".
     """
     global _shared
     fresh = _Stream(int(n) & _MASK)
@@ -78,9 +79,9 @@ def seed(n: int, ctx: Context | str = "all") -> None:
 
 
 def get_random(count: int, ctx: Context | None = None) -> tuple[int, int]:
-    """Reserve the next count numbers: (seed, offset of the first). Call it when pushing, not inside a function.
+    """Reserve the next count numbers. Return (seed, offset of the first). Call it when pushing, not inside a function.
 
-    ctx: where they will be used; None is the current context.
+    ctx: where they are used; None for the current context.
     """
     if count < 0:
         raise EngineError(f"resource.get_random: count is negative: {count}.")
@@ -92,7 +93,7 @@ def get_random(count: int, ctx: Context | None = None) -> tuple[int, int]:
 
 
 def get_workspace(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Workspace:
-    """Scratch on ctx for a function about to be pushed; the next of a few slots. Raises OutOfMemoryError."""
+    """Return scratch memory on ctx for a function about to be pushed, from the next slot. Raises OutOfMemoryError."""
     dtype = as_dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
     with _lock:
@@ -108,7 +109,7 @@ def get_workspace(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Workspace
 
 
 def release_workspaces(ctx: Context) -> None:
-    """Let go of ctx's scratch blocks; the next request makes new ones."""
+    """Release ctx's scratch blocks. The next request allocates new ones."""
     with _lock:
         for key in [k for k in _slots if k[0] == ctx]:
             del _slots[key]

@@ -1,11 +1,11 @@
-"""Memory of a context, pooled: a block that is dropped waits in its size class for the next request.
+"""Pooled memory of contexts: a dropped block waits in its size class for the next request.
 
-The memory of results is taken when the function that writes them runs (`alloc_lazily`), and not when it is pushed: a program that
-pushes far ahead of the workers needs no more than one that waits after each call, and nobody has to be held back.
+The memory of results is allocated when the function that writes them runs (`alloc_lazily`), not when it is pushed. So a program
+that pushes far ahead of the workers needs no more memory than one that waits after each call.
 
-A block is given back when it *and every view of it* are gone, so a queued function that holds an array is safe even if
-the block was dropped. Blocks are dropped on any thread, also by the garbage collector in the middle of `alloc`:
-giving back only appends to a queue, and whoever holds the pool's lock does the sums.
+A block returns to the pool when it *and every view of it* are gone, so a queued function that holds an array is safe even if
+the block was dropped. Blocks are dropped on any thread, also by the garbage collector in the middle of `alloc`. Returning
+one only appends to a queue. The thread that holds the pool's lock updates the pool.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _LIMIT = "TRITIUM_POOL_LIMIT_MB"
 
 
 class Stats(NamedTuple):
-    """Bytes of one context: held by blocks, waiting in the pool, and the most that were ever held at once."""
+    """Bytes of one context: held by blocks, waiting in the pool, and the most that blocks ever held at once."""
 
     in_use: int
     pooled: int
     peak: int
 
 
-#: Called with (ctx, bytes in use, bytes pooled) after every change, the pool's lock held: the profiler's.
+#: The profiler's functions: called with (ctx, bytes in use, bytes pooled) after every change, while the pool's lock is held.
 observers: list[Callable[[Context, int, int], None]] = []
 #: Of CheckedEngine, once there is one: it learns of blocks and of views on them, see access_check.py.
 access_checker: Any = None
@@ -49,7 +49,7 @@ access_checker: Any = None
 class Block:
     """Bytes on a context. `memory` is a uint8 array: numpy on the CPU, a torch tensor on a GPU, real or interpreted.
 
-    memory:  None to take it when it is first asked for, see `alloc_lazily`.
+    memory:  None to allocate it when it is first used, see `alloc_lazily`.
     var:     the variable that orders work on the bytes; CheckedEngine catches functions that use them without declaring it.
     """
 
@@ -65,10 +65,10 @@ class Block:
     def __getattr__(self, name: str) -> Any:
         if name != "memory":
             raise AttributeError(f"Block has no attribute {name!r}.")
-        return _take_for(self)
+        return _allocate_for(self)
 
     def taken(self) -> Any:
-        """The memory, if it was taken already and not let go of; else None."""
+        """Return the memory if it was allocated and not freed; else None."""
         return None if self.waiting else self.memory
 
     def __repr__(self) -> str:
@@ -76,9 +76,10 @@ class Block:
 
 
 def alloc(nbytes: int, ctx: Context, var: Any = None) -> Block:
-    """Uninitialised bytes on ctx, aligned to 64 on the CPU and 256 on a GPU. var: the variable that orders work on them.
+    """Return uninitialised bytes on ctx, aligned to 64 bytes on the CPU and 256 on a GPU.
 
-    Raises OutOfMemoryError, ContextError for a GPU that is not there, EngineError for a negative size.
+    var: the variable that orders work on them.
+    Raises OutOfMemoryError, ContextError for a missing GPU, EngineError for a negative size.
     """
     if nbytes < 0:
         raise EngineError(f"storage.alloc: nbytes is negative: {nbytes:,}.")
@@ -87,9 +88,9 @@ def alloc(nbytes: int, ctx: Context, var: Any = None) -> Block:
 
 
 def alloc_lazily(nbytes: int, ctx: Context, var: Any = None) -> Block:
-    """As `alloc`, but the memory is taken when `memory` is first asked for, and OutOfMemoryError is raised there.
+    """Return a block as `alloc` does, whose memory is allocated when it is first used. OutOfMemoryError is raised then.
 
-    A request for more than there is at all is refused at once.
+    A request for more than the process may have raises at once.
     """
     pool = _pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)
     if nbytes > pool.most:
@@ -98,10 +99,10 @@ def alloc_lazily(nbytes: int, ctx: Context, var: Any = None) -> Block:
 
 
 @ki_protected
-def _take_for(block: Block) -> Any:
+def _allocate_for(block: Block) -> Any:
     ctx = block.ctx
     memory = (_pools.get((ctx.device_type, ctx.device_id)) or _pool_of(ctx)).take(block.nbytes)
-    with _lock:  # two readers of what nobody wrote: one of them is too late, and drops its bytes
+    with _lock:  # of two threads that read an unwritten block, one drops its bytes
         if block.waiting:
             block.memory = memory
             block.waiting = False
@@ -109,12 +110,12 @@ def _take_for(block: Block) -> Any:
 
 
 def free(block: Block) -> None:
-    """Let go of a block before Python does. Views that are still about keep its bytes."""
+    """Release a block's memory now. Views of it keep its bytes."""
     block.memory, block.waiting = None, False
 
 
 def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
-    """The device array of shape and dtype that begins offset bytes into block; shares its bytes.
+    """Return the device array of shape and dtype that begins offset bytes into block, sharing its bytes.
 
     Raises EngineError if it would reach outside the block.
     """
@@ -125,29 +126,29 @@ def view(block: Block, offset: int, shape: tuple[int, ...], dtype: Any) -> Any:
     if offset < 0 or offset + nbytes > block.nbytes:
         raise EngineError(f"storage.view: {nbytes:,} bytes at offset {offset:,} do not fit in {block}.")
     if block.ctx.is_gpu:
-        made = cuda.view(block.memory, offset, shape, dtype)
+        array = cuda.view(block.memory, offset, shape, dtype)
     else:
-        made = np.ndarray(shape, dtype, block.memory, offset)
-    return made if access_checker is None else access_checker.view(block, made)
+        array = np.ndarray(shape, dtype, block.memory, offset)
+    return array if access_checker is None else access_checker.view(block, array)
 
 
 def array(shape: tuple[int, ...], dtype: Any, ctx: Context) -> Any:
-    """A fresh, uninitialised device array with a block of its own. Raises as `alloc` does."""
+    """Return an uninitialised device array with a block of its own. Raises as `alloc` does."""
     return view(alloc(math.prod(shape) * as_dtype(dtype).itemsize, ctx), 0, shape, dtype)
 
 
 def stats(ctx: Context) -> Stats:
-    """What ctx holds now."""
+    """Return the bytes that ctx holds now."""
     return _pool_of(ctx).stats()
 
 
 def release_all(ctx: Context) -> int:
-    """Give the pooled memory of ctx back to the system; how many bytes that were."""
+    """Give the pooled memory of ctx back to the system. Return its bytes."""
     return _pool_of(ctx).release()
 
 
 def size_class(nbytes: int) -> int:
-    """The bytes really taken for a request: a multiple of 64, at most a quarter more than asked (from 256 up)."""
+    """Return the bytes allocated for a request: a multiple of 64, and at most a quarter more than requested from 256 up."""
     if nbytes <= 256:
         return max(64, -(-nbytes // 64) * 64)
     step = 1 << (nbytes - 1).bit_length() - 3  # four steps to every power of two
@@ -159,10 +160,10 @@ class _Raw(np.ndarray):
 
 
 class _Owned(np.ndarray):
-    """A block's bytes. Every view has it as its base; when the last is gone, the bytes return to the pool.
+    """A block's bytes, and the base of every view of them. When the last view is gone, the bytes return to the pool.
 
-    NumPy takes as base of a view the first array, going down, that stands on another type than the view's own. That
-    this be the one is why it stands on a `_Raw` and not on a plain array.
+    The base of a view is the first array below it whose own base is of another type. For this to be the `_Owned` one, its
+    base is a `_Raw` and not a plain array.
     """
 
     home: tuple[_HostPool, _Raw, int] | None = None
@@ -175,7 +176,7 @@ class _Owned(np.ndarray):
 
 
 class _All:
-    """kept: bytes that wait in all host pools. No attribute of their class, which would be slow to change."""
+    """kept: bytes that wait in all host pools. As an attribute of their class it would be slow to change."""
 
     __slots__ = ("kept",)
 
@@ -186,16 +187,16 @@ class _All:
 class _HostPool:
     """Size classes of host memory. Used for CPU contexts, and for the interpreted GPU through torch tensors over it.
 
-    All pools of the process share one lock and keep no more than `limit` bytes together. The lock may be taken again by
-    the thread that has it: the garbage collector may run a finalizer in the middle.
+    All pools of the process share one lock and keep no more than `limit` bytes together. A thread may acquire the lock
+    again, because the garbage collector may run a finalizer in the middle.
     """
 
     def __init__(self, ctx: Context, limit: int, most: int):
         self.ctx, self.limit, self.most = ctx, limit, most
-        self.all, self.lock = _all, _lock  # here too: memory still comes back when this module's names are gone
+        self.all, self.lock = _all, _lock  # attributes, because memory returns even when this module's names are gone
         self.alignment = GPU_ALIGNMENT if ctx.is_gpu else CPU_ALIGNMENT
         self._free: defaultdict[int, list[_Raw]] = defaultdict(list)
-        self.wanted: set[int] = set()  # classes that were asked for since the limit was last reached
+        self.wanted: set[int] = set()  # classes that were requested since the limit was last reached
         self._returned: deque[tuple[_Raw, int]] = deque()
         self._in_use = self._peak = 0
 
@@ -211,12 +212,12 @@ class _HostPool:
                 raw = waiting.pop()
                 self.all.kept -= size
             else:
-                raw = self._fresh(size)
+                raw = self._allocate(size)
             self._in_use += size
             if self._in_use > self._peak:
                 self._peak = self._in_use
             if observers:
-                self._tell()
+                self._notify()
         if self._returned:
             self._settle()
         owned = raw[:nbytes].view(_Owned)
@@ -248,7 +249,7 @@ class _HostPool:
 
     @ki_protected
     def _sort(self) -> None:
-        """Lock held: put returned memory into its class, or let it go where that would exceed the cap."""
+        """Lock held: put returned memory into its class, or drop it if that would exceed the limit."""
         if not self._returned:
             return
         while self._returned:
@@ -260,18 +261,18 @@ class _HostPool:
                 self._free[size].append(raw)
                 self.all.kept += size
         if observers:
-            self._tell()
+            self._notify()
 
     @property
     def _pooled(self) -> int:
         return sum(size * len(waiting) for size, waiting in list(self._free.items()))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for observe in observers:
             observe(self.ctx, self._in_use, self._pooled)
 
     def drop_unwanted(self) -> None:
-        """Lock held: let go of the classes that nobody asked for lately."""
+        """Lock held: drop the classes that were not requested since the limit was last reached."""
         for size in list(self._free):
             if size not in self.wanted:
                 self.all.kept -= size * len(self._free.pop(size, ()))
@@ -279,22 +280,22 @@ class _HostPool:
 
     def _release(self) -> int:
         free, self._free = self._free, defaultdict(list)
-        gone = sum(size * len(waiting) for size, waiting in free.items())
-        self.all.kept -= gone
-        return gone
+        released = sum(size * len(waiting) for size, waiting in free.items())
+        self.all.kept -= released
+        return released
 
-    def _fresh(self, size: int) -> _Raw:
+    def _allocate(self, size: int) -> _Raw:
         for attempt in range(2):
             try:
-                whole = np.empty(size + self.alignment, np.uint8)
+                memory = np.empty(size + self.alignment, np.uint8)
             except (MemoryError, ValueError, OverflowError):
                 if not attempt:
                     for pool in _host_pools():
                         pool._release()
                     continue
                 raise self._no_memory(size) from None
-            start = -whole.ctypes.data % self.alignment
-            return whole[start:start + size].view(_Raw)
+            start = -memory.ctypes.data % self.alignment
+            return memory[start:start + size].view(_Raw)
         raise AssertionError("unreachable")
 
     def _no_memory(self, size: int) -> OutOfMemoryError:
@@ -322,7 +323,7 @@ class _DevicePool:
 
 
 def out_of_memory(ctx: Context, asked: int, held: Stats, available: int | None) -> OutOfMemoryError:
-    """The error for a request that could not be met: what was asked, what is held, how to shrink."""
+    """Return the error for a request that failed, with the bytes requested and held, and how to need fewer."""
     short = f" Shrink the request by {asked - available:,} bytes" if available is not None and asked > available else \
         " Make the request smaller"
     return OutOfMemoryError(
@@ -332,7 +333,7 @@ def out_of_memory(ctx: Context, asked: int, held: Stats, available: int | None) 
 
 
 def _available() -> int | None:
-    """Bytes of host memory that are free or can be freed, where the system says."""
+    """Return the bytes of free host memory; None if the system does not say."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -340,7 +341,7 @@ def _available() -> int | None:
 
 
 def _limit(most: int) -> int:
-    """The most bytes that host pools keep. Default: a gigabyte, or an eighth of what the process may have if that is less."""
+    """Return the most bytes that host pools keep. Default: a gigabyte, or an eighth of the process's memory if that is less."""
     text = os.environ.get(_LIMIT)
     if text is None:
         return min(1 << 30, most // 8)
@@ -354,7 +355,7 @@ def _host_pools() -> list[_HostPool]:
 
 
 def _make_room() -> None:
-    """Lock held: the limit is reached. What nobody asked for since it was reached last has waited for long."""
+    """Lock held: the limit is reached. Drop the classes that were not requested since it was last reached."""
     pools = _host_pools()
     if any(pool.wanted for pool in pools):
         for pool in pools:

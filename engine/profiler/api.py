@@ -1,14 +1,14 @@
-"""The profiler, with MXNet's names (`mx.profiler`): what ran, when and where, and what it waited for.
+"""The profiler's functions, with MXNet's names: record the functions that run, their times, threads and dependencies.
 
     mx.profiler.set_config(profile_all=True, aggregate_stats=True, filename="profile.json")
     mx.profiler.set_state("run")
     ...
     mx.nd.waitall()
     mx.profiler.dump()                    # open the file in https://ui.perfetto.dev
-    print(mx.profiler.explain("dot"))     # why it did not start earlier
+    print(mx.profiler.explain("dot"))     # the reason why it did not start earlier
 
-At most 250,000 operations, waits and memory changes each are kept (`set_config(limit=...)`); more are counted, and the
-file, the table and `dropped()` say how many.
+At most 250,000 operations, waits and memory changes each are kept (`set_config(limit=...)`). Further ones are counted in the
+file, the table and `dropped()`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from ...errors import EngineError, nearest
 from .. import current_engine
 from ..base import Engine
 from ..memory import storage
-from . import chrome_trace, timeline
-from .objects import Sink
+from . import chrome_trace, objects, timeline
 from .recorder import LIMIT, Recorder
 from .recorder import scope as _scope_of
 from .summary import as_json, as_table
@@ -42,7 +41,7 @@ _STATES = {"run": True, "stop": False, 1: True, 0: False}
 
 
 class _Profiler:
-    """The one profiler of the process: its settings, its recorder, and the engine it watches."""
+    """The profiler of the process: its settings, its recorder, and the engine it observes."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -53,16 +52,16 @@ class _Profiler:
         self.engine: Engine | None = None
         self.dumper: _Dumper | None = None
 
-    def watch(self) -> None:
-        """Have the engine tell the recorder, or nobody, as state and pause say."""
+    def connect(self) -> None:
+        """Connect the recorder to the engine, or disconnect it, depending on state and pause."""
         on = self.running and not self.paused
         engine = self.engine or current_engine.current()
         engine.set_profiler(self.recorder if on else None)
-        Sink.recorder = self.recorder if on else None
+        objects.active_recorder = self.recorder if on else None
         storage.observers[:] = [self.recorder.memory_is] if on and self.wants("memory") else []
 
-    def wants(self, what: str) -> bool:
-        return bool(self.config["profile_all"] or self.config[f"profile_{what}"])
+    def wants(self, part: str) -> bool:
+        return bool(self.config["profile_all"] or self.config[f"profile_{part}"])
 
     def clear(self) -> None:
         self.recorder = Recorder(self.config["limit"])
@@ -73,20 +72,20 @@ _profiler = _Profiler()
 
 
 def set_config(**settings: Any) -> None:
-    """Settings, as MXNet has them. What the engine runs is always recorded while the profiler runs.
+    """Set options, named as in MXNet. Functions of the engine are always recorded while the profiler runs.
 
     filename:         where `dump` writes.
-    profile_api:      pushes and waits in the trace too. profile_memory: how many bytes each context holds.
-    profile_all:      both. profile_symbolic, profile_imperative, profile_process: taken, and change nothing.
-    aggregate_stats:  `dumps` gives a table; without it too.
+    profile_api:      record pushes and waits too. profile_memory: record the bytes that each context holds.
+    profile_all:      both. profile_symbolic, profile_imperative, profile_process: accepted without effect.
+    aggregate_stats:  accepted without effect: `dumps` always works.
     continuous_dump:  write the file every dump_period seconds while running.
-    limit:            how many operations, waits and memory changes are kept, each.
+    limit:            the most operations, waits and memory changes, each, that are kept.
     Raises:           EngineError for a setting that does not exist, or while the profiler runs.
     """
     p = _profiler
     for k in settings:
         if k not in _DEFAULTS:
-            raise EngineError(f"profiler.set_config: no setting {k!r}. Known: {', '.join(_DEFAULTS)}.{nearest(k, _DEFAULTS)}")
+            raise EngineError(f"profiler.set_config: unknown option {k!r}. Known: {', '.join(_DEFAULTS)}.{nearest(k, _DEFAULTS)}")
     with p.lock:
         if p.running:
             raise EngineError('profiler.set_config: the profiler is running. Call set_state("stop") first.')
@@ -96,9 +95,9 @@ def set_config(**settings: Any) -> None:
 
 
 def set_state(state: str | int = "stop", profile_process: str = "worker", *, engine: Engine | None = None) -> None:
-    """"run" or "stop". Running again goes on with what was recorded before, until `dump` has written it.
+    """Set the state to "run" or "stop". Running again adds to the recording, until `dump` has written it.
 
-    engine: the one to watch, if not the one that arrays use.
+    engine: the engine to observe; None for the one that arrays use.
     """
     if state not in _STATES:
         raise EngineError(f'profiler.set_state: state is {state!r}. Give "run" or "stop".')
@@ -111,7 +110,7 @@ def set_state(state: str | int = "stop", profile_process: str = "worker", *, eng
         p.running, p.paused = _STATES[state], False
         if p.running and not p.recorder.ran:
             p.clear()
-        p.watch()
+        p.connect()
         if not p.running:
             p.engine = None
         if p.dumper is not None:
@@ -122,34 +121,34 @@ def set_state(state: str | int = "stop", profile_process: str = "worker", *, eng
 
 
 def state() -> str:
-    """"run" or "stop"."""
+    """Return "run" or "stop"."""
     return "run" if _profiler.running else "stop"
 
 
 def pause(profile_process: str = "worker") -> None:
-    """Record nothing until resume()."""
+    """Stop recording until resume()."""
     with _profiler.lock:
         _profiler.paused = True
-        _profiler.watch()
+        _profiler.connect()
 
 
 def resume(profile_process: str = "worker") -> None:
-    """Go on recording, if the profiler runs."""
+    """Record again, if the profiler runs."""
     with _profiler.lock:
         _profiler.paused = False
-        _profiler.watch()
+        _profiler.connect()
 
 
 def dump(finished: bool = True, profile_process: str = "worker") -> None:
-    """Write what was recorded to the configured file, as Chrome trace JSON. It is there whole or not at all.
+    """Write the recording to the configured file, as Chrome trace JSON, atomically.
 
-    finished: stop, and forget what was written.
-    Raises FileError where it cannot be written; then nothing is forgotten.
+    finished: stop, and clear the recording.
+    Raises FileError if the file cannot be written, and keeps the recording then.
     """
     p = _profiler
     with p.lock:
-        made = timeline.operations(p.recorder)
-        document = chrome_trace.document(p.recorder, made, p.began, p.wants("api"))
+        operations = timeline.operations(p.recorder)
+        document = chrome_trace.document(p.recorder, operations, p.began, p.wants("api"))
         write_atomic(p.config["filename"], json.dumps(document))
         if finished:
             if p.running:
@@ -158,28 +157,28 @@ def dump(finished: bool = True, profile_process: str = "worker") -> None:
 
 
 def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", ascending: bool = False) -> str:
-    """Times per operation name, milliseconds: count, total, minimum, maximum, mean; and peak memory per context.
+    """Return count, total, minimum, maximum and mean time in milliseconds per operation name, and memory per context.
 
     format:   "table" or "json".
     sort_by:  "total", "avg", "min", "max" or "count".
-    reset:    forget what was recorded.
+    reset:    clear the recording.
     """
     p = _profiler
     with p.lock:
-        made = timeline.operations(p.recorder)
+        operations = timeline.operations(p.recorder)
         if format not in ("table", "json"):
             raise EngineError(f'profiler.dumps: format is {format!r}. Give "table" or "json".')
-        text = (as_table if format == "table" else as_json)(made, p.recorder, sort_by, ascending)
+        text = (as_table if format == "table" else as_json)(operations, p.recorder, sort_by, ascending)
         if reset:
             p.clear()
-            p.watch()
+            p.connect()
         return text
 
 
 def explain(what: str | int) -> Explanation:
-    """What an operation waited for, how long, and who held it. `print` it.
+    """Return the operations that an operation waited for, and how long. `print` it.
 
-    what: its index in push order (negative: from the end), or a name: of several, the one that waited longest.
+    what: an index in push order (negative: from the end), or a name, for the one of that name that waited longest.
     Raises EngineError if it was not recorded.
     """
     with _profiler.lock:
@@ -187,13 +186,13 @@ def explain(what: str | int) -> Explanation:
 
 
 def dropped() -> int:
-    """How much found no room since the last dump."""
+    """Return the number of entries that exceeded the limit since the last dump."""
     return _profiler.recorder.dropped
 
 
 @contextlib.contextmanager
 def scope(name: str = "<unk>:", append_mode: bool = True) -> Iterator[None]:
-    """Names of what this thread pushes inside begin with name; within another scope, with both."""
+    """`with scope(name):` put name in front of the names of functions that this thread pushes; nested scopes add up."""
     prefix = name if name.endswith(":") else f"{name}:"
     _profiler.recorder.scoped = Recorder.scoping = True
     token = _scope_of.set(_scope_of.get() + prefix if append_mode else prefix)
@@ -203,22 +202,22 @@ def scope(name: str = "<unk>:", append_mode: bool = True) -> Iterator[None]:
         _scope_of.reset(token)
 
 
-#: MXNet's names from before 1.2.
+#: MXNet's names before version 1.2.
 profiler_set_config, profiler_set_state, dump_profile = set_config, set_state, dump
 
 
 class _Dumper(threading.Thread):
-    """Writes the file again and again while the profiler runs."""
+    """Writes the file every period seconds while the profiler runs."""
 
     def __init__(self, period: float):
         super().__init__(name="tritium-profiler", daemon=True)
-        self._period, self._over = period, threading.Event()
+        self._period, self._ended = period, threading.Event()
         self.start()
 
     def run(self) -> None:
-        while not self._over.wait(self._period):
+        while not self._ended.wait(self._period):
             dump(finished=False)
 
     def stop(self) -> None:
-        """Ask it to end; it may be writing."""
-        self._over.set()
+        """Tell it to end. It may still be writing."""
+        self._ended.set()

@@ -11,16 +11,16 @@ from ..failure import format_call_site
 from .recorder import Recorder
 from .timeline import Operation
 
-#: Categories a reader can switch off: what ran, what was pushed and waited for, arrows, memory, what the user marked.
+#: Categories that a viewer can hide: functions, pushes and waits, arrows, memory. User-made objects have their domain's.
 OPERATION, API, ARROW, MEMORY = "operation", "api", "dependency", "memory"
-_ARROWS = 4  # per operation: those that held it longest
+_ARROWS = 4  # per operation, from those that held it longest
 
 
-def document(recorder: Recorder, made: Sequence[Operation], began: int, api: bool) -> dict[str, Any]:
-    """The whole file as a dict. began: the perf_counter_ns that is time 0. api: pushes and waits too."""
+def document(recorder: Recorder, operations: Sequence[Operation], began: int, api: bool) -> dict[str, Any]:
+    """Return the file as a dict. began: the perf_counter_ns that is time 0. api: include pushes and waits."""
     events: list[dict[str, Any]] = []
-    threads = _Threads(made)
-    for o in made:
+    threads = _Threads(operations)
+    for o in operations:
         arguments: dict[str, Any] = {"index": o.index, "context": str(o.ctx), "waited_us": (o.start - o.pushed) / 1000}
         if o.task.origin is not None:
             arguments["pushed at"] = format_call_site(o.task.origin)
@@ -34,7 +34,7 @@ def document(recorder: Recorder, made: Sequence[Operation], began: int, api: boo
                                  {"index": o.index}))
         for h, _ in o.holders[:_ARROWS]:
             arrow = {"name": "waits for", "cat": ARROW, "id": len(events), "pid": os.getpid()}
-            # an arrow starts inside a slice: at the end of the holder's, or where its on_complete set this one free before that
+            # an arrow starts inside a slice: at the end of the holder's, or earlier where its on_complete freed this one
             freed = min(max(h.end - 1, h.start), o.start)
             events.append({**arrow, "ph": "s", "tid": threads.of(h.thread), "ts": (freed - began) / 1000})
             events.append({**arrow, "ph": "f", "bp": "e", "tid": threads.of(o.thread), "ts": (o.start - began) / 1000})
@@ -45,39 +45,39 @@ def document(recorder: Recorder, made: Sequence[Operation], began: int, api: boo
     for at, ctx, in_use, pooled in list(recorder.memory):
         events.append({"name": f"memory {ctx}", "cat": MEMORY, "ph": "C", "pid": os.getpid(), "tid": 0,
                        "ts": (at - began) / 1000, "args": {"in use": in_use, "pooled": pooled}})
-    for phase, category, name, thread, at, given in list(recorder.marks):
+    for phase, category, name, thread, at, arguments in list(recorder.marks):
         event = {"name": name, "cat": category, "ph": phase, "pid": os.getpid(), "tid": threads.of(thread),
                  "ts": (at - began) / 1000}
         if phase == "i":
-            event["s"] = (given or {}).get("scope", "p")
+            event["s"] = (arguments or {}).get("scope", "p")
         elif phase in "be":
-            event["id"] = (given or {}).get("id", 0)
+            event["id"] = (arguments or {}).get("id", 0)
         elif phase == "C":
-            event["args"] = given
+            event["args"] = arguments
         events.append(event)
     events.sort(key=lambda e: e["ts"])
     return {"traceEvents": threads.names() + events, "displayTimeUnit": "ms",
-            "otherData": {"dropped": recorder.dropped, "operations": len(made)}}
+            "otherData": {"dropped": recorder.dropped, "operations": len(operations)}}
 
 
-def _slice(name: str, category: str, thread: int, at: int, long: int, arguments: dict[str, Any]) -> dict[str, Any]:
+def _slice(name: str, category: str, thread: int, at: int, duration: int, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "cat": category, "ph": "X", "pid": os.getpid(), "tid": thread, "ts": at / 1000,
-            "dur": max(long, 0) / 1000, "args": arguments}
+            "dur": max(duration, 0) / 1000, "args": arguments}
 
 
 class _Threads:
-    """Thread identifiers as small numbers, with names; a thread that has ended goes by what it did."""
+    """Small numbers for thread identifiers, with names. A thread that has ended is named by the context it worked for."""
 
-    def __init__(self, made: Sequence[Operation]):
+    def __init__(self, operations: Sequence[Operation]):
         self._numbers: dict[int, int] = {}
         alive = {t.ident: t.name for t in threading.enumerate()}
-        self._known = {o.thread: f"tritium-{o.ctx}" for o in made} | alive
+        self._known = {o.thread: f"tritium-{o.ctx}" for o in operations} | alive
 
     def of(self, ident: int) -> int:
         return self._numbers.setdefault(ident, len(self._numbers) + 1)
 
     def names(self) -> list[dict[str, Any]]:
-        """The metadata events."""
+        """Return the metadata events."""
         common = {"ph": "M", "pid": os.getpid(), "ts": 0}
         return [{**common, "name": "process_name", "tid": 0, "args": {"name": "tritium"}}] + [
             {**common, "name": "thread_name", "tid": n, "args": {"name": self._known.get(ident) or f"thread {ident}"}}

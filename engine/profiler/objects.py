@@ -1,4 +1,4 @@
-"""What a user marks in a profile: tasks, frames, events, counters, markers, in domains. MXNet's `mx.profiler` objects.
+"""User-made objects in a profile: tasks, frames, events, counters, markers, in domains, as in MXNet's `mx.profiler`.
 
 They are recorded while the profiler runs, and cost next to nothing otherwise.
 """
@@ -14,19 +14,17 @@ from .recorder import Recorder
 _ids = itertools.count(1)
 
 
-class Sink:
-    """Where marks go: the profiler puts its recorder here while it runs."""
-
-    recorder: Recorder | None = None
+#: The profiler's, while it runs.
+active_recorder: Recorder | None = None
 
 
 def _mark(phase: str, category: str, name: str, arguments: dict[str, Any] | None = None) -> None:
-    if Sink.recorder is not None:
-        Sink.recorder.mark(phase, category, name, arguments)
+    if active_recorder is not None:
+        active_recorder.mark(phase, category, name, arguments)
 
 
 class Domain:
-    """A name that marks are grouped under; the trace's category."""
+    """A group of objects; the category in the trace."""
 
     def __init__(self, name: str):
         self.name = name
@@ -48,21 +46,21 @@ class Domain:
 
 
 class _Span:
-    """From start() to stop(), which may be on different threads; also a `with` block."""
+    """An interval from start() to stop(), which may be on different threads, or a `with` block."""
 
     def __init__(self, domain: Domain | None, name: str):
         self.domain, self.name = domain, name
         self._id: int | None = None
 
     def start(self) -> None:
-        """It begins now. Raises EngineError if it has begun."""
+        """Begin now. Raises EngineError if it was started before."""
         if self._id is not None:
             raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was started twice. Call stop() between.")
         self._id = next(_ids)
         _mark("b", self._category(), self.name, {"id": self._id})
 
     def stop(self) -> None:
-        """It ends now. Raises EngineError if it has not begun."""
+        """End now. Raises EngineError if it was not started."""
         if self._id is None:
             raise EngineError(f"profiler: {type(self).__name__} {self.name!r} was not started.")
         _mark("e", self._category(), self.name, {"id": self._id})
@@ -83,21 +81,21 @@ class _Span:
 
 
 class Task(_Span):
-    """A stretch of the user's work."""
+    """An interval of the user's work."""
 
     def __init__(self, domain: Domain, name: str):
         super().__init__(domain, name)
 
 
 class Frame(_Span):
-    """One of many alike: a batch, an epoch, a picture."""
+    """One of many equal intervals: a batch, an epoch, an image."""
 
     def __init__(self, domain: Domain, name: str):
         super().__init__(domain, name)
 
 
 class Event(_Span):
-    """A stretch of work outside any domain."""
+    """An interval outside any domain."""
 
     def __init__(self, name: str):
         super().__init__(None, name)
@@ -137,13 +135,13 @@ _SCOPES = {"process": "p", "thread": "t", "global": "g", "task": "t", "marker": 
 
 
 class Marker:
-    """A moment."""
+    """A moment in time."""
 
     def __init__(self, domain: Domain, name: str):
         self.domain, self.name = domain, name
 
     def mark(self, scope: str = "process") -> None:
-        """It is now. scope: how far the trace draws the line: "global", "process" or "thread"."""
+        """Record that it is now. scope: length of the line in the trace: "global", "process" or "thread"."""
         if scope not in _SCOPES:
             raise EngineError(f"profiler.Marker: unknown scope {scope!r}. Known: {', '.join(_SCOPES)}.")
         _mark("i", self.domain.name, self.name, {"scope": _SCOPES[scope]})

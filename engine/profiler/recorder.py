@@ -1,4 +1,4 @@
-"""Recorder: what the engine tells a profiler, as it happens. Appends and nothing else; the sense is made afterwards."""
+"""Recorder: notes pushes, runs, waits and memory as they happen. It only appends; timeline.py evaluates afterwards."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Any
 from ...context import Context
 from ..deps import Task, Var
 
-LIMIT = 250_000  # of each list below: at most some 150 MB for what the engine ran
+LIMIT = 250_000  # entries of each list below; `ran` then takes some 150 MB
 
 #: The scope that pushes belong to: a prefix of names, or the empty string.
 scope: contextvars.ContextVar[str] = contextvars.ContextVar("tritium_profiler_scope", default="")
 
 
 class Recorder:
-    """Five lists, each with at most `limit` entries; what comes later is counted in `dropped`. Times: perf_counter_ns.
+    """Four lists, each with at most `limit` entries. Later entries are counted in `dropped`. Times are of perf_counter_ns.
 
-    ran:     task, thread, start, end, task, thread ... of functions; start -1: on_complete was called, at end.
-    waits:   (thread, start, end, var) of waits that blocked; var None: for everything.
+    ran:     task, thread, start, end, task, thread ... of functions. start is -1 where on_complete was called, at end.
+    waits:   (thread, start, end, var) of waits that blocked; var is None for wait_for_all.
     memory:  (time, ctx, bytes in use, bytes pooled).
-    marks:   (phase, category, name, thread, time, arguments) of what the user marks; chrome_trace.py knows the phases.
+    marks:   (phase, category, name, thread, time, arguments) of user-made objects; for the phases see chrome_trace.py.
     """
 
-    scoping = False  # whether `scope` was ever used: then every push asks for it
+    scoping = False  # True once `scope` was used: then every push reads it
 
     def __init__(self, limit: int = LIMIT):
         self.limit = limit
         self.dropped = 0
         self.scoped = Recorder.scoping
-        self.most = 4 * limit  # items of `ran`
+        self.most = 4 * limit  # items in `ran`
         self.ran: list[Any] = []
         self.waits: list[tuple[int, int, int, Var | None]] = []
         self.memory: list[tuple[int, Context, int, int]] = []
         self.marks: list[tuple[str, str, str, int, int, dict[str, Any] | None]] = []
 
     def pushed(self, task: Task, submit: Callable[[Task], Any]) -> None:
-        """Submit task, and leave on it who pushed it and from when to when; in a scope it gets another name."""
+        """Submit task, and note on it the pushing thread and the time. In a scope its name gets the scope's prefix."""
         if self.scoped and (prefix := scope.get()):
             task.name = f"{prefix}{task.name or 'without a name'}"
         start = perf_counter_ns()
@@ -47,7 +47,7 @@ class Recorder:
         task.times = (get_ident(), start, perf_counter_ns())
 
     def ended(self, task: Task, start: int) -> None:
-        """The calling thread ran task, from start until now."""
+        """Note that the calling thread ran task from start until now."""
         ran = self.ran
         if len(ran) < self.most:
             ran += (task, get_ident(), start, perf_counter_ns())
@@ -55,22 +55,22 @@ class Recorder:
             self.dropped += 1
 
     def completed(self, task: Task) -> None:
-        """An asynchronous task called on_complete."""
+        """Note that an asynchronous task called on_complete."""
         if len(self.ran) < self.most:
             self.ran += (task, get_ident(), -1, perf_counter_ns())
         else:
             self.dropped += 1
 
     def waited(self, start: int, var: Var | None) -> None:
-        """The calling thread was blocked from start until now."""
+        """Note that the calling thread was blocked from start until now."""
         self._keep(self.waits, (get_ident(), start, perf_counter_ns(), var))
 
     def memory_is(self, ctx: Context, in_use: int, pooled: int) -> None:
-        """Bytes that ctx holds now."""
+        """Note the bytes that ctx holds now."""
         self._keep(self.memory, (perf_counter_ns(), ctx, in_use, pooled))
 
     def mark(self, phase: str, category: str, name: str, arguments: dict[str, Any] | None = None) -> None:
-        """Something the user marks happens now, on the calling thread."""
+        """Note an event of a user-made object, now, on the calling thread."""
         self._keep(self.marks, (phase, category, name, get_ident(), perf_counter_ns(), arguments))
 
     def _keep(self, entries: list[Any], entry: Any) -> None:

@@ -1,4 +1,4 @@
-"""What ran, and why not earlier: dependencies worked out from push order and vars, after the event."""
+"""Operations that ran, and the reason why not earlier: dependencies derived afterwards from push order and variables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .recorder import Recorder
 class Operation:
     """One function that ran. Times in nanoseconds of perf_counter.
 
-    start, end:  when the function ran; done: when its vars were free for others (an asynchronous one: on_complete).
-    pushed:      when it was pushed; the start where that was not seen.
-    holders:     what it had to wait for: (operation, var) pairs, the one that held it longest first.
+    start, end:  of the function. done: when its variables were released, for an asynchronous one by on_complete.
+    pushed:      when it was pushed; its start if that was not recorded.
+    holders:     (operation, variable) pairs that it waited for, the one that held it longest first.
     """
 
     index: int
@@ -35,33 +35,33 @@ class Operation:
 
     @property
     def ctx(self) -> Any:
-        """Where it ran."""
+        """The context it ran in."""
         return self.task.pool.ctx
 
     @property
     def ready(self) -> int:
-        """When the last of what it waited for was done; when it was pushed, if that is later."""
+        """The time when the last operation it waited for was done, or it was pushed, if that is later."""
         return max([self.pushed, *(h.done for h, _ in self.holders)])
 
 
 def operations(recorder: Recorder) -> list[Operation]:
-    """All that ran, in push order, with what each waited for. A var shows no more than who used it, and when."""
+    """Return the operations that ran, in push order, each with those it waited for."""
     flat = list(recorder.ran)
     rows = list(zip(flat[::4], flat[1::4], flat[2::4], flat[3::4]))
     ended = {id(t): end for t, _, start, end in rows if start < 0}
-    made = []
+    result = []
     for task, thread, start, end in sorted((r for r in rows if r[2] >= 0), key=lambda r: r[0].seq):
         pusher, pushed, queued = getattr(task, "times", (None, start, start))
-        made.append(Operation(len(made), task, task.name or "without a name", thread, start, end,
+        result.append(Operation(len(result), task, task.name or "without a name", thread, start, end,
                               ended.get(id(task), end), pusher, min(pushed, start), queued))
-    _connect(made)
-    return made
+    _connect(result)
+    return result
 
 
-def _connect(made: Sequence[Operation]) -> None:
+def _connect(operations: Sequence[Operation]) -> None:
     writer: dict[Var, Operation] = {}
     readers: dict[Var, list[Operation]] = {}
-    for o in made:
+    for o in operations:
         before: dict[Operation, Var] = {}
         for v in o.task.const_vars:
             if v in writer:
@@ -71,31 +71,31 @@ def _connect(made: Sequence[Operation]) -> None:
             for h in readers.pop(v, []) or ([writer[v]] if v in writer else []):
                 before.setdefault(h, v)
             writer[v] = o
-        # done before it was pushed: no wait. Done after it began: pushed by another thread at the same time, later really
+        # an operation done before the push held nothing; one done after the start was really pushed later, by another thread
         late = [(h, v) for h, v in before.items() if o.pushed < h.done <= o.start]
         o.holders = sorted(late, key=lambda pair: -pair[0].done)
 
 
-def find(made: Sequence[Operation], what: str | int) -> Operation:
-    """The operation with this index, or of this name the one that waited longest. Raises EngineError."""
+def find(operations: Sequence[Operation], what: str | int) -> Operation:
+    """Return the operation with this index, or the one of this name that waited longest. Raises EngineError."""
     if isinstance(what, int):
-        if not -len(made) <= what < len(made):
-            raise EngineError(f"profiler.explain: there is no operation {what}: {len(made):,} were recorded.")
-        return made[what]
-    named = [o for o in made if o.name == what or o.name.rpartition(":")[2] == what]
+        if not -len(operations) <= what < len(operations):
+            raise EngineError(f"profiler.explain: operation {what} does not exist: {len(operations):,} were recorded.")
+        return operations[what]
+    named = [o for o in operations if o.name == what or o.name.rpartition(":")[2] == what]
     if not named:
-        names = list(dict.fromkeys(o.name for o in made))
+        names = list(dict.fromkeys(o.name for o in operations))
         raise EngineError(f"profiler.explain: no operation {what!r} was recorded.{nearest(what, names)}")
     return max(named, key=lambda o: o.start - o.pushed)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What one operation waited for. Microseconds. `str()` gives it in words.
+    """The waiting time of one operation in microseconds. `str()` gives it in words.
 
     waited:   from push to start: held plus queued.
-    held:     until what it depends on was done; `holders` names it: (name, index, microseconds until it was done).
-    queued:   ready, until a thread was free; `busy` names what ran there meanwhile.
+    held:     until the operations it depends on were done; `holders` has (name, index, microseconds until it was done).
+    queued:   ready, until a thread was free; `busy` names the operations that ran there meanwhile.
     ran:      start to end.
     """
 
@@ -110,20 +110,20 @@ class Explanation:
     busy: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = [f"{self.name} (operation {self.index}{f', pushed at {self.pushed_at}' if self.pushed_at else ''}) ran "
+        lines = [f"{self.name} (operation {self.index}{f', pushed at {self.pushed_at}' if self.pushed_at else ''}) ran "
                 f"{self.ran:,.1f} us, {self.waited:,.1f} us after it was pushed."]
-        said += [f"  {us:,.1f} us: held by {name} (operation {index}), which used a var it needs."
+        lines += [f"  {us:,.1f} us: held by {name} (operation {index}), which used a variable it needs."
                  for name, index, us in self.holders]
         if self.queued:
             behind = f" behind {', '.join(self.busy)}" if self.busy else ""
-            said.append(f"  {self.queued:,.1f} us: ready, waiting for a free thread{behind}.")
-        return "\n".join(said)
+            lines.append(f"  {self.queued:,.1f} us: ready, waiting for a free thread{behind}.")
+        return "\n".join(lines)
 
 
-def explain(made: Sequence[Operation], what: str | int) -> Explanation:
-    """Why the operation did not start earlier."""
-    o = find(made, what)
-    busy: Iterable[Operation] = (p for p in made if p is not o and p.task.pool is o.task.pool
+def explain(operations: Sequence[Operation], what: str | int) -> Explanation:
+    """Explain why the operation did not start earlier."""
+    o = find(operations, what)
+    busy: Iterable[Operation] = (p for p in operations if p is not o and p.task.pool is o.task.pool
                                  and p.start < o.start and p.end > o.ready and p.thread == o.thread)
     return Explanation(
         o.name, o.index, format_call_site(o.task.origin), _us(o.start - o.pushed), _us(o.ready - o.pushed),

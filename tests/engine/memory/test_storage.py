@@ -232,13 +232,13 @@ def test_what_nobody_asks_for_any_more_makes_room():
 def test_a_finalizer_may_take_memory_in_the_middle_of_a_request(own):
     """Whatever the garbage collector runs while the pool's lock is held: here, at its most inner point."""
     pool = storage._pool_of(own)
-    fresh, inside = pool._fresh, []
+    fresh, inside = pool._allocate, []
 
     def interrupted(size):
         if not inside:
             inside.append(None)
             inside[0] = storage.alloc(300, own)
         return fresh(size)
-    pool._fresh = interrupted
+    pool._allocate = interrupted
     b = storage.alloc(300, own)
     assert b.memory.ctypes.data != inside[0].memory.ctypes.data and storage.stats(own).in_use == 2 * storage.size_class(300)

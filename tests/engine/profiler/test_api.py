@@ -71,11 +71,11 @@ def test_arrows_show_what_held_an_operation_and_explain_says_it():
     why = api.explain("reader")
     assert [h[:2] for h in why.holders] == [("slow", 0)] and why.index == 1
     assert why.held == why.holders[0][2] > 0 and abs(why.waited - why.held - why.queued) < 0.01
-    assert "held by slow (operation 0), which used a var it needs" in str(why) and "test_api.py" in why.pushed_at
+    assert "held by slow (operation 0), which used a variable it needs" in str(why) and "test_api.py" in why.pushed_at
     assert api.explain("free").holders == () and api.explain(-1).name == "free"
     with pytest.raises(EngineError, match=r"profiler\.explain: no operation 'redaer' was recorded\. Did you mean 'reader'"):
         api.explain("redaer")
-    with pytest.raises(EngineError, match=r"there is no operation 7: 3 were recorded"):
+    with pytest.raises(EngineError, match=r"operation 7 does not exist: 3 were recorded"):
         api.explain(7)
     made = api.timeline.operations(api._profiler.recorder)
     events = check(json.dumps(api.chrome_trace.document(api._profiler.recorder, made, api._profiler.began, True)))
@@ -186,7 +186,7 @@ def test_what_finds_no_room_is_counted(engine):
         engine.push_sync(nothing, cpu(), [], [], name="one of many")
     engine.wait_for_all()
     assert api.dropped() == 15
-    assert "15 entries found no room and are missing." in api.dumps()
+    assert "15 entries exceeded the limit and are missing." in api.dumps()
 
 
 def test_failures_bulks_and_inline_functions_are_seen(engine):
@@ -206,7 +206,7 @@ def test_failures_bulks_and_inline_functions_are_seen(engine):
 
 
 def test_settings_that_do_not_exist():
-    said = r"profiler\.set_config: no setting 'filname'\. Known: filename, .* Did you mean 'filename'"
+    said = r"profiler\.set_config: unknown option 'filname'\. Known: filename, .* Did you mean 'filename'"
     with pytest.raises(EngineError, match=said):
         api.set_config(filname="x")
 
