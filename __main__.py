@@ -1,4 +1,4 @@
-"""`python -m tritium` is the command line."""
+"""`python -m tritium`: the command line."""
 
 from .cli.commands import main
 

@@ -1,4 +1,4 @@
-"""Context: where an array lives and work runs. `cpu(0)`, `gpu(1)`; `with mx.gpu(0):` sets the current one."""
+"""Context: the device of an array or of work. `cpu(0)`, `gpu(1)`; `with mx.gpu(0):` sets the current one."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import os
 
 from .errors import ContextError
 
-#: "interpret": gpu(0) is Triton's interpreter on host memory. "cuda": a real device, when torch finds one. "off": no GPU.
-#: Read once, when Tritium is imported.
+#: "interpret": gpu(0) is Triton's interpreter on host memory. "cuda": a real device, if torch finds one. "off": no GPU.
+#: Read when Tritium is imported.
 GPU_MODE = os.environ.get("TRITIUM_GPU", "cuda").lower()
 if GPU_MODE not in ("interpret", "cuda", "off"):
     raise ContextError(f"TRITIUM_GPU: {GPU_MODE!r} is not one of interpret, cuda, off.")
 
 _current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("tritium_context", default=None)
 
-# device type numbers of MXNet's files: 1 cpu, 2 gpu, 3 cpu_pinned, 5 cpu_shared
+# MXNet's device type numbers in files
 _TYPES = {"cpu": 1, "gpu": 2, "cpu_pinned": 3, "cpu_shared": 5}
 _NAMES = {v: k for k, v in _TYPES.items()}
 
 
 class Context:
-    """A device: a type ("cpu", "gpu", "cpu_pinned") and a number. Equal contexts are one object in dictionaries.
+    """A device: a type ("cpu", "gpu", "cpu_pinned") and a number. Equal contexts are one key in dictionaries.
 
-    Making one never touches the device; using one that does not exist raises ContextError.
+    Creating one does not use the device. Using a device that does not exist raises ContextError.
     """
 
     __slots__ = ("_tokens", "device_id", "device_type")
@@ -45,12 +45,12 @@ class Context:
 
     @property
     def device_typeid(self) -> int:
-        """MXNet's number for the device type, as it stands in files."""
+        """MXNet's number for the device type, as in files."""
         return _TYPES[self.device_type]
 
     @property
     def is_gpu(self) -> bool:
-        """Whether kernels for this context are Triton's."""
+        """True if kernels for this context are Triton's."""
         return self.device_type == "gpu"
 
     def __eq__(self, other: object) -> bool:
@@ -76,26 +76,26 @@ class Context:
         _current.reset(self._tokens.pop())
 
     def empty_cache(self) -> None:
-        """Kept for MXNet scripts: `mx.storage.release_all(ctx)` gives pooled memory back."""
+        """Do nothing; for MXNet scripts. `mx.storage.release_all(ctx)` gives pooled memory back."""
 
 
 def cpu(device_id: int = 0) -> Context:
-    """The host. Several CPU contexts are separate devices with their own workers."""
+    """Return a context of the host. Several CPU contexts are separate devices with their own workers."""
     return Context("cpu", device_id)
 
 
 def gpu(device_id: int = 0) -> Context:
-    """A GPU; with TRITIUM_GPU=interpret, `gpu(0)` is Triton's interpreter on any machine."""
+    """Return a context of a GPU. With TRITIUM_GPU=interpret, `gpu(0)` is Triton's interpreter on any machine."""
     return Context("gpu", device_id)
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
-    """Host memory a GPU can copy from without a staging buffer."""
+    """Return a context of host memory that a GPU can copy from without a staging buffer."""
     return Context("cpu_pinned", device_id)
 
 
 def current_context() -> Context:
-    """The context of the innermost `with ctx:`, else `cpu(0)`."""
+    """Return the context of the innermost `with ctx:`, else `cpu(0)`."""
     return _current.get() or _CPU0
 
 
@@ -103,9 +103,9 @@ _CPU0 = Context("cpu", 0)
 
 
 def missing_gpu(device_id: int, found: int) -> ContextError:
-    """The error for a GPU that is not there; it says how to get one.
+    """Return the error for a GPU that does not exist, with the way to get one.
 
-    found: how many GPUs there are.
+    found: the number of GPUs.
     """
     if GPU_MODE == "off":
         how = "TRITIUM_GPU=off forbids GPUs: unset it."

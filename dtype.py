@@ -1,4 +1,4 @@
-"""Element types: their names, MXNet's numbers for them in files, and how a user's spelling becomes a `numpy.dtype`."""
+"""Element types: names, MXNet's numbers for them in files, conversion of a user's spelling, and casts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ float16 = np.dtype("float16")
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
 
-#: MXNet's type flags, as they stand in `.params` files and symbol attributes (mshadow/base.h).
+#: MXNet's type flags, as in `.params` files and symbol attributes (mshadow/base.h).
 FLAG_TO_DTYPE: dict[int, np.dtype] = {
     0: float32,
     1: float64,
@@ -37,34 +37,36 @@ DTYPES: dict[str, np.dtype] = {d.name: d for d in FLAG_TO_DTYPE.values()} | {
 
 
 def as_dtype(spelling: Any, *, default: np.dtype = float32) -> np.dtype:
-    """The numpy dtype that a user's spelling means: "float32", np.float32, np.dtype(...), "bfloat16", float, int, None.
+    """Return the numpy dtype for a user's spelling: "float32", np.float32, np.dtype(...), "bfloat16", float, int, None.
 
-    None gives `default`. Raises DTypeError for a dtype arrays cannot have (object, complex, strings).
+    None gives `default`. Raises DTypeError for a dtype that arrays cannot have (object, complex, strings).
     """
     if spelling is None:
         return default
     if isinstance(spelling, np.dtype):
-        found = DTYPES.get(spelling.name)
+        dtype = DTYPES.get(spelling.name)
     elif isinstance(spelling, str):
-        found = DTYPES.get(spelling)
+        dtype = DTYPES.get(spelling)
     else:
         try:
-            found = DTYPES.get(np.dtype(spelling).name)
+            dtype = DTYPES.get(np.dtype(spelling).name)
         except TypeError:
-            found = None
-    if found is None:
+            dtype = None
+    if dtype is None:
         raise DTypeError(f"dtype: {spelling!r} is not an element type of arrays. Known: {', '.join(sorted(DTYPES))}.")
-    return found
+    return dtype
 
 
 def is_float(dtype: np.dtype) -> bool:
-    """Whether dtype is a floating type; true for bfloat16, whose NumPy kind is not 'f'."""
+    """Return True for a floating type; also for bfloat16, whose NumPy kind is not 'f'."""
     return dtype.kind == "f" or dtype == bfloat16
 
 
 def to_integer(value: float, dtype: np.dtype) -> int:
-    """value as an element of a whole-number dtype has it: a float as `cast_into` converts it, an int wraps around: 300 is 44
-    in int8, and -1 is 255 in uint8."""
+    """Return value as an element of an integer dtype: a float as `cast_into` converts it, an int wrapped around.
+
+    300 becomes 44 in int8, and -1 becomes 255 in uint8.
+    """
     bits = 8 * dtype.itemsize
     if isinstance(value, (float, np.floating)):
         width = _width(dtype)
@@ -79,33 +81,33 @@ _UINT64 = np.dtype("uint64")
 
 
 def _width(dtype: np.dtype) -> int:
-    """Bits of the signed numbers through which floats become dtype."""
+    """Return the bits of the signed integers through which floats become dtype."""
     return 32 if dtype.itemsize < 4 or dtype == np.dtype("int32") else 64
 
 
 def cast_into(out: np.ndarray, values: Any) -> None:
-    """out = values in the dtype of out, with one meaning on every processor.
+    """Write values to out in its dtype, with the same result on every processor.
 
-    Floats become whole numbers without their fraction: int32, or int64 for the dtypes that int32 does not hold. NaN and what is
-    out of range become the least of those; then narrower and unsigned dtypes wrap. 2⁶³ to 2⁶⁴ keep their value in uint64.
+    Floats become integers by truncation: int32, or int64 for the dtypes that int32 does not hold. NaN and values out of range
+    become the least of those. Then narrower and unsigned dtypes wrap. 2⁶³ to 2⁶⁴ keep their value in uint64.
     """
     have = getattr(values, "dtype", None)
     if out.dtype.kind not in "iu" or have is None or not is_float(have) or _numpy_agrees(have, out.dtype):
         np.copyto(out, values, casting="unsafe")
     else:
-        np.copyto(out, _cut(values, out.dtype), casting="unsafe")
+        np.copyto(out, _truncate(values, out.dtype), casting="unsafe")
 
 
 def cast_copy(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A copy of values in dtype, as `cast_into` converts."""
+    """Return a copy of values in dtype, as `cast_into` converts."""
     out = np.empty(values.shape, dtype)
     with np.errstate(all="ignore"):
         cast_into(out, values)
     return out
 
 
-def _cut(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Floats as whole numbers of dtype, without a conversion whose result is left to the processor."""
+def _truncate(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return floats as integers of dtype, without a conversion whose result depends on the processor."""
     values = np.asarray(values, float32) if is_half(values.dtype) else values
     width = _width(dtype)
     end = values.dtype.type(2.0 ** (width - 1))
@@ -117,16 +119,16 @@ def _cut(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 @functools.cache
 def _numpy_agrees(have: np.dtype, want: np.dtype) -> bool:
-    """Whether NumPy's own conversion, which is C's and so left to the processor beyond the range, gives what `_cut` gives."""
+    """Return True if NumPy's conversion, which beyond the range depends on the processor, agrees with `_truncate`."""
     numbers = [s * n for n in (0.0, 1.5, 300.7, 4e4, 2.0**31, 3e9, 2.0**32, 2.0**63, 1.5 * 2.0**63, 2.0**64, 1e25, math.inf)
                for s in (1, -1)] + [math.nan]
     with np.errstate(all="ignore"):
-        values = np.array(numbers * 3).astype(have)  # more than vectors hold, and each number where some may not be
-        expected = _cut(values, want)
-        seen = values.astype(want), np.repeat(values, 2)[::2].astype(want), np.array([v.astype(want) for v in values])
-    return all(np.array_equal(s, expected) for s in seen)
+        values = np.array(numbers * 3).astype(have)  # more than one vector holds, with each number at several places
+        expected = _truncate(values, want)
+        results = values.astype(want), np.repeat(values, 2)[::2].astype(want), np.array([v.astype(want) for v in values])
+    return all(np.array_equal(r, expected) for r in results)
 
 
 def is_half(dtype: np.dtype) -> bool:
-    """Whether dtype is a 16-bit float: arithmetic on it is done in float32 and rounded once."""
+    """Return True for a 16-bit float. Arithmetic on it is done in float32 and rounded once."""
     return dtype in (float16, bfloat16)

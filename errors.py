@@ -1,20 +1,21 @@
-"""Named errors, and the one way an array is described in a message.
+"""Named errors, and the description of an array in messages.
 
-Messages read `public name: what is wrong, in the caller's words: the values. The next step.`
-A user's mistake is an MXNetError that is also a ValueError or TypeError; a mistake of ours is an `assert`.
+Messages read `public name: what was given, with the values. What is wanted. The next step.`
+A user's mistake is an MXNetError that is also a ValueError or TypeError. A mistake in this package is an `assert`.
 """
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 
 class MXNetError(RuntimeError):
-    """Base of every error Tritium raises on purpose (MXNet's `mx.base.MXNetError`)."""
+    """Base of all named errors (MXNet's `mx.base.MXNetError`)."""
 
 
 class ShapeError(MXNetError, ValueError):
-    """Shapes that disagree, or cannot be worked out."""
+    """Shapes that disagree, or cannot be inferred."""
 
 
 class DTypeError(MXNetError, TypeError):
@@ -34,7 +35,7 @@ class TraceError(MXNetError, TypeError):
 
 
 class ContextError(MXNetError, ValueError):
-    """A device that does not exist here."""
+    """A device that does not exist on this machine."""
 
 
 class EngineError(MXNetError):
@@ -42,52 +43,52 @@ class EngineError(MXNetError):
 
 
 class OutOfMemoryError(MXNetError, MemoryError):
-    """A context could not supply the bytes that were asked for."""
+    """A context cannot supply the requested bytes."""
 
 
 class FileError(MXNetError, ValueError):
-    """A file that is damaged, cut short, or of another format. Says the file and the offset."""
+    """A file that is damaged, truncated, or of another format. The message has the file and the offset."""
 
 
 class UnreachableError(FileError):
-    """A file is there, or may be, and its bytes cannot be had: a server that stays away. Not the fault of a record."""
+    """A file whose bytes cannot be read now, because a server does not answer. Readers do not count it as a damaged record."""
 
 
 class MissingLibraryError(MXNetError, ImportError):
-    """A library that is optional, and wanted here, is not installed. Not the fault of a file, so no reader passes over it."""
+    """An optional library is needed and not installed. Readers do not skip it as a damaged file."""
 
 
 class GraphError(MXNetError, ValueError):
-    """A symbol or graph that is not well formed."""
+    """A malformed symbol or graph."""
 
 
 class KVStoreError(MXNetError):
-    """A store over several processes that cannot be reached, or refuses what it was asked.
+    """A store over several processes that cannot be reached, or rejects a request.
 
-    made:  of a push: its round is made all the same, of this push or of an earlier one; the next push is for the next round.
+    made:  of a push: True if its round is complete all the same, so that the next push is for the next round.
     """
 
     made = False
 
 
 class DeadWorkerError(KVStoreError):
-    """A round that cannot be completed, because workers it needs have died or left. Says which, and of which key and round."""
+    """A round that cannot be completed, because workers have died or left. The message names them, the key and the round."""
 
 
 class RoundMadeError(KVStoreError):
-    """A push to a round that was made already: its worker had given up an earlier push, which counted after all."""
+    """A push to a round that is complete already, with an earlier push of the same worker that it had abandoned."""
 
     made = True
 
 
 class FrameError(MXNetError, ValueError):
-    """Bytes from a network that are no frame of a store's: damaged, of another format, or beyond a bound."""
+    """Bytes from a network that are not a valid frame of a store: damaged, of another format, or out of bounds."""
 
 
 def describe(array: Any) -> str:
-    """`float32[64,784]@gpu(0)`: how every message names an array. Never its contents.
+    """Return `float32[64,784]@gpu(0)`, the name of an array in every message, without its contents.
 
-    array: anything with `shape` and `dtype`, and `context` if it has one.
+    array: has `shape` and `dtype`, and perhaps `context`.
     """
     dtype = getattr(array, "dtype", None)
     name = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
@@ -98,8 +99,6 @@ def describe(array: Any) -> str:
 
 
 def nearest(word: str, known: Any, *, limit: int = 3) -> str:
-    """` Did you mean 'a' or 'b'?` from the known names nearest to word, or the empty string."""
-    import difflib
-
+    """Return ` Did you mean 'a' or 'b'?` with the known names nearest to word; the empty string if none is near."""
     close = difflib.get_close_matches(word, list(known), n=limit, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

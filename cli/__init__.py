@@ -1,3 +1,3 @@
-"""The command line: `tritium`, a file for each large command."""
+"""The command line `tritium`: one file for each large command."""
 
 from .commands import main as main

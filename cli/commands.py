@@ -1,4 +1,4 @@
-"""The command line: `tritium train`, `tritium tune` and the rest, and the same as `python -m tritium train`."""
+"""The command line: `tritium train`, `tritium run`, and the commands of the other files. Also as `python -m tritium train`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .tune import tune
 
 
 class Device(click.ParamType):
-    """A context as a user writes it: cpu, gpu, cpu(1), gpu:0."""
+    """A context in the user's spelling: cpu, gpu, cpu(1), gpu:0."""
 
     name = "device"
 
@@ -60,11 +60,11 @@ main.add_command(im2rec)
 
 @main.command(context_settings={"show_default": True})
 @click.option("--device", type=Device(), default="cpu", metavar="cpu|gpu",
-              help="Where to train: cpu, gpu, or one with a number, as in gpu(1). A GPU needs pip install "
+              help="Device to train on: cpu, gpu, or one with a number, as in gpu(1). A GPU needs pip install "
                    "'tritium[gpu]'; TRITIUM_GPU=interpret runs GPU kernels on any machine, slowly.")
 @click.option("--network", type=click.Choice(list(NETWORKS)), default="lenet",
               help="lenet: two convolutions and two fully connected layers. mlp: three fully connected layers.")
-@click.option("--epochs", type=click.IntRange(1), default=12, help="How often to go over the 1,437 training digits.")
+@click.option("--epochs", type=click.IntRange(1), default=12, help="Passes over the 1,437 training digits.")
 @click.option("--batch-size", type=click.IntRange(1, 1437), default=32, help="Digits per training step.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0,
               help="Decides the initial weights and the order of the digits. The same seed gives the same weights, "
@@ -80,7 +80,7 @@ main.add_command(im2rec)
               help="End with one line of JSON: accuracy, images_per_s, planned_bytes, naive_bytes, fused_operators, "
                    "weights_sha256 and more.")
 @click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Write what ran, where and when, as a trace for https://ui.perfetto.dev.")
+              help="Write a trace of all operations for https://ui.perfetto.dev.")
 def train(device: Context, network: str, epochs: int, batch_size: int, seed: int, engine_name: str,
           workers: int | None, out: Path, as_json: bool,
           profile: Path | None) -> None:
@@ -93,7 +93,7 @@ def train(device: Context, network: str, epochs: int, batch_size: int, seed: int
     console = Console(highlight=False)
     if engine_name == "naive":
         if workers is not None:
-            raise click.UsageError("--workers is for --engine threaded: the naive engine has none.")
+            raise click.UsageError("--workers is for --engine threaded: the naive engine has no workers.")
         engine.set_current(engine.NaiveEngine())
     elif workers is not None:
         engine.set_current(engine.ThreadedEngine(workers))
@@ -136,13 +136,13 @@ def run(is_module: bool, script: str, args: tuple[str, ...]) -> None:
         return
     path = Path(script)
     if not path.is_file():
-        raise click.BadParameter(f"{script} is no file.", param_hint="SCRIPT")
+        raise click.BadParameter(f"{script} is not a file.", param_hint="SCRIPT")
     sys.path.insert(0, str(path.resolve().parent))
     runpy.run_path(script, run_name="__main__")
 
 
 def check_device(device: Context) -> None:
-    """End the command with the reason, and how to get one, if device cannot be used."""
+    """End the command with the reason if device cannot be used."""
     try:
         zeros((1,), ctx=device).wait_to_read()
     except ContextError as e:
@@ -150,7 +150,7 @@ def check_device(device: Context) -> None:
 
 
 class Display:
-    """Progress: one bar in a terminal or notebook; when piped, one plain line per epoch."""
+    """Shows progress: a bar in a terminal or notebook; when piped, a plain line per epoch."""
 
     def __init__(self, console: Console, epochs: int, batches: int):
         self.console, self.epochs, self.batches = console, epochs, batches
@@ -171,13 +171,13 @@ class Display:
             self.bar.stop()
 
     def batch(self, epoch: int, batch: int, metrics: dict[str, float]) -> None:
-        """A batch is done; epoch and batch count from 0."""
+        """Show that a batch is done. epoch and batch count from 0."""
         if self.bar:
             self.bar.update(self.task, completed=epoch * self.batches + batch + 1, note=self._note(metrics),
                             description=f"epoch {epoch + 1}/{self.epochs}")
 
     def epoch(self, epoch: int, images_per_s: float, metrics: dict[str, float]) -> None:
-        """An epoch is done."""
+        """Show that an epoch is done."""
         if not self.bar:
             click.echo(f"epoch {epoch + 1:>{len(str(self.epochs))}}/{self.epochs}  {self._note(metrics)}  "
                        f"{images_per_s:,.0f} images/s")
@@ -189,9 +189,9 @@ class Display:
 
 
 def closing_table(report: Report) -> Table:
-    """What was reached, and what it took."""
+    """Return a table of accuracy, speed and memory."""
     table = Table(title=f"{report.network} on {report.device}", title_justify="left", show_header=False)
-    table.add_column("what")
+    table.add_column("name")
     table.add_column("value", justify="right")
     saved = 1 - report.planned_bytes / report.naive_bytes if report.naive_bytes else 0
     for row in (

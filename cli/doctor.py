@@ -1,4 +1,4 @@
-"""`tritium doctor`: what is installed, which contexts exist and why others do not, caches, and a short self-test."""
+"""`tritium doctor`: installed packages, usable contexts and the reasons why others are not, caches, and a short self-test."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ..tuning.tasks import cache_bytes
 from ..version import __version__
 from .selftest import CHECKS, SECONDS
 
-STARTUP = 60.0  # seconds a test process may take beyond its ten: torch alone can take several to be imported
+STARTUP = 60.0  # seconds that a test process may take beyond its ten: importing torch alone can take several
 
 
 @dataclass(frozen=True)
 class Tested:
-    """A package, what it is for, and the versions Tritium was tested with: from, and up to but not including."""
+    """A package, its purpose, and the versions Tritium was tested with: from low to below high. extra: its group in pip."""
 
     name: str
     purpose: str
@@ -46,8 +46,8 @@ class Tested:
     extra: str = ""
 
 
-# What is installed where the tests run must lie within, or tests/test_tested_versions.py fails: in `make test` NumPy as new as
-# Triton's interpreter takes it, in `make newest` the newest that there is.
+# tests/test_tested_versions.py fails if an installed version lies outside. `make test` runs with the newest NumPy that Triton's
+# interpreter accepts, `make newest` with the newest of all.
 TESTED = (
     Tested("numpy", "CPU kernels", "1.26", "2.6"),
     Tested("ml_dtypes", "bfloat16", "0.4", "0.7"),
@@ -70,7 +70,7 @@ PYTHON = Tested("Python", "", "3.11", "3.14")
 
 @dataclass
 class Report:
-    """Everything doctor found; the closing line of JSON."""
+    """All findings; the closing line of JSON."""
 
     tritium: str
     python: str
@@ -89,7 +89,7 @@ class Report:
                                                      f"process of its own.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 def doctor(test: bool, as_json: bool) -> None:
-    """Say what is installed, which devices can be used and why others cannot, and test those that can.
+    """Show installed packages and usable devices, with the reasons why others are not, and test the usable ones.
 
     Nothing is changed. The exit status is 1 if something is broken.
     """
@@ -99,9 +99,9 @@ def doctor(test: bool, as_json: bool) -> None:
     report.environment = {n: v for n, v in sorted(os.environ.items()) if n.startswith(("TRITIUM_", "MXNET_"))}
     contexts(report)
     caches(report)
-    wrong = self_test()
-    if wrong:
-        report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {wrong}")
+    failure = self_test()
+    if failure:
+        report.advice.append(f"The C compiler fails, so fused operators are computed with NumPy: {failure}")
     show_facts(console, report)
     if test:
         for c in report.contexts:
@@ -119,10 +119,10 @@ def doctor(test: bool, as_json: bool) -> None:
 
 # ---- facts ------------------------------------------------------------------------------------------------------------
 def machine() -> dict[str, Any]:
-    """The system, the CPU and its BLAS."""
+    """Return facts about the system, the CPU, its BLAS and the C compiler."""
     try:
         cc = compiler()
-    except ParameterError:  # the advice tells it
+    except ParameterError:  # an advice says so
         cc = None
     blas = [f"{p.get('internal_api')} {p.get('version')}" for p in threadpoolctl.threadpool_info() if p.get("user_api") == "blas"]
     return {"system": f"{platform.system()} {platform.machine()}", "cpu": cpu_device().name,
@@ -130,41 +130,41 @@ def machine() -> dict[str, Any]:
 
 
 def versions(report: Report) -> None:
-    """Every package that Tritium can use: its version, and whether it lies in the tested range."""
+    """Report the packages that Tritium can use, with versions, and compare these with the tested ones."""
     for t in (PYTHON, *TESTED):
-        found = report.python if t is PYTHON else installed(t.name)
-        state = verdict(found, t)
-        report.packages.append({"name": t.name, "version": found, "tested": f"{t.low} to below {t.high}", "state": state,
+        version = report.python if t is PYTHON else installed(t.name)
+        state = compare(version, t)
+        report.packages.append({"name": t.name, "version": version, "tested": f"{t.low} to below {t.high}", "state": state,
                                 "purpose": t.purpose, "extra": t.extra})
         if state == "missing" and not t.extra:
             report.problems.append(f"{t.name} is missing, and nothing works without it. Install Tritium again.")
         elif state in ("older", "newer"):
-            report.advice.append(f"{t.name} {found} is {state} than what was tested: {t.low} to below {t.high}. "
+            report.advice.append(f"{t.name} {version} is {state} than the tested versions: {t.low} to below {t.high}. "
                                  f"If something goes wrong, try a version in between.")
 
 
-def verdict(found: str, t: Tested) -> str:
-    """ "tested", "older", "newer" or "missing"."""
-    if not found:
+def compare(version: str, t: Tested) -> str:
+    """Return "tested", "older", "newer" or "missing"."""
+    if not version:
         return "missing"
-    if numbers(found) < numbers(t.low):
+    if numbers(version) < numbers(t.low):
         return "older"
-    return "newer" if numbers(found) >= numbers(t.high) else "tested"
+    return "newer" if numbers(version) >= numbers(t.high) else "tested"
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """(3, 6, 0) of "3.6.0+cpu": what comes before the first part that is no number."""
-    found = []
+    """Return (3, 6, 0) for "3.6.0+cpu": the parts before the first that does not begin with a digit."""
+    parts = []
     for part in version.split("+")[0].split("."):
         digits = re.match(r"\d+", part)
         if digits is None:
             break
-        found.append(int(digits[0]))
-    return tuple(found)
+        parts.append(int(digits[0]))
+    return tuple(parts)
 
 
 def contexts(report: Report) -> None:
-    """cpu(0), every GPU, and for gpu(0) the reason if there is none."""
+    """Report cpu(0) and every GPU, or the reason why gpu(0) does not exist."""
     n = num_gpus()
     for ctx in (Context("cpu", 0), *(Context("gpu", i) for i in range(max(1, n)))):
         entry: dict[str, Any] = {"context": str(ctx), "exists": True, "what": report.machine["cpu"]}
@@ -186,7 +186,7 @@ def contexts(report: Report) -> None:
 
 
 def caches(report: Report) -> None:
-    """Folders and files that Tritium writes, and their sizes."""
+    """Report the folders and files that Tritium writes, and their sizes."""
     folder = cache_dir()
     report.caches.append(folder_entry("kernel source", folder, "*.py"))
     report.caches.append(folder_entry("compiled kernels", folder / "artefacts", "*/*.cubin"))
@@ -202,12 +202,12 @@ def caches(report: Report) -> None:
             report.problems.append(str(e))
     report.caches.append(entry)
     if not writable(folder):
-        report.advice.append(f"{folder} cannot be written: kernels are made anew in every process. "
+        report.advice.append(f"{folder} cannot be written: kernels are compiled anew in every process. "
                              f"Set TRITIUM_CACHE_DIR to a folder that can.")
 
 
 def folder_entry(name: str, folder: Path, pattern: str) -> dict[str, Any]:
-    """How many files of a folder match, and the bytes of all."""
+    """Return the number of files in folder that match, and the sum of their bytes."""
     sizes = []
     with contextlib.suppress(OSError):
         for p in folder.glob(pattern):
@@ -217,7 +217,7 @@ def folder_entry(name: str, folder: Path, pattern: str) -> dict[str, Any]:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in folder, or in the first folder above it that exists."""
+    """Return True if files can be created in folder, or in the first folder above it that exists."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return os.access(folder, os.W_OK)
@@ -225,7 +225,7 @@ def writable(folder: Path) -> bool:
 
 # ---- the self-test ----------------------------------------------------------------------------------------------------
 def run_test(context: str) -> dict[str, Any]:
-    """Run the checks on a context in a child: {"checks": [...], "error": what ended it early, or ""}."""
+    """Run the checks on a context in a child. Return {"checks": [...], "error": the reason why it ended early, or ""}."""
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen([sys.executable, "-W", "ignore", "-m", f"{__package__}.selftest", context],
                                  stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True)
@@ -242,19 +242,19 @@ def run_test(context: str) -> dict[str, Any]:
             out = child.communicate()[0]
         elif child.returncode:
             errors.seek(0)
-            said = errors.read().decode(errors="replace").strip()
-            error = f"the process ended ({child.returncode}): {said.splitlines()[-1] if said else 'it said nothing'}"
+            text = errors.read().decode(errors="replace").strip()
+            error = f"the process ended ({child.returncode}): {text.splitlines()[-1] if text else 'without a message'}"
     return {"checks": [json.loads(text) for text in out.splitlines() if text.startswith("{")], "error": error}
 
 
-# ---- what is printed --------------------------------------------------------------------------------------------------
+# ---- output -----------------------------------------------------------------------------------------------------------
 def line(console: Console, text: str, style: str = "") -> None:
-    """One line, not cut."""
+    """Print one line, not cut."""
     console.print(text, soft_wrap=True, markup=False, style=style or None)
 
 
 def show_facts(console: Console, r: Report) -> None:
-    """All but the test."""
+    """Print all but the self-test."""
     line(console, f"Tritium {r.tritium}, Python {r.python}, {r.machine['system']}")
     line(console, f"CPU: {r.machine['cpu']}, second-level cache {size_text(r.machine['l2_bytes'])}, "
                   f"BLAS: {', '.join(r.machine['blas']) or 'unknown'}")
@@ -282,22 +282,22 @@ def show_facts(console: Console, r: Report) -> None:
 
 
 def show_test(console: Console, r: Report, c: dict[str, Any]) -> None:
-    """What came of one context's test; adds to the problems."""
+    """Print the result of one context's test, and add to the problems."""
     test = c["test"]
-    wrong = [t for t in test["checks"] if t["wrong"]]
-    for t in wrong:
+    failed = [t for t in test["checks"] if t["wrong"]]
+    for t in failed:
         r.problems.append(f"{c['context']}: {t['check']}: {t['wrong']}")
     if test["error"]:
-        r.problems.append(f"{c['context']}: the self-test broke off: {test['error']}")
+        r.problems.append(f"{c['context']}: the self-test ended early: {test['error']}")
     done, seconds = len(test["checks"]), sum(t["seconds"] for t in test["checks"])
-    slow = "" if done == len(CHECKS) or test["error"] else f"; the time was up before the other {len(CHECKS) - done}"
-    line(console, f"  {done - len(wrong)} of {done} checks right in {seconds:.1f} s: "
-                  f"{', '.join(t['check'] + (' WRONG' if t['wrong'] else '') for t in test['checks'])}{slow}",
-         "red" if wrong or test["error"] else "")
+    late = "" if done == len(CHECKS) or test["error"] else f"; the time was up before the other {len(CHECKS) - done}"
+    line(console, f"  {done - len(failed)} of {done} checks right in {seconds:.1f} s: "
+                  f"{', '.join(t['check'] + (' WRONG' if t['wrong'] else '') for t in test['checks'])}{late}",
+         "red" if failed or test["error"] else "")
 
 
 def show_end(console: Console, r: Report) -> None:
-    """Advice, problems, and the verdict."""
+    """Print advice, problems, and the verdict."""
     for text in r.advice:
         line(console, f"Note: {text}", "yellow")
     for text in r.problems:
@@ -307,7 +307,7 @@ def show_end(console: Console, r: Report) -> None:
 
 
 def size_text(n: float) -> str:
-    """1.5 MiB."""
+    """Return text such as 1.5 MiB."""
     for unit in ("bytes", "KiB", "MiB"):
         if n < 1024:
             return f"{n:.0f} {unit}" if unit == "bytes" else f"{n:.1f} {unit}"

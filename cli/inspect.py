@@ -1,4 +1,4 @@
-"""`tritium inspect FILE`: what a .rec, .params, .safetensors, .states or symbol JSON file holds, and what is wrong with it."""
+"""`tritium inspect FILE`: summary and damage of a .rec, .params, .safetensors, .states or symbol JSON file."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .file_info import Inspection, inspect_file
 @click.option("--rows", type=click.IntRange(1), default=100, help="Rows of a table to show at most.")
 @click.option("--decode", "decoding", is_flag=True, help="Decode every image of a .rec file, and name those that are damaged.")
 def inspect(files: tuple[Path, ...], as_json: bool, rows: int, decoding: bool) -> None:
-    """Tell what files hold: records, arrays or a network, read to the end and checked.
+    """Summarise files of records, arrays or a network, which are read to the end and checked.
 
-    Nothing in a file is run, and no array is computed. The command fails if a file is damaged.
+    Nothing in a file is run. The command fails if a file is damaged.
     """
     console = Console(highlight=False)
     bad = 0
@@ -49,7 +49,7 @@ def inspect(files: tuple[Path, ...], as_json: bool, rows: int, decoding: bool) -
 
 
 def show(console: Console, found: Inspection, rows: int) -> None:
-    """Print what was found: facts, the table, problems last."""
+    """Print the facts, the table, and the problems last."""
     console.print(f"[bold]{escape(found.file)}[/bold]: {escape(found.kind)}", soft_wrap=True)
     for name, value in found.facts.items():
         console.print(f"  {escape(name)}: {escape(f'{value:,}' if isinstance(value, int) else str(value))}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`tritium launch`: several processes of one script, and the servers that share values between them."""
+"""`tritium launch`: run several processes of one script, and the servers of the store that they share."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ..kvstore.job.ray_job import RayJob
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "show_default": True})
-@click.option("-n", "--workers", type=click.IntRange(1), required=True, help="How many processes run COMMAND.")
-@click.option("-s", "--servers", type=click.IntRange(1), default=1, help="How many server processes hold the values.")
+@click.option("-n", "--workers", type=click.IntRange(1), required=True, help="Number of processes that run COMMAND.")
+@click.option("-s", "--servers", type=click.IntRange(1), default=1, help="Number of server processes that hold the values.")
 @click.option("--policy", type=click.Choice(POLICIES), default="fail",
               help="When a worker dies in dist_sync: fail: the others get an error. wait: they wait for its replacement, but "
                    "not for a worker that has ended with status 0. "
                    "shrink: they go on without it.")
-@click.option("--restarts", type=click.IntRange(0), default=0, help="How often a worker that fails is started again.")
+@click.option("--restarts", type=click.IntRange(0), default=0, help="Number of times that a failed worker is started again.")
 @click.option("--snapshot-rounds", type=click.IntRange(0), default=10,
-              help="Servers write each value to disk every so many rounds, so that a server that dies loses nothing. 0: never.")
+              help="Rounds after which servers write each value to disk, so that a server that dies loses nothing. 0: never.")
 @click.option("--max-staleness", type=click.IntRange(0), default=None,
-              help="In dist_async: a worker waits with a pull while it has pushed so many times more often than the slowest.")
+              help="In dist_async: a pull waits while its worker has pushed so many times more than the slowest one.")
 @click.option("--address", metavar="HOST:PORT",
-              help="Of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
+              help="Address of a running Ray cluster, whose machines then run workers and servers. Its token is needed: "
                    "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_rounds: int,
@@ -39,7 +39,7 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     \b
         tritium launch -n 4 -s 2 python train.py
 
-    The script needs no change: what it must know comes in its environment. Ends with the status of the first worker that fails.
+    The script needs no change; its environment holds the addresses. Ends with the status of the first worker that fails.
     """
     try:
         if address is None:
@@ -57,7 +57,7 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
 
 
 def _run(command: Sequence[str], workers: int, restarts: int, job: Job) -> int:
-    """Run the workers until all have ended; the status of the first that failed for good, else 0."""
+    """Run the workers until all have ended. Return the status of the first that failed for good, else 0."""
     extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_LAUNCHED": "1"}
 
     def start(rank: int) -> subprocess.Popen[bytes]:

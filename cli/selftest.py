@@ -1,6 +1,6 @@
-"""A self-test of one context, in a process of its own: `python -m tritium.cli.selftest gpu(0)`. Small, against NumPy.
+"""A self-test of one context against NumPy, in a process of its own: `python -m tritium.cli.selftest gpu(0)`.
 
-One line of JSON a check, as it is done; no new check begins after ten seconds.
+Prints one line of JSON after each check. No check begins after ten seconds.
 """
 
 from __future__ import annotations

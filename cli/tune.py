@@ -1,4 +1,4 @@
-"""`tritium tune`: find the best block sizes for the kernels of a model or operator, and keep them."""
+"""`tritium tune`: find and store the best block sizes for the kernels of a model or operator."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from ..tuning.runner import Runner
 from ..tuning.session import ProgressListener, Summary, TaskRun, plan, run_offline, run_timed, show, summarise, time_text
 
 INTERRUPTED = 130  # exit status after Ctrl-C, as shells have it
-_SAID = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # reasons that are not plain words
+_REASONS = {"rank": "expected slower", "waves": "idle or uneven multiprocessors"}  # names of reasons -> words
 
 
 class Duration(click.ParamType):
-    """Seconds as a user writes them: 90s, 10m, 1h, 1m30s."""
+    """Seconds in the user's spelling: 90s, 10m, 1h, 1m30s."""
 
     name = "time"
 
     def convert(self, value, param, ctx) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
-        if found is None or not any(found.groups()):
+        match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", value.strip())
+        if match is None or not any(match.groups()):
             self.fail(f"{value!r} is not a time. Give 90s, 10m, or 1h.", param, ctx)
-        return sum(float(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1)))
+        return sum(float(n or 0) * unit for n, unit in zip(match.groups(), (3600, 60, 1)))
 
 
 class Target(click.ParamType):
@@ -52,10 +52,10 @@ class Target(click.ParamType):
     def convert(self, value, param, ctx) -> int:
         if isinstance(value, int):
             return value
-        found = re.fullmatch(r"sm_(\d+)a?", value.strip().lower())
-        if found is None or int(found[1]) not in LIMITS:
+        match = re.fullmatch(r"sm_(\d+)a?", value.strip().lower())
+        if match is None or int(match[1]) not in LIMITS:
             self.fail(f"{value!r} is not a known target. Give {', '.join(f'sm_{t}' for t in LIMITS)}.", param, ctx)
-        return int(found[1])
+        return int(match[1])
 
 
 class NamedShape(click.ParamType):
@@ -80,18 +80,18 @@ class NamedShape(click.ParamType):
 @click.option("--shapes", "op_shapes", metavar="SHAPE,...", help=f"Its shapes. {SHAPE_HELP}.")
 @click.option("--dtype", default="float32", help="Of the model's or operator's inputs.")
 @click.option("--inference", is_flag=True, help="Tune a forward pass only; otherwise a training step.")
-@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Where kernels are timed.")
+@click.option("--device", type=click.Choice(["cpu", "gpu"]), default="cpu", help="Device on which kernels are timed.")
 @click.option("--offline", type=Target(), metavar="sm_80|sm_90|sm_100",
-              help="No GPU needed: compile for this target, check and prune. Nothing is timed.")
+              help="Compile for this target, check and prune, without a GPU. Nothing is timed.")
 @click.option("--budget", type=Duration(), default="10m", metavar="TIME",
-              help="Stop after this time, whatever is at work: 90s, 10m, 1h.")
-@click.option("--jobs", type=click.IntRange(1), show_default="one per core", help="Compilers at once.")
-@click.option("--resume", is_flag=True, help="Go on with the run that was interrupted or ran out of time.")
-@click.option("--again", is_flag=True, help="Also time what the store knows. Otherwise only what is new is tried.")
-@click.option("--dry-run", is_flag=True, help="Show the space, what is pruned and why; compile and time nothing.")
-@click.option("--explain", nargs=2, metavar="OP SHAPE", help="Show what is known of an operator, and what would be used.")
+              help="Stop after this time: 90s, 10m, 1h.")
+@click.option("--jobs", type=click.IntRange(1), show_default="one per core", help="Concurrent compilers.")
+@click.option("--resume", is_flag=True, help="Continue the run that was interrupted or ran out of time.")
+@click.option("--again", is_flag=True, help="Time configurations again that the store has. Otherwise only new ones are tried.")
+@click.option("--dry-run", is_flag=True, help="Show the space and what is pruned, with reasons. Compile and time nothing.")
+@click.option("--explain", nargs=2, metavar="OP SHAPE", help="Show the results for an operator, and the configuration in use.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.html",
-              help="At the end write what was measured: a roofline, and the kernels that lose most.")
+              help="At the end write a report: a roofline, and the kernels that lose most.")
 @click.option("--export", "export_to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write all results as JSON lines.")
 @click.option("--import", "import_from", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
@@ -99,29 +99,31 @@ class NamedShape(click.ParamType):
 @click.option("--store", "store_file", type=click.Path(dir_okay=False, path_type=Path), show_default=False,
               help="The results' file. Default: $TRITIUM_TUNE_STORE, or tune.sqlite in Tritium's cache folder.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
-def tune(**given: Any) -> None:
-    """Find the best block sizes of kernels, and keep them.
+def tune(**options: Any) -> None:
+    """Find and store the best block sizes of kernels.
 
-    A model's kernels are those of its real plan; those that cost most are tuned first. Results go to a store as they come,
-    so Ctrl-C loses nothing. Nothing uses them unasked: set TRITIUM_TUNED=1, or call tritium.tuning.use().
+    A model's kernels are those of its bound graph; those that cost most are tuned first. Results are stored at once, so Ctrl-C
+    loses nothing. They are used only if TRITIUM_TUNED=1 is set or tritium.tuning.use() is called.
     """
     console, began = Console(highlight=False), time.monotonic()
     try:
-        with Store(given["store_file"] or store_path()) as store:
-            _tune(console, store, began, **given)
+        with Store(options["store_file"] or store_path()) as store:
+            _tune(console, store, began, **options)
     except MXNetError as e:
         raise click.ClickException(str(e)) from e
 
 
 def _tune(console: Console, store: Store, began: float, *, import_from: Path | None, export_to: Path | None,
-          explain: tuple[str, str] | None, resume: bool, model: Path | None, op: str | None, as_json: bool, **given: Any) -> None:
+          explain: tuple[str, str] | None, resume: bool, model: Path | None, op: str | None, as_json: bool,
+          **options: Any) -> None:
     if import_from:
         say(console, f"Imported {store.load(import_from):,} results from {import_from}.")
     if explain:
-        request = TuningRequest(cases=[explain], dtype=given["dtype"], target="gpu" if given["offline"] else given["device"])
-        _explain(console, store, request, given["offline"])
+        target = "gpu" if options["offline"] else options["device"]
+        request = TuningRequest(cases=[explain], dtype=options["dtype"], target=target)
+        _explain(console, store, request, options["offline"])
     elif model or op or resume:
-        summary = _run(console, store, began, resume=resume, model=model, op=op, **given)
+        summary = _run(console, store, began, resume=resume, model=model, op=op, **options)
         if as_json:
             click.echo(json.dumps(dataclasses.asdict(summary)))
         if summary.interrupted:
@@ -133,23 +135,23 @@ def _tune(console: Console, store: Store, began: float, *, import_from: Path | N
         say(console, f"Exported {store.export(export_to):,} results to {export_to}.")
 
 
-def _request(model: Path | None, op: str | None, given: dict[str, Any]) -> TuningRequest:
-    target = "gpu" if given["offline"] or given["device"] == "gpu" else "cpu"
+def _request(model: Path | None, op: str | None, options: dict[str, Any]) -> TuningRequest:
+    target = "gpu" if options["offline"] or options["device"] == "gpu" else "cpu"
     if model and op:
         raise click.UsageError("--model and --op exclude each other.")
     if op:
-        if not given["op_shapes"]:
+        if not options["op_shapes"]:
             raise click.UsageError(f"--op needs --shapes. Write {SHAPE_HELP}.")
-        cases = [(op, s.strip()) for s in given["op_shapes"].split(",") if s.strip()]
-        return TuningRequest(cases=cases, dtype=given["dtype"], target=target, train=not given["inference"])
-    if not given["shapes"]:
+        cases = [(op, s.strip()) for s in options["op_shapes"].split(",") if s.strip()]
+        return TuningRequest(cases=cases, dtype=options["dtype"], target=target, train=not options["inference"])
+    if not options["shapes"]:
         raise click.UsageError("--model needs the shapes of its inputs: --shape data:32,3,224,224")
-    return TuningRequest(model=str(Path(str(model)).absolute()), shapes=dict(given["shapes"]), dtype=given["dtype"],
-                         target=target, train=not given["inference"])
+    return TuningRequest(model=str(Path(str(model)).absolute()), shapes=dict(options["shapes"]), dtype=options["dtype"],
+                         target=target, train=not options["inference"])
 
 
 def _device(request: TuningRequest, offline: int | None) -> TuningDevice:
-    """What results are kept under. Raises where it cannot be used, with the reason."""
+    """Return the device that results are stored for. Raises ClickException if it cannot be used."""
     if offline:
         if not installed("triton"):
             raise click.ClickException('--offline compiles with triton, which is not installed: pip install "tritium[gpu]".')
@@ -159,45 +161,45 @@ def _device(request: TuningRequest, offline: int | None) -> TuningDevice:
     if GPU_MODE == "interpret":
         raise click.ClickException("--device gpu: kernels are interpreted here (TRITIUM_GPU=interpret), and their times mean "
                                    "nothing. Use --offline sm_90 to compile, check and prune without a GPU.")
-    found = gpu_device()
-    if found is None:
+    device = gpu_device()
+    if device is None:
         raise click.ClickException(f"{missing_gpu(0, num_gpus())} Or compile, check and prune without one: --offline sm_90.")
-    return found
+    return device
 
 
-def _run(console: Console, store: Store, began: float, *, resume: bool, model: Path | None, op: str | None, **given: Any
+def _run(console: Console, store: Store, began: float, *, resume: bool, model: Path | None, op: str | None, **options: Any
          ) -> Summary:
-    """began: when the command did. Its budget counts from there: collecting, pruning and stopping compilers are part of it."""
-    until = began + given["budget"]
-    offline, again = given["offline"], given["again"]
+    """Tune. began: the start of the command, from which its budget counts; it includes collecting and stopping compilers."""
+    until = began + options["budget"]
+    offline, again = options["offline"], options["again"]
     if resume and not (model or op):
         left = store.unfinished()
         if left is None:
             raise click.ClickException(f"--resume: {store.path} holds no unfinished run. Give --model or --op.")
         request, offline, again = TuningRequest.from_json(left["request"]), left["offline"], False
     else:
-        request = _request(model, op, given)
+        request = _request(model, op, options)
     device = _device(request, offline)
     sm = offline or (int(device.cc.replace(".", "")) if device.cc else 90)
     work = collect(request, sm)
-    mode = "dry run" if given["dry_run"] else "offline" if offline else "timed"
+    mode = "dry run" if options["dry_run"] else "offline" if offline else "timed"
     parts = plan(work, device, store, sm, again)
     summary = summarise(parts, Summary(mode, device.name, str(store.path)), work.kernels)
-    what = (request.model and Path(request.model).name) or ", ".join(f"{n} {s}" for n, s in request.cases)
-    say(console, f"{what}: {work.kernels} kernels a step, {len(parts)} of them distinct and tunable "
+    title = (request.model and Path(request.model).name) or ", ".join(f"{n} {s}" for n, s in request.cases)
+    say(console, f"{title}: {work.kernels} kernels a step, {len(parts)} of them distinct and tunable "
                  f"({work.share:.0%} of its estimated time). Device: {device.name}.")
-    by = ", ".join(f"{n:,} {_SAID.get(reason, reason)}" for reason, n in summary.pruned_by.items())
+    by = ", ".join(f"{n:,} {_REASONS.get(reason, reason)}" for reason, n in summary.pruned_by.items())
     say(console, f"{summary.configurations:,} configurations; pruned before compiling: {summary.pruned:,} "
                  f"({summary.pruned_share:.0%}){': ' + by if by else ''}. Known already: {summary.known:,}.")
-    if given["dry_run"]:
+    if options["dry_run"]:
         _show_space(console, parts)
         return summary
     if parts:
         number = store.begin({"request": dataclasses.asdict(request), "offline": offline})
-        with Display(console, given["budget"], began) as display:
+        with Display(console, options["budget"], began) as display:
             try:
                 if offline:
-                    run_offline(parts, device, store, sm, until, given["jobs"], summary, display)
+                    run_offline(parts, device, store, sm, until, options["jobs"], summary, display)
                 else:
                     with Runner(request, until=until) as runner:
                         run_timed(parts, device, store, runner, until, summary, display)
@@ -207,14 +209,15 @@ def _run(console: Console, store: Store, began: float, *, resume: bool, model: P
             store.finish(number)
     summary.seconds = round(time.monotonic() - began, 1)
     _close(console, summary)
-    if given["report"]:
-        n = write_report(given["report"], parts, device, store.rooflines(device.name), f"tritium tune {what} ({request.dtype})")
-        say(console, f"Report: {given['report']}" + ("" if n else ". Nothing was measured, and it says so") + ".")
+    if options["report"]:
+        n = write_report(options["report"], parts, device, store.rooflines(device.name),
+                         f"tritium tune {title} ({request.dtype})")
+        say(console, f"Report: {options['report']}" + ("" if n else ". Nothing was measured, as it says") + ".")
     return summary
 
 
 def say(console: Console, text: str) -> None:
-    """One line, never cut or coloured. Above the bar in a terminal; when piped, whole even if an interrupt comes."""
+    """Print one line, not cut or coloured: above the bar in a terminal; when piped, complete even if an interrupt comes."""
     if console.is_terminal:
         console.print(text, soft_wrap=True, markup=False)
     else:
@@ -225,7 +228,7 @@ def _close(console: Console, s: Summary) -> None:
     usual = s.store == str(store_path())
     again = "tritium tune --resume" + ("" if usual else f" --store {s.store}")
     if s.interrupted:
-        say(console, f"Interrupted; what was found so far is kept. Go on with: {again}")
+        say(console, f"Interrupted; the results so far are stored. Continue with: {again}")
     if s.mode == "offline":
         say(console, f"Compiled {s.compiled:,}: {s.compiled - s.rejected:,} usable, {s.rejected:,} rejected; "
                      f"{s.failed:,} failed. Nothing was timed: the order among them is the model's estimate.")
@@ -239,17 +242,17 @@ def _close(console: Console, s: Summary) -> None:
         say(console, f"Note: {note}")
     if not s.finished and not s.interrupted:
         say(console, f"The time ran out: {s.choices} of {s.tasks} kernels have a choice, {s.tasks_done} were tried in full. "
-                     f"Go on with: {again}")
+                     f"Continue with: {again}")
     where = "" if usual else f"TRITIUM_TUNE_STORE={s.store} "
     say(console, f"Results: {s.store}. To use them: {where}TRITIUM_TUNED={'estimate' if s.mode == 'offline' else '1'}")
 
 
 def _reasons(part: TaskRun) -> str:
-    return ", ".join(f"{_SAID.get(r, r)} {n}" for r, n in Counter(q.reason for q in part.pruned).most_common())
+    return ", ".join(f"{_REASONS.get(r, r)} {n}" for r, n in Counter(q.reason for q in part.pruned).most_common())
 
 
 def _show_space(console: Console, parts: list[TaskRun]) -> None:
-    say(console, "share  runs  kept/space  kernel, dearest first")
+    say(console, "share  runs  kept/space  kernel, costliest first")
     for p in parts:
         k = p.item.task.key
         reasons = _reasons(p)
@@ -258,7 +261,7 @@ def _show_space(console: Console, parts: list[TaskRun]) -> None:
                      f"{'; pruned: ' + reasons if reasons else ''}")
     examples = {q.reason: (p, q) for p in reversed(parts) for q in reversed(p.pruned)}
     for reason, (p, q) in sorted(examples.items()):
-        say(console, f"{_SAID.get(reason, reason)}, for example {p.item.name} {show(q.config)}: {q.why}")
+        say(console, f"{_REASONS.get(reason, reason)}, for example {p.item.name} {show(q.config)}: {q.why}")
 
 
 def _explain(console: Console, store: Store, request: TuningRequest, offline: int | None) -> None:
@@ -277,27 +280,27 @@ def _explain(console: Console, store: Store, request: TuningRequest, offline: in
         why = f" (pruned: {reasons})" if reasons else ""
         say(console, f"  space {len(p.kept) + len(p.pruned)}, {len(p.kept)} kept{why}")
         for row in sorted(p.known.values(), key=lambda r: (r.median_s or r.estimate_s or 1e9))[:8]:
-            seen = f"{time_text(row.median_s)} +- {time_text(row.spread_s or 0)}, {row.repeats} rounds" if row.median_s else \
+            measured = f"{time_text(row.median_s)} +- {time_text(row.spread_s or 0)}, {row.repeats} rounds" if row.median_s else \
                 f"not timed, the model expects {time_text(row.estimate_s or 0)}"
-            made = f", {row.registers} registers, {row.shared} bytes shared" if row.registers is not None else ""
-            say(console, f"  {'default ' if row.is_default else ''}{show(row.settings)}: {row.status}, {seen}{made}"
+            resources = f", {row.registers} registers, {row.shared} bytes shared" if row.registers is not None else ""
+            say(console, f"  {'default ' if row.is_default else ''}{show(row.settings)}: {row.status}, {measured}{resources}"
                          + (f" ({row.note})" if row.note else ""))
         best = store.best(device, k, source_hash(k.template), estimates=bool(offline))
         if best is None:
-            say(console, f"  used: the default, {show(p.default)}: nothing near was tuned")
+            say(console, f"  used: the default, {show(p.default)}: nothing similar was tuned")
         else:
-            row, far = best
-            near = "tuned for these sizes" if far == 0 else f"tuned for {row.bucket}, {far:.2f} doublings away"
-            say(console, f"  used with TRITIUM_TUNED={'estimate' if offline else '1'}: {show(row.settings)}, {near}")
+            row, distance = best
+            source = "tuned for these sizes" if distance == 0 else f"tuned for {row.bucket}, {distance:.2f} doublings away"
+            say(console, f"  used with TRITIUM_TUNED={'estimate' if offline else '1'}: {show(row.settings)}, {source}")
 
 
 class Display(ProgressListener):
-    """Progress: a bar with time left and the best so far in a terminal; when piped, a plain line per kernel."""
+    """Shows progress: a bar with the time left and the best time so far in a terminal; when piped, a plain line per kernel."""
 
     def __init__(self, console: Console, budget: float, began: float):
         self.console, self.began, self.budget = console, began, budget
         self.bar: Progress | None = None
-        self.total, self.place, self.said = 0, "", 0.0
+        self.total, self.place, self.last_line = 0, "", 0.0
         if console.is_terminal and not console.is_dumb_terminal:
             self.bar = Progress(TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
                                 TextColumn("{task.fields[left]} left"), TextColumn("{task.fields[note]}", style="dim"),
@@ -329,12 +332,12 @@ class Display(ProgressListener):
         left = self.left(done, now)
         if self.bar:
             self.bar.update(self.row, completed=done, left=clock_text(left), note=f"best {best}" if "of" not in best else best)
-        elif now - self.said > 15 and not self.place:
-            self.said = now
+        elif now - self.last_line > 15 and not self.place:
+            self.last_line = now
             say(self.console, f"{done:,} of {self.total:,} done, {clock_text(left)} left: {best}")
 
     def left(self, done: int, now: float) -> float:
-        """Seconds until all is done at the pace so far, or the budget ends."""
+        """Return the seconds until all is done at the pace so far, or the budget ends."""
         spent = now - self.began
         pace = spent / done * (self.total - done) if done else self.budget
         return max(0.0, min(pace, self.budget - spent))
@@ -344,7 +347,7 @@ class Display(ProgressListener):
 
 
 def clock_text(seconds: float) -> str:
-    """4:05, 1:02:03."""
+    """Return text such as 4:05 or 1:02:03."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"

@@ -67,7 +67,7 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, monkeypatch):
     (tmp_path / "x").write_text("old")
     with pytest.raises(FileError) as caught:
         write_atomic(tmp_path / "x", b"new")
-    assert str(caught.value) == f"{tmp_path}/x: cannot be written: No space left on device. What stood there is unchanged."
+    assert str(caught.value) == f"{tmp_path}/x: cannot be written: No space left on device. The old file is unchanged."
     assert (tmp_path / "x").read_text() == "old" and _names(tmp_path) == ["x"]
 
 
@@ -78,7 +78,7 @@ def test_a_name_that_cannot_be_is_told(tmp_path, name, why):
     (tmp_path / "file").write_text("old")
     with pytest.raises(FileError) as caught, replace_file(f"{tmp_path}/{name}"):
         raise AssertionError("nothing can be written there")
-    assert str(caught.value) == f"{tmp_path}/{name}: cannot be written: {why}. What stood there is unchanged."
+    assert str(caught.value) == f"{tmp_path}/{name}: cannot be written: {why}. The old file is unchanged."
     assert _names(tmp_path) == ["file"]
 
 

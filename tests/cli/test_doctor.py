@@ -80,7 +80,7 @@ def test_a_damaged_store_is_a_problem(tmp_path):
     ("", "1", "2", "missing"), ("2.13.0+cpu", "2.10", "2.14", "tested"),
     ("10.0", "9.9", "10.1", "tested"), ("2.0rc1", "1.26", "2.4", "tested")])
 def test_versions_are_compared_as_numbers(found, low, high, state):
-    assert doctor.verdict(found, doctor.Tested("x", "", low, high)) == state
+    assert doctor.compare(found, doctor.Tested("x", "", low, high)) == state
 
 
 def test_versions_outside_the_range_and_missing_packages_are_said(monkeypatch):
@@ -90,8 +90,8 @@ def test_versions_outside_the_range_and_missing_packages_are_said(monkeypatch):
     text = " ".join(result.output.split())
     assert result.exit_code == 1
     assert "rich is missing, and nothing works without it." in text
-    assert "numpy 9.0 is newer than what was tested: 1.26 to below" in text
-    assert "torch 0.0 is older than what was tested" in text
+    assert "numpy 9.0 is newer than the tested versions: 1.26 to below" in text
+    assert "torch 0.0 is older than the tested versions" in text
 
 
 def test_a_check_that_fails_is_a_problem(monkeypatch):

@@ -39,7 +39,7 @@ def test_help_explains():
     for option in ("--model", "--shape", "--op", "--shapes", "--budget", "--jobs", "--resume", "--dry-run", "--offline",
                    "--export", "--import", "--report", "--explain", "--json"):
         assert option in text
-    assert "Nothing uses them unasked" in " ".join(text.split())
+    assert "They are used only if TRITIUM_TUNED=1 is set" in " ".join(text.split())
 
 
 @pytest.mark.parametrize("arguments, text", [
@@ -114,7 +114,7 @@ def test_the_budget_holds_whatever_is_at_work(times, tmp_path, monkeypatch):
     report = json.loads(result.output.splitlines()[-1])
     assert 3.0 <= report["seconds"] <= times * 3.0 and report["failed"] == report["rows"] == 0 and not report["finished"]
     assert "The time ran out: 0 of 3 kernels have a choice" in result.output
-    assert f"Go on with: tritium tune --resume --store {store}\n" in result.output
+    assert f"Continue with: tritium tune --resume --store {store}\n" in result.output
     assert f"To use them: TRITIUM_TUNE_STORE={store} TRITIUM_TUNED=estimate\n" in result.output
 
 
@@ -131,7 +131,7 @@ def test_an_interrupt_keeps_results_and_resume_goes_on():
     assert process.returncode == 130, lines
     report = json.loads(lines[-1])
     assert report["interrupted"] and not report["finished"] and report["rows"] > 3
-    assert any("Go on with: tritium tune --resume" in line for line in lines)
+    assert any("Continue with: tritium tune --resume" in line for line in lines)
     done = json.loads(piped("--resume", "--budget", "1s", "--json").splitlines()[-1])
     assert done["known"] >= report["rows"] - 1 and done["tasks"] == 32
 

@@ -37,7 +37,7 @@ def test_errors_and_exit_codes_of_the_script_are_passed_on(tmp_path):
     (tmp_path / "s.py").write_text("import mxnet\nraise SystemExit(7)")
     assert subprocess.run([sys.executable, "-m", "tritium", "run", str(tmp_path / "s.py")], timeout=250).returncode == 7
     done = subprocess.run([sys.executable, "-m", "tritium", "run", "nowhere.py"], capture_output=True, text=True, timeout=250)
-    assert done.returncode == 2 and "nowhere.py is no file" in done.stderr
+    assert done.returncode == 2 and "nowhere.py is not a file" in done.stderr
 
 
 def test_an_imported_mxnet_is_not_replaced():
