@@ -63,26 +63,18 @@ class SummedUpdate(DeviceUpdate):
         self.kvstore, self.param_names = kvstore, param_names
 
     def push_pull(self, grads: Arrays, weights: Arrays) -> None:
-        learned = _learned(grads)
-        if learned:
-            names, sums = [self.param_names[i] for i in learned], [list(grads[i]) for i in learned]
-            self.kvstore.push(names, sums)
-            self.kvstore.pull(names, sums)
+        _exchange(self.kvstore, self.param_names, grads, grads)
         super().push_pull(grads, weights)
 
 
 class StoreUpdate(ParamSync):
-    """Push the gradients to a store that runs the optimizer, then pull the new weights: one call each for all parameters."""
+    """Push the gradients to a store that runs the optimizer, then pull the new weights."""
 
     def __init__(self, kvstore: Any, param_names: Sequence[str]):
         self.kvstore, self.param_names = kvstore, param_names
 
     def push_pull(self, grads: Arrays, weights: Arrays) -> None:
-        learned = _learned(grads)
-        if learned:
-            names = [self.param_names[i] for i in learned]
-            self.kvstore.push(names, [list(grads[i]) for i in learned])
-            self.kvstore.pull(names, [list(weights[i]) for i in learned])
+        _exchange(self.kvstore, self.param_names, grads, weights)
 
     def save_optimizer_states(self, fname: str) -> None:
         self.kvstore.save_optimizer_states(fname)
@@ -94,6 +86,15 @@ class StoreUpdate(ParamSync):
 def _learned(grads: Arrays) -> list[int]:
     """Indices of the parameters that have gradients."""
     return [i for i, g in enumerate(grads) if g[0] is not None]
+
+
+def _exchange(kvstore: Any, param_names: Sequence[str], grads: Arrays, targets: Arrays) -> None:
+    """Push the gradients, then pull into targets: one call each for all parameters."""
+    learned = _learned(grads)
+    if learned:
+        names = [param_names[i] for i in learned]
+        kvstore.push(names, [list(grads[i]) for i in learned])
+        kvstore.pull(names, [list(targets[i]) for i in learned])
 
 
 def choose_sync(kvstore: Any, update_on_kvstore: bool, optimizer: Any, param_names: Sequence[str], param_arrays: Arrays,
