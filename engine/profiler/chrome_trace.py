@@ -45,15 +45,15 @@ def document(recorder: Recorder, operations: Sequence[Operation], began: int, ap
     for at, ctx, in_use, pooled in list(recorder.memory):
         events.append({"name": f"memory {ctx}", "cat": MEMORY, "ph": "C", "pid": os.getpid(), "tid": 0,
                        "ts": (at - began) / 1000, "args": {"in use": in_use, "pooled": pooled}})
-    for phase, category, name, thread, at, arguments in list(recorder.marks):
+    for phase, category, name, thread, at, details in list(recorder.marks):
         event = {"name": name, "cat": category, "ph": phase, "pid": os.getpid(), "tid": threads.of(thread),
                  "ts": (at - began) / 1000}
         if phase == "i":
-            event["s"] = (arguments or {}).get("scope", "p")
+            event["s"] = (details or {}).get("scope", "p")
         elif phase in "be":
-            event["id"] = (arguments or {}).get("id", 0)
+            event["id"] = (details or {}).get("id", 0)
         elif phase == "C":
-            event["args"] = arguments
+            event["args"] = details
         events.append(event)
     events.sort(key=lambda e: e["ts"])
     return {"traceEvents": threads.names() + events, "displayTimeUnit": "ms",
