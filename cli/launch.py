@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from ..errors import MXNetError
-from ..kvstore.job.local_job import POLICIES, Job
+from ..kvstore.job.local_job import POLICIES, LocalJob
 from ..kvstore.job.ray_job import RayJob
 
 
@@ -43,9 +43,9 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
     """
     try:
         if address is None:
-            job = Job(workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
+            job = LocalJob(workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
         else:
-            job = RayJob(address, workers, servers, policy=policy, every=snapshot_rounds, staleness=max_staleness)
+            job = RayJob(address, workers, servers, policy=policy, snapshot_rounds=snapshot_rounds, max_staleness=max_staleness)
     except ModuleNotFoundError as e:
         raise click.ClickException(f'{e.name} is not installed. pip install "tritium[dist]".') from e
     except MXNetError as e:
@@ -56,7 +56,7 @@ def launch(workers: int, servers: int, policy: str, restarts: int, snapshot_roun
         sys.exit(_run(command, workers, restarts, job))
 
 
-def _run(command: Sequence[str], workers: int, restarts: int, job: Job) -> int:
+def _run(command: Sequence[str], workers: int, restarts: int, job: LocalJob) -> int:
     """Run the workers until all have ended. Return the status of the first that failed for good, else 0."""
     extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_LAUNCHED": "1"}
 

@@ -1,4 +1,4 @@
-"""The two things a store does to arrays, as engine functions with a priority: copy one, and add several up."""
+"""The array operations of a store, as engine functions with a priority: copies and sums."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from ..errors import ShapeError
 from ..ndarray import NDArray, empty
 from ..ndarray.dispatch.copy import host, store_host
 
-_INLINE = 16384  # bytes written: handing less to another thread costs more than doing it
-_BLOCK = 1 << 18  # elements: of a sum of several arrays, so many are finished at a time, while they are in the cache
+_INLINE_BYTES = 16384  # written bytes: passing less to another thread costs more than the work itself
+_BLOCK = 1 << 18  # elements: sums of several arrays are computed block by block, so that a block stays in the cache
 
 
 def copy(src: NDArray, dst: NDArray, priority: int = 0) -> None:
-    """dst = src, on whatever contexts they are; the shapes and dtypes are equal."""
+    """Copy src to dst, on any contexts. Shapes and dtypes are equal."""
     same_gpu = dst.context.is_gpu and src.context == dst.context
 
     def run(_: Any) -> None:
         if same_gpu:
             dst.device_array()[...] = src.device_array()
         else:
-            _put(src, dst)
+            _copy_through_host(src, dst)
 
     queue("kvstore.copy", run, [src], [dst], priority)
 
 
-def _put(src: NDArray, dst: NDArray) -> None:
-    """Inside an engine function: dst = src, of one shape and dtype, by way of the host."""
+def _copy_through_host(src: NDArray, dst: NDArray) -> None:
+    """Copy src to dst through host memory, inside an engine function."""
     if dst.layout.target == "cpu":
         np.copyto(dst.device_array(), host(src))
     else:
         store_host(dst, host(src))
 
 
-def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, brief: bool = False) -> None:
-    """dst = arrays[0] + arrays[1] + ..., added from left to right. dst shares memory with none of them. brief: as in `queue`.
+def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, inline: bool = False) -> None:
+    """Write arrays[0] + arrays[1] + ..., added from left to right, to dst, which shares memory with none of them.
 
-    One pass on the host where dst is there; on a GPU the additions are operators, which run on dst's stream.
+    On the host this is one pass; on a GPU the additions are operators on dst's stream. inline: as in `queue`.
     """
     if dst.context.is_gpu:
         copy(arrays[0], dst, priority)
@@ -49,30 +49,35 @@ def add_up(arrays: Sequence[NDArray], dst: NDArray, priority: int = 0, brief: bo
             dst += a.as_in_context(dst.context)
         return
 
-    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority, brief)
+    queue("kvstore.add_up", lambda _: _add(arrays, dst), arrays, [dst], priority, inline)
 
 
 def copy_rows(src: NDArray, rows: NDArray, dst: NDArray, priority: int = 0) -> None:
-    """dst = the rows of src that `rows` numbers, and 0 elsewhere."""
+    """Copy the rows of src with the indices in `rows` to dst, and write 0 to its other rows."""
     def run(_: Any) -> None:
-        numbers, values = host(rows).reshape(-1).astype(np.int64), host(src)
-        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < values.shape[0]:
-            raise ShapeError(f"KVStore.row_sparse_pull: row numbers from {numbers.min()} to {numbers.max()}; the value has "
-                             f"{values.shape[0]} rows.")
-        found = np.zeros_like(values)
-        found[numbers] = values[numbers]
-        store_host(dst, found)
+        indices, values = host(rows).reshape(-1).astype(np.int64), host(src)
+        check_row_indices(indices, values.shape[0])
+        result = np.zeros_like(values)
+        result[indices] = values[indices]
+        store_host(dst, result)
 
     queue("kvstore.row_sparse_pull", run, [src, rows], [dst], priority)
 
 
-def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, brief: bool = False) -> None:
-    """dst = src for every (src, dst): an engine function for each context that is written to, or one for all if done at once.
+def check_row_indices(indices: np.ndarray, rows: int) -> None:
+    """Raise ShapeError unless all indices are rows of a value with so many rows."""
+    if len(indices) and not 0 <= indices.min() <= indices.max() < rows:
+        raise ShapeError(f"KVStore.row_sparse_pull: row indices from {indices.min()} to {indices.max()}; the value has {rows} "
+                         f"rows.")
 
-    brief:  as in `queue`.
+
+def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, inline: bool = False) -> None:
+    """Copy src to dst for every (src, dst): one engine function for each written context, or one for all if it runs inline.
+
+    inline:  as in `queue`.
     """
     groups: dict[Context | None, list[tuple[NDArray, NDArray]]] = {}
-    if _at_once([a for pair in pairs for a in pair], [dst for _, dst in pairs], brief):
+    if _runs_inline([a for pair in pairs for a in pair], [dst for _, dst in pairs], inline):
         groups[None] = list(pairs)
     else:
         for src, dst in pairs:
@@ -85,31 +90,31 @@ def copy_all(pairs: Sequence[tuple[NDArray, NDArray]], priority: int = 0, brief:
 
         def run(_: Any, group: Sequence[tuple[NDArray, NDArray]] = group) -> None:
             for src, dst in group:
-                _put(src, dst)
+                _copy_through_host(src, dst)
 
-        queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority, brief)
+        queue("kvstore.copy", run, [s for s, _ in group], [d for _, d in group], priority, inline)
 
 
 def add_up_all(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> list[NDArray]:
-    """The sum of each list of arrays, on the context of the array beside it, which is not changed.
+    """Return the sum of each list of arrays, on the context of the array beside it, which is not changed.
 
-    A lone array that is there already is itself. On the host, all of them are one engine function.
+    A single array on that context is returned itself. On the host, all sums are one engine function.
     """
-    found: list[NDArray] = []
-    todo: list[tuple[Sequence[NDArray], NDArray]] = []
+    totals: list[NDArray] = []
+    on_host: list[tuple[Sequence[NDArray], NDArray]] = []
     for arrays, place in sums:
         if len(arrays) == 1 and arrays[0].context == place.context:
-            found.append(arrays[0])
+            totals.append(arrays[0])
             continue
         total = empty(arrays[0].shape, ctx=place.context, dtype=arrays[0].dtype)
-        found.append(total)
+        totals.append(total)
         if place.context.is_gpu:
             add_up(arrays, total, priority)
         else:
-            todo.append((arrays, total))
-    if todo:
-        add_up_each(todo, priority)
-    return found
+            on_host.append((arrays, total))
+    if on_host:
+        add_up_each(on_host, priority)
+    return totals
 
 
 def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
@@ -133,7 +138,7 @@ def _add(arrays: Sequence[NDArray], total: NDArray) -> None:
 
 
 def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int = 0) -> None:
-    """total = the sum of its list of arrays, for every (arrays, total) on the host: one engine function."""
+    """Write the sum of arrays to total, for every (arrays, total) on the host, in one engine function."""
     def run(_: Any) -> None:
         for arrays, total in sums:
             _add(arrays, total)
@@ -141,26 +146,24 @@ def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int
     queue("kvstore.add_up", run, [a for arrays, _ in sums for a in arrays], [t for _, t in sums], priority)
 
 
-def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, brief: bool = False) -> None:
-    """Push run(run_context), which reads and writes these arrays. What is small and need not wait is done at once.
+def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, inline: bool = False) -> None:
+    """Push run(run_context), which reads and writes these arrays. A small task that need not wait runs inline.
 
-    brief:  it is of little work, however large.
+    inline:  the work is small whatever the size of the arrays.
     """
     const, mutable = _vars(reads, writes)
-    prop = "inline" if _at_once((*reads, *writes), writes, brief) else None
+    prop = "inline" if _runs_inline((*reads, *writes), writes, inline) else None
     engine.current().push_sync(run, writes[0].context, const, mutable, prop=prop, priority=priority, name=name)
 
 
-def _at_once(arrays: Sequence[NDArray], writes: Sequence[NDArray], brief: bool) -> bool:
-    return (brief or sum([a.layout.nbytes for a in writes]) <= _INLINE) and all(a.layout.target == "cpu" for a in arrays)
+def _runs_inline(arrays: Sequence[NDArray], writes: Sequence[NDArray], inline: bool) -> bool:
+    return (inline or sum([a.layout.nbytes for a in writes]) <= _INLINE_BYTES) and all(a.layout.target == "cpu" for a in arrays)
 
 
 def queue_async(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, *,
                 const: Sequence[Any] = (), mutable: Sequence[Any] = ()) -> None:
-    """Push run(run_context, on_complete), which hands work on that reads and writes these arrays, and these variables.
-
-    It only hands on, so it runs in the pushing thread if nothing has to be waited for.
-    """
+    """Push run(run_context, on_complete), which starts work on these arrays and variables. It runs inline if nothing blocks
+    it."""
     read, written = _vars(reads, writes)
     engine.current().push_async(run, writes[0].context, [*read, *const], [*written, *mutable], prop="inline",
                                 priority=priority, name=name)

@@ -1,4 +1,4 @@
-"""KVStore: what every key-value store can do, and how keys and values are read."""
+"""KVStore: the interface of every key-value store, and the parsing of keys and values."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Updater = Callable[[Key, NDArray, NDArray], None]
 
 @runtime_checkable
 class MakesUpdater(Protocol):
-    """What `set_optimizer` takes: anything that can hand out an updater (train's Optimizer does)."""
+    """An argument of `set_optimizer`: an object that can create an updater, such as train's Optimizer."""
 
     def create_updater(self) -> Any: ...
 
 
-#: Stores that were registered under the names of their classes, in lower case.
+#: Registered stores, by the names of their classes in lower case.
 REGISTERED: dict[str, type[KVStore]] = {}
 
 
 class KVStore:
-    """Base of key-value stores. Keys are all ints or all strings; a key's shape and dtype are fixed by `init`.
+    """Base class of key-value stores. Keys are all ints or all strings. `init` fixes the shape and dtype of a key.
 
     Operations on one key run in program order; operations on different keys may overlap, higher `priority` first.
     """
@@ -35,7 +35,7 @@ class KVStore:
 
     @staticmethod
     def register(klass: type[KVStore]) -> type[KVStore]:
-        """Make a store of one's own known to `kv.create` by its class's name, in any case."""
+        """Register a store class, so that `kv.create` finds it by its name in any case."""
         name = klass.__name__.lower()
         if name in REGISTERED and REGISTERED[name] is not klass:
             warnings.warn(f"KVStoreBase.register: {name!r} replaces {REGISTERED[name].__module__}.{klass.__name__}", stacklevel=2)
@@ -44,29 +44,29 @@ class KVStore:
 
     @property
     def type(self) -> str:
-        """The name it was created by."""
+        """The type of the store: the name that `kv.create` was given."""
         return self._kind
 
     @property
     def rank(self) -> int:
-        """Which worker this is, from 0."""
+        """The number of this worker, from 0."""
         return 0
 
     @property
     def num_workers(self) -> int:
-        """How many workers share the store."""
+        """The number of workers that share the store."""
         return 1
 
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
-        """Make keys, with copies of value. A key can be made once."""
+        """Create keys with copies of value. A key can be created once."""
         raise NotImplementedError
 
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
-        """Sum a key's values (one per device), then merge the sum into the key: by the updater, else by replacing it.
+        """Sum a key's values (one per device), then merge the sum into the key: by the updater, or by replacing the value.
 
         value:  an array, or a list with one array per device; for a list of keys, a list of these. Arrays may be row-sparse
-                (`mx.nd.sparse.row_sparse_array`): rows that are not in them count as 0.
-        The pushed arrays are never written, and may be changed as soon as this returns.
+                (`mx.nd.sparse.row_sparse_array`): their missing rows count as 0.
+        The pushed arrays are never written. The caller may change them as soon as push returns.
         """
         raise NotImplementedError
 
@@ -75,85 +75,85 @@ class KVStore:
         raise NotImplementedError
 
     def pushpull(self, key: Key | Sequence[Key], value: Any, out: Any = None, priority: int = 0) -> None:
-        """push value, then pull into out, or back into value if there is no out."""
+        """Push value, then pull into out, or into value if out is None."""
         self.push(key, value, priority)
         self.pull(key, value if out is None else out, priority)
 
     def broadcast(self, key: Key | Sequence[Key], value: Any, out: Any, priority: int = 0) -> None:
-        """init, then pull into out."""
+        """Call init, then pull into out."""
         self.init(key, value)
         self.pull(key, out, priority)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """Copy the rows row_ids of a key's value into out, of the value's shape; its other rows become 0.
+        """Copy the rows row_ids of a key's value into out, which has the value's shape. Its other rows become 0.
 
         out:      an array, dense or row-sparse, or a list of them.
-        row_ids:  whole numbers, in any order, repeated or not: one array, or one for each out.
+        row_ids:  row indices in any order, possibly repeated: one array, or one for each out.
         """
         raise NotImplementedError
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Compression concerns pushes between machines; a store without any refuses it."""
-        raise MXNetError(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network: "
-                         f"there is nothing to compress. Leave compression_params out.")
+        """Compress what is sent to other processes. Raises MXNetError for a store of one process, which sends nothing."""
+        raise MXNetError(f"KVStore.set_gradient_compression: a {self.type!r} store sends nothing over a network. "
+                         f"Remove compression_params.")
 
     def resume(self) -> int:
-        """How many steps were made before this worker joined: none, in a store of one process."""
+        """Return the steps that the job made before this worker joined: 0 in a store of one process."""
         return 0
 
     def is_capable(self, capability: str) -> bool:
-        """Whether the store can run an optimizer (`"optimizer"`)."""
+        """Return whether the store has a capability. The one known is `"optimizer"`."""
         return capability.lower() == "optimizer"
 
     def barrier(self) -> None:
-        """Wait until every worker is here and this store's own operations are done."""
+        """Wait until every worker has called barrier and this store's own operations are complete."""
         raise NotImplementedError
 
     def get_num_dead_node(self, node_id: int = 4, timeout: int = 60) -> int:
-        """How many processes of the job are dead: none, in a store of one process."""
+        """Return the number of dead processes of the job: 0 in a store of one process."""
         return 0
 
     def _barrier(self) -> None:  # MXNet's name for it
         self.barrier()
 
 
-KVStoreBase = KVStore  # MXNet's name for what one's own stores derive from
+KVStoreBase = KVStore  # MXNet's name for the base class of user-defined stores
 
 
-def pairs(what: str, key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
-    """(key, arrays) for each key, from all the forms a user may give; equal keys in one call are merged, in order.
+def pairs(caller: str, key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
+    """Return (key, arrays) for each key, from every form that a user may pass. Equal keys in one call are merged, in order.
 
-    what:  the public name, for messages.
-    Raises ParameterError for keys that are no int or str, lists of different length, or a value that is no array.
+    caller:  the public name of the calling function, for messages.
+    Raises ParameterError for a key that is not an int or str, lists of different lengths, or a value that is not an array.
     """
     if isinstance(key, (list, tuple)):
         if not isinstance(value, (list, tuple)) or len(value) != len(key):
-            have = f"{len(value)} values" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
-            raise ParameterError(f"{what}: {len(key)} keys, but {have}. Give one value, or list of values, per key.")
+            received = f"{len(value)} values" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"
+            raise ParameterError(f"{caller}: {len(key)} keys, but {received}. Give one value, or list of values, per key.")
         merged: dict[Key, list[NDArray]] = {}
         for k, v in zip(key, value):
-            merged.setdefault(_check_key(what, k), []).extend(_arrays(what, k, v))
+            merged.setdefault(_check_key(caller, k), []).extend(_arrays(caller, k, v))
         return list(merged.items())
-    return [(_check_key(what, key), _arrays(what, key, value))]
+    return [(_check_key(caller, key), _arrays(caller, key, value))]
 
 
 def first_values(key: Any, value: Any) -> list[tuple[Key, list[NDArray]]]:
-    """`pairs` for init: a store keeps dense values, whatever they are made from."""
+    """Return `pairs` for init. Row-sparse values become dense."""
     return [(k, [a if isinstance(a, NDArray) else a.tostype("default") for a in arrays])
             for k, arrays in pairs("KVStore.init", key, value)]
 
 
-def _check_key(what: str, key: Any) -> Key:
+def _check_key(caller: str, key: Any) -> Key:
     if isinstance(key, bool) or not isinstance(key, (int, str)):
-        raise ParameterError(f"{what}: a key is an int or a str: {key!r} is a {type(key).__name__}.")
+        raise ParameterError(f"{caller}: a key is an int or a str: {key!r} is a {type(key).__name__}.")
     return key
 
 
-def _arrays(what: str, key: Any, value: Any) -> list[Any]:
+def _arrays(caller: str, key: Any, value: Any) -> list[Any]:
     values = list(value) if isinstance(value, (list, tuple)) else [value]
     if not values:
-        raise ParameterError(f"{what}: key {key!r}: no arrays were given.")
+        raise ParameterError(f"{caller}: key {key!r}: no arrays were given.")
     for v in values:
         if not isinstance(v, (NDArray, RowSparseNDArray)):
-            raise ParameterError(f"{what}: key {key!r}: {type(v).__name__} is no NDArray. Wrap it in mx.nd.array(...).")
+            raise ParameterError(f"{caller}: key {key!r}: {type(v).__name__} is not an NDArray. Wrap it in mx.nd.array(...).")
     return values

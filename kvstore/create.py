@@ -1,4 +1,4 @@
-"""`mx.kv.create`: the store of a given type."""
+"""`mx.kv.create`: creates the store of a given type."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from ..errors import MXNetError, ParameterError, nearest
 from .base import REGISTERED, KVStore
 from .local import LocalKVStore
 
-#: MXNet's names for stores inside one process, and whether each keeps its values on the device.
+#: MXNet's names for stores of one process with values on the host, and with values on the device.
 LOCAL = ("local", "local_update_cpu", "local_allreduce_cpu")
 DEVICE = ("device", "local_allreduce_device", "nccl")
-#: Stores of several processes, and the names they also have.
+#: Names of stores of several processes, and the type that each stands for.
 DIST = {"dist_sync": "dist_sync", "dist": "dist_sync", "dist_async": "dist_async", "dist_device_sync": "dist_device_sync",
         "dist_sync_device": "dist_device_sync", "dist_device_async": "dist_async", "p3": "dist_sync"}
 
 
 def create(name: str = "local") -> KVStore:
-    """The key-value store called name.
+    """Return a new key-value store of the type name.
 
     "local" sums on the host, "device" on the device that pushes. "dist_sync" (also "dist"), "dist_device_sync" and "dist_async"
-    share values between processes: those of the job that `tritium launch` started (TRITIUM_KV_JOB), or else a job of this
-    process alone, with a server that is started for it. Classes registered with `KVStoreBase.register` go by their names.
+    share values between the processes of the job that `tritium launch` started (TRITIUM_KV_JOB). Without one, they start a job of
+    this process and one server. Classes registered with `KVStoreBase.register` are found by their names.
 
-    Raises ParameterError for an unknown name, MXNetError where what a store needs is not installed.
+    Raises ParameterError for an unknown name, MXNetError if a package that the store needs is not installed.
     """
     if not isinstance(name, str):
         raise ParameterError(f"kv.create: the type must be a string, not {name!r}. Try 'local' or 'device'.")
@@ -36,7 +36,7 @@ def create(name: str = "local") -> KVStore:
         return REGISTERED[kind]()
     if kind not in DIST:
         close = nearest(kind, (*LOCAL, *DEVICE, *DIST, *REGISTERED))
-        raise ParameterError(f"kv.create: there is no store of type {name!r}.{close} "
+        raise ParameterError(f"kv.create: unknown store type {name!r}.{close} "
                              f"Known: {', '.join(('local', 'device', *DIST, *REGISTERED))}.")
     try:
         from .worker.dist import DistKVStore

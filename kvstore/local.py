@@ -1,4 +1,4 @@
-"""LocalKVStore: a store inside one process. Everything it does is queued on the engine; nothing waits."""
+"""LocalKVStore: the store of one process. All its work is pushed to the engine, and no call waits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..errors import FileError, MXNetError, ParameterError, ShapeError, describe
 from ..ndarray import NDArray, RowSparseNDArray, empty
 from .array_ops import add_up, add_up_all, copy, copy_all, copy_rows
 from .base import Key, KVStore, MakesUpdater, Updater, first_values, pairs
-from .protocol.row_sparse import add_up_rows, row_numbers
+from .protocol.row_sparse import add_up_rows, row_indices
 
-_LITTLE = 2 << 20  # bytes
+_SMALL = 2 << 20  # bytes of all values: below this, work runs inline
 
 
 class LocalKVStore(KVStore):
-    """`local`: values live and are summed on the host. `device`: on the device that pushed first, GPU to GPU.
+    """`local` keeps and sums values on the host; `device` does so on the device that pushed first, with copies from GPU to GPU.
 
-    The sum over devices is taken in the order they are given, so its bits do not depend on timing.
+    Devices are summed in the order they are given, so the bits of the sum do not depend on timing.
     """
 
     def __init__(self, kind: str = "local"):
@@ -34,72 +34,72 @@ class LocalKVStore(KVStore):
         self._nbytes = 0
 
     @property
-    def _brief(self) -> bool:
-        """Whether all values together are so little that waking threads for them costs more than doing it all here."""
-        return self._nbytes <= _LITTLE
+    def _is_small(self) -> bool:
+        """Whether all values together are so small that work on them is faster inline than in other threads."""
+        return self._nbytes <= _SMALL
 
     # ---- keys ---------------------------------------------------------------------------------------------------
     def init(self, key: Key | Sequence[Key], value: Any) -> None:
         for k, arrays in first_values(key, value):
             self._same_type("KVStore.init", k)
             if k in self._values or len(arrays) > 1:
-                raise ParameterError(f"KVStore.init: key {k!r} exists already. Make a key once; push changes it.")
+                raise ParameterError(f"KVStore.init: key {k!r} exists already. Call init once for a key; push changes its value.")
             ctx = arrays[0].context if self._on_device else cpu(0)
             self._values[k] = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)
             self._nbytes += arrays[0].nbytes
             copy(arrays[0], self._values[k])
 
-    def _same_type(self, what: str, key: Key) -> None:
+    def _same_type(self, caller: str, key: Key) -> None:
         kind = str if isinstance(key, str) else int
         if self._key_type not in (None, kind):
-            raise ParameterError(f"{what}: keys are all int or all str: {key!r} is a {kind.__name__}, "
+            raise ParameterError(f"{caller}: keys are all int or all str: {key!r} is a {kind.__name__}, "
                                  f"earlier keys are {self._key_type.__name__}.")
         self._key_type = kind
 
-    def _stored(self, what: str, key: Key) -> NDArray:
+    def _stored(self, caller: str, key: Key) -> NDArray:
         try:
             return self._values[key]
         except KeyError:
-            raise ParameterError(f"{what}: no key {key!r}.{nearest(str(key), map(str, self._values))} "
+            raise ParameterError(f"{caller}: no key {key!r}.{nearest(str(key), map(str, self._values))} "
                                  f"Call init({key!r}, value) first.") from None
 
     # ---- values -------------------------------------------------------------------------------------------------
     def push(self, key: Key | Sequence[Key], value: Any, priority: int = 0) -> None:
-        what = "KVStore.push"
-        todo = pairs(what, key, value)
-        for k, arrays in todo:  # all is checked before anything is queued
+        caller = "KVStore.push"
+        todo = pairs(caller, key, value)
+        for k, arrays in todo:  # everything is checked before anything is pushed
             for a in arrays:
-                fits(what, k, self._stored(what, k), a)
+                check_layout(caller, k, self._stored(caller, k), a)
         todo = self._push_sparse(todo, priority)
         for k, arrays in todo:
             stored = self._values[k]
             if self._on_device and not stored.context.is_gpu and arrays[0].context.is_gpu:
                 stored = self._values[k] = stored.copyto(arrays[0].context)
             if self._updater is None:
-                add_up(arrays, stored, priority, self._brief)
+                add_up(arrays, stored, priority, self._is_small)
         if self._updater is None:
             return
-        if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's: it takes all keys in one update
+        if len(todo) > 1 and hasattr(self._updater, "get_states"):  # an optimizer's updater takes all keys at once
             sums = add_up_all([(arrays, self._values[k]) for k, arrays in todo], priority)
-            together: Any = self._updater
-            together([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
+            update_all: Any = self._updater
+            update_all([k for k, _ in todo], sums, [self._values[k] for k, _ in todo])
             return
         for k, arrays in todo:
             stored = self._values[k]
             self._updater(k, _sum(arrays, stored.context, priority), stored)
 
     def _push_sparse(self, todo: list[tuple[Key, list[Any]]], priority: int) -> list[tuple[Key, list[Any]]]:
-        """Push what is row-sparse in todo; the rest of it."""
-        found = [t for t in todo if RowSparseNDArray in map(type, t[1])]
-        if not found:
+        """Push the row-sparse values in todo, and return the others."""
+        sparse = [t for t in todo if RowSparseNDArray in map(type, t[1])]
+        if not sparse:
             return todo
-        for k, arrays in found:
+        for k, arrays in sparse:
             if any(type(a) is not RowSparseNDArray for a in arrays):
                 raise ParameterError(f"KVStore.push: key {k!r}: some arrays are dense, some row-sparse. Use tostype('default').")
-        for k, arrays in found:
+        for k, arrays in sparse:
             self._push_rows(k, arrays, priority)
-        rows = {k for k, _ in found}
-        return [t for t in todo if t[0] not in rows]
+        keys = {k for k, _ in sparse}
+        return [t for t in todo if t[0] not in keys]
 
     def _push_rows(self, key: Key, arrays: Sequence[RowSparseNDArray], priority: int) -> None:
         stored = self._values[key]
@@ -110,35 +110,35 @@ class LocalKVStore(KVStore):
             self._updater(key, total, stored)  # type: ignore[arg-type]
 
     def pull(self, key: Key | Sequence[Key], out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        what = "KVStore.pull"
+        caller = "KVStore.pull"
         if out is None:
-            raise ParameterError(f"{what}: give the array to fill: pull(key, out=array).")
-        todo = pairs(what, key, out)
+            raise ParameterError(f"{caller}: give the array to fill: pull(key, out=array).")
+        todo = pairs(caller, key, out)
         for k, arrays in todo:
             for a in arrays:
-                fits(what, k, self._stored(what, k), a)
+                check_layout(caller, k, self._stored(caller, k), a)
                 if type(a) is RowSparseNDArray:
-                    raise ParameterError(f"{what}: key {k!r}: a row-sparse array takes rows: "
+                    raise ParameterError(f"{caller}: key {k!r}: pull cannot fill a row-sparse array. Use "
                                          f"row_sparse_pull(key, out, row_ids=ids).")
-        copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority, self._brief)
+        copy_all([(self._values[k], a) for k, arrays in todo for a in arrays], priority, self._is_small)
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        what = "KVStore.row_sparse_pull"
+        caller = "KVStore.row_sparse_pull"
         if out is None or row_ids is None:
-            raise ParameterError(f"{what}: give the array to fill and the rows: row_sparse_pull(key, out=array, row_ids=ids).")
-        todo = pairs(what, key, out)
+            raise ParameterError(f"{caller}: give the array to fill and the rows: row_sparse_pull(key, out=array, row_ids=ids).")
+        todo = pairs(caller, key, out)
         outs = [(k, a) for k, arrays in todo for a in arrays]
         ids = list(row_ids) if isinstance(row_ids, (list, tuple)) else [row_ids] * len(outs)
         if len(ids) != len(outs):
-            raise ParameterError(f"{what}: {len(outs)} arrays to fill, {len(ids)} arrays of row numbers. Give one of each.")
+            raise ParameterError(f"{caller}: {len(outs)} arrays to fill, {len(ids)} arrays of row indices. Give one of each.")
         for k, a in outs:
-            fits(what, k, self._stored(what, k), a)
+            check_layout(caller, k, self._stored(caller, k), a)
         for (k, a), rows in zip(outs, ids):
             self._pull_rows(k, a, rows, priority)
 
     def _pull_rows(self, key: Key, out: Any, ids: NDArray, priority: int) -> None:
         if isinstance(out, RowSparseNDArray):
-            out.rows = row_numbers(ids, out.shape)
+            out.rows = row_indices(ids, out.shape)
             out.data = self._values[key][out.rows].as_in_context(out.context)
         else:
             copy_rows(self._values[key], ids, out, priority)
@@ -149,9 +149,9 @@ class LocalKVStore(KVStore):
 
     # ---- updating ------------------------------------------------------------------------------------------------
     def set_updater(self, updater: Updater | None) -> None:
-        """Merge pushes by updater(key, sum, stored), which changes `stored` in place; None replaces the value.
+        """Merge pushes by updater(key, sum, stored), which changes `stored` in place. None: a push replaces the value.
 
-        `sum` may be the pushed array itself: an updater reads it and never writes it.
+        `sum` may be the pushed array itself, so an updater must not write it.
         """
         if updater is not None and not callable(updater):
             raise ParameterError(f"KVStore.set_updater: {updater!r} is not a function updater(key, grad, weight).")
@@ -160,45 +160,49 @@ class LocalKVStore(KVStore):
     _set_updater = set_updater  # MXNet's name for it
 
     def set_optimizer(self, optimizer: MakesUpdater) -> None:
-        """Merge pushes by an optimizer: anything with `create_updater()`, which gives an updater.
+        """Merge pushes by an optimizer: an object whose `create_updater()` returns an updater.
 
-        That updater may also have `get_states(dump_optimizer)` and `set_states(bytes, source)`, for the state files.
+        For state files, the updater needs `get_states(dump_optimizer)` and `set_states(bytes, source)`.
         """
         if not isinstance(optimizer, MakesUpdater):
             raise ParameterError(f"KVStore.set_optimizer: {optimizer!r} has no create_updater(). "
-                                 f"Make one with mx.optimizer.create(name, ...).")
+                                 f"Create an optimizer with mx.optimizer.create(name, ...).")
         self.set_updater(optimizer.create_updater())
 
     def save_optimizer_states(self, fname: str | os.PathLike, dump_optimizer: bool = False) -> None:
-        """Write the updater's states to fname; whoever reads it sees the old file or the new one, whole."""
+        """Write the updater's states to fname. A reader never sees a partly written file."""
         get = self._hook("save_optimizer_states", "get_states")
         write_atomic(fname, get(dump_optimizer))
 
     def load_optimizer_states(self, fname: str | os.PathLike) -> None:
-        """Take over the states in fname. Raises FileError when they cannot be read; then nothing changed."""
+        """Load the states in fname. Raises FileError if they cannot be read; then nothing has changed."""
         put = self._hook("load_optimizer_states", "set_states")
-        try:
-            data = read_file(fname)
-        except OSError as e:
-            raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
-        put(data, os.fspath(fname))
+        put(read_states(fname), os.fspath(fname))
 
-    def _hook(self, what: str, name: str) -> Any:
+    def _hook(self, caller: str, name: str) -> Any:
         hook = getattr(self._updater, name, None)
         if hook is None:
-            raise MXNetError(f"KVStore.{what}: the store has no optimizer, so no states. Call set_optimizer first.")
+            raise MXNetError(f"KVStore.{caller}: the store has no optimizer, so no states. Call set_optimizer first.")
         return hook
 
 
-def fits(what: str, key: Key, stored: NDArray, given: NDArray) -> None:
-    """Raise ShapeError unless given has the shape and dtype of what is stored."""
-    if tuple(stored.shape) != tuple(given.shape) or np.dtype(stored.dtype) != np.dtype(given.dtype):
-        raise ShapeError(f"{what}: key {key!r} holds {describe(stored)}, this is {describe(given)}. "
-                         f"A key keeps the shape and dtype it was made with.")
+def read_states(fname: str | os.PathLike) -> bytes:
+    """Return the content of a state file. Raises FileError if it cannot be read."""
+    try:
+        return read_file(fname)
+    except OSError as e:
+        raise FileError(f"{fname}: cannot be read: {e.strerror}.") from e
+
+
+def check_layout(caller: str, key: Key, stored: NDArray, value: NDArray) -> None:
+    """Raise ShapeError unless value has the shape and dtype of the stored value."""
+    if tuple(stored.shape) != tuple(value.shape) or np.dtype(stored.dtype) != np.dtype(value.dtype):
+        raise ShapeError(f"{caller}: key {key!r} holds {describe(stored)}, this is {describe(value)}. "
+                         f"A key keeps the shape and dtype of its initial value.")
 
 
 def _sum(arrays: list[NDArray], ctx: Context, priority: int) -> NDArray:
-    """The sum on ctx. A lone array that is there already is itself, uncopied."""
+    """Return the sum on ctx. A single array on ctx is returned itself, not copied."""
     if len(arrays) == 1 and arrays[0].context == ctx:
         return arrays[0]
     total = empty(arrays[0].shape, ctx=ctx, dtype=arrays[0].dtype)

@@ -117,11 +117,11 @@ def command(python, *arguments):
     return [python, os.path.abspath(__file__), *arguments]
 
 
-def run_ours(mode, loads, workers, every=0, shared=True, warm=3):
+def run_ours(mode, loads, workers, snapshot_rounds=0, shared=True, warm=3):
     """A cluster of ours: one server, so many workers."""
-    from tritium.kvstore.job.local_job import Job
+    from tritium.kvstore.job.local_job import LocalJob
 
-    with Job(workers, 1, every=every) as job:
+    with LocalJob(workers, 1, snapshot_rounds=snapshot_rounds) as job:
         extra = {"TRITIUM_KV_JOB": str(job.file), "TRITIUM_KV_SHARED": "1" if shared else "0"}
         arguments = command(sys.executable, "--worker", "tritium", mode, loads, str(warm))
         return finish([subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True,
@@ -219,18 +219,18 @@ def recovery(rounds):
     import threading
 
     import tritium as mx
-    from tritium.kvstore.job.local_job import Job
+    from tritium.kvstore.job.local_job import LocalJob
     from tritium.kvstore.worker.dist import DistKVStore
 
     back, noticed = [], []
     for _ in range(rounds):
-        with Job(1, 1, every=10) as job:
+        with LocalJob(1, 1, snapshot_rounds=10) as job:
             kv = DistKVStore("dist_sync", job.file)
             kv.init("w", mx.nd.zeros((262144,)))
             out = mx.nd.zeros((262144,))
             for step in range(30):
                 if step == 15:
-                    os.kill(job.shard_pid(0), signal.SIGKILL)
+                    os.kill(job.server_pid(0), signal.SIGKILL)
                 start = time.perf_counter()
                 kv.push("w", mx.nd.ones((262144,)))
                 kv.pull("w", out)
@@ -238,7 +238,7 @@ def recovery(rounds):
                 if step == 15:
                     back.append(time.perf_counter() - start)
             kv.close()
-        with Job(2, 1, every=0) as job:
+        with LocalJob(2, 1, snapshot_rounds=0) as job:
             other = subprocess.Popen([sys.executable, "-c", "import tritium as mx, time; kv = mx.kv.create('dist_sync'); "
                                       "kv.init('w', mx.nd.zeros((4,))); print('{}', flush=True); time.sleep(60)"],
                                      env=environment({"TRITIUM_KV_JOB": str(job.file)}), stdout=subprocess.PIPE, text=True)
@@ -285,7 +285,7 @@ def main():
             compare(f"dist_{mode}", systems, args.rounds, {load: v for (m, load), v in LIMITS.items() if m == mode})
     if "durable" in only:
         # after the rounds in which memory is taken for what workers keep until it is on disk
-        compare("durable", {"every_10": lambda: run_ours("sync", "20x1MB", 2, every=10, warm=25),
+        compare("durable", {"every_10": lambda: run_ours("sync", "20x1MB", 2, snapshot_rounds=10, warm=25),
                             "never": lambda: run_ours("sync", "20x1MB", 2, warm=25)}, args.rounds, {"20x1MB": 1.25})
     if "wire" in only:
         loads = ",".join(load for load in ("20x1MB", "4x64MB") if load in args.loads)

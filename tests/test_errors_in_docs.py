@@ -46,7 +46,7 @@ def test_every_public_error_is_in_errors():
 def test_the_loop_that_the_page_shows_pushes_until_it_counts():
     """Refused for a death, then because an earlier push counted after all, then not."""
     text = (Path(mx.__file__).parent / "docs" / "kvstore.md").read_text()
-    (code,) = re.findall(r"```python\n(def push_until_it_counts.*?)```", text, re.DOTALL)
+    (code,) = re.findall(r"```python\n(def push_until_applied.*?)```", text, re.DOTALL)
     what, dead, waited = {"mx": mx}, [1, 1, 0], []
     what["time"] = SimpleNamespace(sleep=waited.append)
     exec(code, what)
@@ -68,5 +68,5 @@ def test_the_loop_that_the_page_shows_pushes_until_it_counts():
             if answer is not None:
                 raise answer
 
-    assert what["push_until_it_counts"](Store(), "w", 5, Out()) is None
+    assert what["push_until_applied"](Store(), "w", 5, Out()) is None
     assert pushed == [("w", 5)] * 3 and waited == [1, 1] and not answers

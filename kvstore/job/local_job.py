@@ -1,6 +1,6 @@
-"""A job on this machine: a folder only this user can read, and the host process that runs coordinator and shards.
+"""A job on this machine: a folder that only this user can read, and a host process that runs the coordinator and the servers.
 
-`Job` starts it, and ends it on `close`. A worker finds its job by TRITIUM_KV_JOB, the path of a file with keys of mode 0600.
+`LocalJob` starts it, and ends it on `close`. A worker finds its job by TRITIUM_KV_JOB, the path of a file with keys of mode 0600.
 """
 
 from __future__ import annotations
@@ -21,40 +21,42 @@ from ..wire.frame import pack
 from ..wire.shared_memory import remove_segments
 
 POLICIES = ("fail", "wait", "shrink")
-_READY_WITHIN = 60.0  # seconds
-_TRIES, _HEARD_WITHIN = 5, 2000  # ms: the coordinator may be away
+_START_TIMEOUT = 60.0  # seconds
+_TRIES, _ANSWER_TIMEOUT = 5, 2000  # ms: the coordinator may be restarting
 _LARGEST = 1 << 20  # bytes of a message
 _log = logging.getLogger(__name__)
 
 
-class Job:
-    """workers ranks and shards servers on this machine.
+class LocalJob:
+    """A job with so many workers and servers on this machine.
 
-    policy:     what a worker's death means for dist_sync: "fail", "wait" for a replacement, or "shrink": go on without it.
-    every:      rounds of a key between two snapshots; 0 keeps none, and a server's death is the end of the job.
-    staleness:  dist_async: a worker's pull of a key waits while it has pushed more than so many times more often than the slowest
-                worker; None: it never waits.
-    interface:  the address that is listened on.
+    policy:           how dist_sync reacts to the death of a worker. "fail": with an error. "wait": for a replacement. "shrink":
+                      it continues without the worker.
+    snapshot_rounds:  rounds of a key between two snapshots; 0: no snapshots, and the death of a server ends the job.
+    max_staleness:    dist_async: a worker's pull of a key waits while the worker has pushed it more than so many times more often
+                      than the slowest; None: no limit.
+    interface:        the address to listen on.
     """
 
-    def __init__(self, workers: int = 1, shards: int = 1, *, policy: str = "fail", every: int | None = None,
-                 staleness: int | None = None, interface: str | None = None):
+    def __init__(self, workers: int = 1, servers: int = 1, *, policy: str = "fail", snapshot_rounds: int | None = None,
+                 max_staleness: int | None = None, interface: str | None = None):
         from ..wire import sockets
 
         if policy not in POLICIES:
             raise ParameterError(f"KVStore: policy={policy!r} is not one of {', '.join(POLICIES)}.")
-        if workers < 1 or shards < 1:
-            raise ParameterError(f"KVStore: {workers} workers and {shards} servers: there must be one of each at least.")
-        if staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
-            staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
-        if staleness is not None and staleness < 0:
-            raise ParameterError(f"KVStore: staleness={staleness} must be 0 or more.")
+        if workers < 1 or servers < 1:
+            raise ParameterError(f"KVStore: {workers} workers and {servers} servers: at least one of each is needed.")
+        if max_staleness is None and os.environ.get("TRITIUM_KV_MAX_STALENESS"):
+            max_staleness = int(os.environ["TRITIUM_KV_MAX_STALENESS"])
+        if max_staleness is not None and max_staleness < 0:
+            raise ParameterError(f"KVStore: max_staleness={max_staleness} must be 0 or more.")
         self.id = secrets.token_hex(8)
         self.folder = Path(tempfile.mkdtemp(prefix="tritium-job-"))
-        every = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10")) if every is None else every
+        snapshot_rounds = int(os.environ.get("TRITIUM_KV_SNAPSHOT_ROUNDS", "10")) if snapshot_rounds is None else snapshot_rounds
         interface = interface or os.environ.get("TRITIUM_KV_INTERFACE", "127.0.0.1")
-        sockets.write_secret(self.folder / "job.json", {"job": self.id, "workers": workers, "shards": shards, "policy": policy,
-                                                        "every": every, "staleness": staleness, "interface": interface})
+        sockets.write_secret(self.folder / "job.json", {
+            "job": self.id, "workers": workers, "servers": servers, "policy": policy, "snapshot_rounds": snapshot_rounds,
+            "max_staleness": max_staleness, "interface": interface})
         reading, self._alive = os.pipe()
         try:
             self.host = subprocess.Popen([sys.executable, "-m", f"{__package__}.host", str(self.folder)], stdin=reading,
@@ -62,32 +64,33 @@ class Job:
         finally:
             os.close(reading)
         assert self.host.stdout is not None
-        ready, _, _ = select.select([self.host.stdout], [], [], _READY_WITHIN)
+        ready, _, _ = select.select([self.host.stdout], [], [], _START_TIMEOUT)
         if not ready or self.host.stdout.readline() != b"ready\n":
             self.close()
-            raise KVStoreError(f"KVStore: the job's host did not start within {_READY_WITHIN:.0f} s. Its messages are above.")
+            raise KVStoreError(f"KVStore: the job's host process did not start within {_START_TIMEOUT:.0f} s. See its messages "
+                               f"above.")
 
     @property
     def file(self) -> Path:
-        """What a worker must be able to read."""
+        """The job file, which workers read."""
         return self.folder / "worker.json"
 
     def ended(self, rank: int) -> None:
-        """Say that the process of a worker has ended, and well."""
+        """Tell the job that the process of a worker has ended with success."""
         from ..wire import sockets
 
-        say_ended(sockets.read_secret(self.file), rank)
+        report_ended(sockets.read_secret(self.file), rank)
 
     def coordinator_pid(self) -> int:
-        """The process of the coordinator."""
+        """Return the process id of the coordinator."""
         return int((self.folder / "coordinator.pid").read_text())
 
-    def shard_pid(self, index: int) -> int:
-        """The process of a shard."""
-        return int((self.folder / f"shard-{index}.pid").read_text())
+    def server_pid(self, index: int) -> int:
+        """Return the process id of a server."""
+        return int((self.folder / f"server-{index}.pid").read_text())
 
     def close(self) -> None:
-        """End host and shards, and delete what they wrote."""
+        """End the job's processes, and delete their files."""
         if self._alive < 0:
             return
         os.close(self._alive)
@@ -102,21 +105,21 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
         remove_segments(self.id)
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> LocalJob:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
 
     def __del__(self) -> None:
-        try:  # at the end of the interpreter there are no modules any more
+        try:  # when the interpreter exits, modules may be gone
             self.close()
         except Exception:
             pass
 
 
-def say_ended(job: dict[str, Any], rank: int) -> None:
-    """Tell the coordinator that the process of a worker has ended, and well. job: what the job's key file says."""
+def report_ended(job: dict[str, Any], rank: int) -> None:
+    """Tell the coordinator that the process of a worker has ended with success. job: the content of the job file."""
     import zmq
 
     from ..wire import sockets
@@ -124,15 +127,15 @@ def say_ended(job: dict[str, Any], rank: int) -> None:
     context = zmq.Context(io_threads=1)
     try:
         for _ in range(_TRIES):
-            s = sockets.connect(context, sockets.Keys(job["public"], job["secret"]), job["server"], job["address"], _LARGEST)
+            s = sockets.connect_to_coordinator(context, job, _LARGEST)
             s.send(pack({"op": "ended", "id": 0, "rank": rank}))
-            if s.poll(_HEARD_WITHIN):
+            if s.poll(_ANSWER_TIMEOUT):
                 return
-        _log.warning("kvstore: the coordinator did not hear that worker %d has ended.", rank)
+        _log.warning("kvstore: the coordinator did not answer the report that worker %d has ended.", rank)
     finally:
         context.destroy(linger=0)
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment, for one that needs no GPU and imports nothing from the working directory."""
+    """Return the environment of the host process: without a GPU, and without imports from the working directory."""
     return {**os.environ, "TRITIUM_GPU": "off", "PYTHONSAFEPATH": "1"}

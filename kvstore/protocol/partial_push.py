@@ -1,4 +1,4 @@
-"""Contributions that come in several runs, until they are whole."""
+"""Contributions that arrive in several runs, until they are complete."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from ...errors import FrameError
 from .row_sparse import Rows
 
 
-class Partial:
-    """A contribution that comes in several runs. which: its round, and the number of its frames."""
+class PartialPush:
+    """A contribution that arrives in several runs. attempt: its round, and the number of its frames."""
 
-    def __init__(self, which: tuple[int, int], n: int, dtype: np.dtype):
-        self.which = which
+    def __init__(self, attempt: tuple[int, int], n: int, dtype: np.dtype):
+        self.attempt = attempt
         self.data, self.missing, self.seen = np.empty(n, dtype), n, set[int]()
 
     def add(self, offset: int, run: np.ndarray) -> bool:
-        """Whether it is complete now. The same run twice counts once."""
+        """Add a run, and return whether the contribution is complete. A repeated run counts once."""
         if offset not in self.seen:
             self.seen.add(offset)
             self.data[offset:offset + len(run)] = run
@@ -24,19 +24,22 @@ class Partial:
         return self.missing <= 0
 
 
-class PartialRows:
-    """A contribution of `total` rows that comes in several runs."""
+class PartialPushRows:
+    """A contribution of `total` rows that arrives in several runs. attempt: as in `PartialPush`."""
 
-    def __init__(self, which: tuple[int, int], total: int):
-        self.which, self.total, self.runs = which, total, dict[int, Rows]()
+    def __init__(self, attempt: tuple[int, int], total: int):
+        self.attempt, self.total, self.runs = attempt, total, dict[int, Rows]()
 
     def add(self, offset: int, run: Rows) -> Rows | None:
-        """All of it, once it is complete. The same run twice counts once. Raises FrameError for runs that are not one."""
+        """Add a run, and return all rows when they are complete. A repeated run counts once.
+
+        Raises FrameError if the runs do not fit together.
+        """
         self.runs[offset] = run
-        if sum(len(r.numbers) for r in self.runs.values()) < self.total:
+        if sum(len(r.indices) for r in self.runs.values()) < self.total:
             return None
         runs = [self.runs[at] for at in sorted(self.runs)]
-        whole = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
-        if len(whole.numbers) != self.total or (whole.numbers[1:] <= whole.numbers[:-1]).any():
-            raise FrameError("frame: the numbers of rows do not ascend")
-        return whole
+        rows = runs[0] if len(runs) == 1 else Rows(*(np.concatenate(parts) for parts in zip(*runs)))
+        if len(rows.indices) != self.total or (rows.indices[1:] <= rows.indices[:-1]).any():
+            raise FrameError("frame: the row indices are not ascending")
+        return rows

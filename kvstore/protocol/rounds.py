@@ -1,14 +1,14 @@
-"""Rounds: which contributions to a key make an update, and who is told. Bookkeeping without bytes, sockets or a clock.
+"""Rounds: decides which contributions form an update of a key, and which workers to notify. No array data, sockets or clock.
 
-Everything here takes what happened and returns what is to be done, in order. A contribution is whatever the caller hands in; it
-comes back in `Apply`, by rank. Keys are any hashable value.
+Every method takes an event and returns the actions that follow, in order. A contribution is any object; it comes back in `Apply`,
+in the order of ranks. Keys are any hashable values.
 
-Sync: round r of a key is applied once every member has contributed to it, in the order of ranks; then all are answered. Async:
-each contribution is applied at once. A contribution that was applied already is answered and never applied again, so that
-sending anything twice, or all of it again after a restart, is safe.
+Sync: a round of a key is applied when every member has contributed to it; then all are acknowledged. Async: each contribution is
+applied at once. A contribution that was applied already is acknowledged and never applied again, so it is safe to send anything
+twice, or everything again after a restart.
 
-A worker that connects anew sends again whatever it has no answer to, so what it gave before is dropped then (`forget`): all that
-it hears on a connection is about what it said on it.
+A worker that connects again sends every unacknowledged contribution again. `forget` discards its earlier ones, so that
+acknowledgements on a connection refer only to contributions sent on it.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from collections.abc import Hashable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-MOST_AHEAD = 4096  # rounds a contribution may be ahead of the key
+MOST_AHEAD = 4096  # rounds by which a contribution may be ahead of the key
 
 
 class Apply(NamedTuple):
-    """Update key from these contributions; it is at `version` then."""
+    """Update key with these contributions. Its version is `version` afterwards."""
 
     key: Hashable
     version: int
     data: tuple[Any, ...]
 
 
-class Answer(NamedTuple):
-    """Tell rank that its contribution to `round` of key has been applied."""
+class Acknowledge(NamedTuple):
+    """Notify rank that its contribution to `round` of key has been applied."""
 
     rank: int
     key: Hashable
     round: int
 
 
-class Refuse(NamedTuple):
-    """Tell rank that its contribution to `round` of key was not and will not be applied. dead: the ranks that are missing."""
+class Reject(NamedTuple):
+    """Notify rank that its contribution to `round` of key will not be applied. dead: the ranks that are missing."""
 
     rank: int
     key: Hashable
@@ -46,43 +46,54 @@ class Refuse(NamedTuple):
     dead: tuple[int, ...] = ()
 
 
-Action = Apply | Answer | Refuse
+Action = Apply | Acknowledge | Reject
 
 
-class _Given(NamedTuple):
-    """A contribution. again: to a round that was made before, and lost with the shard; no death is in the way of that."""
+class _Contribution(NamedTuple):
+    """resent: its round was applied before and lost when the server died. A dead worker does not invalidate it."""
 
     data: Any
-    again: bool
+    resent: bool
 
 
 @dataclass
-class _Key:
+class _KeyRounds:
+    """The rounds of one key.
+
+    waiting:  round -> rank -> contribution.
+    applied:  async: rank -> its last contribution.
+    """
+
     version: int = 0
-    waiting: dict[int, dict[int, _Given]] = field(default_factory=dict)  # round -> rank -> contribution
-    applied: dict[int, int] = field(default_factory=dict)  # async: rank -> its last contribution
+    waiting: dict[int, dict[int, _Contribution]] = field(default_factory=dict)
+    applied: dict[int, int] = field(default_factory=dict)
+
+    def drop_empty(self) -> None:
+        self.waiting = {n: by_rank for n, by_rank in self.waiting.items() if by_rank}
 
 
 class Rounds:
-    """The rounds of all keys of one shard.
+    """The rounds of all keys of one server.
 
-    policy:  what a member's death means for sync rounds. "fail": they are refused until a replacement is there. "wait": they wait
-             for it, but not for who has left because all was done. "shrink": the others go on without it.
+    policy:  how sync rounds react to the death of a member. "fail": they are rejected until a replacement joins. "wait": they
+             wait for a replacement, except for workers that have left. "shrink": they continue without the member.
     """
 
     def __init__(self, sync: bool = True, policy: str = "fail"):
         self.sync, self.policy = sync, policy
-        self._keys: dict[Hashable, _Key] = {}
+        self._keys: dict[Hashable, _KeyRounds] = {}
         self._members: dict[int, int] = {}
         self._gone: dict[int, str] = {}
 
     # ---- members ----------------------------------------------------------------------------------------------------
     def set_members(self, members: Mapping[int, int], gone: Mapping[int, str]) -> list[Action]:
-        """members: {rank: incarnation} of those that take part. gone: {rank: why} of those among them that are away: "died",
-        "left" when all was done, or "ended" in a way that is not known to be well.
+        """Set the members of the job.
 
-        A new incarnation of a rank begins anew: what the former one contributed to rounds that are not applied is dropped.
-        Async: a rank that joins others counts as having contributed what the slowest of them has.
+        members:  {rank: incarnation}.
+        gone:     {rank: why} of the members that are away. why: "died"; "left", when its work was complete; "ended", if that is
+                  not known.
+        Contributions of a rank's earlier incarnation to rounds that are not applied are dropped. Async: the number of
+        contributions of a rank that joins others starts at that of the slowest.
         """
         if not self.sync and self._members:
             for key in self._keys.values():
@@ -92,119 +103,119 @@ class Rounds:
         self._members, self._gone = dict(members), {r: why for r, why in gone.items() if r in members}
         for r in [r for r, why in self._gone.items() if self.policy == "shrink" or (self.policy == "wait" and why == "left")]:
             del self._members[r], self._gone[r]
-        done: list[Action] = []
+        actions: list[Action] = []
         for name, key in self._keys.items():
-            for contributions in key.waiting.values():
-                for r in (*renewed, *(r for r in contributions if r not in self._members)):
-                    contributions.pop(r, None)
-            key.waiting = {n: c for n, c in key.waiting.items() if c}
+            for by_rank in key.waiting.values():
+                for r in (*renewed, *(r for r in by_rank if r not in self._members)):
+                    by_rank.pop(r, None)
+            key.drop_empty()
             if not self.sync:
                 continue
             if self._gone and self.policy == "fail":
-                done += self._refuse_waiting(name, key)
-            done += self._advance(name, key)
-        return done
+                actions += self._reject_waiting(name, key)
+            actions += self._advance(name, key)
+        return actions
 
     def forget(self, rank: int) -> None:
-        """Drop what rank gave to rounds that are not applied."""
+        """Drop the contributions of rank to rounds that are not applied."""
         for key in self._keys.values():
-            for contributions in key.waiting.values():
-                contributions.pop(rank, None)
-            key.waiting = {n: c for n, c in key.waiting.items() if c}
+            for by_rank in key.waiting.values():
+                by_rank.pop(rank, None)
+            key.drop_empty()
 
-    def _refuse_waiting(self, name: Hashable, key: _Key) -> list[Action]:
-        done: list[Action] = [self._refusal(name, n, rank) for n, by_rank in sorted(key.waiting.items())
-                              for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].again]
-        again = {n: {rank: given for rank, given in by_rank.items() if given.again} for n, by_rank in key.waiting.items()}
-        key.waiting = {n: by_rank for n, by_rank in again.items() if by_rank}
-        return done
+    def _reject_waiting(self, name: Hashable, key: _KeyRounds) -> list[Action]:
+        actions: list[Action] = [self._rejection(name, n, rank) for n, by_rank in sorted(key.waiting.items())
+                                 for rank in sorted(by_rank) if rank not in self._gone and not by_rank[rank].resent]
+        key.waiting = {n: {rank: c for rank, c in by_rank.items() if c.resent} for n, by_rank in key.waiting.items()}
+        key.drop_empty()
+        return actions
 
-    def _refusal(self, name: Hashable, n: int, rank: int) -> Refuse:
+    def _rejection(self, name: Hashable, n: int, rank: int) -> Reject:
         dead = tuple(sorted(self._gone))
-        who = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
-        return Refuse(rank, name, n, f"{who}; the round is not applied", dead)
+        reasons = ", ".join(f"worker {r} {self._gone[r]}" for r in dead)
+        return Reject(rank, name, n, f"{reasons}; the round is not applied", dead)
 
     def members(self) -> KeysView[int]:
-        """The ranks that take part."""
+        """Return the ranks that take part."""
         return self._members.keys()
 
     # ---- keys ---------------------------------------------------------------------------------------------------------
     def add(self, name: Hashable, version: int = 0, applied: Mapping[int, int] | None = None) -> None:
-        """Make a key, or set it to what was read from disk."""
-        self._keys[name] = _Key(version, applied=dict(applied or {}))
+        """Add a key, or set it to the state that was read from disk."""
+        self._keys[name] = _KeyRounds(version, applied=dict(applied or {}))
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._keys
 
     def version(self, name: Hashable) -> int:
-        """How many updates of the key were applied."""
+        """Return the number of updates of the key."""
         return self._keys[name].version
 
-    def done_by(self, name: Hashable, rank: int) -> int:
-        """The last round of the key that rank need not send again."""
+    def last_applied(self, name: Hashable, rank: int) -> int:
+        """Return the last round of the key that rank need not send again."""
         key = self._keys[name]
         return key.version if self.sync else key.applied.get(rank, 0)
 
     def applied(self, name: Hashable) -> dict[int, int]:
-        """Async: the last contribution of each rank."""
+        """Return the last contribution of each rank (async)."""
         return dict(self._keys[name].applied)
 
-    def behind(self, name: Hashable, rank: int, staleness: int) -> list[int]:
-        """Async: the members that are more than staleness contributions to a key behind rank. Who is away counts no more."""
+    def behind(self, name: Hashable, rank: int, max_staleness: int) -> list[int]:
+        """Return the present members more than max_staleness contributions to a key behind rank (async)."""
         applied = self._keys[name].applied
-        least = applied.get(rank, 0) - staleness
+        least = applied.get(rank, 0) - max_staleness
         return [r for r in sorted(self._members) if r not in self._gone and applied.get(r, 0) < least]
 
     def missing(self, name: Hashable) -> tuple[int, list[int]]:
-        """The round the key waits for, and the ranks that have not contributed to it."""
+        """Return the next round of the key, and the ranks that have not contributed to it."""
         key = self._keys[name]
-        there = key.waiting.get(key.version + 1, {})
-        return key.version + 1, [r for r in sorted(self._members) if r not in there]
+        by_rank = key.waiting.get(key.version + 1, {})
+        return key.version + 1, [r for r in sorted(self._members) if r not in by_rank]
 
     # ---- contributions ------------------------------------------------------------------------------------------------
-    def push(self, name: Hashable, rank: int, n: int, data: Any, again: bool = False) -> list[Action]:
-        """rank contributes data to round n of a key. Async: it is rank's n-th contribution. again: rank was answered before."""
+    def push(self, name: Hashable, rank: int, n: int, data: Any, resent: bool = False) -> list[Action]:
+        """Add the contribution of rank to round n of a key (async: its n-th contribution). resent: as in `_Contribution`."""
         key = self._keys[name]
-        if rank in self._members and n <= self.done_by(name, rank):
-            return [Answer(rank, name, n)]
+        if rank in self._members and n <= self.last_applied(name, rank):
+            return [Acknowledge(rank, name, n)]
         if self._gone.get(rank) == "died" and self.policy != "wait":
-            return []  # it is only silent: once it is back, it sends again what was not answered
+            return []  # it is only unreachable: when it is back, it sends again what was not acknowledged
         if rank not in self._members or (rank in self._gone and self.policy != "wait"):
-            return [Refuse(rank, name, n, f"worker {rank} is no member of the job any more")]
-        if n > self.done_by(name, rank) + (MOST_AHEAD if self.sync else 1):
-            return [Refuse(rank, name, n, f"round {n} is too far ahead: the key is at {self.done_by(name, rank)}")]
+            return [Reject(rank, name, n, f"worker {rank} is not a member of the job any more")]
+        if n > self.last_applied(name, rank) + (MOST_AHEAD if self.sync else 1):
+            return [Reject(rank, name, n, f"round {n} is too far ahead: the key is at {self.last_applied(name, rank)}")]
         if not self.sync:
             key.version += 1
             key.applied[rank] = n
-            return [Apply(name, key.version, (data,)), Answer(rank, name, n)]
-        if self._gone and self.policy == "fail" and not again:
-            return [self._refusal(name, n, rank)]
+            return [Apply(name, key.version, (data,)), Acknowledge(rank, name, n)]
+        if self._gone and self.policy == "fail" and not resent:
+            return [self._rejection(name, n, rank)]
         by_rank = key.waiting.setdefault(n, {})
-        if again or rank not in by_rank or not by_rank[rank].again:  # what counted once counts, not what was pushed instead
-            by_rank[rank] = _Given(data, again)
+        if resent or rank not in by_rank or not by_rank[rank].resent:  # an applied contribution wins over a later attempt
+            by_rank[rank] = _Contribution(data, resent)
         return self._advance(name, key)
 
-    def begins(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
-        """Sync: whether these are the next rounds of these keys, to which nobody has contributed, and all members are here."""
+    def can_batch(self, names: Sequence[Hashable], numbers: Sequence[int]) -> bool:
+        """Return whether these are the next rounds of these keys, without contributions, and all members are present (sync)."""
         keys = [self._keys[name] for name in names]
         return not self._gone and all(key.version + 1 == n and not key.waiting for key, n in zip(keys, numbers))
 
-    def make(self, names: Sequence[Hashable]) -> None:
-        """Where keys `begins`: the caller has made the round of each, from a contribution of every member."""
+    def advance_batch(self, names: Sequence[Hashable]) -> None:
+        """Count one more round of each key: the caller applies contributions of every member. See `can_batch`."""
         for name in names:
             self._keys[name].version += 1
 
-    def take_back(self, name: Hashable, version: int) -> None:
-        """A round of a key could not be applied: it and what came after it are not made. Who gave to it may give once more."""
+    def revert(self, name: Hashable, version: int) -> None:
+        """Undo a round of a key, and the rounds after it, because it could not be applied."""
         self._keys[name].version = version - 1
 
-    def take_back_from(self, name: Hashable, rank: int, n: int) -> None:
-        """Async: nor is a rank's n-th contribution."""
+    def revert_contribution(self, name: Hashable, rank: int, n: int) -> None:
+        """Undo the n-th contribution of rank (async)."""
         if not self.sync:
             self._keys[name].applied[rank] = n - 1
 
-    def _advance(self, name: Hashable, key: _Key) -> list[Action]:
-        done: list[Action] = []
+    def _advance(self, name: Hashable, key: _KeyRounds) -> list[Action]:
+        actions: list[Action] = []
         members = self._members
         while members:
             by_rank = key.waiting.get(key.version + 1)
@@ -213,6 +224,6 @@ class Rounds:
             del key.waiting[key.version + 1]
             key.version += 1
             ranks = sorted(by_rank)
-            done.append(Apply(name, key.version, tuple(by_rank[r].data for r in ranks)))
-            done += [Answer(r, name, key.version) for r in ranks]
-        return done
+            actions.append(Apply(name, key.version, tuple(by_rank[r].data for r in ranks)))
+            actions += [Acknowledge(r, name, key.version) for r in ranks]
+        return actions

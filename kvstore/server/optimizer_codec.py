@@ -1,8 +1,8 @@
-"""What a shard needs of the training floor, handed in by it: optimizers as data, and their states cut and joined.
+"""The functions that a server needs from `tritium.train`, which installs them: optimizers as data, and their states.
 
     to_spec(optimizer) -> dict of JSON values     from_spec(dict) -> optimizer
     join_states([(key, shape, [(start, stop, bytes)])]) -> bytes of one state file
-    split_states(bytes, source, [(key, shape, [(start, stop, shape of the part)])]) -> {(key, start): bytes}
+    split_states(bytes, source, [(key, shape, [(start, stop, shape of the slice)])]) -> {(key, start): bytes}
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _hooks: dict[str, Callable[..., Any]] = {}
 
 
 def install(**hooks: Callable[..., Any]) -> None:
-    """Hand in to_spec, from_spec, join_states and split_states."""
+    """Install to_spec, from_spec, join_states and split_states."""
     _hooks.update(hooks)
 
 
 def hook(name: str) -> Callable[..., Any]:
-    """One of them. Raises KVStoreError where nobody handed it in."""
+    """Return an installed function. Raises KVStoreError if it is not installed."""
     try:
         return _hooks[name]
     except KeyError:
-        raise KVStoreError(f"KVStore: no optimizers are known in this process ({name}). Import tritium as a whole.") from None
+        raise KVStoreError(f"KVStore: this process knows no optimizers ({name}). Import tritium first.") from None

@@ -1,4 +1,4 @@
-"""Values of a shard: one array for each part of a key it holds, what updates it, and its file on disk."""
+"""The values of a server: an array for each of its slices, the updater, and the snapshot on disk."""
 
 from __future__ import annotations
 
@@ -25,29 +25,31 @@ from ..protocol.row_sparse import add as add_rows
 from ..wire.frame import CODES
 from . import optimizer_codec
 
-Name = tuple[int, int]  # key number, part
+Name = tuple[int, int]  # key number, slice index
 _LARGEST_HEADER = 1 << 20
 
 
-def over(values: np.ndarray) -> NDArray:
-    """An array that is the memory of values, C-contiguous, on the CPU."""
+def as_ndarray(values: np.ndarray) -> NDArray:
+    """Return an NDArray on the CPU that shares the memory of values, which is C-contiguous."""
     flat = values.reshape(-1).view(np.uint8)
     chunk = Chunk(storage.Block(flat, flat.nbytes, cpu()), Var(), cpu())
     return NDArray(layout_of(values.shape, values.dtype, cpu()), chunk=chunk)
 
 
-class Value:
-    """One part of a key.
+class StoredValue:
+    """One slice of a key.
 
-    name:     its key's number, and which part it is.
-    raw:      its bytes. What goes out of this process is these: there are dtypes of which Python knows no buffers (bfloat16).
-    code:     of its dtype in frames.               turn:    its number, so that not all are written at once.
-    durable:  the version on disk, -1 for none.     sparse:  whether it was given Rows.
-    saved:    async: the last contribution of each rank to what is on disk.
+    raw:      its bytes. They are sent instead of the array, because Python has no buffers of some dtypes (bfloat16).
+    code:     the code of its dtype in frames.
+    filled:   it has its initial value.
+    durable:  the version on disk; -1: none.
+    saved:    async: the last contribution of each rank to the version on disk.
+    turn:     a number that spreads the snapshots of different values over the rounds.
+    sparse:   it has received Rows.
     """
 
     def __init__(self, name: Name, key: str, shape: tuple[int, ...], dtype: np.dtype):
-        self.name, self.key, self._made_as = name, key, (key, tuple(shape), dtype)
+        self.name, self.key, self._layout = name, key, (key, tuple(shape), dtype)
         self.array = allocate(layout_of(shape, dtype, cpu()))
         self.flat: np.ndarray = self.array.device_array().reshape(-1)
         self.flat.fill(0)
@@ -61,11 +63,11 @@ class Value:
         self.sparse = False
 
     def agrees(self, key: str, shape: tuple[int, ...], dtype: str) -> bool:
-        """Whether it is a value of that key, shape and dtype."""
-        return self._made_as == (key, tuple(shape), np.dtype(dtype))
+        """Return whether it is a value of that key, shape and dtype."""
+        return self._layout == (key, tuple(shape), np.dtype(dtype))
 
     def update(self, contributions: Sequence[Any]) -> None:
-        """Merge contributions, arrays or Rows, added from first to last: by the updater, else they replace the value."""
+        """Merge the sum of contributions (arrays or Rows, added from first to last): by the updater, or replacing the value."""
         if self.sparse and any(type(c) is Rows for c in contributions):
             self._update_rows(contributions)
             return
@@ -74,7 +76,7 @@ class Value:
             return
         first = contributions[0]
         if len(contributions) == 1 and first.flags.aligned:
-            grad = over(first.reshape(self.array.shape))
+            grad = as_ndarray(first.reshape(self.array.shape))
         else:
             grad = self.sum
             if grad is None:
@@ -92,12 +94,12 @@ class Value:
         if self.updater is None:
             total.into(self.flat.reshape(shape))
             return
-        self.updater(untag(self.key), RowSparseNDArray(total.numbers, over(total.values), shape), self.array)
+        self.updater(untag(self.key), RowSparseNDArray(total.indices, as_ndarray(total.values), shape), self.array)
         self.array.wait_to_read()
 
 
 def add_up(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
-    """out = their sum, added from first to last."""
+    """Write the sum of contributions, added from first to last, to out."""
     first, *rest = contributions
     if not rest:
         np.copyto(out, first)
@@ -108,59 +110,56 @@ def add_up(contributions: Sequence[np.ndarray], out: np.ndarray) -> None:
             np.add(out, c, out=out)
 
 
-class Values:
-    """All values of a shard.
-
-    folder:  where they are written, a file each; None: nowhere.
-    """
+class StoredValues:
+    """All values of a server. folder: for snapshots, a file for each value; None: no snapshots."""
 
     def __init__(self, folder: Path | None = None):
         self._folder = folder
-        self._values: dict[Name, Value] = {}
+        self._values: dict[Name, StoredValue] = {}
         self._make_updater: Callable[[], Any] | None = None
 
-    def __getitem__(self, name: Name) -> Value:
-        """Raises FrameError for a key that is not there."""
+    def __getitem__(self, name: Name) -> StoredValue:
+        """Return a value. Raises FrameError for an unknown key."""
         try:
             return self._values[name]
         except KeyError:
-            raise FrameError(f"frame: there is no key number {name[0]}, part {name[1]}") from None
+            raise FrameError(f"frame: unknown key number {name[0]}, slice {name[1]}") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
-    def items(self) -> list[tuple[Name, Value]]:
+    def items(self) -> list[tuple[Name, StoredValue]]:
         return list(self._values.items())
 
     @property
-    def updates(self) -> bool:
-        """Whether pushes go through an optimizer."""
+    def has_optimizer(self) -> bool:
+        """Whether an optimizer merges the pushes."""
         return self._make_updater is not None
 
-    def make(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> Value:
-        """A part of a key, zero until it is filled. Raises KVStoreError when there is no memory for it."""
+    def create(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> StoredValue:
+        """Add a slice of a key, with zeros. Raises KVStoreError if there is not enough memory."""
         try:
-            value = self._values[name] = Value(name, key, shape, np.dtype(dtype))
+            value = self._values[name] = StoredValue(name, key, shape, np.dtype(dtype))
             value.turn = len(self._values)
         except MemoryError as e:
-            raise KVStoreError(f"key {key[2:]!r}: no memory for {math.prod(shape)} elements of {dtype}") from e
+            raise KVStoreError(f"key {key[2:]!r}: not enough memory for {math.prod(shape)} elements of {dtype}") from e
         if self._make_updater is not None:
             value.updater = self._make_updater()
         return value
 
     def set_optimizer(self, spec: Mapping[str, Any] | None) -> None:
-        """Update by the optimizer that spec describes, one for each part, so that its counts are the key's own."""
+        """Merge pushes by the optimizer that spec describes. Each slice has its own copy, with its own update count."""
         if spec is None:
             return
         make = optimizer_codec.hook("from_spec")
-        make(spec)  # what is wrong with it is said now
+        make(spec)  # raises the error of an invalid spec now
         self._make_updater = lambda: make(spec).create_updater()
         for value in self._values.values():
             value.updater = self._make_updater()
 
     # ---- on disk ------------------------------------------------------------------------------------------------------
     def save(self, name: Name, version: int, applied: Mapping[int, int]) -> None:
-        """Write a value and the states of its updater. Whoever reads the file sees the old one or the new one, whole."""
+        """Write a value and the states of its updater. A reader never sees a partly written file."""
         if self._folder is None:
             return
         value = self._values[name]
@@ -173,7 +172,7 @@ class Values:
         value.durable, value.saved = version, dict(applied)
 
     def load(self, name: Name) -> tuple[int, dict[int, int]] | None:
-        """Read a value back: (version, applied), or None if it was never written. Raises FileError for a damaged file."""
+        """Read a snapshot, and return (version, applied), or None if there is no file. Raises FileError for a damaged file."""
         path = None if self._folder is None else self._path(name)
         if path is None or not path.exists():
             return None

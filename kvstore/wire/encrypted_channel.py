@@ -1,12 +1,13 @@
-"""Lanes: the TCP connection of a worker and a shard that takes their frames, sealed with AES-256-GCM.
+"""Encrypted channel: the TCP connection for the frames of one worker and one server, encrypted with AES-256-GCM.
 
-CURVE lets a worker in, and over that connection the shard gives it a lane: a port, a name and two fresh keys, one for each
-direction. Only who has them gets in. AES, for which processors have instructions, takes a fraction of the time of CURVE's cipher,
-and nothing passes through a thread of libzmq's, which a small frame would wait for longer than for all else.
+CURVE authenticates a worker. Over that connection the server sends a `ChannelOffer`: a port, a channel ID and two fresh keys, one
+for each direction. A connection that does not present them is closed. AES, which processors have instructions for, takes a
+fraction of the time of CURVE's cipher, and a small frame does not wait for a thread of libzmq.
 
-A message is the lengths of head and payload (two little-endian uint32), the head, the payload, each of them sealed: as long as it
-was, then a tag of 16 bytes. A direction's seals are numbered, the number is the nonce, and the head's seal covers the lengths. So
-what is changed, left out, repeated or out of order has a wrong tag, and that ends the lane; nothing of it is believed before.
+A message is the lengths of head and payload (two little-endian uint32), the encrypted head and the encrypted payload, each
+followed by a tag of 16 bytes. The nonce is a counter for each direction, and the tag of the head also covers the lengths. A
+message that is changed, missing, repeated or out of order has a wrong tag and ends the channel; nothing is used before its tag is
+checked.
 Source: NIST SP 800-38D.
 """
 
@@ -26,28 +27,28 @@ import numpy as np
 from .frame import LARGEST_MESSAGE, MOST_RECORDS
 
 _LENGTHS = struct.Struct("<II")
-_TAG, _NAME, _KEY = 16, 16, 32  # bytes
-_GREETING = _NAME + _TAG
+_TAG, _ID, _KEY = 16, 16, 32  # bytes
+_GREETING = _ID + _TAG
 _LARGEST_HEAD = 64 + 80 * MOST_RECORDS  # bytes
 _LARGEST = _LENGTHS.size + _LARGEST_HEAD + LARGEST_MESSAGE + 2 * _TAG  # bytes of a message
-_READ = 512 << 10  # bytes at a time, which stay in the cache until they are opened
-_MUCH = 64 << 10  # bytes: after so many, more will be there soon
-READS = 8  # in a row, then others take their turn
-_CONNECT_WITHIN = 2.0  # seconds
-_GREET_WITHIN = 5.0  # seconds
+_READ = 512 << 10  # bytes read at a time: they stay in the cache until they are decrypted
+_MUCH = 64 << 10  # bytes: after a read of so many, more will arrive soon
+READS = 8  # reads in a row before other connections get a turn
+_CONNECT_TIMEOUT = 2.0  # seconds
+_GREETING_TIMEOUT = 5.0  # seconds
 _BACKLOG = 512  # workers that connect at the same moment
-_MOST_WAITING = 32  # connections that have not said which lane they are
+_MOST_UNIDENTIFIED = 32  # connections that have not sent a greeting
 _OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),  # so that nothing on the way forgets a lane that is not used for a while
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),  # so that no firewall drops an idle channel
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),  # seconds
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),  # seconds
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms until what does not arrive ends it
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),  # ms until unacknowledged data ends the connection
 )
 
 
 def available() -> bool:
-    """Whether this process can seal: the package `cryptography` is there, and not too old."""
+    """Return whether a recent enough package `cryptography` is installed."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
@@ -55,113 +56,114 @@ def available() -> bool:
     return hasattr(AESGCM, "encrypt_into")
 
 
-def _memory(nbytes: int) -> memoryview:
-    """Bytes of which only those that are used take memory."""
+def _buffer(nbytes: int) -> memoryview:
+    """Return uninitialized bytes. Pages that are never used take no memory."""
     return np.empty(nbytes, np.uint8).data
 
 
-class _Seals:
-    """One direction's key, and the number of its next seal."""
+class _Cipher:
+    """The key of one direction and its message counter."""
 
     def __init__(self, key: bytes):
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        self._cipher, self._wrong, self._next = AESGCM(key), InvalidTag, 0
+        self._cipher, self._invalid_tag, self._count = AESGCM(key), InvalidTag, 0
 
     def _nonce(self) -> bytes:
-        self._next += 1
-        return self._next.to_bytes(12, "little")
+        self._count += 1
+        return self._count.to_bytes(12, "little")
 
-    def seal(self, data: Any, out: memoryview, also: Any = None) -> None:
-        """out = data, encrypted, and a tag over it and `also`."""
-        self._cipher.encrypt_into(self._nonce(), data, also, out)
+    def encrypt(self, data: Any, out: memoryview, associated: Any = None) -> None:
+        """Write the encrypted data to out, then a tag over it and the associated data."""
+        self._cipher.encrypt_into(self._nonce(), data, associated, out)
 
-    def open(self, sealed: memoryview, out: memoryview, also: Any = None) -> None:
-        """out = what was sealed. Raises ConnectionError if it is not the other end's next seal."""
+    def decrypt(self, encrypted: memoryview, out: memoryview, associated: Any = None) -> None:
+        """Write the decrypted data to out. Raises ConnectionError unless it is the next message of the other end."""
         try:
-            self._cipher.decrypt_into(self._nonce(), sealed, also, out)
-        except self._wrong:
-            raise ConnectionError("lane: what came is not what was sent") from None
+            self._cipher.decrypt_into(self._nonce(), encrypted, associated, out)
+        except self._invalid_tag:
+            raise ConnectionError("encrypted channel: a message has a wrong tag") from None
 
 
-class Lane:
-    """One end of a lane, which never waits. Every method raises OSError when the lane has ended.
+class EncryptedChannel:
+    """One end of a channel. Its methods never block, and raise OSError when the channel has ended.
 
-    out, back:  the seals of what is sent and of what comes.
-    poller:     tells when something has come, or what waits can be sent.
+    outgoing, incoming:  the ciphers of the two directions.
+    poller:              reports when data has arrived, or waiting data can be sent.
     """
 
-    def __init__(self, connected: socket.socket, out: _Seals, back: _Seals, poller: select.epoll):
+    def __init__(self, connected: socket.socket, outgoing: _Cipher, incoming: _Cipher, poller: select.epoll):
         connected.setblocking(False)
         for level, name, value in _OPTIONS:
             connected.setsockopt(level, name, value)
-        self._socket, self._out, self._back, self._poller = connected, out, back, poller
-        self._watched = False  # whether the poller tells when something can be sent
+        self._socket, self._outgoing, self._incoming, self._poller = connected, outgoing, incoming, poller
+        self._polls_writable = False
         poller.register(connected, select.EPOLLIN)
         self._waiting: deque[tuple[bytes, memoryview]] = deque()
-        self._sealed, self._rest = _memory(_LARGEST), memoryview(b"")  # the message that is being sent, and what is left of it
-        self._came, self._end = _memory(_LARGEST + _READ), 0  # what has come and is not whole, and its end
-        self._opened = _memory(LARGEST_MESSAGE)
+        self._encrypted, self._unsent = _buffer(_LARGEST), memoryview(b"")  # the message that is being sent, and its rest
+        self._received, self._end = _buffer(_LARGEST + _READ), 0  # received bytes of incomplete messages, and their end
+        self._decrypted = _buffer(LARGEST_MESSAGE)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     @property
     def full(self) -> bool:
-        """Whether something waits until the socket takes more."""
-        return bool(self._rest or self._waiting)
+        """Whether data waits until the socket accepts more."""
+        return bool(self._unsent or self._waiting)
 
     def put(self, head: bytes, payload: Any) -> None:
-        """Send a message, after those that wait. The payload must stay as it is until then."""
+        """Send a message, after those that wait. The payload must not change until `full` is false."""
         self._waiting.append((head, memoryview(payload).cast("B")))
         self.flush()
 
     def flush(self) -> None:
-        """Send until the socket takes no more."""
+        """Send until the socket accepts no more."""
         while self.full:
-            if not self._rest:
+            if not self._unsent:
                 head, payload = self._waiting.popleft()
-                _LENGTHS.pack_into(self._sealed, 0, len(head), len(payload))
+                _LENGTHS.pack_into(self._encrypted, 0, len(head), len(payload))
                 start, middle, end = _bounds(0, len(head), len(payload))
-                self._out.seal(head, self._sealed[start:middle], self._sealed[:start])
-                self._out.seal(payload, self._sealed[middle:end])
-                self._rest = self._sealed[:end]
+                self._outgoing.encrypt(head, self._encrypted[start:middle], self._encrypted[:start])
+                self._outgoing.encrypt(payload, self._encrypted[middle:end])
+                self._unsent = self._encrypted[:end]
             try:
-                self._rest = self._rest[self._socket.send(self._rest):]
+                self._unsent = self._unsent[self._socket.send(self._unsent):]
             except BlockingIOError:
                 break
-        if self.full != self._watched:
-            self._watched = self.full
+        if self.full != self._polls_writable:
+            self._polls_writable = self.full
             self._poller.modify(self._socket, select.EPOLLIN | (select.EPOLLOUT if self.full else 0))
 
     def read(self) -> bool:
-        """Read some of what has come; whether there may be more."""
+        """Read some of the data that has arrived. Returns whether there may be more."""
         try:
-            came = self._socket.recv_into(self._came[self._end:self._end + _READ])
+            count = self._socket.recv_into(self._received[self._end:self._end + _READ])
         except BlockingIOError:
             return False
-        if not came:
-            raise ConnectionError("lane: the other end has closed it")
-        self._end += came
-        return came >= _MUCH
+        if not count:
+            raise ConnectionError("encrypted channel: the other end has closed it")
+        self._end += count
+        return count >= _MUCH
 
     def messages(self) -> Iterator[tuple[bytes, memoryview]]:
-        """(head, payload) of what was read whole. A payload is there until the next is asked for."""
+        """Yield (head, payload) of the messages that were read completely. A payload is valid until the next is requested."""
         at = 0
         while self._end - at >= _LENGTHS.size:
-            n, size = _LENGTHS.unpack_from(self._came, at)
+            n, size = _LENGTHS.unpack_from(self._received, at)
             if n > _LARGEST_HEAD or size > LARGEST_MESSAGE:
-                raise ConnectionError(f"lane: a message of {n} and {size} bytes is longer than any")
+                raise ConnectionError(f"encrypted channel: a message of {n} and {size} bytes exceeds the limits {_LARGEST_HEAD} "
+                                      f"and {LARGEST_MESSAGE}")
             start, middle, end = _bounds(at, n, size)
             if end > self._end:
                 break
-            head, payload = bytearray(n), self._opened[:size]
-            self._back.open(self._came[start:middle], memoryview(head), self._came[at:start])
-            self._back.open(self._came[middle:end], payload)
+            head, payload = bytearray(n), self._decrypted[:size]
+            self._incoming.decrypt(self._received[start:middle], memoryview(head), self._received[at:start])
+            self._incoming.decrypt(self._received[middle:end], payload)
             yield bytes(head), payload
             at = end
-        self._came[:self._end - at] = self._came[at:self._end]
+        self._received[:self._end - at] = self._received[at:self._end]
         self._end -= at
 
     def close(self) -> None:
@@ -170,14 +172,14 @@ class Lane:
 
 
 def _bounds(at: int, head: int, payload: int) -> tuple[int, int, int]:
-    """Where the head of a message begins, its payload, and what follows: sealed, so many bytes each. at: of its lengths."""
+    """Return the starts of encrypted head and payload, and the end, of the message at byte `at`. head, payload: their bytes."""
     start = at + _LENGTHS.size
     middle = start + head + _TAG
     return start, middle, middle + payload + _TAG
 
 
-class Offer(NamedTuple):
-    """What a worker needs to open its lane; texts in hexadecimal. up: the key of what the worker sends."""
+class ChannelOffer(NamedTuple):
+    """What a worker needs to open its channel; texts in hexadecimal. up: the key of the worker's messages."""
 
     port: int
     name: str
@@ -185,43 +187,43 @@ class Offer(NamedTuple):
     down: str
 
 
-def join(host: str, offer: Offer, poller: select.epoll) -> Lane:
-    """The worker's end of a lane. Raises OSError if it cannot be opened."""
-    up, down = (_Seals(bytes.fromhex(key)) for key in (offer.up, offer.down))
-    connected = socket.create_connection((host, offer.port), _CONNECT_WITHIN)
+def open_channel(host: str, offer: ChannelOffer, poller: select.epoll) -> EncryptedChannel:
+    """Return the worker's end of the channel that a server at host has offered. Raises OSError if it cannot be opened."""
+    up, down = (_Cipher(bytes.fromhex(key)) for key in (offer.up, offer.down))
+    connected = socket.create_connection((host, offer.port), _CONNECT_TIMEOUT)
     greeting = bytearray(bytes.fromhex(offer.name) + bytes(_TAG))
-    up.seal(b"", memoryview(greeting)[_NAME:], bytes(greeting[:_NAME]))
+    up.encrypt(b"", memoryview(greeting)[_ID:], bytes(greeting[:_ID]))
     try:
         connected.sendall(greeting)
-        return Lane(connected, up, down, poller)
+        return EncryptedChannel(connected, up, down, poller)
     except OSError:
         connected.close()
         raise
 
 
-class _Offered(NamedTuple):
+class _PendingChannel(NamedTuple):
     rank: int
-    up: _Seals
-    down: _Seals
+    up: _Cipher
+    down: _Cipher
 
 
-class Lanes:
-    """The shard's ends of its lanes. It listens from the first offer on. `fileno` is readable when there is something to do."""
+class ChannelListener:
+    """The server's ends of its channels. It listens from the first offer on. `fileno` is readable when `process` has work."""
 
     def __init__(self, interface: str):
         self._interface = interface
         self._poller = select.epoll()
         self._listener: socket.socket | None = None
-        self._offered: dict[bytes, _Offered] = {}
-        self._greeting: dict[int, tuple[socket.socket, bytearray, float]] = {}  # by file descriptor
-        self._lanes: dict[int, tuple[int, Lane]] = {}  # by file descriptor: rank, lane
-        self._of: dict[int, Lane] = {}  # by rank
+        self._offers: dict[bytes, _PendingChannel] = {}  # by channel ID
+        self._unidentified: dict[int, tuple[socket.socket, bytearray, float]] = {}  # fd -> socket, received bytes, since when
+        self._by_fd: dict[int, tuple[int, EncryptedChannel]] = {}  # fd -> rank, channel
+        self._by_rank: dict[int, EncryptedChannel] = {}
 
     def fileno(self) -> int:
         return self._poller.fileno()
 
-    def offer(self, rank: int, wanted: bool) -> Offer | None:
-        """A new lane for a rank, if it wants one and there can be; what it had ends."""
+    def offer(self, rank: int, wanted: bool) -> ChannelOffer | None:
+        """End a rank's channel, and return an offer of a new one if it wants one and encryption is available."""
         self.drop(rank)
         if not wanted or not available():
             return None
@@ -229,57 +231,57 @@ class Lanes:
             self._listener = socket.create_server((self._interface, 0), backlog=_BACKLOG)
             self._listener.setblocking(False)
             self._poller.register(self._listener, select.EPOLLIN)
-        name, up, down = os.urandom(_NAME), os.urandom(_KEY), os.urandom(_KEY)
-        self._offered[name] = _Offered(rank, _Seals(up), _Seals(down))
-        return Offer(self._listener.getsockname()[1], name.hex(), up.hex(), down.hex())
+        channel_id, up, down = os.urandom(_ID), os.urandom(_KEY), os.urandom(_KEY)
+        self._offers[channel_id] = _PendingChannel(rank, _Cipher(up), _Cipher(down))
+        return ChannelOffer(self._listener.getsockname()[1], channel_id.hex(), up.hex(), down.hex())
 
     def drop(self, rank: int) -> None:
-        """End a rank's lane, and what it was offered."""
-        self._offered = {name: o for name, o in self._offered.items() if o.rank != rank}
-        lane = self._of.pop(rank, None)
-        if lane is not None:
-            del self._lanes[lane.fileno()]
-            lane.close()
+        """End a rank's channel, and withdraw its offer."""
+        self._offers = {channel_id: o for channel_id, o in self._offers.items() if o.rank != rank}
+        channel = self._by_rank.pop(rank, None)
+        if channel is not None:
+            del self._by_fd[channel.fileno()]
+            channel.close()
 
     def put(self, rank: int, head: bytes, payload: Any) -> bool:
-        """Send by a rank's lane; False if it has none."""
-        lane = self._of.get(rank)
-        if lane is None:
+        """Send a message over a rank's channel. Returns False if it has none."""
+        channel = self._by_rank.get(rank)
+        if channel is None:
             return False
         try:
-            lane.put(head, payload)
+            channel.put(head, payload)
         except OSError:
-            self.drop(rank)  # the worker sees it, too, and connects anew
+            self.drop(rank)  # the worker sees the end of the channel, too, and connects again
         return True
 
-    def turn(self) -> Iterator[tuple[int, bytes, memoryview]]:
-        """Let connections in, send what waits, and give out what has come: (rank, head, payload), as `messages` does."""
+    def process(self) -> Iterator[tuple[int, bytes, memoryview]]:
+        """Accept connections, send waiting data, and yield received messages: (rank, head, payload), as `messages` does."""
         for fd, events in self._poller.poll(0):
-            if fd in self._lanes:
-                rank, lane = self._lanes[fd]
+            if fd in self._by_fd:
+                rank, channel = self._by_fd[fd]
                 try:
                     if events & select.EPOLLOUT:
-                        lane.flush()
+                        channel.flush()
                     if events & ~select.EPOLLOUT:
                         for _ in range(READS):
-                            more = lane.read()
-                            for head, payload in lane.messages():
+                            more = channel.read()
+                            for head, payload in channel.messages():
                                 yield rank, head, payload
                             if not more:
                                 break
                 except OSError:
                     self.drop(rank)
-            elif fd in self._greeting:
-                self._greet(fd)
+            elif fd in self._unidentified:
+                self._read_greeting(fd)
             elif self._listener is not None and fd == self._listener.fileno():
                 self._accept()
 
     def close(self) -> None:
-        """End all lanes, and listen no more."""
-        for rank in list(self._of):
+        """End all channels and stop listening."""
+        for rank in list(self._by_rank):
             self.drop(rank)
-        for fd in list(self._greeting):
-            self._hang_up(fd)
+        for fd in list(self._unidentified):
+            self._disconnect(fd)
         if self._listener is not None:
             self._listener.close()
         self._poller.close()
@@ -287,42 +289,42 @@ class Lanes:
     def _accept(self) -> None:
         assert self._listener is not None
         now = time.monotonic()
-        for fd, (_, _, since) in list(self._greeting.items()):
-            if now - since > _GREET_WITHIN or len(self._greeting) >= _MOST_WAITING:
-                self._hang_up(fd)
+        for fd, (_, _, since) in list(self._unidentified.items()):
+            if now - since > _GREETING_TIMEOUT or len(self._unidentified) >= _MOST_UNIDENTIFIED:
+                self._disconnect(fd)
         try:
             s, _ = self._listener.accept()
         except OSError:
             return
         s.setblocking(False)
-        self._greeting[s.fileno()] = s, bytearray(), now
+        self._unidentified[s.fileno()] = s, bytearray(), now
         self._poller.register(s, select.EPOLLIN)
 
-    def _hang_up(self, fd: int) -> None:
-        self._greeting.pop(fd)[0].close()
+    def _disconnect(self, fd: int) -> None:
+        self._unidentified.pop(fd)[0].close()
 
-    def _greet(self, fd: int) -> None:
-        """Read which lane a connection is; an offer is taken once."""
-        s, said, _ = self._greeting[fd]
+    def _read_greeting(self, fd: int) -> None:
+        """Read the channel ID that a connection presents. An ID is valid for one connection."""
+        s, received, _ = self._unidentified[fd]
         try:
-            more = s.recv(_GREETING - len(said))
+            more = s.recv(_GREETING - len(received))
         except BlockingIOError:
             return
         except OSError:
             more = b""
-        said += more
-        if more and len(said) < _GREETING:
+        received += more
+        if more and len(received) < _GREETING:
             return
-        name = bytes(said[:_NAME])
-        offered = self._offered.get(name)
+        channel_id = bytes(received[:_ID])
+        offer = self._offers.get(channel_id)
         try:
-            if offered is None:
-                raise ConnectionError("lane: none of that name is offered")
-            offered.up.open(memoryview(said)[_NAME:], memoryview(bytearray()), name)
+            if offer is None:
+                raise ConnectionError("encrypted channel: unknown channel ID")
+            offer.up.decrypt(memoryview(received)[_ID:], memoryview(bytearray()), channel_id)
         except ConnectionError:
-            self._hang_up(fd)
+            self._disconnect(fd)
             return
-        del self._greeting[fd], self._offered[name]
+        del self._unidentified[fd], self._offers[channel_id]
         self._poller.unregister(s)
-        lane = self._of[offered.rank] = Lane(s, offered.down, offered.up, self._poller)
-        self._lanes[fd] = offered.rank, lane
+        channel = self._by_rank[offer.rank] = EncryptedChannel(s, offer.down, offer.up, self._poller)
+        self._by_fd[fd] = offer.rank, channel

@@ -1,7 +1,7 @@
-"""Shared memory between a worker and the shards on its host: files in /dev/shm that only this user can open.
+"""Shared memory between a worker and the servers on its host: files in /dev/shm that only this user can open.
 
-The worker owns the segments; a frame names them by number, and the shard finds them by the worker's authenticated rank, so no
-name travels. Where there is no shared memory, or not enough, bytes travel in frames instead.
+The worker owns the segments. Frames name a segment by its number, and the server adds the sender's authenticated rank to find the
+file, so no file name is ever received. If there is no shared memory, or not enough, bytes are sent in frames.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ...errors import FrameError
 from ...integers import cdiv
 
 DIRECTORY = Path("/dev/shm")
-SMALLEST = 32 << 10  # bytes: what is smaller, with all that is sent together with it, travels in frames
-_POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # all pages at once: one by one, as they are touched, takes several times as long
+SMALLEST = 32 << 10  # bytes: a group of arrays that is smaller is sent in frames
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0)  # map all pages at once: page faults would take several times as long
 
 
 def segment_name(job: str, rank: int, incarnation: int, segment: int) -> str:
-    """The file of one segment of one worker of one job."""
+    """Return the file name of one segment of one worker of one job."""
     assert re.fullmatch(r"[0-9a-f]{1,64}", job), job
     return f"tritium-{job}-{rank}-{incarnation}-{segment}"
 
 
 def remove_segments(job: str) -> None:
-    """Delete the files of a job that is over; memory still mapped stays valid."""
+    """Delete the files of a job that has ended. Mapped memory stays valid."""
     with contextlib.suppress(OSError):
         for path in DIRECTORY.glob(f"tritium-{job}-*"):
             path.unlink(missing_ok=True)
 
 
-class Slot:
+class SharedSlot:
     """A range of shared memory that holds one array. `view`: its bytes, uint8."""
 
     __slots__ = ("segment", "view")
@@ -45,16 +45,16 @@ class Slot:
         self.segment, self.view = segment, view
 
 
-class Pool:
-    """A worker's segments, each one slot; a slot that is given back is used again for what fits."""
+class SegmentPool:
+    """A worker's segments. Each holds one slot; returned slots are used again for the same size."""
 
     def __init__(self, job: str, rank: int, incarnation: int):
         self._prefix = (job, rank, incarnation)
-        self._free: dict[int, list[Slot]] = {}
+        self._free: dict[int, list[SharedSlot]] = {}
         self._count = 0
 
-    def take(self, nbytes: int) -> Slot | None:
-        """A slot of at least nbytes; None if the system has no room."""
+    def take(self, nbytes: int) -> SharedSlot | None:
+        """Return a slot of at least nbytes, or None if the system has no shared memory left."""
         size = cdiv(nbytes, mmap.PAGESIZE) * mmap.PAGESIZE
         free = self._free.get(size)
         if free:
@@ -73,10 +73,10 @@ class Pool:
         finally:
             os.close(fd)
         self._count += 1
-        return Slot(self._count - 1, np.frombuffer(memory, np.uint8))
+        return SharedSlot(self._count - 1, np.frombuffer(memory, np.uint8))
 
-    def give(self, slot: Slot) -> None:
-        """Take back a slot that nobody reads any more."""
+    def give(self, slot: SharedSlot) -> None:
+        """Take back a slot that no reader uses any more."""
         self._free.setdefault(len(slot.view), []).append(slot)
 
     def close(self) -> None:
@@ -86,20 +86,20 @@ class Pool:
         self._free.clear()
 
 
-class Views:
-    """A shard's views of the segments of one worker."""
+class SegmentViews:
+    """A server's mappings of the segments of one worker."""
 
     def __init__(self, job: str, rank: int, incarnation: int):
         self._prefix = (job, rank, incarnation)
         self._open: dict[int, np.ndarray] = {}
 
     def bytes(self, segment: int, at: int, nbytes: int) -> np.ndarray:
-        """nbytes of a segment from `at`. Raises FrameError if they are not all there, or not the worker's to show."""
+        """Return nbytes of a segment from byte `at`. Raises FrameError for a range or a file that is not valid."""
         view = self._open.get(segment)
         if view is None:
             view = self._open[segment] = self._map(segment)
         if at + nbytes > len(view):
-            raise FrameError(f"shared memory: segment {segment} has {len(view)} bytes; {nbytes} from {at} are asked for.")
+            raise FrameError(f"shared memory: segment {segment} has {len(view)} bytes; {nbytes} from byte {at} were requested.")
         return view[at:at + nbytes]
 
     def _map(self, segment: int) -> np.ndarray:
@@ -109,9 +109,9 @@ class Views:
         except OSError as e:
             raise FrameError(f"shared memory: segment {segment} cannot be opened: {e.strerror}.") from e
         try:
-            what = os.fstat(fd)
-            if not stat.S_ISREG(what.st_mode) or what.st_uid != os.getuid() or not what.st_size:
-                raise FrameError(f"shared memory: segment {segment} is no file of this user.")
-            return np.frombuffer(mmap.mmap(fd, what.st_size, mmap.MAP_SHARED | _POPULATE), np.uint8)
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or not status.st_size:
+                raise FrameError(f"shared memory: segment {segment} is not a regular file of this user.")
+            return np.frombuffer(mmap.mmap(fd, status.st_size, mmap.MAP_SHARED | _POPULATE), np.uint8)
         finally:
             os.close(fd)

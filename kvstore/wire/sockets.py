@@ -1,6 +1,7 @@
-"""Sockets of a job: ZeroMQ with CURVE, bound to one named interface, refusing unknown keys before a byte is parsed.
+"""ZeroMQ sockets of a job: encrypted with CURVE, bound to one interface, closed to unknown keys.
 
-Every message that arrives carries the user id that `Gate` gave the key it came with. `Watch` tells which connection was lost.
+Every message that arrives carries the user id that `Authenticator` gave to the sender's key. `ConnectionMonitor` reports lost
+connections.
 """
 
 from __future__ import annotations
@@ -18,40 +19,43 @@ from zmq.utils.monitor import recv_monitor_message
 from ...atomic_file import write_atomic
 from ...errors import KVStoreError
 
-# A process that dies is noticed at once, by the end of its connections. Pings, of libzmq's own thread, are for a machine or a
-# network that goes silent; on a busy machine a living process can be silent for seconds, too, and must not be taken for dead.
-_HEARTBEATS = 5  # in the time after which a silent connection is lost
+# The death of a process closes its connections, so it is detected at once. Heartbeats, which libzmq sends from its own thread,
+# detect machines and networks that stop responding. Their timeout is long, because on a busy machine a process may not run for
+# seconds.
+_HEARTBEATS = 5  # sent within the time after which a silent connection is lost
 _LOST_AFTER = "TRITIUM_KV_LOST_AFTER"  # seconds
-_LET_IN_WITHIN = 30_000  # ms: `Gate` answers from a thread that may have other work
-COPIED = 65536  # bytes: shorter messages are copied, which costs less than remembering whose they are
+_HANDSHAKE_TIMEOUT = 30_000  # ms: the thread that runs `Authenticator` may be busy
+COPIED = 65536  # bytes: shorter messages are copied, which costs less than tracking their buffers
 _READABLE = int(zmq.POLLIN)
 
 
-class Keys(NamedTuple):
+class CurveKeys(NamedTuple):
     """A CURVE key pair, Z85 text."""
 
     public: str
     secret: str
 
     @staticmethod
-    def new() -> Keys:
-        return Keys(*(k.decode() for k in zmq.curve_keypair()))
+    def new() -> CurveKeys:
+        return CurveKeys(*(k.decode() for k in zmq.curve_keypair()))
 
 
-class Gate:
-    """The one place where a context's connections are let in: user ids by public key, for each domain (socket).
+class Authenticator:
+    """Decides which connections of a context are accepted, and gives each a user id.
 
-    An unknown key, or none, ends in the handshake: nothing of such a peer reaches a socket. Source: ZeroMQ RFC 27, ZAP.
+    allowed:  domain (one per listening socket) -> public key -> user id.
+    A connection with an unknown key, or without a key, fails in the handshake: nothing that it sends reaches a socket. Source:
+    ZeroMQ RFC 27, ZAP.
     """
 
     def __init__(self, context: zmq.Context):
-        self.allowed: dict[str, dict[str, str]] = {}  # domain -> public key -> user id
+        self.allowed: dict[str, dict[str, str]] = {}
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
         self.socket.bind("inproc://zeromq.zap.01")
 
     def answer(self) -> None:
-        """Decide about the connections that wait."""
+        """Answer the waiting requests of libzmq, one for each new connection."""
         while self.socket.poll(0):
             version, request, domain, _, _, mechanism, *credentials = self.socket.recv_multipart()
             user = None
@@ -61,15 +65,15 @@ class Gate:
             self.socket.send_multipart([version, request, *status, (user or "").encode(), b""])
 
 
-def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, largest: int, port: int = 0
+def listen(context: zmq.Context, keys: CurveKeys, domain: str, interface: str, largest: int, port: int = 0
            ) -> tuple[zmq.Socket, str]:
-    """A ROUTER that listens on a port of interface (0: any that is free), and its address. largest: bytes of one message."""
+    """Return a ROUTER that listens on a port of interface (0: any free port), and its address. largest: bytes of one message."""
     s = context.socket(zmq.ROUTER)
     s.curve_server, s.curve_publickey, s.curve_secretkey = True, keys.public.encode(), keys.secret.encode()
     s.zap_domain = domain.encode()
-    _limit(s, largest)
-    s.rcvhwm = 64  # messages: a peer that sends faster than we work has to wait
-    s.setsockopt(zmq.HANDSHAKE_IVL, _LET_IN_WITHIN)
+    _set_limits(s, largest)
+    s.rcvhwm = 64  # messages: a peer that sends faster than this process works must wait
+    s.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_TIMEOUT)
     s.setsockopt(zmq.ROUTER_HANDOVER, 0)
     try:
         s.bind(f"tcp://{interface}:{port or '*'}")
@@ -80,11 +84,15 @@ def listen(context: zmq.Context, keys: Keys, domain: str, interface: str, larges
     return s, s.getsockopt_string(zmq.LAST_ENDPOINT)
 
 
-def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest: int, most: int = 0) -> zmq.Socket:
-    """A DEALER connected to address, whose CURVE public key is server. most: messages that may wait in it; 0: any number."""
+def connect(context: zmq.Context, keys: CurveKeys, server_key: str, address: str, largest: int, most: int = 0) -> zmq.Socket:
+    """Return a DEALER connected to address, where a socket with the public key server_key listens.
+
+    largest:  bytes of one message.
+    most:     messages that may wait in the socket; 0: any number.
+    """
     s = context.socket(zmq.DEALER)
-    s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server.encode()
-    _limit(s, largest)
+    s.curve_publickey, s.curve_secretkey, s.curve_serverkey = keys.public.encode(), keys.secret.encode(), server_key.encode()
+    _set_limits(s, largest)
     s.sndhwm = most
     s.setsockopt(zmq.RECONNECT_IVL, 50)
     s.setsockopt(zmq.RECONNECT_IVL_MAX, 500)
@@ -92,78 +100,83 @@ def connect(context: zmq.Context, keys: Keys, server: str, address: str, largest
     return s
 
 
-def _limit(s: zmq.Socket, largest: int) -> None:
+def connect_to_coordinator(context: zmq.Context, job: dict[str, Any], largest: int) -> zmq.Socket:
+    """Return a DEALER connected to the coordinator that a job file names."""
+    return connect(context, CurveKeys(job["public"], job["secret"]), job["coordinator_key"], job["address"], largest)
+
+
+def _set_limits(s: zmq.Socket, largest: int) -> None:
     s.linger = 0
     s.sndhwm = s.rcvhwm = 0
     s.setsockopt(zmq.MAXMSGSIZE, largest)
-    silent = int(1000 * float(os.environ.get(_LOST_AFTER, "10")))
-    s.setsockopt(zmq.HEARTBEAT_IVL, silent // _HEARTBEATS)
-    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, silent)
+    timeout = int(1000 * float(os.environ.get(_LOST_AFTER, "10")))
+    s.setsockopt(zmq.HEARTBEAT_IVL, timeout // _HEARTBEATS)
+    s.setsockopt(zmq.HEARTBEAT_TIMEOUT, timeout)
 
 
-class Watch:
-    """Which connections of a socket have ended, by file descriptor. `socket` is readable when there is news.
+class ConnectionMonitor:
+    """Reports the connections of a socket that have ended. `socket` is readable when there is an event.
 
-    A connection that ended before anything could be sent on it is not told of: libzmq makes another one.
+    A connection that ended before anything could be sent on it is not reported: libzmq makes another one.
 
-    refused:  a connection was not let in because of its key. libzmq makes no other one then.
+    refused:  a connection was rejected because of its key. libzmq does not try again then.
     """
 
-    def __init__(self, watched: zmq.Socket):
-        self.watched, self.refused, self._unused = watched, False, False
-        self.socket = watched.get_monitor_socket(
+    def __init__(self, monitored: zmq.Socket):
+        self._monitored, self.refused, self._unused = monitored, False, False
+        self.socket = monitored.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 
     def lost(self) -> Iterator[int]:
-        """The file descriptors of connections that have ended since the last call."""
+        """Yield the file descriptors of connections that have ended since the last call."""
         while readable(self.socket):
             event = recv_monitor_message(self.socket)
             if event["event"] == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 self.refused = True
             elif event["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-                self._unused = True  # the next event is its end
+                self._unused = True  # the next event reports the end of that connection
             elif event["event"] == zmq.EVENT_DISCONNECTED:
                 unused, self._unused = self._unused, False
                 if not unused:
                     yield int(event["value"])
 
     def close(self) -> None:
-        self.watched.disable_monitor()
+        self._monitored.disable_monitor()
         self.socket.close(0)
 
 
 def descriptor(s: zmq.Socket) -> int:
-    """What becomes readable when something has happened to s; then ask `readable`."""
+    """Return the file descriptor that becomes readable when the state of s changes; then call `readable`."""
     return int(s.get(zmq.FD))  # type: ignore[arg-type]
 
 
 def readable(s: zmq.Socket) -> bool:
-    """Whether a message waits. Asking also makes its file descriptor tell of the next one."""
+    """Return whether a message waits. The call also re-arms the socket's file descriptor."""
     return bool(int(s.get(zmq.EVENTS)) & _READABLE)
 
 
 def receive(s: zmq.Socket) -> Iterator[list[zmq.Frame]]:
-    """The messages that wait at a socket, each a list of frames."""
+    """Yield the messages that wait at a socket, each a list of frames."""
     while readable(s):  # cheaper than an exception
         yield s.recv_multipart(zmq.NOBLOCK, copy=False)
 
 
 def write_secret(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON that only this user can read; whoever sees the file sees all of it."""
+    """Write JSON that only this user can read. A reader never sees a partly written file."""
     write_atomic(path, json.dumps(content), mode=0o600, sync=False)
 
 
 def read_secret(path: Path) -> dict[str, Any]:
-    """What write_secret wrote. Raises KVStoreError if others could read it, or it is not there or damaged."""
+    """Return the content of a file from `write_secret`. Raises KVStoreError if others can read it, or it is missing or
+    invalid."""
     try:
-        what = path.stat()
-        if what.st_mode & 0o077 or what.st_uid != os.getuid():
-            raise KVStoreError(f"{path}: the keys of a job must be readable by this user alone: mode {what.st_mode & 0o777:o}. "
-                               f"chmod 600 it.")
+        status = path.stat()
+        if status.st_mode & 0o077 or status.st_uid != os.getuid():
+            raise KVStoreError(f"{path}: the keys of a job must be readable by this user alone: mode {status.st_mode & 0o777:o}. "
+                               f"Run chmod 600 on it.")
         content = json.loads(path.read_text())
     except (OSError, ValueError) as e:
         raise KVStoreError(f"{path}: the keys of the job cannot be read: {e}. Start workers with `tritium launch`.") from e
     if not isinstance(content, dict):
-        raise KVStoreError(f"{path}: no job file.")
+        raise KVStoreError(f"{path}: not a job file: JSON of a {type(content).__name__}, not an object.")
     return content
-

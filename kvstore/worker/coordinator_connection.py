@@ -1,8 +1,9 @@
-"""Control: one worker's connection to the coordinator. Requests and their answers, and what it tells unasked.
+"""CoordinatorConnection: a worker's connection to the coordinator. Requests and their answers, and news.
 
-When the connection is lost, libzmq makes another one, on which the worker says that it is back; what is not answered is asked
-again. libzmq may be faster than the news of the loss: what is asked then is refused, since nobody knows whose the connection is.
-A worker that has not joined yet asks to join once more, with a greater number.
+When the connection is lost, libzmq makes another one, on which the worker says that it is "back" and sends its unanswered
+requests again. libzmq may reconnect before the loss is reported here. What is requested meanwhile is rejected, because the
+coordinator does not know whose connection it is. A worker that has not joined yet sends its join request again, with a greater
+number.
 """
 
 from __future__ import annotations
@@ -11,234 +12,255 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import zmq
 
 from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import pack, unpack
-
-if TYPE_CHECKING:
-    from .client import Client
+from .event_loop import EventLoop
 
 _LARGEST = 64 << 20  # bytes of a message
-_SAYS_WITHIN = 2.0  # seconds for the coordinator to say for whom a request has waited
+_DIAGNOSIS_TIMEOUT = 2.0  # seconds for the coordinator to say which workers a request has waited for
 _log = logging.getLogger(__name__)
 
 
+@dataclass
+class Limits:
+    """timeout: seconds until a request fails. stall: seconds until a warning is logged."""
+
+    timeout: float
+    stall: float
+
+
+class Listener(Protocol):
+    """The receiver of news. Its methods are called where the sockets may be used."""
+
+    def server_moved(self, location: dict[str, Any]) -> None:
+        """A server is away, or runs in a new process."""
+
+    def returned(self, locations: Sequence[dict[str, Any]], was_dead: bool) -> None:
+        """The coordinator knows this worker again. was_dead: servers have dropped its incomplete messages."""
+
+    def expelled(self, error: KVStoreError) -> None:
+        """This worker is not a member any more."""
+
+
 class _Request(NamedTuple):
-    """message: what is asked; empty for being back, which nobody waits for."""
+    """message: empty for a report of being back, which no caller waits for."""
 
     message: dict[str, Any]
     answer: Future[dict[str, Any]]
 
 
-class Control:
-    """job: what the job's key file says. `request` may be called by any thread, the rest by who may use the client's sockets.
+class CoordinatorConnection:
+    """`request` may be called by any thread, the other methods where the loop's sockets may be used.
 
-    lost:    since when (time.monotonic) there is no coordinator; None: it is there.
-    within:  seconds it may be away before requests are errors.
-    gone:    ranks that are away, and why.    ranks: those that take part, since the last barrier.
-    over:    why this worker is none any more: it was taken for dead, and not waited for.
-    shards:  what was said of each server last.
+    job:         the content of the job file.
+    lost_since:  time.monotonic() at which the coordinator was lost; None: it is connected.
+    patience:    seconds that it may be away before requests fail.
+    gone:        {rank: why} of the workers that are away.
+    ranks:       the members, as of the last barrier.
+    expelled:    why this worker is not a member any more: it was declared dead, and the job did not wait for it.
+    servers:     the last location of each server.
     """
 
-    def __init__(self, client: Client, job: dict[str, Any]):
-        self.client, self.job = client, job
-        self.lost: float | None = None
-        self.within = 60.0
+    def __init__(self, loop: EventLoop, listener: Listener, job: dict[str, Any], limits: Limits):
+        self.job, self._loop, self._listener, self._limits = job, loop, listener, limits
+        self.lost_since: float | None = None
+        self.patience = 60.0
         self.gone: dict[int, str] = {}
-        self._generation = 0  # of what `gone` says
-        self._refused: tuple[int, dict[int, str]] = 0, {}  # the last generation of which a refusal told; who was away
-        self.over: KVStoreError | None = None
-        self.shards: dict[int, dict[str, Any]] = {}
+        self._generation = 0  # of `gone`
+        self._rejection: tuple[int, dict[int, str]] = 0, {}  # the last generation and ranks that a server's rejection named
+        self.expelled: KVStoreError | None = None
+        self.servers: dict[int, dict[str, Any]] = {}
         self.ranks: list[int] = []
-        self._me: dict[str, Any] | None = None  # who this is, once it has joined
+        self._identity: dict[str, Any] | None = None  # of this worker, after it has joined
         self._ids = itertools.count(1)
-        self._asked: dict[int, _Request] = {}
-        self._connect()
+        self._requests: dict[int, _Request] = {}
+        self.socket = sockets.connect_to_coordinator(loop.context, job, _LARGEST)
+        self._monitor = sockets.ConnectionMonitor(self.socket)
+        for fd in self._descriptors():
+            loop.watch(fd)
 
-    def _connect(self) -> None:
-        job = self.job
-        self.socket = sockets.connect(self.client._context, sockets.Keys(job["public"], job["secret"]), job["server"],
-                                      job["address"], _LARGEST)
-        self._watch = sockets.Watch(self.socket)
-        for fd in self._fds():
-            self.client.watch(fd)
-
-    def _fds(self) -> tuple[int, int]:
-        return self.socket.fd, self._watch.socket.fd  # type: ignore[return-value]
+    def _descriptors(self) -> tuple[int, int]:
+        return self.socket.fd, self._monitor.socket.fd  # type: ignore[return-value]
 
     def close(self) -> None:
         """Close the sockets."""
-        for fd in self._fds():
-            self.client.unwatch(fd)
-        self._watch.close()
+        for fd in self._descriptors():
+            self._loop.unwatch(fd)
+        self._monitor.close()
         self.socket.close(0)
 
-    # ---- asking ---------------------------------------------------------------------------------------------------------
-    def request(self, op: str, within: float, **fields: Any) -> dict[str, Any]:
-        """Ask and wait. Raises KVStoreError if it is refused, or there is no answer in time. Long waits are reported."""
-        called = "init" if op == "filled" else op  # what the caller knows of
-        ask = _Request({"op": op, "id": next(self._ids), **fields}, Future())
-        self.client._hand(lambda: self._ask(ask))
-        end = time.monotonic() + within
-        while not _done(ask.answer, min(self.client.stall, end - time.monotonic())):
+    # ---- requests -------------------------------------------------------------------------------------------------------
+    def request(self, op: str, timeout: float, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait. Raises KVStoreError for a rejection or a timeout. Long waits are reported."""
+        name = "init" if op == "filled" else op  # the caller knows only init
+        request = self._new(op, **fields)
+        self._loop.call_soon(lambda: self.send(request))
+        end = time.monotonic() + timeout
+        while not _is_done(request.answer, min(self._limits.stall, end - time.monotonic())):
             if time.monotonic() >= end:
-                why = self._waits_for(op) or "the coordinator's answer did not come"
-                self._forget(ask)
-                raise KVStoreError(f"KVStore: {called}: {why} within {within:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
-            self.client._hand(lambda: self._report(op))
-        m = ask.answer.result()
+                why = self._diagnose(op) or "the coordinator did not answer"
+                self._withdraw(request)
+                raise KVStoreError(f"KVStore: {name}: {why} within {timeout:.0f} s. TRITIUM_KV_TIMEOUT sets the limit.")
+            self._loop.call_soon(lambda: self._report(op))
+        m = request.answer.result()
         if "error" in m:
-            raise KVStoreError(f"KVStore.{called}: {m['error'].rstrip('.')}.")
+            raise KVStoreError(f"KVStore.{name}: {m['error'].rstrip('.')}.")
         if op in ("join", "barrier"):
             self.ranks = m["ranks"]
         return m
 
-    def _ask(self, ask: _Request) -> None:
-        if self.over is not None or self._watch.refused:
-            ask.answer.set_exception(self.over or _none())
+    def _new(self, op: str, **fields: Any) -> _Request:
+        return _Request({"op": op, "id": next(self._ids), **fields}, Future())
+
+    def send(self, request: _Request) -> None:
+        """Send a request, now or when the coordinator is back."""
+        if self.expelled is not None or self._monitor.refused:
+            request.answer.set_exception(self.expelled or _unreachable())
             return
-        self._asked[ask.message["id"]] = ask
-        if self.lost is None:
-            self._send(ask.message)
+        self._requests[request.message["id"]] = request
+        if self.lost_since is None:
+            self._send(request.message)
 
     def _send(self, message: dict[str, Any]) -> None:
-        self.client.stirred = True
-        with contextlib.suppress(zmq.Again):  # refused, and libzmq tries no more: `_watch` will tell
+        self._loop.used = True
+        with contextlib.suppress(zmq.Again):  # the key was refused, and libzmq gives up: the monitor reports it
             self.socket.send(pack(message), zmq.NOBLOCK)
 
-    def _forget(self, ask: _Request) -> None:
-        """Withdraw a request. Returns when the coordinator knows, or is silent: what others ask next must not meet it."""
-        told = _Request({"op": "forget", "id": next(self._ids), "of": ask.message["id"]}, Future())
-        self.client._hand(lambda: self._ask(told))
-        _done(told.answer, _SAYS_WITHIN)
+    def _withdraw(self, request: _Request) -> None:
+        """Withdraw a request, and wait for the confirmation, so that later requests of others do not meet it."""
+        withdrawal = self._new("forget", of=request.message["id"])
+        self._loop.call_soon(lambda: self.send(withdrawal))
+        _is_done(withdrawal.answer, _DIAGNOSIS_TIMEOUT)
 
-    def _waits_for(self, op: str) -> str:
-        """For whom a request has waited; the empty string if the coordinator does not say."""
-        ask = _Request({"op": "missing", "id": next(self._ids), "of": op}, Future())
-        self.client._hand(lambda: self._ask(ask))
-        if not _done(ask.answer, _SAYS_WITHIN) or ask.answer.exception() is not None:
+    def _diagnose(self, op: str) -> str:
+        """Return which workers a request has waited for, or "" if the coordinator does not say."""
+        request = self._new("missing", of=op)
+        self._loop.call_soon(lambda: self.send(request))
+        if not _is_done(request.answer, _DIAGNOSIS_TIMEOUT) or request.answer.exception() is not None:
             return ""
-        m = ask.answer.result()
-        return f"worker {', '.join(map(str, m['ranks']))} did not come{m.get('why', '')}" if m.get("ranks") else ""
+        m = request.answer.result()
+        return f"worker {', '.join(map(str, m['ranks']))} did not arrive{m.get('why', '')}" if m.get("ranks") else ""
 
     def _report(self, op: str) -> None:
-        """Say for whom a request waits."""
-        answer: Future[dict[str, Any]] = Future()
-
-        me = f"worker {self._me['rank']}" if self._me is not None else "a worker that joins"
-
-        def tell(f: Future[dict[str, Any]]) -> None:
-            if f.exception() is None and "ranks" in f.result():
-                _log.warning("kvstore: %s: %s waits for workers %s%s", me, op, f.result()["ranks"], f.result().get("why", ""))
-
-        if self.lost is not None:
-            _log.warning("kvstore: %s: %s waits for the coordinator, which is away", me, op)
+        """Log which workers a request waits for."""
+        subject = f"worker {self._identity['rank']}" if self._identity is not None else "a joining worker"
+        if self.lost_since is not None:
+            _log.warning("kvstore: %s: %s waits for the coordinator, which is away", subject, op)
             return
-        answer.add_done_callback(tell)
-        self._ask(_Request({"op": "missing", "id": next(self._ids), "of": op}, answer))
 
-    # ---- hearing ----------------------------------------------------------------------------------------------------------
-    def news(self) -> bool:
-        """Whether there is something to receive."""
+        def log(answer: Future[dict[str, Any]]) -> None:
+            if answer.exception() is None and "ranks" in answer.result():
+                m = answer.result()
+                _log.warning("kvstore: %s: %s waits for workers %s%s", subject, op, m["ranks"], m.get("why", ""))
+
+        request = self._new("missing", of=op)
+        request.answer.add_done_callback(log)
+        self.send(request)
+
+    # ---- messages of the coordinator ------------------------------------------------------------------------------------
+    def has_input(self) -> bool:
+        """Return whether a message has arrived."""
         return sockets.readable(self.socket)
 
-    def turn(self) -> None:
-        """Take what has come."""
+    def receive(self) -> None:
+        """Handle the messages that have arrived."""
         for (frame,) in sockets.receive(self.socket):
-            self._hear(unpack(frame.buffer))
-        if list(self._watch.lost()):
-            self._lose()
+            self.handle(unpack(frame.buffer))
+        if list(self._monitor.lost()):
+            self._on_lost()
 
     def check(self, now: float) -> None:
-        """End what waits for a coordinator that has been away too long."""
-        if self.lost is not None and now - self.lost > self.within:
-            self.fail(_none())
+        """Fail all requests if the coordinator has been away too long."""
+        if self.lost_since is not None and now - self.lost_since > self.patience:
+            self.fail(_unreachable())
 
     def fail(self, error: KVStoreError) -> None:
-        """End all that is asked with error."""
-        asked = self._asked
-        self._asked = {n: a for n, a in asked.items() if not a.message}
-        for ask in asked.values():
-            if ask.message:
-                ask.answer.set_exception(error)
+        """Fail all requests with error."""
+        requests = self._requests
+        self._requests = {n: r for n, r in requests.items() if not r.message}
+        for request in requests.values():
+            if request.message:
+                request.answer.set_exception(error)
 
-    def _hear(self, m: dict[str, Any]) -> None:
-        if m.get("unknown") and self._me is not None:
-            if self.lost is None:
-                self._lose()
+    def handle(self, m: dict[str, Any]) -> None:
+        """Handle a message."""
+        if m.get("unknown") and self._identity is not None:
+            if self.lost_since is None:
+                self._on_lost()
             return
-        ask = self._asked.pop(m["id"], None) if m.get("id") is not None else None
-        for where in m.get("shards", ()):
-            self.shards[where["index"]] = where
-        if ask is not None:
-            if ask.message.get("op") == "join" and "error" not in m:
-                self._me = {"rank": m["rank"], "incarnation": m["incarnation"], "public": ask.message["public"]}
-            ask.answer.set_result(m)
+        request = self._requests.pop(m["id"], None) if m.get("id") is not None else None
+        for location in m.get("shards", ()):
+            self.servers[location["index"]] = location
+        if request is not None:
+            if request.message.get("op") == "join" and "error" not in m:
+                self._identity = {"rank": m["rank"], "incarnation": m["incarnation"], "public": request.message["public"]}
+            request.answer.set_result(m)
         elif m.get("op") == "gone":
-            older = m["generation"] < self._refused[0]
-            self.gone = {int(r): why for r, why in m["gone"].items()} | (self._refused[1] if older else {})
+            older = m["generation"] < self._rejection[0]
+            self.gone = {int(r): why for r, why in m["gone"].items()} | (self._rejection[1] if older else {})
             self._generation = m["generation"]
         elif m.get("op") == "shard":
-            self.shards[m["index"]] = m
-            if m["index"] < len(self.client.links):
-                self.client.links[m["index"]].where(m)
+            self.servers[m["index"]] = m
+            self._listener.server_moved(m)
 
-    def heard_of(self, gone: Mapping[int, str], generation: int) -> None:
-        """A server says that ranks are away, which it may have learned sooner: who waits for them to be back must know."""
+    def learn_gone(self, gone: Mapping[int, str], generation: int) -> None:
+        """Add ranks that a server's rejection reports as gone. A server may know of a death before this worker does.
+
+        A program that waits until no worker is dead must see such a death at once.
+        """
         if generation > self._generation:
             self.gone = {**self.gone, **gone}
-            if gone and generation >= self._refused[0]:
-                self._refused = generation, dict(gone)
+            if gone and generation >= self._rejection[0]:
+                self._rejection = generation, dict(gone)
 
-    def _lose(self) -> None:
-        """Transfers go on; whoever waits for the coordinator waits until it is back."""
-        if self._me is None:
-            self._ask_anew()
+    def _on_lost(self) -> None:
+        """Report back to the coordinator. Transfers with servers continue; requests wait."""
+        if self._identity is None:
+            self._join_again()
             return
-        self.lost = self.lost or time.monotonic()
-        back: Future[dict[str, Any]] = Future()
-        back.add_done_callback(self._is_back)
+        self.lost_since = self.lost_since or time.monotonic()
+        report = _Request({}, Future())
+        report.answer.add_done_callback(self._on_returned)
         number = next(self._ids)
-        asked, self._asked = self._asked, {number: _Request({}, back)}
-        self._asked.update((n, a) for n, a in asked.items() if a.message)  # all but an earlier attempt to be back
-        self._send({"op": "back", "id": number, **self._me})
+        requests, self._requests = self._requests, {number: report}
+        self._requests.update((n, r) for n, r in requests.items() if r.message)  # without earlier reports
+        self._send({"op": "back", "id": number, **self._identity})
 
-    def _ask_anew(self) -> None:
-        """Who has not joined has nobody to be back as."""
-        if self._watch.refused:
-            self.fail(_none())
-        for ask in self._asked.values():
-            self._send({**ask.message, "n": next(self._ids)})
+    def _join_again(self) -> None:
+        if self._monitor.refused:
+            self.fail(_unreachable())
+        for request in self._requests.values():
+            self._send({**request.message, "n": next(self._ids)})
 
-    def _is_back(self, answer: Future[dict[str, Any]]) -> None:
+    def _on_returned(self, answer: Future[dict[str, Any]]) -> None:
         m = answer.result()
         if "error" in m:
-            self.over = KVStoreError(f"KVStore: {m['error']}.")
-            self.fail(self.over)
-            for link in self.client.links:
-                link.end(self.over)
+            self.expelled = KVStoreError(f"KVStore: {m['error']}.")
+            self.fail(self.expelled)
+            self._listener.expelled(self.expelled)
             return
-        self.lost = None
-        for link, where in zip(self.client.links, m["shards"]):  # of those that are made already
-            link.where(where, anew=m["dead"])  # servers have dropped what they had of the dead
-        for ask in self._asked.values():
-            self._send(ask.message)
+        self.lost_since = None
+        self._listener.returned(m["shards"], m["dead"])
+        for request in self._requests.values():
+            self._send(request.message)
 
 
-def _done(future: Future[Any], within: float) -> bool:
+def _is_done(future: Future[Any], timeout: float) -> bool:
     try:
-        future.exception(max(within, 0))
+        future.exception(max(timeout, 0))
     except TimeoutError:
         return False
     return True
 
 
-def _none() -> KVStoreError:
-    return KVStoreError("KVStore: the job's coordinator is gone, or refuses this worker's key. Transfers under way go on; "
-                        "joining, leaving, init and barriers need it.")
+def _unreachable() -> KVStoreError:
+    return KVStoreError("KVStore: the job's coordinator cannot be reached, or rejects this worker's key. Transfers in flight "
+                        "continue; join, leave, init and barrier need it.")

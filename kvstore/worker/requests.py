@@ -1,4 +1,4 @@
-"""Errands: what a worker has a shard do, about one part of a key each. Link sends them, and ends them."""
+"""The requests of a worker to a server, each about one slice of a key."""
 
 from __future__ import annotations
 
@@ -7,138 +7,150 @@ from typing import Any
 
 import numpy as np
 
-from ...integers import cdiv
-from ..wire.frame import CHUNK, CODES, INLINE, NOTHING, RUN, Record
+from ..protocol.session import Name, State
+from ..wire.compression import packed_bytes
+from ..wire.frame import CHUNK, CODES, INLINE, NOTHING, RUN, TWO_BITS, Record
 
 Done = Callable[[BaseException | None], None]
+Place = tuple[int, int]  # segment of shared memory, byte
 
 
-class Work:
-    """Something about one part of a key that a shard is to do.
+class Request:
+    """A request about one slice of a key.
 
-    out:        flat array that takes the value; None if it is not wanted.
-    out_place:  (segment, byte) of out, if it is in shared memory.
-    together:   all that ends together with it, for who waits.
-    doomed:     since when (time.monotonic) that cannot end well, and why.
+    index:      of the slice.
+    out:        flat array for the value; None if it is not wanted.
+    out_place:  place of out, if it is in shared memory.
+    done:       called when the request has ended, with its error or None.
+    group:      the requests submitted in the same call, whose caller waits for all of them.
+    failing:    (since when, error): another request of the group has failed, so this one must end soon.
     """
 
-    __slots__ = ("done", "doomed", "key", "left", "out", "out_place", "part", "priority", "shard", "started", "together")
+    __slots__ = ("done", "failing", "group", "index", "key", "left", "out", "out_place", "priority", "server", "started")
 
-    def __init__(self, shard: int, key: int, part: int, out: np.ndarray | None, out_place: tuple[int, int] | None, done: Done):
-        self.shard, self.key, self.part, self.out, self.out_place, self.done = shard, key, part, out, out_place, done
+    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, done: Done):
+        self.server, self.key, self.index, self.out, self.out_place, self.done = server, key, index, out, out_place, done
         self.left, self.started, self.priority = 0, 0.0, 0
-        self.together: Sequence[Work] = ()
-        self.doomed: tuple[float, BaseException] | None = None
+        self.group: Sequence[Request] = ()
+        self.failing: tuple[float, BaseException] | None = None
 
     def restart(self) -> None:
-        """It begins anew: nothing of the answer has come."""
+        """Expect the complete answer: the request is sent for the first time, or again."""
         self.left = 0 if self.out is None else len(self.out)
 
     def fail(self, error: BaseException, now: float) -> None:
-        """It has ended with error, which the others hear of when they have ended, too."""
-        for w in self.together:
-            if w is not self and w.doomed is None:
-                w.doomed = now, error
-        self.together = ()
+        """End with an error, and mark the other requests of the group as failing."""
+        for r in self.group:
+            if r is not self and r.failing is None:
+                r.failing = now, error
+        self.group = ()
         self.done(error)
 
-    @property
-    def name(self) -> tuple[int, int]:
-        return self.key, self.part
+    def store(self, r: Record, payload: memoryview, at: int) -> None:
+        """Copy one run of the value, from byte `at` of a payload, to out."""
+        out = self.out
+        if out is None or r.offset + r.n > len(out) or r.nbytes != r.n * out.itemsize:
+            return
+        out[r.offset:r.offset + r.n] = np.frombuffer(payload, out.dtype, r.n, at)
+        self.left -= r.n
 
     @property
-    def reply(self) -> tuple[int, int]:
-        """(segment, byte) as a record says it."""
+    def name(self) -> Name:
+        return self.key, self.index
+
+    @property
+    def reply(self) -> Place:
+        """The place for the value, as in a record."""
         return (NOTHING, 0) if self.out is None else self.out_place or (INLINE, 0)
 
 
-class Fetch(Work):
-    """A value that is asked for. round: the last that this worker has contributed to; the value is not older."""
+class Pull(Request):
+    """A request for a value. round: the last that this worker has contributed to; the value must contain it."""
 
     __slots__ = ("round",)
 
-    def __init__(self, shard: int, key: int, part: int, out: np.ndarray | None, out_place: tuple[int, int] | None, done: Done,
+    def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, done: Done,
                  round: int = 0):
-        super().__init__(shard, key, part, out, out_place, done)
+        super().__init__(server, key, index, out, out_place, done)
         self.round = round
 
 
-class FetchRows(Fetch):
-    """Rows of a value that are asked for: their numbers, int64, in the part."""
+class PullRows(Pull):
+    """A request for rows of a value. rows: their indices in the slice, int64."""
 
-    __slots__ = ("numbers",)
+    __slots__ = ("rows",)
 
-    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, out: np.ndarray, done: Done, round: int = 0):
-        super().__init__(shard, key, part, out, None, done, round)
-        self.numbers = numbers
+    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, out: np.ndarray, done: Done, round: int = 0):
+        super().__init__(server, key, index, out, None, done, round)
+        self.rows = rows
 
 
-class Send(Work):
-    """A contribution: data [n] of `round`, or n values in 2-bit form.
+class Push(Request):
+    """A contribution (protocol/session.py): data [n], or n values in 2-bit form.
 
-    place:    (segment, byte) of data, if it is in shared memory.
-    release:  called when the data is not needed any more.
-    fill:     it is a key's first value, not a contribution.
-    seq:      of the frames it was last sent in.
-    process:  of the server, by its incarnation, to which it was first sent; -1 if it was not.
+    place:    place of data, if it is in shared memory.
+    release:  called when data is not needed any more.
     """
 
-    __slots__ = ("code", "data", "fill", "n", "place", "process", "release", "round", "seq", "threshold")
+    __slots__ = ("code", "data", "initial", "n", "place", "process", "release", "round", "seq", "state", "threshold")
 
-    def __init__(self, shard: int, key: int, part: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
-                 place: tuple[int, int] | None = None, out_place: tuple[int, int] | None = None, fill: bool = False,
+    def __init__(self, server: int, key: int, index: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
+                 place: Place | None = None, out_place: Place | None = None, initial: bool = False,
                  release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1, threshold: float = 0):
-        super().__init__(shard, key, part, out, out_place, done)
-        self.data, self.round, self.place, self.release, self.fill = data, round, place, release, fill
+        super().__init__(server, key, index, out, out_place, done)
+        self.data, self.round, self.place, self.release, self.initial = data, round, place, release, initial
         self.code = CODES[data.dtype] if code < 0 else code
         self.n = len(data) if n < 0 else n
-        self.threshold, self.seq, self.process = threshold, 0, -1
+        self.threshold, self.seq, self.process, self.state = threshold, 0, -1, State.QUEUED
         self.restart()
 
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
     def restart(self) -> None:
-        """It begins anew: nothing of the answer has come."""
+        """Expect the complete answer: the request is sent for the first time, or again."""
         super().restart()
-        if self.fill:
+        if self.initial:
             self.left = self.n
 
     def runs(self) -> Iterable[tuple[Record, Any]]:
-        """Records of up to RUN bytes each, and their bytes."""
+        """Yield records of up to RUN bytes each, with their bytes."""
         segment, at = self.reply
-        if self.code not in CODES.values():  # 2-bit form: its threshold travels as `at`
+        if self.code == TWO_BITS:  # the threshold is sent as `at`
             bits = int(np.float32(self.threshold).view(np.int32))
-            per = RUN * 4
-            for start in range(0, max(self.n, 1), per):
-                n = min(per, self.n - start)
-                raw = self.data[start // 4:start // 4 + cdiv(n, 16) * 4]
-                yield Record(self.key, self.part, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
+            per_run = RUN * 4
+            for start in range(0, max(self.n, 1), per_run):
+                n = min(per_run, self.n - start)
+                raw = self.data[start // 4:start // 4 + packed_bytes(n)]
+                yield Record(self.key, self.index, self.code, n, self.round, start, INLINE, bits, segment, at), raw.data
             return
         if self.place is not None:
-            yield Record(self.key, self.part, self.code, self.n, self.round, 0, *self.place, segment, at), None
+            yield Record(self.key, self.index, self.code, self.n, self.round, 0, *self.place, segment, at), None
             return
         raw, size = self.data.view(np.uint8), self.data.itemsize
         step = RUN // size * size
         for start in range(0, max(raw.nbytes, 1), step):
             run = raw[start:start + step]
-            yield Record(self.key, self.part, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
+            yield Record(self.key, self.index, self.code, run.nbytes // size, self.round, start // size, INLINE, 0, segment,
                          at), run.data
 
 
-class SendRows(Send):
-    """A contribution of some rows, of `width` elements each: numbers [n] int64, ascending, in the part; data [n · width]."""
+class PushRows(Push):
+    """A contribution of some rows. rows [n]: their indices in the slice, int64, ascending; data [n · width]."""
 
-    __slots__ = ("numbers", "width")
+    __slots__ = ("rows", "width")
 
-    def __init__(self, shard: int, key: int, part: int, numbers: np.ndarray, data: np.ndarray, width: int, round: int,
-                 done: Done):
-        super().__init__(shard, key, part, data, round, None, done)
-        self.numbers, self.width = numbers, width
+    def __init__(self, server: int, key: int, index: int, rows: np.ndarray, data: np.ndarray, width: int, round: int, done: Done):
+        super().__init__(server, key, index, data, round, None, done)
+        self.rows, self.width = rows, width
 
     def runs(self) -> Iterable[tuple[Record, Any]]:
-        """As Send's; the numbers of a run's rows follow its bytes. No rows are one run."""
-        count, size = len(self.numbers), self.width * self.data.itemsize
+        """Yield records with the bytes of their rows, followed by the row indices. No rows make one empty run."""
+        count, size = len(self.rows), self.width * self.data.itemsize
         step = max(CHUNK // (size + 8), 1)
         for start in range(0, max(count, 1), step):
-            numbers = self.numbers[start:start + step]
-            rows = self.data[start * self.width:(start + len(numbers)) * self.width]
-            yield Record(self.key, self.part, self.code, len(rows), self.round, start, INLINE, count, *self.reply), b"".join(
-                (rows.view(np.uint8).data, numbers.view(np.uint8).data))
+            rows = self.rows[start:start + step]
+            data = self.data[start * self.width:(start + len(rows)) * self.width]
+            yield Record(self.key, self.index, self.code, len(data), self.round, start, INLINE, count, *self.reply), b"".join(
+                (data.view(np.uint8).data, rows.view(np.uint8).data))

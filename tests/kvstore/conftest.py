@@ -1,4 +1,4 @@
-"""Fixtures of the store's tests."""
+"""Fixtures for the tests of stores."""
 
 import pytest
 from tritium import engine
@@ -6,7 +6,7 @@ from tritium import engine
 
 @pytest.fixture(scope="package", autouse=True)
 def _patience():
-    """Who does not run for a while is not taken for dead, but where a test says so: how busy a machine is decides nothing."""
+    """Long timeouts, so that a process on a busy machine is not declared dead, except in tests that set them."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("TRITIUM_KV_LOST_AFTER", "TRITIUM_KV_BACK_WITHIN"):
             patch.setenv(name, "100")
@@ -15,7 +15,7 @@ def _patience():
 
 @pytest.fixture
 def serial():
-    """The naive engine, as in a shard's process."""
+    """The naive engine, as in a server's process."""
     before = engine.current()
     engine.set_current(engine.NaiveEngine())
     yield

@@ -1,4 +1,4 @@
-"""kv.create: names, and the errors for those it does not know."""
+"""kv.create: names of stores, and errors for unknown names."""
 
 import subprocess
 import sys
@@ -9,14 +9,14 @@ from tritium.errors import MXNetError, ParameterError
 
 
 @pytest.mark.parametrize("name, kind", [("local", "local"), ("Device", "device"), ("nccl", "device")])
-def test_names(name, kind):
+def test_a_name_gives_its_kind_of_store(name, kind):
     assert mx.kv.create(name).type == kind
 
 
-def test_without_pyzmq_the_extra_is_named(monkeypatch):
+def test_without_pyzmq_the_error_names_the_package_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "zmq", None)
     for name in [m for m in sys.modules if m.startswith("tritium.kvstore.")]:
-        if name.rpartition(".")[2] in ("dist", "client", "server_connection", "sockets"):
+        if name.rpartition(".")[2] in ("dist", "client", "event_loop", "server_connection", "sockets"):
             monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MXNetError, match=r"kv.create: 'dist_sync' .* pyzmq is not installed. pip install \"tritium\[dist\]\""):
         mx.kv.create("dist_sync")
@@ -27,7 +27,7 @@ def test_importing_tritium_imports_neither_ray_nor_zmq():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=250).stdout == "[]\n"
 
 
-def test_a_registered_store_goes_by_its_class_name():
+def test_a_registered_store_is_created_by_its_class_name():
     @mx.kv.KVStoreBase.register
     class MyOwnStore(mx.kv.KVStoreBase):
         pass
@@ -36,8 +36,8 @@ def test_a_registered_store_goes_by_its_class_name():
     assert mx.kv.create("myownstore").type == "myownstore"
 
 
-def test_unknown_names():
-    with pytest.raises(ParameterError, match="no store of type 'locl'"):
+def test_unknown_names_raise_an_error():
+    with pytest.raises(ParameterError, match="unknown store type 'locl'"):
         mx.kv.create("locl")
     with pytest.raises(ParameterError, match="the type must be a string, not 3"):
         mx.kv.create(3)

@@ -1,4 +1,4 @@
-"""Processes that die, stop, come back. Oracle: the same run undisturbed; every wait has a deadline."""
+"""Processes that die, stop and come back. Oracle: the same run undisturbed; every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 import tritium as mx
-from support.kvstore_cluster import TIMEOUT, array, pull, stands, until, worker, worker_process, workers
+from support.kvstore_cluster import TIMEOUT, array, pull, until, wait_for_state, worker, worker_process, workers
 from tritium.errors import DeadWorkerError, KVStoreError, MXNetError
-from tritium.kvstore.job.local_job import Job
-from tritium.kvstore.wire.frame import Op
+from tritium.kvstore.job.local_job import LocalJob
+from tritium.kvstore.wire.frame import FrameType
 
 SHAPES = [(5, 3), (40, 50), (600, 600)]  # in a frame with others, alone, in shared memory
 STEPS = 12
@@ -42,14 +42,14 @@ def run(kv, at, kill):
     return [pull(kv, i, np.zeros(s, "f")) for i, s in enumerate(SHAPES)]
 
 
-def whole_run(folder, at=(), every=4, shards=2):
+def run_job(folder, at=(), snapshot_rounds=4, servers=2):
     """(weights, optimizer state file) of a run in which servers are killed."""
-    with workers(2, shards=shards, every=every) as (job, stores, each):
+    with workers(2, servers=servers, snapshot_rounds=snapshot_rounds) as (job, stores, each):
         killed = iter(range(100))
 
         def kill():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(job.shard_pid(next(killed) % shards), signal.SIGKILL)
+                os.kill(job.server_pid(next(killed) % servers), signal.SIGKILL)
 
         both = each(lambda kv: run(kv, at, kill))
         for a, b in zip(*both):
@@ -61,9 +61,9 @@ def whole_run(folder, at=(), every=4, shards=2):
 def compare(folder, seed):
     rng = np.random.default_rng(seed)
     at = set(rng.choice(STEPS * len(SHAPES), size=1, replace=False).tolist())
-    every, shards = int(rng.integers(1, 6)), int(rng.integers(1, 3))
-    weights, states = whole_run(folder, at, every, shards)
-    wanted, wanted_states = whole_run(folder, (), every, shards)
+    snapshot_rounds, servers = int(rng.integers(1, 6)), int(rng.integers(1, 3))
+    weights, states = run_job(folder, at, snapshot_rounds, servers)
+    wanted, wanted_states = run_job(folder, (), snapshot_rounds, servers)
     for a, b in zip(weights, wanted):
         np.testing.assert_array_equal(a, b)
     assert states == wanted_states
@@ -76,38 +76,38 @@ def test_a_killed_server_loses_nothing_20_times(tmp_path, seed):
 
 
 def test_two_kills_in_one_run(tmp_path):
-    """The second kill comes while the first may still be recovering."""
-    weights, states = whole_run(tmp_path, {7, 20}, shards=1)
-    wanted, wanted_states = whole_run(tmp_path, shards=1)
+    """The second kill may happen during the recovery from the first."""
+    weights, states = run_job(tmp_path, {7, 20}, servers=1)
+    wanted, wanted_states = run_job(tmp_path, servers=1)
     for a, b in zip(weights, wanted):
         np.testing.assert_array_equal(a, b)
     assert states == wanted_states
 
 
-def twice_and_late(link, rng):
-    """Send every frame of a link two or three times, some of them long after the first."""
-    send, late = link._push_run, []
+def repeat_and_delay(connection, rng):
+    """Send every frame of a connection two or three times, some of them long after the first."""
+    send, late = connection.put, []
 
     def disturbed(priority, head, payload):
-        payload = bytes(payload)  # what is sent late must be what was sent first
+        payload = bytes(payload)  # a delayed frame must have the bytes of the first
         send(priority, head, payload)
         late.extend([(priority, head, payload)] * int(rng.integers(1, 3)))
         while late and rng.random() < 0.6:
             send(*late.pop(int(rng.integers(len(late)))))
 
-    link._push_run = disturbed
+    connection.put = disturbed
 
 
-def test_frames_that_come_again_and_late_count_once(monkeypatch):
-    """Contributions of every kind: small, large, in shared memory and not, rows; and values that are asked for."""
+def test_repeated_and_delayed_frames_count_once(monkeypatch):
+    """Contributions of every kind: small, large, compressible, rows; and pulled values."""
     monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
     shapes = {"a": (5, 3), "b": (40, 50), "c": (1200, 900), "rows": (30, 4)}
 
     def run(disturb):
-        with workers(2, shards=2, every=2) as (_, stores, each):
+        with workers(2, servers=2, snapshot_rounds=2) as (_, stores, each):
             for kv in stores if disturb else ():
-                for link in kv._client.links:
-                    twice_and_late(link, np.random.default_rng([kv.rank, link.index]))
+                for remote in kv._client.servers:
+                    repeat_and_delay(remote.connection, np.random.default_rng([kv.rank, remote.index]))
 
             def steps(kv):
                 kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
@@ -129,31 +129,32 @@ def test_frames_that_come_again_and_late_count_once(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_lanes_that_break_lose_nothing(monkeypatch):
-    """The connection for large values is cut in the middle of a run, until the worker asks for no other."""
+def test_encrypted_channels_that_break_lose_nothing(monkeypatch):
+    """The channel is cut in the middle of a run, until the worker requests no other."""
     monkeypatch.setenv("TRITIUM_KV_SHARED", "0")
-    monkeypatch.setattr("tritium.kvstore.worker.server_connection._SOON", float("inf"))  # one after another
+    monkeypatch.setattr("tritium.kvstore.worker.server_connection._SOON", float("inf"))  # every break counts
 
     def run(cuts):
         def steps(kv):
-            (link,) = kv._client.links
-            until(lambda: link._lane is not None)
+            (remote,) = kv._client.servers
+            connection = remote.connection
+            until(lambda: connection._channel is not None)
             kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1))
             kv.init(list("abc"), [array(np.ones(s)) for s in [(5, 3), (150, 150), (900, 600)]])
             for step in range(8):
                 kv.push(list("abc"), [array(np.random.default_rng([step, kv.rank]).normal(size=s))
                                       for s in [(5, 3), (150, 150), (900, 600)]])
-                lane = link._lane
-                cut = kv.rank == 0 and step in cuts and lane is not None
+                channel = connection._channel
+                cut = kv.rank == 0 and step in cuts and channel is not None
                 if cut:
-                    lane._socket.shutdown(socket.SHUT_RDWR)
+                    channel._socket.shutdown(socket.SHUT_RDWR)
                 values = [pull(kv, "abc"[i], np.zeros(s, "f")) for i, s in enumerate([(5, 3), (150, 150), (900, 600)])]
                 if cut:
-                    until(lambda old=lane: link._lane is not old and link.ready)  # in this order: the old one goes first
-            assert (link._lane is None) == (link._broken == 3) == (kv.rank == 0 and len(cuts) == 3)
+                    until(lambda old=channel: connection._channel is not old and remote.ready)  # the old one is closed first
+            assert (connection._channel is None) == (connection._broken == 3) == (kv.rank == 0 and len(cuts) == 3)
             return values
 
-        with workers(2, every=3) as (_, _, each):
+        with workers(2, snapshot_rounds=3) as (_, _, each):
             return each(steps)
 
     for cut, plain in zip(run([1, 4, 5]), run([])):
@@ -161,23 +162,24 @@ def test_lanes_that_break_lose_nothing(monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_what_is_asked_of_a_server_waits_until_it_is_back():
-    """It may be sent and not answered, or not sent. A connection that is made anew is no death."""
+def test_questions_to_a_server_wait_until_it_is_back():
+    """Sent and not answered, or not sent. A connection that is replaced is not a death."""
     with workers(1) as (_, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
-        (link,), asked, hand = kv._client.links, [Future(), Future()], kv._client._hand
-        where = link._where
-        hand(lambda: (link.ask(Op.SAVE, [], b"", asked[0]), link.down(), link.ask(Op.SAVE, [], b"", asked[1])))
-        until(lambda: len(link._to_ask) == 2)
+        (remote,), answers, call_soon = kv._client.servers, [Future(), Future()], kv._client.loop.call_soon
+        location = remote._location
+        call_soon(lambda: (remote.ask(FrameType.SAVE, [], b"", answers[0]), remote.disconnect(),
+                           remote.ask(FrameType.SAVE, [], b"", answers[1])))
+        until(lambda: len(remote._unasked) == 2)
         assert kv.get_num_dead_node(2) == 0
-        hand(lambda: link.where({**where, "down": True}))
+        call_soon(lambda: remote.moved({**location, "down": True}))
         until(lambda: kv.get_num_dead_node(2) == 1)
-        hand(lambda: link.where(where))
-        assert all(a.result(TIMEOUT) for a in asked) and kv.get_num_dead_node(2) == 0
+        call_soon(lambda: remote.moved(location))
+        assert all(a.result(TIMEOUT) for a in answers) and kv.get_num_dead_node(2) == 0
 
 
-def test_states_that_are_saved_after_a_death_are_those_of_the_weights(tmp_path):
-    """The server is back, and waits for what the other worker sends again."""
+def test_states_saved_after_the_death_of_a_server_match_the_weights(tmp_path):
+    """The server is back, and waits for contributions that the other worker sends again."""
     with workers(2) as (job, stores, each):
         each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)))
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
@@ -185,24 +187,24 @@ def test_states_that_are_saved_after_a_death_are_those_of_the_weights(tmp_path):
             each(lambda kv, n=step: kv.push("w", mx.nd.ones(3) * (n + kv.rank)))
         each(lambda kv: pull(kv, "w", np.zeros(3, "f")))
         stores[0].save_optimizer_states(tmp_path / "before")
-        (link,), late = stores[1]._client.links, []
-        link._welcome = late.append
-        os.kill(job.shard_pid(0), signal.SIGKILL)
+        (remote,), late = stores[1]._client.servers, []
+        remote._on_handshake_reply = late.append
+        os.kill(job.server_pid(0), signal.SIGKILL)
         until(lambda: late)
         saving = each.submit(stores[0].save_optimizer_states, tmp_path / "after")
-        until(lambda: saving.done() or stores[0]._client.links[0]._fetching)
-        del link._welcome
-        stores[1]._client._hand(lambda: [link._welcome(frame) for frame in late])
+        until(lambda: saving.done() or stores[0]._client.servers[0]._pulls)
+        del remote._on_handshake_reply
+        stores[1]._client.loop.call_soon(lambda: [remote._on_handshake_reply(frame) for frame in late])
         saving.result(TIMEOUT)
     assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes()
 
 
 @pytest.mark.nightly
-def test_without_snapshots_a_dead_server_is_an_error_and_no_hang():
-    with workers(1, every=0) as (job, (kv,), _):
+def test_without_snapshots_the_death_of_a_server_is_an_error():
+    with workers(1, snapshot_rounds=0) as (job, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
-        os.kill(job.shard_pid(0), signal.SIGKILL)
-        with pytest.raises(KVStoreError, match="server 0 died, and its values with it: the job keeps no snapshots"):
+        os.kill(job.server_pid(0), signal.SIGKILL)
+        with pytest.raises(KVStoreError, match="server 0 died, and its values are lost: the job keeps no snapshots"):
             for _ in range(100):
                 kv.push("w", mx.nd.ones(3))
                 pull(kv, "w", np.zeros(3, "f"))
@@ -224,7 +226,8 @@ signal.pause()
 @contextlib.contextmanager
 def survivor_and_victim(policy, rounds):
     """(job, the store of worker 0, the process of worker 1), both past `rounds` rounds of "w"."""
-    with Job(2, 1, policy=policy, every=3) as job, worker_process(job, 1, VICTIM % rounds) as victim, worker(job, 0) as kv:
+    with (LocalJob(2, 1, policy=policy, snapshot_rounds=3) as job, worker_process(job, 1, VICTIM % rounds) as victim,
+          worker(job, 0) as kv):
         kv.init("w", mx.nd.zeros(3))
         kv.init("v", mx.nd.zeros(3))
         for _ in range(rounds):
@@ -236,7 +239,7 @@ def survivor_and_victim(policy, rounds):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rounds", range(5))
-def test_a_killed_worker_is_noticed_within_two_seconds(rounds):
+def test_the_death_of_a_worker_is_detected_within_two_seconds(rounds):
     with survivor_and_victim("fail", rounds) as (_, kv, victim):
         kv.push("w", mx.nd.ones(3))
         started = time.monotonic()
@@ -246,11 +249,11 @@ def test_a_killed_worker_is_noticed_within_two_seconds(rounds):
         assert time.monotonic() - started < 2
 
 
-def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
-    """By the end of its connections, not by its silence: pings would take longer than the test may."""
+def test_the_error_names_the_dead_worker_and_a_replacement_continues(monkeypatch):
+    """The death is detected by the end of its connections: heartbeats would take longer than the test."""
     monkeypatch.setenv("TRITIUM_KV_LOST_AFTER", "600")
     with survivor_and_victim("fail", 2) as (job, kv, victim):
-        kv.push("w", mx.nd.ones(3))  # round 3, which the victim never joins
+        kv.push("w", mx.nd.ones(3))  # round 3, to which the victim never contributes
         victim.kill()
         with pytest.raises(DeadWorkerError, match=r"worker 0, key 'w', round 3: worker 1 died; the round is not applied"):
             pull(kv, "w", np.zeros(3, "f"))
@@ -259,7 +262,7 @@ def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
         with pytest.raises(DeadWorkerError, match="key 'v', round 1: worker 1 died"):
             pull(kv, "v", np.zeros(3, "f"))
         with pytest.raises(KVStoreError, match="barrier: worker 1 died"):
-            kv._client.request("barrier")  # kv.barrier() would first raise what its own pushes met
+            kv._client.request("barrier")  # kv.barrier() would raise the errors of its pushes first
         with worker(job, 1) as other:
             for name in "wv":
                 other.init(name, mx.nd.zeros(3))
@@ -271,7 +274,7 @@ def test_a_killed_worker_is_named_and_a_replacement_resumes(monkeypatch):
             until(lambda: kv.get_num_dead_node(4) == 0)
 
 
-def test_waiting_for_a_replacement():
+def test_policy_wait_waits_for_a_replacement():
     with survivor_and_victim("wait", 1) as (job, kv, victim):
         kv.push("w", mx.nd.ones(3))
         victim.kill()
@@ -283,34 +286,34 @@ def test_waiting_for_a_replacement():
 
 
 @pytest.mark.nightly
-def test_shrinking():
+def test_policy_shrink_continues_without_the_dead_worker():
     with survivor_and_victim("shrink", 1) as (_, kv, victim):
         kv.push("w", mx.nd.ones(3) * 9)
         victim.kill()
         assert (pull(kv, "w", np.zeros(3, "f")) == 9).all()
 
 
-def test_a_worker_that_leaves_does_not_wait_and_is_named():
+def test_a_worker_that_leaves_does_not_wait_and_the_error_names_it():
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        stores[1]._client.timeout = 600.0  # more than the test may take
+        stores[1]._client.limits.timeout = 600.0  # more than the test may take
         stores[1].close()
         stores[0].push("w", mx.nd.ones(3))
         with pytest.raises(DeadWorkerError, match="worker 1 left"):
             pull(stores[0], "w", np.zeros(3, "f"))
 
 
-def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
-    """SIGSTOP: alive and silent. After `stall` seconds a warning names key and round; when it goes on, so does all."""
-    with workers(2, every=2) as (job, stores, each):
+def test_a_stopped_server_continues_and_a_long_wait_is_reported(caplog):
+    """SIGSTOP: alive and unreachable. After `stall` seconds a warning names key and round. SIGCONT: everything continues."""
+    with workers(2, snapshot_rounds=2) as (job, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         each(lambda kv: kv.push("w", mx.nd.ones(3)))
-        each(lambda kv: pull(kv, "w", np.zeros(3, "f")))  # round 1 has ended everywhere: what waits now is round 2
+        each(lambda kv: pull(kv, "w", np.zeros(3, "f")))  # round 1 is complete: the next wait is for round 2
         for s in stores:
-            s._client.stall = 0.3
-        pid = job.shard_pid(0)
+            s._client.limits.stall = 0.3
+        pid = job.server_pid(0)
         os.kill(pid, signal.SIGSTOP)
-        stands(pid, "T")
+        wait_for_state(pid, "T")
         with caplog.at_level(logging.WARNING, "tritium.kvstore"):
             ends = [each.submit(lambda s=s: (s.push("w", mx.nd.ones(3) * 2), pull(s, "w", np.zeros(3, "f")))[1]) for s in stores]
             until(lambda: re.search(r"worker 0 has waited \d+ s for server 0: .*key 'w' round 2", caplog.text))
@@ -321,25 +324,25 @@ def test_a_stopped_server_goes_on_and_a_long_wait_is_reported(caplog):
 def test_a_round_that_never_ends_is_an_error_at_the_deadline(caplog):
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
-        stores[0]._client.stall = 0.1
+        stores[0]._client.limits.stall = 0.1
         stores[0].push("w", mx.nd.ones(3))
         until(lambda: "key 'w' round 1 waits for workers [1]" in caplog.text)
-        stores[0]._client.timeout = 0.1
-        with pytest.raises(KVStoreError, match=r"worker 0: key 'w' was not answered within 0 s\. TRITIUM_KV_TIMEOUT"):
+        stores[0]._client.limits.timeout = 0.1
+        with pytest.raises(KVStoreError, match=r"worker 0: server 0 did not answer for key 'w' within 0 s\. TRITIUM_KV_TIMEOUT"):
             pull(stores[0], "w", np.zeros(3, "f"))
-        stores[0]._client.timeout = 300.0
-        (link,) = stores[0]._client.links
-        until(lambda: not link._given_up)  # the server has said that it does not count
+        stores[0]._client.limits.timeout = 300.0
+        (remote,) = stores[0]._client.servers
+        until(lambda: not remote.session.unresolved)  # the handshake has shown that it was not applied
         for kv, n in zip(stores, (2, 5)):
             kv.push("w", mx.nd.ones(3) * n)
-        assert pull(stores[0], "w", np.zeros(3, "f")).tolist() == [7] * 3  # what was given up is no part of it
+        assert pull(stores[0], "w", np.zeros(3, "f")).tolist() == [7] * 3  # without the abandoned push
 
 
 @pytest.mark.nightly
 def test_an_owner_that_is_killed_leaves_nothing():
-    """kill -9 of a script that started its own job: host, server, files and shared memory go with it."""
+    """kill -9 of a script that started its own job: host, server, files and shared memory disappear."""
     code = ("import tritium as mx, time; kv = mx.kv.create('dist'); kv.init(0, mx.nd.ones((600, 600))); j = kv._own_job; "
-            "print(j.folder, j.id, j.host.pid, j.shard_pid(0), flush=True); time.sleep(60)")
+            "print(j.folder, j.id, j.host.pid, j.server_pid(0), flush=True); time.sleep(60)")
     env = {k: v for k, v in os.environ.items() if not k.startswith("TRITIUM_KV")}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env) as script:
         folder, job, *pids = script.stdout.readline().split()
@@ -349,16 +352,16 @@ def test_an_owner_that_is_killed_leaves_nothing():
     assert not [n for n in os.listdir("/dev/shm") if job in n]
 
 
-@pytest.mark.parametrize("who", [0, 1])
-def test_a_test_that_fails_ends(who, monkeypatch):
-    """Its stores do not wait for each other: one failure is one failure, and no test that hangs. Nor is an error left for others,
-    whether a thread is in the middle of its push then, or still before it."""
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failing_test_ends(failing, monkeypatch):
+    """Its stores do not wait for each other, so it does not hang. It leaves no error for other tests, whether a thread is in the
+    middle of its push or before it."""
     monkeypatch.setattr("support.kvstore_cluster.TIMEOUT", 3600.0)  # far beyond this test's own
     with contextlib.suppress(MXNetError):
-        mx.nd.waitall()  # nothing of other tests'
+        mx.nd.waitall()  # errors of other tests
 
     def push(kv):
-        if kv.rank == who:
+        if kv.rank == failing:
             raise ZeroDivisionError
         if kv.rank == 2:
             until(lambda: not kv._client.alive)
@@ -369,7 +372,7 @@ def test_a_test_that_fails_ends(who, monkeypatch):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         each(push)
     mx.nd.waitall()
-    with pytest.raises(ZeroDivisionError), Job(2) as job, worker_process(job, 1, VICTIM % 0) as script, worker(job, 0) as kv:
+    with pytest.raises(ZeroDivisionError), LocalJob(2) as job, worker_process(job, 1, VICTIM % 0) as script, worker(job, 0) as kv:
         kv.init("w", mx.nd.zeros(3))
         kv.push("w", mx.nd.ones(3))
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""LocalKVStore: sums, updaters, copies, errors. Oracle: NumPy, added up in the same order."""
+"""LocalKVStore: sums, updaters, copies, errors. Oracle: NumPy sums in the same order."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def pulled(kv, key, shape=(2, 3), ctx=None):
 
 
 @pytest.mark.parametrize("kind", ["local", "device"])
-def test_pull_gives_what_init_and_push_left(kind, ctx):
+def test_pull_returns_the_value_of_init_or_of_the_last_push(kind, ctx):
     kv = mx.kv.create(kind)
     kv.init("w", mx.nd.full((2, 3), 4, ctx=ctx))
     assert (pulled(kv, "w", ctx=ctx) == 4).all()
@@ -29,7 +29,7 @@ def test_pull_gives_what_init_and_push_left(kind, ctx):
     assert all((o.asnumpy() == 7).all() for o in outs)
 
 
-def test_sum_over_devices_is_from_left_to_right(rng):
+def test_devices_are_summed_from_left_to_right(rng):
     parts = [rng.normal(size=(2, 3)).astype("f4") * 10.0**e for e in (0, 6, -3, 6)]
     kv = store()
     kv.push(3, [mx.nd.array(p, ctx=mx.cpu(i)) for i, p in enumerate(parts)])
@@ -39,8 +39,8 @@ def test_sum_over_devices_is_from_left_to_right(rng):
 
 @pytest.mark.parametrize("copies", [2, 3, 4])
 @pytest.mark.parametrize("size", [5, 262144, 300001, 800000])
-def test_long_sums_are_from_left_to_right_too(rng, copies, size):
-    """Sizes below, at and beyond what is added at a time, and beyond a store that does all at once."""
+def test_large_arrays_are_summed_from_left_to_right(rng, copies, size):
+    """Sizes below, at and above the block size of a sum, and above the size of a store that works inline."""
     parts = [(rng.normal(size=size) * 10.0**e).astype("f4") for e in (0, 4, -3, 4)[:copies]]
     kv = mx.kv.create("device")
     kv.init("w", mx.nd.zeros(size))
@@ -54,7 +54,7 @@ def test_long_sums_are_from_left_to_right_too(rng, copies, size):
         assert np.array_equal(out.asnumpy(), want)
 
 
-def test_lists_of_keys_and_of_values():
+def test_push_and_pull_take_lists_of_keys():
     kv = mx.kv.create()
     kv.init(["a", "b"], [mx.nd.zeros((2, 3))] * 2)
     kv.push(["a", "b"], [[mx.nd.ones((2, 3))] * 2, [mx.nd.ones((2, 3))]])
@@ -80,7 +80,7 @@ def test_a_pushed_array_is_never_written_and_never_shared():
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-def test_updater_gets_key_sum_and_stored(copies):
+def test_an_updater_gets_key_sum_and_stored_value(copies):
     kv, seen = store(), []
 
     def update(key, grad, weight):
@@ -101,13 +101,13 @@ def test_pushpull_and_broadcast():
     kv.pushpull(3, [mx.nd.ones((2, 3))] * 2, out=out)
     assert (out.asnumpy() == 2).all()
     both = [mx.nd.ones((2, 3)), mx.nd.full((2, 3), 3)]
-    kv.pushpull(3, both)  # without out, back into what was pushed
+    kv.pushpull(3, both)  # without out, into the pushed arrays
     assert all((b.asnumpy() == 4).all() for b in both)
     kv.broadcast(4, mx.nd.full((2, 3), 6), out=both)
     assert all((b.asnumpy() == 6).all() for b in both)
 
 
-def test_priority_is_handed_to_the_engine(monkeypatch):
+def test_priority_is_passed_to_the_engine(monkeypatch):
     kv, seen = store(), []
     engine = mx.kvstore.array_ops.engine.current()
     push = engine.push_sync
@@ -123,7 +123,7 @@ def test_priority_is_handed_to_the_engine(monkeypatch):
 
 
 class CountingOptimizer:
-    """The least that set_optimizer takes: an updater with states."""
+    """The simplest argument of set_optimizer: its updater has states."""
 
     def create_updater(self):
         class Updater:
@@ -143,7 +143,7 @@ class CountingOptimizer:
         return self.updater
 
 
-def test_optimizer_states_go_to_a_file_and_back(tmp_path):
+def test_optimizer_states_are_saved_and_loaded(tmp_path):
     kv, opt = store(), CountingOptimizer()
     kv.set_optimizer(opt)
     kv.push(3, mx.nd.ones((2, 3)))
@@ -159,7 +159,7 @@ def test_optimizer_states_go_to_a_file_and_back(tmp_path):
         kv2.load_optimizer_states(tmp_path / "nothing-here")
 
 
-def test_one_worker():
+def test_a_local_store_has_one_worker():
     kv = store()
     kv.barrier()
     assert (kv.type, kv.rank, kv.num_workers) == ("local", 0, 1)
@@ -178,23 +178,23 @@ def test_one_worker():
         (lambda kv: kv.push(3, mx.nd.ones((2, 4))), ShapeError,
          r"KVStore.push: key 3 holds float32\[2,3\]@cpu\(0\), this is float32\[2,4\]@cpu\(0\)"),
         (lambda kv: kv.push(3, []), ParameterError, "KVStore.push: key 3: no arrays were given"),
-        (lambda kv: kv.push(3, 5), ParameterError, "KVStore.push: key 3: int is no NDArray"),
+        (lambda kv: kv.push(3, 5), ParameterError, "KVStore.push: key 3: int is not an NDArray"),
         (lambda kv: kv.push([3], mx.nd.ones((2, 3))), ParameterError, "1 keys, but a NDArray"),
         (lambda kv: kv.push(3.0, mx.nd.ones((2, 3))), ParameterError, "a key is an int or a str: 3.0 is a float"),
         (lambda kv: kv.row_sparse_pull(3), ParameterError, "KVStore.row_sparse_pull: give the array to fill and the rows"),
         (lambda kv: kv.row_sparse_pull(3, mx.nd.ones((2, 3)), row_ids=[]), ParameterError, "1 arrays to fill, 0 arrays of row"),
-        (lambda kv: kv.set_gradient_compression({}), MXNetError, "there is nothing to compress"),
+        (lambda kv: kv.set_gradient_compression({}), MXNetError, "store sends nothing over a network"),
         (lambda kv: kv.save_optimizer_states("x"), MXNetError, "save_optimizer_states: the store has no optimizer"),
         (lambda kv: kv.set_optimizer(3), ParameterError, r"KVStore.set_optimizer: 3 has no create_updater\(\)"),
         (lambda kv: kv.set_updater(3), ParameterError, "KVStore.set_updater: 3 is not a function"),
     ],
 )
-def test_errors_say_what_is_wrong(act, error, text):
+def test_invalid_calls_raise_an_error(act, error, text):
     with pytest.raises(error, match=text):
         act(store())
 
 
-def test_rows(ctx):
+def test_row_sparse_pull_copies_the_rows(ctx):
     kv, value = mx.kv.create("local"), np.arange(12.0, dtype="f").reshape(4, 3)
     kv.init("w", mx.nd.array(value))
     outs = [mx.nd.ones((4, 3), ctx=ctx) for _ in range(2)]
@@ -202,11 +202,11 @@ def test_rows(ctx):
     assert outs[0].asnumpy().tolist() == [value[0].tolist(), [0] * 3, value[2].tolist(), [0] * 3]
     assert (outs[1].asnumpy() == 0).all()
     kv.row_sparse_pull("w", out=outs[0], row_ids=mx.nd.array([4]))
-    with pytest.raises(ShapeError, match="row numbers from 4 to 4; the value has 4 rows"):
+    with pytest.raises(ShapeError, match="row indices from 4 to 4; the value has 4 rows"):
         outs[0].asnumpy()
 
 
-def test_a_refused_push_changes_nothing():
+def test_a_push_that_raises_changes_nothing():
     kv = store()
     kv.init(4, mx.nd.zeros(2))
     with pytest.raises(ShapeError):
@@ -215,7 +215,7 @@ def test_a_refused_push_changes_nothing():
 
 
 def test_an_optimizer_takes_all_keys_of_a_push_in_one_update(monkeypatch):
-    """Two contexts, three keys: one sum, one update, one copy of what is small. Oracle: a store that gets key by key."""
+    """Two contexts, three keys: one sum, one update, one copy. Oracle: a store that is pushed key by key."""
     from_lists, one_by_one = (mx.kv.create("local") for _ in range(2))
     names, start = ["a", "b", "c"], np.arange(4.0, dtype="f")
     for kv in (from_lists, one_by_one):

@@ -1,4 +1,4 @@
-"""Who is let in, what is believed, and what listens. Attacks come over real sockets; the shard must live and not grow."""
+"""Authentication, validation and listening ports. Attacks use real sockets; the processes must survive and not grow."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import zmq
 from support.kvstore_cluster import pull, workers
 from tritium.errors import KVStoreError
 from tritium.kvstore.wire import sockets
-from tritium.kvstore.wire.frame import INLINE, WANT, Op, Record, encode, pack
-from tritium.kvstore.wire.shared_memory import Pool, Views, segment_name
+from tritium.kvstore.wire.frame import INLINE, WANT_VALUE, FrameType, Record, encode, pack
+from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, segment_name
 from tritium.kvstore.worker.client import Client
 
-GROWTH = 16 << 20  # bytes a process may grow under attack: far below what the lengths ask for
+GROWTH = 16 << 20  # bytes that a process may grow under attack: far less than the lengths in the messages
 
 
 @pytest.fixture(scope="module")
 def before():
-    """What listens in this process already, if a test of something else has left it."""
+    """Ports that this process listens on already, because of other tests."""
     return set(listening(os.getpid()))
 
 
@@ -38,7 +38,7 @@ def job(before):
 
 
 def processes(job):
-    return {"host": job.host.pid, "coordinator": job.coordinator_pid(), "shard": job.shard_pid(0)}
+    return {"host": job.host.pid, "coordinator": job.coordinator_pid(), "server": job.server_pid(0)}
 
 
 def listening(pid):
@@ -47,14 +47,14 @@ def listening(pid):
     for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
             inodes.add(os.readlink(fd))
-    found = {}  # by inode: while others come and go, the table may show a socket twice
+    sockets = {}  # by inode: the table may show a socket twice while others change
     for table in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
                 address, port = fields[1].split(":")
-                found[fields[9]] = address, int(port, 16)
-    return list(found.values())
+                sockets[fields[9]] = address, int(port, 16)
+    return list(sockets.values())
 
 
 def resident(pid):
@@ -67,9 +67,9 @@ def works(kv):
 
 
 def test_only_the_documented_sockets_listen(job, before):
-    """docs/kvstore.md: a port of the coordinator, two of each server, all on the named interface. Nobody else listens."""
+    """docs/kvstore.md: a port of the coordinator, two of each server, all on the given interface. No other process listens."""
     found = {name: [address for address, _ in listening(pid)] for name, pid in processes(job[0]).items()}
-    assert found == {"host": [], "coordinator": ["0100007F"], "shard": ["0100007F"] * 2}
+    assert found == {"host": [], "coordinator": ["0100007F"], "server": ["0100007F"] * 2}
     assert set(listening(os.getpid())) <= before
 
 
@@ -86,7 +86,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_strange_bytes_on_every_port_change_nothing(job, attack):
+def test_random_and_malformed_bytes_on_every_port_change_nothing(job, attack):
     job, kv = job
     before = {name: resident(pid) for name, pid in processes(job).items()}
     for pid in processes(job).values():
@@ -103,7 +103,7 @@ def test_strange_bytes_on_every_port_change_nothing(job, attack):
 
 @pytest.fixture(scope="module")
 def apart():
-    """A job whose worker might be on another machine: what is large takes a lane."""
+    """A job whose worker might be on another machine: frames go over an encrypted channel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITIUM_KV_SHARED", "0")
         with workers(1) as (job, (kv,), _):
@@ -112,24 +112,28 @@ def apart():
             yield job, kv
 
 
+def channel_of(kv):
+    return kv._client.servers[0].connection._channel
+
+
 def large_works(kv):
-    lane = kv._client.links[0]._lane
+    channel = channel_of(kv)
     kv.push("large", mx.nd.ones(200_000) * 3)
-    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and lane is not None and kv._client.links[0]._lane is lane
+    return (pull(kv, "large", np.zeros(200_000, "f")) == 3).all() and channel is not None and channel_of(kv) is channel
 
 
-@pytest.mark.parametrize("said", [b"", os.urandom(31), os.urandom(32), os.urandom(65536)], ids=len)
-def test_what_is_said_on_a_lanes_port_by_others_changes_nothing(apart, said):
+@pytest.mark.parametrize("data", [b"", os.urandom(31), os.urandom(32), os.urandom(65536)], ids=len)
+def test_other_connections_to_the_port_of_the_channels_change_nothing(apart, data):
     job, kv = apart
-    before = resident(job.shard_pid(0))
+    before = resident(job.server_pid(0))
     with contextlib.ExitStack() as stack:
-        for _, port in listening(job.shard_pid(0)):
-            for _ in range(100):  # they stay
+        for _, port in listening(job.server_pid(0)):
+            for _ in range(100):  # they stay open
                 s = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
                 with contextlib.suppress(OSError):
-                    s.sendall(said)
+                    s.sendall(data)
         assert large_works(kv)
-    assert large_works(kv) and resident(job.shard_pid(0)) - before < GROWTH
+    assert large_works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
 def dealer(context, address, server, keys):
@@ -141,38 +145,38 @@ def dealer(context, address, server, keys):
     return s
 
 
-@pytest.mark.parametrize("who", ["nobody", "foreign key", "the job's worker key", "wrong server key"])
-def test_a_port_answers_nobody_without_its_own_key(job, who):
-    """On the shard even the key that opens the coordinator is foreign: each worker has a key of its own there."""
+@pytest.mark.parametrize("key", ["no key", "foreign key", "the job's worker key", "wrong server key"])
+def test_a_port_answers_no_connection_with_a_wrong_key(job, key):
+    """A server also rejects the key that the coordinator accepts: each worker has a key of its own there."""
     job, kv = job
     credentials = json.loads((job.folder / "worker.json").read_text())
-    shard = kv._client.request("info")["shards"][0]
-    targets = [(shard["address"], shard["public"])]
-    if who != "the job's worker key":
-        targets.append((credentials["address"], credentials["server"]))
-    keys = {"nobody": None, "the job's worker key": sockets.Keys(credentials["public"], credentials["secret"])}.get(
-        who, sockets.Keys.new())
+    server = kv._client.request("info")["shards"][0]
+    targets = [(server["address"], server["public"])]
+    if key != "the job's worker key":
+        targets.append((credentials["address"], credentials["coordinator_key"]))
+    keys = {"no key": None, "the job's worker key": sockets.CurveKeys(credentials["public"], credentials["secret"])}.get(
+        key, sockets.CurveKeys.new())
     with zmq.Context() as context:
         for address, server in targets:
-            server = sockets.Keys.new().public if who == "wrong server key" else server
+            server = sockets.CurveKeys.new().public if key == "wrong server key" else server
             s = dealer(context, address, server, keys)
-            for m in ([encode(Op.PULL, [Record(1, 0, 0, 0, 0)], rank=0), b""], [pack({"op": "info", "id": 1})]):
+            for m in ([encode(FrameType.PULL, [Record(1, 0, 0, 0, 0)], rank=0), b""], [pack({"op": "info", "id": 1})]):
                 s.send_multipart(m)
             assert not s.poll(300)
             s.close(0)
     assert works(kv)
 
 
-def test_a_worker_with_another_jobs_keys_is_refused(job, tmp_path):
+def test_a_worker_with_the_keys_of_another_job_is_rejected(job, tmp_path):
     credentials = json.loads((job[0].folder / "worker.json").read_text())
-    other = sockets.Keys.new()
+    other = sockets.CurveKeys.new()
     sockets.write_secret(tmp_path / "foreign.json", {**credentials, "public": other.public, "secret": other.secret})
-    with pytest.raises(KVStoreError, match=r"gone, or refuses this worker's key|did not come within"):
+    with pytest.raises(KVStoreError, match=r"cannot be reached, or rejects this worker's key|did not answer within"):
         Client(tmp_path / "foreign.json", "sync", timeout=2)
     assert works(job[1])
 
 
-def test_key_files_are_this_users_alone(job, tmp_path):
+def test_only_this_user_can_read_key_files(job, tmp_path):
     for file in job[0].folder.glob("*.json"):
         assert file.stat().st_mode & 0o777 == 0o600
     assert job[0].folder.stat().st_mode & 0o777 == 0o700
@@ -185,70 +189,78 @@ def test_key_files_are_this_users_alone(job, tmp_path):
         Client(tmp_path / "none.json", "sync")
 
 
-def forged_rows(good, n, offset, total, numbers):
-    """A frame of rows: n elements that begin at row `offset` of `total` rows, and numbers."""
-    payload = bytes(4 * min(n, 100)) + np.array(numbers, "<i8").tobytes()
-    return encode(Op.PUSH_ROWS, [good._replace(n=n, offset=offset, at=total)], len(payload), rank=0), payload
+def forged_rows(good, n, offset, total, indices):
+    """A frame of n elements from row `offset` of `total` rows, with row indices."""
+    payload = bytes(4 * min(n, 100)) + np.array(indices, "<i8").tobytes()
+    return encode(FrameType.PUSH_ROWS, [good._replace(n=n, offset=offset, at=total)], len(payload), rank=0), payload
 
 
-def test_forged_frames_of_a_worker_harm_nobody(job):
-    """A member with its right key that sends nonsense: refused or ignored, and the shard goes on."""
+def test_forged_frames_of_a_worker_affect_no_other(job):
+    """A member with a valid key sends invalid frames: they are rejected or ignored, and the server continues."""
     job, kv = job
-    link = kv._client.links[0]
+    remote = kv._client.servers[0]
     key = kv._keys["w"].id
     good, asked = Record(key, 0, 0, 4, 10**6, 0, INLINE), Record(key, 0, 0, 4, 0)
     frames = [
         (b"", b""), (b"x" * 64, b""), (os.urandom(144), os.urandom(10)),
-        (encode(Op.PUSH, [good], 16, rank=5), bytes(16)),  # another's rank
-        (encode(Op.PUSH, [good._replace(key=12345)], 16, rank=0), bytes(16)),  # no such key
-        (encode(Op.PUSH, [good._replace(n=3)], 12, rank=0, flags=WANT), bytes(12)),  # a part that is never completed
-        (encode(Op.PUSH, [good._replace(offset=2)], 16, rank=0), bytes(16)),  # beyond the end
-        (encode(Op.PUSH, [good._replace(dtype=1)], 32, rank=0), bytes(32)),  # another dtype
-        (encode(Op.PUSH, [good._replace(n=1 << 39, segment=0)], 0, rank=0), b""),
-        (encode(Op.PUSH, [good._replace(segment=999)], 0, rank=0), b""),  # no such segment
-        (encode(Op.PUSH, [good], 16, rank=0), bytes(16)),  # a round far ahead
-        (encode(Op.PULL, [asked._replace(reply_segment=999)], 0, rank=0), b""),
-        (encode(Op.PULL, [asked._replace(reply_segment=0, reply_at=1 << 50)], 0, rank=0), b""),
-        (encode(Op.STATES, [good], 16, rank=0), bytes(16)), (encode(Op.HELLO, [], 4, rank=0), b"[[[["),
-        (encode(Op.FILL, [good._replace(round=0)], 16, rank=0), bytes(16)),
+        (encode(FrameType.PUSH, [good], 16, rank=5), bytes(16)),  # the rank of another worker
+        (encode(FrameType.PUSH, [good._replace(key=12345)], 16, rank=0), bytes(16)),  # unknown key
+        (encode(FrameType.PUSH, [good._replace(n=3)], 12, rank=0, flags=WANT_VALUE), bytes(12)),  # an incomplete run
+        (encode(FrameType.PUSH, [good._replace(offset=2)], 16, rank=0), bytes(16)),  # beyond the end
+        (encode(FrameType.PUSH, [good._replace(dtype=1)], 32, rank=0), bytes(32)),  # another dtype
+        (encode(FrameType.PUSH, [good._replace(n=1 << 39, segment=0)], 0, rank=0), b""),
+        (encode(FrameType.PUSH, [good._replace(segment=999)], 0, rank=0), b""),  # no such segment
+        (encode(FrameType.PUSH, [good], 16, rank=0), bytes(16)),  # a round far ahead
+        (encode(FrameType.PULL, [asked._replace(reply_segment=999)], 0, rank=0), b""),
+        (encode(FrameType.PULL, [asked._replace(reply_segment=0, reply_at=1 << 50)], 0, rank=0), b""),
+        (encode(FrameType.STATES, [good], 16, rank=0), bytes(16)),
+        (encode(FrameType.HANDSHAKE, [], 4, rank=0), b"[[[["),
+        (encode(FrameType.INITIALIZE, [good._replace(round=0)], 16, rank=0), bytes(16)),
         *(forged_rows(good, *f) for f in (
             (4, 1, 1, [9]), (4, 1, 1, [-1]), (2, 0, 3, [1, 0]), (4, 3, 2, [0]), (1, 0, 1 << 50, [0]), (1, 0, 2, []),
             (3, 0, 1, [1]),
             (1 << 39, 0, 1, [1]))),
-        (encode(Op.PULL_ROWS, [asked], 24, rank=0), np.array([0, 1, 9], "<i8").tobytes()),
-        (encode(Op.PULL_ROWS, [asked], 5, rank=0), bytes(5)),
-        (encode(Op.PULL_ROWS, [asked] * 2, 8, rank=0), bytes(8)),
+        (encode(FrameType.PULL_ROWS, [asked], 24, rank=0), np.array([0, 1, 9], "<i8").tobytes()),
+        (encode(FrameType.PULL_ROWS, [asked], 5, rank=0), bytes(5)),
+        (encode(FrameType.PULL_ROWS, [asked] * 2, 8, rank=0), bytes(8)),
     ]
-    before = resident(job.shard_pid(0))
+
+    def put(head, payload):
+        remote.connection.put(0, head, payload)
+        remote.connection.flush()
+
+    before = resident(job.server_pid(0))
     assert works(kv)
     for head, payload in frames * 20:
-        kv._client._hand(lambda h=head, p=payload: link._put(h, p))
-    assert works(kv) and resident(job.shard_pid(0)) - before < GROWTH
+        kv._client.loop.call_soon(lambda h=head, p=payload: put(h, p))
+    assert works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
-def test_forged_frames_on_a_lane_harm_nobody(apart):
-    """A member with its own lane that sends nonsense on it, also what asks for memory that is not there."""
+def test_forged_frames_on_an_encrypted_channel_affect_no_other(apart):
+    """A member sends invalid frames on its channel, also some whose lengths exceed the memory."""
     job, kv = apart
-    link, key = kv._client.links[0], kv._keys["large"].id
+    remote, key = kv._client.servers[0], kv._keys["large"].id
     good = Record(key, 0, 0, 100_000, 10**6, 0, INLINE)
     payload = bytes(400_000)
-    before = resident(job.shard_pid(0))
-    for head in (b"", b"x" * 64, os.urandom(144), encode(Op.PUSH, [good], len(payload), rank=5),
-                 encode(Op.PUSH, [good._replace(key=9)], len(payload), rank=0), encode(Op.PUSH, [good], 1 << 40, rank=0),
-                 encode(Op.PUSH, [good._replace(n=1 << 39)], len(payload), rank=0),
-                 encode(Op.PUSH, [good._replace(offset=150_000)], len(payload), rank=0),
-                 encode(Op.HELLO, [], len(payload), rank=0), encode(Op.STATES, [good], len(payload), rank=0)) * 10:
-        kv._client._hand(lambda h=head: link._put_on_lane(h, payload))
-    assert large_works(kv) and resident(job.shard_pid(0)) - before < GROWTH
+    before = resident(job.server_pid(0))
+    for head in (b"", b"x" * 64, os.urandom(144), encode(FrameType.PUSH, [good], len(payload), rank=5),
+                 encode(FrameType.PUSH, [good._replace(key=9)], len(payload), rank=0),
+                 encode(FrameType.PUSH, [good], 1 << 40, rank=0),
+                 encode(FrameType.PUSH, [good._replace(n=1 << 39)], len(payload), rank=0),
+                 encode(FrameType.PUSH, [good._replace(offset=150_000)], len(payload), rank=0),
+                 encode(FrameType.HANDSHAKE, [], len(payload), rank=0),
+                 encode(FrameType.STATES, [good], len(payload), rank=0)) * 10:
+        kv._client.loop.call_soon(lambda h=head: remote.connection.put_on_channel(h, payload))
+    assert large_works(kv) and resident(job.server_pid(0)) - before < GROWTH
 
 
 def test_messages_beyond_the_limit_end_the_connection(job):
-    """An authenticated peer that announces more than a frame may have is cut off before memory is taken."""
+    """An authenticated peer that announces too long a message is disconnected before memory is allocated."""
     job, kv = job
     credentials = json.loads((job.folder / "worker.json").read_text())
     with zmq.Context() as context:
-        keys = sockets.Keys(credentials["public"], credentials["secret"])
-        s = dealer(context, credentials["address"], credentials["server"], keys)
+        keys = sockets.CurveKeys(credentials["public"], credentials["secret"])
+        s = dealer(context, credentials["address"], credentials["coordinator_key"], keys)
         before = resident(job.coordinator_pid())
         s.send(bytes(100 << 20))
         assert not s.poll(500)
@@ -257,12 +269,12 @@ def test_messages_beyond_the_limit_end_the_connection(job):
 
 
 def test_shared_memory_is_checked(tmp_path, monkeypatch):
-    """Only regular files of this user, and only bytes that are there."""
+    """Only regular files of this user are mapped, and only existing bytes are read."""
     from tritium.errors import FrameError
     from tritium.kvstore.wire import shared_memory
 
     monkeypatch.setattr(shared_memory, "DIRECTORY", tmp_path)
-    pool, views = Pool("ab", 0, 1), Views("ab", 0, 1)
+    pool, views = SegmentPool("ab", 0, 1), SegmentViews("ab", 0, 1)
     slot = pool.take(5000)
     assert (tmp_path / segment_name("ab", 0, 1, 0)).stat().st_mode & 0o777 == 0o600
     slot.view[:] = 7
@@ -275,7 +287,7 @@ def test_shared_memory_is_checked(tmp_path, monkeypatch):
     with pytest.raises(FrameError, match="segment 2 cannot be opened"):
         views.bytes(2, 0, 1)
     (tmp_path / segment_name("ab", 0, 1, 3)).write_bytes(b"")
-    with pytest.raises(FrameError, match="segment 3 is no file of this user"):
+    with pytest.raises(FrameError, match="segment 3 is not a regular file of this user"):
         views.bytes(3, 0, 1)
     pool.give(slot)
     assert pool.take(4097) is slot
@@ -289,9 +301,9 @@ PACKAGE = pathlib.Path(mx.__file__).parent
 
 
 def test_no_pickle_and_no_eval_in_the_package():
-    """No module imports a pickle or marshal; where data is received there is no eval, exec or compile either.
+    """No module imports a pickle or marshal. Modules that receive data do not use eval, exec or compile either.
 
-    multiprocessing's connections unpickle what they receive: a store has none.
+    Connections of multiprocessing unpickle what they receive, so a store has none.
     """
     found = []
     for file in PACKAGE.rglob("*.py"):

@@ -1,40 +1,40 @@
-"""Any order of messages, and whatever ends meanwhile: every value that a worker is given is the right one, and all get there."""
+"""Simulated jobs: with any order of messages and any faults, every value is right and every worker finishes."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import pytest
-from support.kvstore_simulation import Job
+from support.kvstore_simulation import SimulatedJob
 from tritium.dtype import bfloat16
 
-LINKS = ("cut", "cut_lane")
+CONNECTIONS = ("cut", "cut_channel")
 CASES = {
     "undisturbed": {},
-    "connections that end": {"faults": LINKS},
-    "no optimizer": {"faults": (*LINKS, "kill_server"), "optimizer": False},
-    "servers that die": {"faults": (*LINKS, "kill_server")},
-    "who is only silent": {"faults": (*LINKS, "silence")},
-    "who is only silent is waited for": {"faults": (*LINKS, "silence"), "policy": "wait"},
-    "workers that are replaced": {"faults": (*LINKS, "silence", "replace")},
-    "workers that are waited for": {"faults": (*LINKS, "silence", "replace"), "policy": "wait"},
-    "workers that are done without": {"faults": (*LINKS, "lose"), "policy": "shrink", "workers": 3},
-    "a coordinator that dies": {"faults": (*LINKS, "kill_server", "kill_coordinator")},
-    "all but workers": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator")},
-    "deadlines": {"faults": (*LINKS, "silence"), "timeout": 2.0},
-    "deadlines and servers that die": {"faults": (*LINKS, "kill_server"), "timeout": 2.0},
-    "workers that begin anew": {"faults": (*LINKS, "replace"), "policy": "wait", "anew": True},
-    "bfloat16": {"faults": (*LINKS, "kill_server", "replace"), "dtype": bfloat16},
-    "int32, no optimizer": {"faults": (*LINKS, "kill_server"), "dtype": "int32", "optimizer": False},
-    "async": {"faults": ("cut_lane", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
-    "async, workers that are replaced": {"faults": (*LINKS, "silence", "replace"), "kind": "async"},
-    "async, deadlines": {"faults": (*LINKS, "silence"), "kind": "async", "timeout": 2.0},
+    "connections that end": {"faults": CONNECTIONS},
+    "no optimizer": {"faults": (*CONNECTIONS, "kill_server"), "optimizer": False},
+    "servers that die": {"faults": (*CONNECTIONS, "kill_server")},
+    "unreachable processes": {"faults": (*CONNECTIONS, "silence")},
+    "unreachable processes that are waited for": {"faults": (*CONNECTIONS, "silence"), "policy": "wait"},
+    "workers that are replaced": {"faults": (*CONNECTIONS, "silence", "replace")},
+    "workers that are waited for": {"faults": (*CONNECTIONS, "silence", "replace"), "policy": "wait"},
+    "workers that are removed": {"faults": (*CONNECTIONS, "lose"), "policy": "shrink", "workers": 3},
+    "a coordinator that dies": {"faults": (*CONNECTIONS, "kill_server", "kill_coordinator")},
+    "all faults except dead workers": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator")},
+    "deadlines": {"faults": (*CONNECTIONS, "silence"), "timeout": 2.0},
+    "deadlines and servers that die": {"faults": (*CONNECTIONS, "kill_server"), "timeout": 2.0},
+    "replacements that start from the beginning": {"faults": (*CONNECTIONS, "replace"), "policy": "wait", "anew": True},
+    "bfloat16": {"faults": (*CONNECTIONS, "kill_server", "replace"), "dtype": bfloat16},
+    "int32, no optimizer": {"faults": (*CONNECTIONS, "kill_server"), "dtype": "int32", "optimizer": False},
+    "async": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator"), "kind": "async"},
+    "async, workers that are replaced": {"faults": (*CONNECTIONS, "silence", "replace"), "kind": "async"},
+    "async, deadlines": {"faults": (*CONNECTIONS, "silence"), "kind": "async", "timeout": 2.0},
 }
-SEEDS = {"workers that begin anew": (5, 6)}  # in which a replacement goes on when the others have left
+SEEDS = {"replacements that start from the beginning": (5, 6)}  # a replacement continues when the others have left
 
 
 def run(folder, case, seed):
-    return Job(seed, folder, **{"workers": 2 + seed % 2, "shards": 1 + seed // 2 % 2, **CASES[case]}).run()
+    return SimulatedJob(seed, folder, **{"workers": 2 + seed % 2, "servers": 1 + seed // 2 % 2, **CASES[case]}).run()
 
 
 @pytest.mark.parametrize("case", CASES)

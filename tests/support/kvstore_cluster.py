@@ -1,4 +1,4 @@
-"""What the tests of stores over several processes share: jobs, several workers in one process, and workers as processes."""
+"""Helpers for tests of stores over several processes: jobs, several workers in one process, and workers as processes."""
 
 from __future__ import annotations
 
@@ -14,73 +14,74 @@ import numpy as np
 import tritium as mx
 from tritium import engine
 from tritium.errors import DeadWorkerError, MXNetError
-from tritium.kvstore.job.local_job import Job
+from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.worker.dist import DistKVStore
 
-TIMEOUT = 120  # seconds: many times what any test takes
+TIMEOUT = 120  # seconds: far more than any test takes
 
 
 def until(condition):
-    """Wait for what must come, however long a busy machine takes."""
+    """Wait until condition() is true, however long a busy machine takes."""
     deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def stands(pid, state):
+def wait_for_state(pid, state):
     """Wait until a process is in a state of proc(5): "T" stopped, "Z" ended and not yet waited for."""
     until(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == state)
 
 
 @contextlib.contextmanager
 def closing(stores):
-    """Close stores afterwards. What fails is not followed by waiting for rounds that nobody makes any more."""
+    """Close stores afterwards. After a failure, do not wait for rounds that will not be completed."""
     try:
         yield
     except BaseException:
         for s in stores:
-            s._client.timeout = 0.0
+            s._client.limits.timeout = 0.0
         raise
     finally:
         for s in stores:
             s.close()
 
 
-_within = []  # whose end is awaited: others' stores may be at work while an inner one ends
+_nesting = []  # one entry for each active `one_failure`: outer stores may be busy when an inner one ends
 
 
 @contextlib.contextmanager
 def one_failure():
-    """What fails inside is not followed by errors of what its threads had begun, or began later. They have ended by then."""
-    _within.append(None)
+    """After a failure inside, wait for the engine and discard the errors that follow from the failure."""
+    _nesting.append(None)
     try:
         yield
     except BaseException:
-        if engine.current()._wait_idle(TIMEOUT if len(_within) == 1 else 5.0):
+        if engine.current()._wait_idle(TIMEOUT if len(_nesting) == 1 else 5.0):
             with contextlib.suppress(MXNetError):
                 mx.nd.waitall()
         raise
     finally:
-        _within.pop()
+        _nesting.pop()
 
 
 @contextlib.contextmanager
 def worker(job, rank, kind="dist_sync"):
-    """A store of this process that is one worker of a job."""
+    """A store in this process, as one worker of a job."""
     kv = DistKVStore(kind, job.file, rank=rank, timeout=TIMEOUT)
     with one_failure(), closing([kv]):
         yield kv
 
 
 @contextlib.contextmanager
-def workers(n, kind="dist_sync", shards=1, **settings):
-    """n stores of one job, all in this process, and each(fn), which runs fn(store) for each at the same time.
+def workers(n, kind="dist_sync", servers=1, **settings):
+    """n stores of one job, all in this process, and each(fn), which runs fn(store) for all of them concurrently.
 
-    each.submit(fn, ...) runs something beside the test, which ends with the stores.
+    each.submit(fn, ...) runs a function in another thread, until the stores are closed.
     """
     stores = []
-    with one_failure(), Job(n, shards, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool, closing(stores):
+    with (one_failure(), LocalJob(n, servers, **settings) as job, concurrent.futures.ThreadPoolExecutor(n + 4) as pool,
+          closing(stores)):
         joining = [pool.submit(DistKVStore, kind, job.file, rank=r, timeout=TIMEOUT) for r in range(n)]
         concurrent.futures.wait(joining)
         stores += [j.result() for j in joining if j.exception() is None]
@@ -99,7 +100,7 @@ def workers(n, kind="dist_sync", shards=1, **settings):
 
 
 class _Process(subprocess.Popen):
-    """With `with`: as `closing`."""
+    """A process that is killed if the body of its `with` fails."""
 
     def __exit__(self, kind, *rest):
         if kind is not None:
@@ -120,8 +121,8 @@ def pull(store, key, like):
     return out.asnumpy()
 
 
-def insist(kv, key, value):
-    """What a program does that goes on after a death: once nobody is dead, it pushes value again. The first number pulled."""
+def push_until_applied(kv, key, value):
+    """Pull, and push value again after each death, when no worker is dead. Returns the first element."""
     while True:
         out = mx.nd.zeros(3)
         try:

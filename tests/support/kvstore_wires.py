@@ -1,7 +1,7 @@
-"""Connections without sockets, as libzmq's and lanes behave, for tests in which a loop decides what arrives when.
+"""Simulated connections, which behave as those of libzmq and the encrypted channels, for a loop that decides what arrives when.
 
-A job (kvstore_simulation.py) has `rng`, and lists of what there is: `pipes`, `lanes`; of what somebody will hear of: `to_end`
-(pipes whose end the listening side has not heard of), `to_hear` (dealers that have not).
+A job (kvstore_simulation.py) has `rng`, the open `pipes` and `channels`, and unreported losses: `to_end` (pipes whose end the
+listening side does not know of) and `to_report` (dealers that do not know of a loss).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import zmq
 from tritium.kvstore.wire import encrypted_channel, sockets
 
 
-class Part(bytes):
+class MessagePart(bytes):
     """A message part as pyzmq's Frame shows it."""
 
     user = ""
@@ -26,7 +26,12 @@ class Part(bytes):
 
 
 class Pipe:
-    """A connection. up, down: what is on its way. name: what the listening end calls it. held: until which step nothing moves."""
+    """A connection.
+
+    up, down:  messages in flight.
+    name:      the peer name at the listening end.
+    held:      the step until which nothing moves.
+    """
 
     numbers = itertools.count(1)
 
@@ -36,7 +41,7 @@ class Pipe:
 
 
 class Dealer:
-    """A connecting socket. Its connection is made anew by itself; `ended` counts the losses that were not heard of."""
+    """A connecting socket. It reconnects on its own; `ended` counts the losses that it has reported and no one has read."""
 
     def __init__(self, job, owner, address):
         self.job, self.owner, self.address = job, owner, address
@@ -74,16 +79,16 @@ class Dealer:
         self.job.to_end.append(pipe)
         if self.open:
             self.pipe = self._connect(rest)
-            self.job.to_hear.append(self)
+            self.job.to_report.append(self)
 
     def get(self, _):
         return id(self)
 
 
 class FakeSockets:
-    """What sockets.py gives, for one job."""
+    """The functions of sockets.py, for one job."""
 
-    COPIED, Keys = 48, sockets.Keys
+    COPIED, CurveKeys = 48, sockets.CurveKeys
 
     def __init__(self, job):
         self.job = job
@@ -91,8 +96,11 @@ class FakeSockets:
     def connect(self, owner, _keys, _server, address, _largest, _most=0):
         return Dealer(self.job, owner, address)
 
+    def connect_to_coordinator(self, owner, job, _largest):
+        return Dealer(self.job, owner, job["address"])
+
     @staticmethod
-    def Watch(dealer):
+    def ConnectionMonitor(dealer):
         def lost():
             while dealer.ended:
                 dealer.ended -= 1
@@ -114,20 +122,20 @@ class FakeSockets:
             yield dealer.inbox.popleft()
 
 
-class Lane:
-    """Both ends of a lane. taken: the server has read its name."""
+class SimulatedChannel:
+    """Both ends of an encrypted channel. accepted: the server has read its ID."""
 
     def __init__(self, job, server, rank):
         self.job, self.server, self.rank, self.up, self.down = job, server, rank, deque(), deque()
-        self.taken = self.ended = False
+        self.accepted = self.ended = False
         self.inbox, self.held = deque(), 0
-        job.lanes.append(self)
+        job.channels.append(self)
 
     full = property(lambda self: self.job.rng.random() < 0.1)
 
     def put(self, head, payload):
         if self.ended:
-            raise ConnectionError("lane: ended")
+            raise ConnectionError("channel: ended")
         self.up.append((head, payload))
 
     def flush(self):
@@ -135,22 +143,22 @@ class Lane:
 
     def read(self):
         if self.ended and not self.inbox:
-            raise ConnectionError("lane: ended")
+            raise ConnectionError("channel: ended")
         return False
 
     def messages(self):
         while self.inbox:
             head, payload = self.inbox.popleft()
-            lent = bytearray(payload)
-            yield head, memoryview(lent)
-            lent[:] = b"\xff" * len(lent)
+            borrowed = bytearray(payload)
+            yield head, memoryview(borrowed)
+            borrowed[:] = b"\xff" * len(borrowed)
 
     def close(self):
         self.ended = True
 
 
-class Lanes:
-    """A server's ends."""
+class SimulatedListener:
+    """The ends of a server's channels."""
 
     def __init__(self, job, server):
         self.job, self.server, self.offered, self.of = job, server, {}, {}
@@ -161,7 +169,7 @@ class Lanes:
             return None
         name = f"{next(Pipe.numbers):032x}"
         self.offered[name] = rank
-        return encrypted_channel.Offer(self.server.number, name, "", "")
+        return encrypted_channel.ChannelOffer(self.server.number, name, "", "")
 
     def drop(self, rank):
         self.offered = {n: r for n, r in self.offered.items() if r != rank}
@@ -169,11 +177,11 @@ class Lanes:
             self.of.pop(rank).ended = True
 
     def put(self, rank, head, payload):
-        ours = self.of.get(rank)
-        if ours is None:
+        channel = self.of.get(rank)
+        if channel is None:
             return False
-        if ours.ended:
+        if channel.ended:
             self.drop(rank)
         else:
-            ours.down.append((head, payload))
+            channel.down.append((head, payload))
         return True

@@ -1,4 +1,4 @@
-"""The coordinator's desk: whose connection has ended. What libzmq says of it is played by hand."""
+"""The coordinator's socket server, without sockets: ended connections, and the grace period after a restart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import zmq
 from tritium.kvstore.job import host
-from tritium.kvstore.job.host import Children, Desk
+from tritium.kvstore.job.host import Children, CoordinatorServer
 from tritium.kvstore.wire.frame import pack
 
 
@@ -15,54 +15,55 @@ class Message:
     def __init__(self, fd):
         self.fd, self.buffer = fd, pack({"op": "info"})
 
-    def get(self, what):
-        return self.fd if what == zmq.SRCFD else "worker"
+    def get(self, name):
+        return self.fd if name == zmq.SRCFD else "worker"
 
 
-def test_a_number_that_is_given_again_ends_the_connection_that_had_it():
-    """Of a connection's end one may hear after the first message of the next one with its file descriptor."""
-    desk, ended, events = Desk.__new__(Desk), [], []
-    desk.zmq, desk._peer_of = zmq, {}
-    desk.coordinator = SimpleNamespace(changed=False, receive=lambda *_: [], lost=lambda peer: ended.append(peer) or [])
+def test_a_reused_file_descriptor_ends_the_earlier_connection():
+    """The end of a connection may be reported after the first message of the next one with the same descriptor."""
+    server, ended, events = CoordinatorServer.__new__(CoordinatorServer), [], []
+    server._peers = {}
+    server.coordinator = SimpleNamespace(changed=False, receive=lambda *_: [], lost=lambda peer: ended.append(peer) or [])
 
     def lost():
         while events:
             yield events.pop(0)
 
-    desk.watch = SimpleNamespace(lost=lost)
-    desk._receive(b"first", Message(20))
-    desk._receive(b"first", Message(20))
+    server.monitor = SimpleNamespace(lost=lost)
+    server._receive(b"first", Message(20))
+    server._receive(b"first", Message(20))
     events.append(20)
-    desk._receive(b"second", Message(20))
+    server._receive(b"second", Message(20))
     assert ended == [b"first"]
-    desk._lose()
+    server._report_lost()
     assert ended == [b"first"]
     events.append(20)
-    desk._lose()
+    server._report_lost()
     assert ended == [b"first", b"second"]
 
 
-def test_who_has_come_back_is_heard_before_others_are_given_up(monkeypatch):
-    """On a busy machine the time for coming back may be over before the coordinator has run at all."""
-    desk, did, ready = Desk.__new__(Desk), [], [{"gate": zmq.POLLIN}, {"router": zmq.POLLIN}, {}]
-    desk.gate = SimpleNamespace(socket="gate", answer=lambda: did.append("let in"))
-    desk.router, desk.watch = "router", SimpleNamespace(socket="watch")
-    desk.poller = SimpleNamespace(poll=lambda _: ready.pop(0))
-    desk.sockets = SimpleNamespace(receive=lambda _: [[SimpleNamespace(bytes=b"w"), "back"]])
-    desk._receive = lambda peer, frame: did.append(frame)
-    desk.coordinator = SimpleNamespace(changed=False, give_up=lambda: did.append("given up") or [])
-    desk._wait_until = 10.0
+def test_returning_peers_are_handled_before_the_grace_period_ends(monkeypatch):
+    """On a busy machine the grace period may be over before the coordinator has run at all."""
+    server, events = CoordinatorServer.__new__(CoordinatorServer), []
+    ready = [{"authenticator": zmq.POLLIN}, {"router": zmq.POLLIN}, {}]
+    server.authenticator = SimpleNamespace(socket="authenticator", answer=lambda: events.append("accepted"))
+    server.router, server.monitor = "router", SimpleNamespace(socket="monitor")
+    server.poller = SimpleNamespace(poll=lambda _: ready.pop(0))
+    monkeypatch.setattr(host, "sockets", SimpleNamespace(receive=lambda _: [[SimpleNamespace(bytes=b"w"), "back"]]))
+    server._receive = lambda peer, frame: events.append(frame)
+    server.coordinator = SimpleNamespace(changed=False, end_grace_period=lambda: events.append("grace period") or [])
+    server._grace_ends = 10.0
     monkeypatch.setattr(host, "time", SimpleNamespace(monotonic=lambda: 100.0))
     for _ in range(3):
-        desk.poll(1.0)
-    assert did == ["let in", "back", "given up"]
+        server.poll(1.0)
+    assert events == ["accepted", "back", "grace period"]
 
 
-def test_a_child_has_a_number_before_it_does_anything(tmp_path, monkeypatch):
-    """Who was answered by it may ask for the number at once."""
-    children = Children(tmp_path, {"shards": 1})
-    children._runs["shard-0"] = lambda ready: (tmp_path / "seen").write_text((tmp_path / "shard-0.pid").read_text())
-    children.start("shard-0")
+def test_the_process_id_of_a_child_is_written_before_it_runs(tmp_path, monkeypatch):
+    """A process that the child answers may need the id at once."""
+    children = Children(tmp_path, {"servers": 1})
+    children._runs["server-0"] = lambda ready: (tmp_path / "seen").write_text((tmp_path / "server-0.pid").read_text())
+    children.start("server-0")
     (pid,) = children.running
     os.waitpid(pid, 0)
     assert (tmp_path / "seen").read_text() == str(pid)

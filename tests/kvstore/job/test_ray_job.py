@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster. The refusals need none; the rest start one head of their own (nightly: it takes up to half a minute)."""
+"""Jobs on a Ray cluster. The nightly tests start a cluster of one machine, which takes up to half a minute."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tritium.kvstore.job.ray_job import require_token
 @pytest.mark.parametrize("mode, token, text", [
     (None, 0o600, "a cluster without a token is not used, not even on one machine"),
     ("token", None, "a cluster without a token is not used"),
-    ("token", 0o644, "others can read the token: mode 644. chmod 600 it"),
+    ("token", 0o644, "others can read the token: mode 644. Run chmod 600 on it"),
 ])
-def test_a_cluster_without_a_secret_token_is_refused(tmp_path, monkeypatch, mode, token, text):
+def test_a_cluster_without_a_secret_token_is_rejected(tmp_path, monkeypatch, mode, token, text):
     for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "TRITIUM_KV_INSECURE"):
         monkeypatch.delenv(name, raising=False)
     if mode:
@@ -47,7 +47,7 @@ def test_a_missing_token_file_is_named(monkeypatch):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
-    """(address, environment) of a head of our own, with a token; its whole process group ends with the tests."""
+    """(address, environment) of a cluster of one machine, with a token. Its process group ends with the tests."""
     folder = tmp_path_factory.mktemp("r")
     token = folder / "token"
     token.touch(0o600)
@@ -58,11 +58,11 @@ def cluster(tmp_path_factory):
                              "--include-dashboard=false", "--disable-usage-stats", f"--temp-dir={temporary}",
                              "--object-store-memory=100000000"], env=env, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        found, deadline = temporary / "ray_current_cluster", time.monotonic() + 120
-        while not (found.exists() and found.read_text().strip()):
+        address, deadline = temporary / "ray_current_cluster", time.monotonic() + 120
+        while not (address.exists() and address.read_text().strip()):
             assert time.monotonic() < deadline and head.poll() is None
             time.sleep(0.1)
-        yield found.read_text().strip(), env
+        yield address.read_text().strip(), env
     finally:
         os.killpg(head.pid, signal.SIGTERM)
         try:
@@ -84,7 +84,7 @@ import os, signal, sys
 import tritium as mx
 from tritium.kvstore.worker.dist import DistKVStore
 from tritium.kvstore.job.ray_job import RayJob
-with RayJob(sys.argv[1], 1, 2, every=3, interface="127.0.0.1") as job:
+with RayJob(sys.argv[1], 1, 2, snapshot_rounds=3, interface="127.0.0.1") as job:
     kv = DistKVStore("dist_sync", job.file)
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5))
     kv.init("w", mx.nd.zeros((300, 10)))
@@ -98,7 +98,7 @@ with RayJob(sys.argv[1], 1, 2, every=3, interface="127.0.0.1") as job:
             kv.barrier()
         if step == 5:
             for i in range(2):
-                os.kill(job.shard_pid(i), signal.SIGKILL)
+                os.kill(job.server_pid(i), signal.SIGKILL)
         for store in (kv, local):
             store.push("w", mx.nd.ones((300, 10)) * step)
             store.pull("w", out)
@@ -124,11 +124,11 @@ def test_launch_on_a_cluster_gives_the_weights_of_one_machine(cluster):
 
 
 @pytest.mark.nightly
-def test_a_wrong_token_is_said_to_be_one(cluster, tmp_path):
+def test_a_wrong_token_is_reported(cluster, tmp_path):
     address, env = cluster
     token = tmp_path / "other"
     token.touch(0o600)
     token.write_text(secrets.token_hex(32))
     done = script("import sys; from tritium.kvstore.job.ray_job import RayJob; RayJob(sys.argv[1])", address,
                   {**env, "RAY_AUTH_TOKEN_PATH": str(token)})
-    assert "token wrong or missing" in done.stderr, done.stderr
+    assert "wrong or missing token" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""Row-sparse contributions, in one process and over several. Oracle: the same gradients dense, added up by NumPy."""
+"""Row-sparse contributions, in one process and in several. Oracle: the same gradients as dense arrays, added up by NumPy."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.kvstore_cluster import array, pull, workers
 from tritium.errors import ParameterError, ShapeError
-from tritium.kvstore.protocol.row_sparse import Rows, add, aligned, part_shape
+from tritium.kvstore.protocol.row_sparse import Rows, add, slice_shape, splits_between_rows
 
 SHAPE = (64, 3)
 sparse = mx.nd.sparse.row_sparse_array
 
 
 def gradient(*seed, rows=SHAPE[0]):
-    """(numbers, values) of some rows, perhaps of none."""
+    """(indices, values) of some rows, possibly none."""
     rng = np.random.default_rng(seed)
     numbers = np.sort(rng.choice(rows, size=rng.integers(0, 9), replace=False))
     return numbers, rng.normal(size=(len(numbers), SHAPE[1])).astype("f")
@@ -39,21 +39,21 @@ def as_sparse(gradient):
 
 
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=4))
-def test_sums_are_in_order(seeds):
+def test_rows_are_summed_in_order(seeds):
     given = [gradient(s) for s in seeds]
     total = add([Rows(*g) for g in given])
-    assert (np.diff(total.numbers) > 0).all()
+    assert (np.diff(total.indices) > 0).all()
     np.testing.assert_array_equal(total.into(np.empty(SHAPE, "f")), dense(*given))
 
 
-@pytest.mark.parametrize("parts, shape, whole_rows", [
+@pytest.mark.parametrize("slices, shape, whole_rows", [
     ([(0, 0, 192)], (64, 3), True), ([(0, 0, 96), (1, 96, 192)], (64, 3), True), ([(0, 0, 95), (1, 95, 192)], (64, 3), False),
     ([(0, 0, 3), (1, 3, 7)], (7,), True), ([(0, 0, 1)], (), False),
 ])
-def test_parts_of_whole_rows(parts, shape, whole_rows):
-    assert aligned(parts, shape) == whole_rows
-    if len(parts) > 1:
-        assert part_shape(shape, parts, 0) == ((parts[0][2] // int(np.prod(shape[1:])), *shape[1:]) if whole_rows else (95,))
+def test_slices_of_whole_rows_keep_their_shape(slices, shape, whole_rows):
+    assert splits_between_rows(slices, shape) == whole_rows
+    if len(slices) > 1:
+        assert slice_shape(shape, slices, 0) == ((slices[0][2] // int(np.prod(shape[1:])), *shape[1:]) if whole_rows else (95,))
 
 
 def rows_of(kv, key, *numbers):
@@ -71,7 +71,7 @@ def only(values, *numbers):
 
 
 def test_local_replaces_the_value_by_the_rows_and_zeros():
-    """What real MXNet does: rows that nobody pushed are 0."""
+    """As MXNet does: rows that no worker pushed are 0."""
     kv = mx.kv.create("local")
     kv.init("w", sparse(mx.nd.ones(SHAPE)))
     some = [gradient(1), gradient(2)]
@@ -94,7 +94,7 @@ def updated(optimizer, rounds):
 SGD = lambda: mx.optimizer.SGD(learning_rate=0.5, momentum=0.9, wd=0.01)
 
 
-def test_local_updates_the_rows_alone():
+def test_local_updates_only_the_pushed_rows():
     kv = mx.kv.create("local")
     kv.set_optimizer(SGD())
     kv.init("w", mx.nd.ones(SHAPE))
@@ -104,21 +104,21 @@ def test_local_updates_the_rows_alone():
     np.testing.assert_array_equal(pull(kv, "w", np.zeros(SHAPE, "f")), updated(SGD, rounds))
 
 
-def test_several_workers_and_servers_that_die(monkeypatch):
-    """Rows are cut by where they live; a round without rows counts; a server that is killed loses nothing."""
+def test_rows_of_several_workers_with_a_server_that_dies(monkeypatch):
+    """Rows go to the servers of their slices; a round without rows counts; a killed server loses nothing."""
     monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "100")
     rounds = [[gradient(step, rank) for rank in range(2)] for step in range(8)]
     rounds[3][1] = (np.zeros(0, np.int64), np.zeros((0, SHAPE[1]), "f"))
-    with workers(2, shards=2, every=3) as (job, _, each):
+    with workers(2, servers=2, snapshot_rounds=3) as (job, _, each):
         def run(kv):
             kv.set_optimizer(SGD())
             kv.init("w", mx.nd.ones(SHAPE))
             for step, gradients in enumerate(rounds):
                 if kv.rank == 0 and step == 5:
-                    os.kill(job.shard_pid(0), signal.SIGKILL)
+                    os.kill(job.server_pid(0), signal.SIGKILL)
                 kv.push("w", as_sparse(gradients[kv.rank]))
                 some = rows_of(kv, "w", 63, 0, 31, 32)
-            assert len(kv._keys["w"].parts) == 2
+            assert len(kv._keys["w"].slices) == 2
             return pull(kv, "w", np.zeros(SHAPE, "f")), some
 
         for weights, some in each(run):
@@ -126,8 +126,8 @@ def test_several_workers_and_servers_that_die(monkeypatch):
             np.testing.assert_array_equal(some, only(weights, 63, 0, 31, 32))
 
 
-def test_dense_and_sparse_workers_rows_in_many_runs_and_async(monkeypatch):
-    """One worker pushes rows, one an array; 9 MB of rows travel in three runs; dist_async updates by each push alone."""
+def test_dense_and_sparse_pushes_together_rows_in_many_runs_and_async(monkeypatch):
+    """One worker pushes rows, one an array; 9 MB of rows are sent in three runs; dist_async updates by each push."""
     wide = (20, 120_000)
     with workers(2) as (_, _, each):
         def run(kv):
@@ -153,11 +153,11 @@ def test_dense_and_sparse_workers_rows_in_many_runs_and_async(monkeypatch):
 @pytest.mark.parametrize("act, error, text", [
     (lambda kv: kv.push("w", [mx.nd.ones(SHAPE), as_sparse(gradient(1))]), ParameterError, "some arrays are dense, some row-spa"),
     (lambda kv: kv.push("w", sparse((mx.nd.ones((1, 3)), [1]), shape=(9, 3))), ShapeError, r"key 'w' holds float32\[64,3\]"),
-    (lambda kv: kv.pull("w", mx.nd.sparse.zeros("row_sparse", SHAPE)), ParameterError, "a row-sparse array takes rows"),
+    (lambda kv: kv.pull("w", mx.nd.sparse.zeros("row_sparse", SHAPE)), ParameterError, "pull cannot fill a row-sparse array"),
     (lambda kv: kv.row_sparse_pull("w", sparse(SHAPE), row_ids=array([64], "int64")), ShapeError,
-     "row numbers from 64 to 64; the value has 64 rows"),
+     "row indices from 64 to 64; the value has 64 rows"),
 ])
-def test_errors_are_the_callers(act, error, text):
+def test_invalid_calls_raise_an_error(act, error, text):
     kv = mx.kv.create("local")
     kv.init("w", mx.nd.ones(SHAPE))
     with pytest.raises(error, match=text):

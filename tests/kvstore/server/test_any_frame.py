@@ -1,6 +1,6 @@
-"""No frame ends a server: any dtype, size and kind of frame, random ones, and faults of the server's own.
+"""No frame ends a server: frames of every dtype, size and type, random frames, and failures inside the server.
 
-Oracle: NumPy for values; for faults, that a contribution counts if, and only if, its worker was told so.
+Oracle: NumPy for values; for failures, that a contribution counts if and only if its worker got an acknowledgement.
 """
 
 from __future__ import annotations
@@ -16,64 +16,66 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FrameError
 from tritium.kvstore.protocol.rounds import Rounds
-from tritium.kvstore.server import batched_rounds, server
-from tritium.kvstore.server.server import Shard
-from tritium.kvstore.server.values import Value, Values
+from tritium.kvstore.server import server
+from tritium.kvstore.server.batched_rounds import BatchedRounds
+from tritium.kvstore.server.server import Server
+from tritium.kvstore.server.values import StoredValue, StoredValues
 from tritium.kvstore.wire.compression import TwoBit
-from tritium.kvstore.wire.frame import CODES, DTYPES, INLINE, TWO_BITS, WANT, Op, Record, decode, encode, unpack
-from tritium.kvstore.wire.shared_memory import Pool, Views, remove_segments
+from tritium.kvstore.wire.frame import CODES, DTYPES, INLINE, TWO_BITS, WANT_VALUE, FrameType, Record, decode, encode, unpack
+from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, remove_segments
 
 JOB = uuid.uuid4().hex
-RUN, CHUNK = 64, 512  # bytes: small ones, so that little values are in several runs
+RUN, CHUNK = 64, 512  # bytes: small, so that small values have several runs
 SIZES = (0, 1, 7, 33, 300)
 MEMBERS = {"0": 1, "1": 1}
 
 
 @pytest.fixture(autouse=True)
 def _alone(serial):
-    """As a shard that leaves no shared memory; runs are short."""
+    """Run as a server does, with short runs, and remove the shared memory."""
     with mock.patch.multiple(server, RUN=RUN, CHUNK=CHUNK):
         yield
     remove_segments(JOB)
 
 
-def shard(dtype, sizes=SIZES, kind="sync", folder=None, every=0):
-    """A server of two workers, with a key for each size, filled with zeros; rows of width 1."""
-    s = Shard(JOB, "fail", kind, folder, every)
+def make_server(dtype, sizes=SIZES, kind="sync", folder=None, snapshot_rounds=0):
+    """A server of two workers, with a key of zeros for each size; rows have width 1."""
+    s = Server(JOB, "fail", kind, folder, snapshot_rounds)
     keys = [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name, "parts": [[0, 0, n]]}
             for i, n in enumerate(sizes)]
     s.control({"members": {"ranks": MEMBERS, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for rank in range(2):
-        heard(s, rank, Op.HELLO, [], b"{}")
+        send(s, rank, FrameType.HANDSHAKE, [], b"{}")
     for i, n in enumerate(sizes):
-        heard(s, 0, Op.FILL, [record(i, dtype, n, 0)], np.zeros(n, dtype).tobytes())
+        send(s, 0, FrameType.INITIALIZE, [record(i, dtype, n, 0)], np.zeros(n, dtype).tobytes())
     return s
 
 
 def record(key, dtype, n, round, **more):
-    return Record(**{"key": key, "part": 0, "dtype": CODES[np.dtype(dtype)], "n": n, "round": round, "offset": 0,
+    return Record(**{"key": key, "slice": 0, "dtype": CODES[np.dtype(dtype)], "n": n, "round": round, "offset": 0,
                      "segment": INLINE, "at": 0, "reply_segment": INLINE, "reply_at": 0, **more})
 
 
-def said(out):
-    """What is sent must be bytes, whatever it was made of."""
+def decoded(out):
+    """The frames that are sent. Their payloads must be bytes."""
     return [(rank, decode(head, b"".join(pieces))) for rank, head, pieces in out]
 
 
-def heard(s, rank, op, records, payload=b"", *, seq=1, flags=WANT):
-    return said(s.receive(rank, decode(encode(op, records, len(payload), rank=rank, seq=seq, flags=flags), payload)))
+def send(s, rank, type, records, payload=b"", *, seq=1, flags=WANT_VALUE):
+    """Send a frame to a server, and return its answers."""
+    return decoded(s.receive(rank, decode(encode(type, records, len(payload), rank=rank, seq=seq, flags=flags), payload)))
 
 
 def values(answers, rank):
-    """{key: bytes} of the values that rank was sent, its runs joined in the order of their offsets."""
+    """{key: bytes} of the values sent to rank, with runs joined in the order of their offsets."""
     runs = {}
-    for who, frame in answers:
+    for to, frame in answers:
         at = 0
-        for r in frame.records if frame.op is Op.ANSWER else ():
-            if r.segment == INLINE and who == rank:
+        for r in frame.records if frame.type is FrameType.ANSWER else ():
+            if r.segment == INLINE and to == rank:
                 runs.setdefault(r.key, []).append((r.offset, bytes(frame.payload[at:at + r.nbytes])))
             at += r.nbytes if r.segment == INLINE else 0
-    return {key: b"".join(run for _, run in sorted(found)) for key, found in runs.items()}
+    return {key: b"".join(run for _, run in sorted(parts)) for key, parts in runs.items()}
 
 
 def numbers(rng, dtype, n):
@@ -81,58 +83,60 @@ def numbers(rng, dtype, n):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_dtype_size_and_kind_of_frame(rng, dtype, tmp_path):
-    s = shard(dtype, folder=tmp_path, every=1)
-    pools = [Pool(JOB, rank, 1) for rank in range(2)]
+def test_every_dtype_size_and_type_of_frame(rng, dtype, tmp_path):
+    s = make_server(dtype, folder=tmp_path, snapshot_rounds=1)
+    pools = [SegmentPool(JOB, rank, 1) for rank in range(2)]
     for rank, pool in enumerate(pools):
         pool.take(16).view[:] = 0
-        heard(s, rank, Op.HELLO, [], b'{"probe": "%s"}' % (b"00" * 16))
+        send(s, rank, FrameType.HANDSHAKE, [], b'{"probe": "%s"}' % (b"00" * 16))
     with np.errstate(all="ignore"):
         total = {}
-        for round, place in enumerate(("payload", "together", "shared", "rows"), 1):
+        for round, place in enumerate(("payload", "batched", "shared", "rows"), 1):
             answers, slots = [], {}
             for rank in range(2):
                 data = [numbers(rng, dtype, n) for n in SIZES]
                 total = {i: d if rank == 0 else np.add(total[i], d) for i, d in enumerate(data)}
-                if place == "together":
-                    answers += heard(s, rank, Op.PUSH, [record(i, dtype, n, round) for i, n in enumerate(SIZES)],
+                if place == "batched":
+                    answers += send(s, rank, FrameType.PUSH, [record(i, dtype, n, round) for i, n in enumerate(SIZES)],
                                      b"".join(d.tobytes() for d in data))
                     continue
                 for i, d in enumerate(data):
                     if place == "payload":
-                        answers += heard(s, rank, Op.PUSH, [record(i, dtype, len(d), round)], d.tobytes())
+                        answers += send(s, rank, FrameType.PUSH, [record(i, dtype, len(d), round)], d.tobytes())
                     elif place == "rows":
-                        answers += heard(s, rank, Op.PUSH_ROWS, [record(i, dtype, len(d), round, at=len(d))],
+                        answers += send(s, rank, FrameType.PUSH_ROWS, [record(i, dtype, len(d), round, at=len(d))],
                                          d.tobytes() + np.arange(len(d)).tobytes())
                     else:
-                        given, wanted = pools[rank].take(4096), pools[rank].take(4096)
-                        given.view[:d.nbytes] = np.frombuffer(d.tobytes(), np.uint8)
-                        slots[rank, i] = wanted
-                        answers += heard(s, rank, Op.PUSH, [record(i, dtype, len(d), round, segment=given.segment,
-                                                                   reply_segment=wanted.segment)])
+                        data_slot, reply_slot = pools[rank].take(4096), pools[rank].take(4096)
+                        data_slot.view[:d.nbytes] = np.frombuffer(d.tobytes(), np.uint8)
+                        slots[rank, i] = reply_slot
+                        answers += send(s, rank, FrameType.PUSH, [record(i, dtype, len(d), round, segment=data_slot.segment,
+                                                                   reply_segment=reply_slot.segment)])
             for rank in range(2):
-                assert all(f.op is Op.ANSWER for who, f in answers if who == rank)
+                assert all(f.type is FrameType.ANSWER for to, f in answers if to == rank)
                 got = values(answers, rank)
                 if place == "shared":
                     got = {i: bytes(slots[rank, i].view[:d.nbytes]) for i, d in total.items()}
                 elif place == "rows":
                     got = dict.fromkeys(total, b"")
                     for i, d in total.items():
-                        got |= values(heard(s, rank, Op.PULL_ROWS, [record(i, dtype, 0, 0)], np.arange(len(d)).tobytes()), rank)
+                        rows = np.arange(len(d)).tobytes()
+                        got |= values(send(s, rank, FrameType.PULL_ROWS, [record(i, dtype, 0, 0)], rows), rank)
                 assert got == {i: d.tobytes() for i, d in total.items()}, (place, rank)
-    pulled = heard(s, 1, Op.PULL, [record(i, dtype, 0, 0) for i in range(len(SIZES))])
+    pulled = send(s, 1, FrameType.PULL, [record(i, dtype, 0, 0) for i in range(len(SIZES))])
     assert values(pulled, 1) == {i: d.tobytes() for i, d in total.items()}
-    for op, answer in ((Op.SAVE, Op.WELCOME), (Op.MISSING, Op.TEXT), (Op.STATES, Op.TEXT)):
-        (_, frame), = heard(s, 0, op, [] if op is not Op.MISSING else [record(1, dtype, 0, 0)])
-        assert frame.op is answer
-    for kind in (Op.WELCOME, Op.ANSWER, Op.REFUSED, Op.TEXT):
-        (_, frame), = heard(s, 0, kind, [record(1, dtype, 0, 0)])
-        assert frame.op is Op.REFUSED and "is no request" in unpack(frame.payload)["text"]
-    again = Shard(JOB, "fail", "sync", tmp_path, 1)
-    again.control({"index": 0, "keys": [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name,
+    for request, answer in ((FrameType.SAVE, FrameType.HANDSHAKE_REPLY), (FrameType.MISSING, FrameType.TEXT),
+                            (FrameType.STATES, FrameType.TEXT)):
+        (_, frame), = send(s, 0, request, [] if request is not FrameType.MISSING else [record(1, dtype, 0, 0)])
+        assert frame.type is answer
+    for kind in (FrameType.HANDSHAKE_REPLY, FrameType.ANSWER, FrameType.REJECTED, FrameType.TEXT):
+        (_, frame), = send(s, 0, kind, [record(1, dtype, 0, 0)])
+        assert frame.type is FrameType.REJECTED and "is not a request" in unpack(frame.payload)["text"]
+    restarted = Server(JOB, "fail", "sync", tmp_path, 1)
+    restarted.control({"index": 0, "keys": [{"id": i, "key": f"s:key{i}", "shape": [n], "dtype": np.dtype(dtype).name,
                                          "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]})
-    again.restore()
-    assert {i: again.values[i, 0].flat.tobytes() for i in total} == {i: d.tobytes() for i, d in total.items()}
+    restarted.restore()
+    assert {i: restarted.values[i, 0].flat.tobytes() for i in total} == {i: d.tobytes() for i, d in total.items()}
 
 
 some = st.integers(-3, 40) | st.integers(0, 1 << 41)
@@ -142,11 +146,11 @@ records = st.builds(Record, st.integers(0, 6), st.integers(0, 1), st.integers(0,
 
 @given(st.data())
 @settings(max_examples=100, deadline=None)
-def test_any_frame_leaves_a_server_that_works(data):
-    """A round of every key is made afterwards, of what both workers push anew."""
-    s = shard(data.draw(st.sampled_from(DTYPES)), kind=data.draw(st.sampled_from(("sync", "async"))))
+def test_a_server_works_after_any_frames(data):
+    """Afterwards both workers push every key, and the rounds are applied."""
+    s = make_server(data.draw(st.sampled_from(DTYPES)), kind=data.draw(st.sampled_from(("sync", "async"))))
     for _ in range(data.draw(st.integers(1, 6))):
-        op, many = data.draw(st.sampled_from(Op)), data.draw(st.lists(records, max_size=6))
+        op, many = data.draw(st.sampled_from(FrameType)), data.draw(st.lists(records, max_size=6))
         texts = st.sampled_from((b"{}", b'{"probe": 3}', b'{"lane": true, "probe": "00"}', b"["))
         payload = data.draw(st.binary(max_size=400) | texts)
         head = encode(op, many, len(payload), rank=data.draw(st.integers(-1, 2)), seq=data.draw(st.integers(-1, 9)),
@@ -155,25 +159,25 @@ def test_any_frame_leaves_a_server_that_works(data):
             frame = decode(head, payload)
         except FrameError:
             continue
-        said(s.receive(data.draw(st.integers(0, 1)), frame))
+        decoded(s.receive(data.draw(st.integers(0, 1)), frame))
     s.control({"kind": "sync"})
     for rank in range(2):
-        heard(s, rank, Op.HELLO, [], b"{}")
+        send(s, rank, FrameType.HANDSHAKE, [], b"{}")
     for i, n in enumerate(SIZES):
         value = s.values[i, 0]
         ahead = s.rounds.version((i, 0)) + 1
         for rank in range(2):
-            out = heard(s, rank, Op.PUSH, [record(i, value.flat.dtype, n, ahead)], np.ones(n, value.flat.dtype).tobytes())
+            out = send(s, rank, FrameType.PUSH, [record(i, value.flat.dtype, n, ahead)], np.ones(n, value.flat.dtype).tobytes())
         assert values(out, 0)[i] == (np.ones(n) + (value.flat.dtype != bool)).astype(value.flat.dtype).tobytes()
 
 
 FAULTS = (MemoryError, OSError, RuntimeError, ZeroDivisionError, AttributeError, RecursionError, BufferError)
-PLACES = ((Value, "update"), (Values, "save"), (Views, "bytes"), (TwoBit, "expand"), (batched_rounds.Unison, "_sum"),
-          (batched_rounds.Unison, "_plan"), (Rounds, "push"), (Shard, "_place"), (Shard, "_check"), (Shard, "_value_for"))
+PLACES = ((StoredValue, "update"), (StoredValues, "save"), (SegmentViews, "bytes"), (TwoBit, "expand"), (BatchedRounds, "_sum"),
+          (BatchedRounds, "_make_layout"), (Rounds, "push"), (Server, "_place"), (Server, "_check"), (Server, "_value_for"))
 
 
-class Grows:
-    """An updater: value += what is pushed."""
+class Adds:
+    """An updater: value += gradient."""
 
     def __call__(self, _key, grad, value):
         value.device_array().reshape(-1)[:] += grad.asnumpy().reshape(-1)
@@ -187,14 +191,14 @@ class Grows:
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("seed", range(15))
-def test_what_fails_in_a_server_is_the_senders_error_and_counts_or_does_not(tmp_path, seed, kind):
-    """Both workers push every key in turn, alone or together with others, and push anew what was refused."""
+def test_a_failure_in_a_server_is_an_error_of_the_sender(tmp_path, seed, kind):
+    """Both workers push every key in turn, alone or in one frame with others, and push again what was rejected."""
     faults(tmp_path, seed, kind)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["sync", "async"])
-def test_what_fails_in_a_server_is_the_senders_error_for_many_seeds(tmp_path, kind):
+def test_a_failure_in_a_server_is_an_error_of_the_sender_for_many_seeds(tmp_path, kind):
     for seed in range(100, 500):
         faults(tmp_path / str(seed), seed, kind)
 
@@ -203,23 +207,22 @@ def faults(folder, seed, kind):
     rng = np.random.default_rng(seed)
     folder.mkdir(exist_ok=True)
     sizes = (3, 1, 40, 7, 2)
-    s = shard("float32", sizes, kind, folder, 2)
+    s = make_server("float32", sizes, kind, folder, 2)
     for _, value in s.values.items():
-        value.updater = Grows()
-    with mock.patch.object(Values, "updates", True):
+        value.updater = Adds()
+    with mock.patch.object(StoredValues, "has_optimizer", True):
         Faults(s, rng, sizes, kind).run()
 
 
 class Faults:
-    """Two workers that know what they were told, and nothing else."""
+    """Two workers that know only the answers they got."""
 
     def __init__(self, s, rng, sizes, kind):
         self.s, self.rng, self.sizes, self.kind = s, rng, sizes, kind
         self.failing = True
         self.value = {k: np.zeros(n, "f") for k, n in enumerate(sizes)}
         self.round = {(rank, k): 0 for rank in range(2) for k in self.value}
-        self.open = {}  # (rank, key) -> (round, what was pushed) that is not answered
-        self.told = set()  # (rank, key) that was answered since
+        self.open = {}  # (rank, key) -> (round, data) of unanswered pushes
 
     def run(self):
         with self._faults():
@@ -230,7 +233,8 @@ class Faults:
                 self._step()
         for rank in range(2):
             for k in self.value:
-                assert values(heard(self.s, rank, Op.PULL, [record(k, "f", 0, 0)], seq=7), rank)[k] == self.value[k].tobytes(), k
+                answers = send(self.s, rank, FrameType.PULL, [record(k, "f", 0, 0)], seq=7)
+                assert values(answers, rank)[k] == self.value[k].tobytes(), k
 
     @contextlib.contextmanager
     def _faults(self):
@@ -248,7 +252,7 @@ class Faults:
         return called
 
     def _step(self):
-        """Everybody pushes some keys; in sync each key's round is made when both have pushed it."""
+        """Both workers push some keys; in sync a key's round is applied when both have pushed it."""
         frames = deque()
         group = list(range(5)) if self.rng.random() < 0.5 else [int(self.rng.integers(5))]
         for rank in range(2):
@@ -262,28 +266,28 @@ class Faults:
                                b"".join(data[k].tobytes() for k in todo)))
         while frames:
             rank, some, payload = frames.popleft()
-            self._hear(heard(self.s, rank, Op.PUSH, some, payload))
+            self._receive(send(self.s, rank, FrameType.PUSH, some, payload))
 
-    def _hear(self, answers):
+    def _receive(self, answers):
         counted = {}
         for rank, frame in answers:
-            refused = unpack(frame.payload) if frame.op is Op.REFUSED else None
-            assert frame.op in (Op.ANSWER, Op.REFUSED)
+            rejected = unpack(frame.payload) if frame.type is FrameType.REJECTED else None
+            assert frame.type in (FrameType.ANSWER, FrameType.REJECTED)
             for r in frame.records:
                 if (rank, r.key) not in self.open or self.open[rank, r.key][0] != r.round:
                     assert r.offset, "a second answer"
                     continue
                 _, data = self.open[rank, r.key]
-                if refused is None and r.offset + r.n < self.sizes[r.key]:
+                if rejected is None and r.offset + r.n < self.sizes[r.key]:
                     continue  # the first of several runs
                 del self.open[rank, r.key]
-                if refused is None or refused.get("made"):
+                if rejected is None or rejected.get("made"):
                     counted.setdefault(r.key, {})[rank] = data
                 else:
                     self.round[rank, r.key] -= 1
-                assert refused is None or refused["text"]
+                assert rejected is None or rejected["text"]
         for k, by_rank in counted.items():
-            assert self.kind == "async" or len(by_rank) == 2, "a round that counts for one counts for both"
+            assert self.kind == "async" or len(by_rank) == 2, "a round counts for both workers or for neither"
             for rank in sorted(by_rank):
                 self.value[k] = self.value[k] + by_rank[rank]
 

@@ -1,4 +1,4 @@
-"""Frames that are added up as one. Oracle: the same shard, which is told to deal with every frame key by key."""
+"""Batched rounds. Oracle: a server that handles every frame key by key."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import uuid
 
 import numpy as np
 import pytest
-from tritium.kvstore.server.server import Shard
-from tritium.kvstore.wire.frame import CODES, INLINE, WANT, Op, Record, decode, encode
-from tritium.kvstore.wire.shared_memory import Pool, Views, remove_segments
+from tritium.kvstore.server.server import Server
+from tritium.kvstore.wire.frame import CODES, INLINE, WANT_VALUE, FrameType, Record, decode, encode
+from tritium.kvstore.wire.shared_memory import SegmentPool, SegmentViews, remove_segments
 
 SIZES = [5, 1, 300, 64, 7, 1024]
 JOB = uuid.uuid4().hex
@@ -16,30 +16,30 @@ JOB = uuid.uuid4().hex
 
 @pytest.fixture(autouse=True)
 def _alone(serial):
-    """As a shard that leaves no shared memory."""
+    """Run as a server does, and remove the shared memory."""
     yield
     remove_segments(JOB)
 
 
-def shard(workers, together, **more):
-    s = Shard(JOB, "fail", "sync", **more)
+def make_server(workers, batched, **more):
+    s = Server(JOB, "fail", "sync", **more)
     keys = [{"id": i, "key": f"i:{i}", "shape": [n], "dtype": "float32", "parts": [[0, 0, n]]} for i, n in enumerate(SIZES)]
     s.control({"members": {"ranks": {str(r): 1 for r in range(workers)}, "gone": {}, "generation": 0}, "keys": keys, "index": 0})
     for r in range(workers):
-        s.receive(r, decode(*hello(r)))
+        s.receive(r, decode(*handshake(r)))
     first = np.zeros(sum(SIZES), "f")
     records = [Record(i, 0, CODES[first.dtype], n, 0, 0, INLINE) for i, n in enumerate(SIZES)]
-    s.receive(0, decode(encode(Op.FILL, records, first.nbytes, rank=0), first.tobytes()))
-    if not together:
-        s._unison.hold = lambda rank, frame: False
+    s.receive(0, decode(encode(FrameType.INITIALIZE, records, first.nbytes, rank=0), first.tobytes()))
+    if not batched:
+        s._batched.add = lambda rank, frame: (False, None)
     return s
 
 
-def hello(rank):
-    return encode(Op.HELLO, [], 2, rank=rank), b"{}"
+def handshake(rank):
+    return encode(FrameType.HANDSHAKE, [], 2, rank=rank), b"{}"
 
 
-def push(rank, n, keys, rng, pool=None, flags=WANT):
+def push(rank, n, keys, rng, pool=None, flags=WANT_VALUE):
     """Contributions to round n of keys, in the payload, or in shared memory side by side."""
     data = [rng.normal(size=SIZES[k]).astype("f") * 10.0 ** rank for k in keys]
     raw = b"".join(d.tobytes() for d in data)
@@ -50,7 +50,7 @@ def push(rank, n, keys, rng, pool=None, flags=WANT):
     records = [Record(k, 0, 0, len(d), n, 0, *((INLINE, 0, INLINE, 0) if slots is None else (
         slots[0].segment, at, slots[1].segment, at))) for k, d, at in zip(keys, data, starts)]
     body = raw if slots is None else b""
-    return (encode(Op.PUSH, records, len(body), rank=rank, flags=flags), body), slots and slots[1].view[:len(raw)]
+    return (encode(FrameType.PUSH, records, len(body), rank=rank, flags=flags), body), slots and slots[1].view[:len(raw)]
 
 
 def said(out):
@@ -59,7 +59,7 @@ def said(out):
     for rank, head, pieces in out:
         payload = b"".join(bytes(p) for p in pieces)
         frame, at = decode(head, payload), 0
-        if frame.op is Op.REFUSED:
+        if frame.type is FrameType.REJECTED:
             found.append((rank, "refused", payload))
             continue
         for r in frame.records:
@@ -78,11 +78,11 @@ def test_nobody_can_tell(seed, shared):
         remove_segments(JOB)
         rng, order = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         workers = int(order.integers(1, 4))
-        s = shard(workers, together)
-        pools = [Pool(JOB, r, 1) if shared and r != 2 else None for r in range(workers)]
+        s = make_server(workers, together)
+        pools = [SegmentPool(JOB, r, 1) if shared and r != 2 else None for r in range(workers)]
         for r, pool in enumerate(pools):
             if pool is not None:
-                s._views[r] = Views(JOB, r, 1)
+                s._views[r] = SegmentViews(JOB, r, 1)
         told, replies, done = [], [], dict.fromkeys(range(len(SIZES)), 0)
         for _ in range(6):
             keys = order.permutation(len(SIZES))[:order.integers(1, len(SIZES) + 1)].tolist()
@@ -104,7 +104,7 @@ def test_nobody_can_tell(seed, shared):
                 out += s.receive(r, decode(*frame))
                 if order.integers(4) == 0:
                     pull = [Record(int(order.integers(len(SIZES))), 0, 0, 0, 0)]
-                    out += s.receive(r, decode(encode(Op.PULL, pull, rank=r, seq=9)))
+                    out += s.receive(r, decode(encode(FrameType.PULL, pull, rank=r, seq=9)))
                 replies.append(reply)
             told.append(said(out))
             for k in keys:
@@ -115,8 +115,8 @@ def test_nobody_can_tell(seed, shared):
         assert a == b
 
 
-def test_they_are_made_together_and_in_the_order_of_ranks(rng):
-    s, keys = shard(2, True), list(range(len(SIZES)))
+def test_equal_frames_are_summed_in_the_order_of_ranks(rng):
+    s, keys = make_server(2, True), list(range(len(SIZES)))
     (one, _), (two, _) = push(1, 1, keys, rng), push(0, 1, keys, rng)
     assert s.receive(1, decode(*one)) == []
     (rank, head, [payload]), (other, same, [again]) = s.receive(0, decode(*two))
@@ -124,15 +124,15 @@ def test_they_are_made_together_and_in_the_order_of_ranks(rng):
     np.testing.assert_array_equal(np.frombuffer(payload, "f"), np.frombuffer(two[1], "f") + np.frombuffer(one[1], "f"))
 
 
-def test_a_death_refuses_what_is_held(rng):
-    s = shard(2, True)
+def test_a_death_rejects_held_frames(rng):
+    s = make_server(2, True)
     s.receive(0, decode(*push(0, 1, [0, 1, 2, 3], rng)[0]))
     out = s.control({"members": {"ranks": {"0": 1, "1": 1}, "gone": {"1": "died"}, "generation": 0}})
     assert [rank for rank, _, _ in out] == [0] * 4 and all(b"worker 1 died" in pieces[0] for _, _, pieces in out)
 
 
-def test_an_update_that_fails_is_told_for_its_key_alone(rng, monkeypatch):
-    s, keys = shard(1, True), [0, 1, 2, 3]
+def test_a_failed_update_is_rejected_for_its_key_only(rng, monkeypatch):
+    s, keys = make_server(1, True), [0, 1, 2, 3]
 
     def fail(key, grad, weight):
         raise ValueError("no")
@@ -145,9 +145,9 @@ def test_an_update_that_fails_is_told_for_its_key_alone(rng, monkeypatch):
     assert [a for a in answers if a[1] == "refused" and b"the update failed: ValueError: no" in a[2]]
 
 
-def test_a_frame_that_comes_again_takes_no_value_from_a_later_one(rng):
-    """One key: round 1 comes again while its worker waits for round 2."""
-    s, frames = shard(2, True), {(r, n): push(r, n, [0], rng)[0] for r in range(2) for n in (1, 2)}
+def test_a_repeated_frame_does_not_take_the_value_of_a_later_one(rng):
+    """One key: the frame of round 1 is repeated while its worker waits for round 2."""
+    s, frames = make_server(2, True), {(r, n): push(r, n, [0], rng)[0] for r in range(2) for n in (1, 2)}
     for r in range(2):
         s.receive(r, decode(*frames[r, 1]))
     assert s.receive(0, decode(*frames[0, 2])) == []
@@ -156,18 +156,18 @@ def test_a_frame_that_comes_again_takes_no_value_from_a_later_one(rng):
     assert [(a[0], a[2], len(a[5])) for a in answers] == [(0, 2, 20), (1, 2, 20)]
 
 
-def test_a_refusal_can_be_read(rng):
-    """Its records said where their bytes were; its payload says what is wrong."""
-    (refusal,) = said(shard(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
-    assert refusal[1] == "refused" and b"round 9999 is too far ahead" in refusal[2]
-    wrong = encode(Op.FILL, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
-    ((_, head, (payload,)),) = shard(1, True).receive(0, decode(*wrong))
-    assert decode(head, payload).op is Op.REFUSED and b"do not fit" in payload
+def test_a_rejection_can_be_decoded(rng):
+    """Its records refer to the bytes of the push; its payload is the error."""
+    (rejection,) = said(make_server(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
+    assert rejection[1] == "refused" and b"round 9999 is too far ahead" in rejection[2]
+    wrong = encode(FrameType.INITIALIZE, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
+    ((_, head, (payload,)),) = make_server(1, True).receive(0, decode(*wrong))
+    assert decode(head, payload).type is FrameType.REJECTED and b"do not fit" in payload
 
 
-def test_keys_take_turns_on_disk(tmp_path, rng):
-    """Every four rounds each, and never all of them at once."""
-    s, keys = shard(1, True, folder=tmp_path, every=4), list(range(len(SIZES)))
+def test_keys_take_turns_for_snapshots(tmp_path, rng):
+    """Each key every four rounds, and never all of them at once."""
+    s, keys = make_server(1, True, folder=tmp_path, snapshot_rounds=4), list(range(len(SIZES)))
     s.save()
     written = []
     for n in range(1, 13):

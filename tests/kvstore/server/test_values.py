@@ -1,4 +1,4 @@
-"""A shard's values on disk: whole, or refused. And placement, which decides what a shard holds."""
+"""Snapshots of a server's values: complete, or rejected. And the placement of keys on servers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from tritium.errors import FileError, ParameterError
 from tritium.kvstore.protocol.placement import bounds, place, tag, untag
 from tritium.kvstore.server.optimizer_codec import hook
-from tritium.kvstore.server.values import Values
+from tritium.kvstore.server.values import StoredValues
 
 
-def shard(folder):
-    v = Values(folder)
-    v.make((1, 0), "s:w", (4, 2), "float32")
+def make_values(folder):
+    v = StoredValues(folder)
+    v.create((1, 0), "s:w", (4, 2), "float32")
     v.set_optimizer(hook("to_spec")(mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)))
     return v
 
 
-def test_a_snapshot_brings_back_value_states_and_counts(tmp_path):
-    a, b = shard(tmp_path), shard(tmp_path)
+def test_a_snapshot_restores_value_states_and_counts(tmp_path):
+    a, b = make_values(tmp_path), make_values(tmp_path)
     grads = [np.arange(8, dtype="f") * i for i in range(4)]
     assert a.load((1, 0)) is None
     for g in grads[:2]:
@@ -39,28 +39,28 @@ def test_a_snapshot_brings_back_value_states_and_counts(tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: d[:-3] + b"abc", lambda d: b"\xff" * 8 + d[8:], lambda d: d[:20],
                                     lambda d: d.replace(b'"s:w"', b'"s:x"')])
-def test_a_damaged_snapshot_is_refused(tmp_path, damage):
-    a = shard(tmp_path)
+def test_a_damaged_snapshot_is_rejected(tmp_path, damage):
+    a = make_values(tmp_path)
     a[1, 0].update([np.ones(8, "f")])
     a.save((1, 0), 1, {})
     file = tmp_path / "1.0.snapshot"
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(FileError, match=r"1\.0\.snapshot: a damaged snapshot"):
-        shard(tmp_path).load((1, 0))
+        make_values(tmp_path).load((1, 0))
 
 
 @given(st.integers(0, 10**7), st.integers(1, 9))
-def test_parts_cover_everything_once(size, parts):
-    found = bounds(size, parts)
-    assert found[0][0] == 0 and found[-1][1] == size and all(a[1] == b[0] for a, b in itertools.pairwise(found))
-    assert max(b - a for a, b in found) - min(b - a for a, b in found) <= 1
+def test_slices_cover_every_element_once(size, parts):
+    ranges = bounds(size, parts)
+    assert ranges[0][0] == 0 and ranges[-1][1] == size and all(a[1] == b[0] for a, b in itertools.pairwise(ranges))
+    assert max(b - a for a, b in ranges) - min(b - a for a, b in ranges) <= 1
 
 
-def test_placement_by_bytes():
+def test_a_key_goes_to_the_server_with_the_fewest_bytes_and_large_keys_are_split():
     assert place((100,), 4, [0], 10) == [(0, 0, 100)]
     assert place((100,), 4, [5, 3, 3], 1000) == [(1, 0, 100)]
     assert place((100,), 4, [0, 0], 100) == [(0, 0, 50), (1, 50, 100)]
-    assert place((100,), 4, [0, 0], 100, whole=True) == [(0, 0, 100)]
+    assert place((100,), 4, [0, 0], 100, never_split=True) == [(0, 0, 100)]
 
 
 @pytest.mark.parametrize("key", [7, -3, "7", "", "s:x", 2**70])
@@ -69,6 +69,6 @@ def test_keys_keep_their_type(key):
 
 
 @pytest.mark.parametrize("text", ["", "w", "i:x", "x:1", "i:"])
-def test_what_is_no_key(text):
-    with pytest.raises(ParameterError, match="no key with its type"):
+def test_a_text_without_type_prefix_is_not_a_key(text):
+    with pytest.raises(ParameterError, match="is not a key with a type prefix"):
         untag(text)

@@ -1,4 +1,4 @@
-"""2-bit gradients against MXNet's arithmetic, done here value by value; and their way through a server."""
+"""2-bit gradients against MXNet's arithmetic, computed value by value; and their sums on a server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritium.kvstore.wire.compression import TwoBit
 
 
 def slowly(grad, residual, t):
-    """(codes as text, what is sent, what is left), one value at a time. 16 values in 4 bytes, the first in the highest bits."""
+    """(packed bytes, decoded values), one value at a time; residual keeps the error. The first value has the highest bits."""
     bits, sent = "", []
     for i, g in enumerate(grad):
         residual[i] = np.float32(residual[i] + g)
@@ -22,7 +22,7 @@ def slowly(grad, residual, t):
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 100])
-def test_codes_residual_and_back(rng, n):
+def test_compress_and_expand_match_the_slow_form(rng, n):
     two_bit, residual, oracle = TwoBit(0.5), np.zeros(n, "f"), np.zeros(n, "f")
     packed = np.empty(-(-n // 16) * 4, np.uint8)
     for _ in range(4):
@@ -34,13 +34,13 @@ def test_codes_residual_and_back(rng, n):
         np.testing.assert_array_equal(two_bit.expand(packed, n), sent)
 
 
-def test_through_the_servers(rng, monkeypatch):
-    """Whole and split keys, two workers, several rounds: the sum of what each worker's codes say."""
+def test_servers_add_up_compressed_gradients(rng, monkeypatch):
+    """Whole and split keys, two workers, several rounds: the sum of the decoded contributions."""
     monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "1000")
     sizes = {"a": 37, "b": 2001}
     grads = {(k, r, step): rng.normal(size=n).astype("f") for k, n in sizes.items() for r in range(2) for step in range(3)}
 
-    with workers(2, shards=2) as (_, _, each):
+    with workers(2, servers=2) as (_, _, each):
         def run(kv):
             kv.set_gradient_compression({"type": "2bit", "threshold": 0.7})
             kv.init(list(sizes), [mx.nd.zeros(n) for n in sizes.values()])
@@ -50,10 +50,10 @@ def test_through_the_servers(rng, monkeypatch):
                 got.append([pull(kv, k, np.zeros(n, "f")) for k, n in sizes.items()])
             return got
 
-        found = each(run)
+        results = each(run)
     left = {(k, r): np.zeros(n, "f") for k, n in sizes.items() for r in range(2)}
     for step in range(3):
         for i, k in enumerate(sizes):
             wanted = sum(slowly(grads[k, r, step], left[k, r], np.float32(0.7))[1] for r in range(2))
-            for got in found:
+            for got in results:
                 np.testing.assert_array_equal(got[step][i], wanted)

@@ -1,4 +1,4 @@
-"""Frames: what is encoded comes back; nothing else gets through. Hypothesis cuts, changes and invents bytes."""
+"""Frames: decoding returns what was encoded, and rejects everything else. Hypothesis cuts, changes and invents bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritium.errors import FrameError
-from tritium.kvstore.wire.frame import DTYPES, INLINE, MAGIC, NOTHING, TWO_BITS, Op, Record, decode, encode, pack, unpack
+from tritium.kvstore.wire.frame import DTYPES, INLINE, MAGIC, NOTHING, TWO_BITS, FrameType, Record, decode, encode, pack, unpack
 
 records = st.builds(Record, st.integers(0, 2**31 - 1), st.integers(0, 100), st.sampled_from([*range(len(DTYPES)), TWO_BITS]),
                     st.integers(0, 1000), st.integers(0, 2**40), st.integers(0, 2**30), st.sampled_from([INLINE, NOTHING, 0, 7]),
@@ -19,18 +19,18 @@ def payload_of(rs):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(records, max_size=5), st.sampled_from(list(Op)), st.integers(0, 5), st.integers(0, 2**40))
+@given(st.lists(records, max_size=5), st.sampled_from(list(FrameType)), st.integers(0, 5), st.integers(0, 2**40))
 def test_round_trip(rs, op, rank, seq):
     payload = payload_of(rs)
     frame = decode(encode(op, rs, len(payload), rank=rank, seq=seq), payload)
-    assert (frame.op, frame.rank, frame.seq, frame.records, bytes(frame.payload)) == (op, rank, seq, rs, payload)
+    assert (frame.type, frame.rank, frame.seq, frame.records, bytes(frame.payload)) == (op, rank, seq, rs, payload)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(records, max_size=5), st.data())
-def test_a_changed_or_cut_head_is_refused(rs, data):
+def test_a_changed_or_cut_head_is_rejected(rs, data):
     payload = payload_of(rs)
-    head = bytearray(encode(Op.PUSH, rs, len(payload)))
+    head = bytearray(encode(FrameType.PUSH, rs, len(payload)))
     if data.draw(st.booleans()):
         head = head[:data.draw(st.integers(0, len(head) - 1))]
     else:
@@ -41,29 +41,29 @@ def test_a_changed_or_cut_head_is_refused(rs, data):
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=400), st.binary(max_size=40))
-def test_random_bytes_are_refused(head, payload):
+def test_random_bytes_are_rejected(head, payload):
     with pytest.raises(FrameError):
         decode(head, payload)
 
 
 @pytest.mark.parametrize("field, value", [("n", 2**62), ("n", -1), ("key", -1), ("offset", 2**41), ("segment", -3), ("dtype", 40),
-                                          ("round", -1), ("at", -5), ("part", 2**20)])
-def test_numbers_out_of_bounds_are_refused_before_anything_is_allocated(field, value):
+                                          ("round", -1), ("at", -5), ("slice", 2**20)])
+def test_numbers_out_of_bounds_are_rejected_before_anything_is_allocated(field, value):
     record = Record(1, 0, 0, 4, 1, segment=NOTHING)._replace(**{field: value})
     with pytest.raises(FrameError, match="out of bounds"):
-        decode(encode(Op.PUSH, [record], 0), b"")
+        decode(encode(FrameType.PUSH, [record], 0), b"")
 
 
-def test_a_payload_that_is_too_short_is_refused():
+def test_a_payload_that_is_too_short_is_rejected():
     record = Record(1, 0, 0, 1000, 1, segment=INLINE)
     with pytest.raises(FrameError, match="its records need 4000 bytes, the payload has 8"):
-        decode(encode(Op.PUSH, [record], 8), bytes(8))
+        decode(encode(FrameType.PUSH, [record], 8), bytes(8))
 
 
-def test_the_magic_number_and_unknown_operations():
+def test_the_magic_number_and_unknown_types():
     with pytest.raises(FrameError, match="not with 0x4b565354"):
         decode(np.full(8, 7, "<i8").tobytes())
-    with pytest.raises(FrameError, match="there is no operation 99"):
+    with pytest.raises(FrameError, match="unknown type 99"):
         decode(encode(99))  # type: ignore[arg-type]
     assert int.from_bytes(b"KVST", "big") == MAGIC
 

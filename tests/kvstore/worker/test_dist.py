@@ -1,4 +1,4 @@
-"""dist_sync and dist_async over real processes. Oracle: the same pushes, added up here by NumPy, or done by a `local` store."""
+"""dist_sync and dist_async with real processes. Oracle: the same pushes, added up by NumPy, or by a `local` store."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import pytest
 import tritium as mx
 from support.kvstore_cluster import TIMEOUT, array, pull, until, worker, worker_process, workers
 from tritium.errors import KVStoreError, ParameterError, ShapeError
-from tritium.kvstore.job.local_job import Job
+from tritium.kvstore.job.local_job import LocalJob
 from tritium.kvstore.local import LocalKVStore
-from tritium.kvstore.wire.frame import Op
+from tritium.kvstore.wire.frame import FrameType
 from tritium.kvstore.worker.dist import DistKVStore
 
 
 @pytest.fixture(scope="module")
 def two():
     """Two workers, two servers; every test uses keys of its own."""
-    with workers(2, shards=2) as made:
-        yield made
+    with workers(2, servers=2) as job:
+        yield job
 
 
-def test_sums_in_rank_order_and_split_arrays(two, rng):
-    """Sizes around one message, shared memory, and the bound for splitting; twice, to see Assign and not +=."""
+def test_values_are_replaced_by_sums_in_rank_order(two, rng):
+    """Sizes around one message, shared memory, and the limit for splitting. Two rounds, since a sum replaces the value."""
     _, _, each = two
     shapes = {"a": (3, 5), "b": (1 << 18,), "c": (1100, 1000), "d": (70000,), "e": (0,), "f": ()}
     data = {(k, r): rng.normal(size=s).astype("f") for k, s in shapes.items() for r in range(2)}
@@ -47,7 +47,7 @@ def test_sums_in_rank_order_and_split_arrays(two, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16", "int32", "uint8", "int64"])
-def test_dtypes(two, dtype):
+def test_every_dtype_is_summed(two, dtype):
     _, _, each = two
     value = np.arange(7).astype(dtype)
 
@@ -61,7 +61,7 @@ def test_dtypes(two, dtype):
         np.testing.assert_array_equal(got, value + value)
 
 
-def test_devices_are_added_up_first_and_the_pushed_arrays_stay(two):
+def test_devices_are_added_up_first_and_the_pushed_arrays_do_not_change(two):
     _, _, each = two
 
     def run(kv):
@@ -122,7 +122,7 @@ def test_barrier_rank_and_dead_nodes(two):
     (lambda kv: kv.set_gradient_compression({"type": "1bit"}), ParameterError, "is not {\"type\": \"2bit\""),
     (lambda kv: kv.set_gradient_compression({"type": "2bit", "threshold": -1}), ParameterError, "threshold=-1 must be"),
 ])
-def test_errors_are_the_callers(two, act, error, text):
+def test_invalid_calls_raise_an_error(two, act, error, text):
     _, _, each = two
 
     def run(kv):
@@ -134,11 +134,11 @@ def test_errors_are_the_callers(two, act, error, text):
     each(run)
 
 
-def test_an_updater_function_stays_here(two):
+def test_an_updater_function_is_not_sent_to_the_servers(two):
     _, stores, each = two
     each(lambda kv: kv.init("upd", mx.nd.ones(2)))
     stores[0].set_updater(lambda *_: None)
-    with pytest.raises(KVStoreError, match="an updater function cannot travel to the servers"):
+    with pytest.raises(KVStoreError, match="an updater function cannot be sent to the servers"):
         stores[0].push("upd", mx.nd.ones(2))
     stores[0].set_updater(None)
 
@@ -169,19 +169,19 @@ def test_one_worker_is_bit_identical_to_local(optimizer):
         np.testing.assert_array_equal(a, b)
 
 
-def test_two_runs_are_bit_identical_and_states_move_between_numbers_of_servers(tmp_path, monkeypatch):
-    """The second run has another number of servers, and splits its arrays; then states go through a file, and both go on."""
+def test_two_runs_are_bit_identical_and_states_can_be_loaded_with_another_number_of_servers(tmp_path, monkeypatch):
+    """The second run has another number of servers, which splits its arrays. Then both load states from a file, and continue."""
     monkeypatch.setenv("MXNET_KVSTORE_BIGARRAY_BOUND", "100000")
     sgd = lambda: mx.optimizer.SGD(momentum=0.9, learning_rate=0.1)
     results, files = [], []
 
-    for shards in (1, 3):
-        with workers(2, shards=shards) as (_, stores, each):
+    for servers in (1, 3):
+        with workers(2, servers=servers) as (_, stores, each):
             both = each(lambda kv: train(kv, 3, SHAPES, sgd))
             results.append(both[0])
             for a, b in zip(*both):
                 np.testing.assert_array_equal(a, b)
-            file = tmp_path / f"{shards}.states"
+            file = tmp_path / f"{servers}.states"
             stores[0].save_optimizer_states(file)
             files.append(file.read_bytes())
             stores[0].load_optimizer_states(tmp_path / "1.states")
@@ -218,10 +218,10 @@ def test_async_applies_every_push_and_needs_an_optimizer():
 
 
 def test_members_join_and_leave_at_barriers():
-    """Two workers, then three, then two others: each round is the sum over those that take part, who number themselves anew."""
+    """Two workers, then three, then two others: each round is the sum over the members, whose ranks change."""
     with workers(2) as (job, stores, each):
         def step(*members):
-            """What each reads after all have pushed 10 to the power of the number it joined with."""
+            """Push 10 to the power of the number that each joined with; return what each pulls."""
             for kv in members:
                 kv.push("w", mx.nd.ones(2) * 10.0 ** kv._client.rank)
             return [(pull(kv, "w", np.zeros(2, "f"))[0], kv.rank, kv.num_workers) for kv in members]
@@ -235,38 +235,38 @@ def test_members_join_and_leave_at_barriers():
         assert step(a, b) == [(11, 0, 2), (11, 1, 2)]
         joining = each.submit(DistKVStore, "dist_sync", job.file, rank="new")
         until(lambda: a._client.request("info")["growing"] == 1)
-        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]  # not before the barrier
+        assert step(a, b) == [(11, 0, 2), (11, 1, 2)]  # it joins at the next barrier
         barrier(a, b)
         c = joining.result(TIMEOUT)
         stores.append(c)
         c.init("w", mx.nd.zeros(2))
-        assert pull(c, "w", np.zeros(2, "f"))[0] == 11  # what there is, not what it brought
+        assert pull(c, "w", np.zeros(2, "f"))[0] == 11  # the current value, not its own
         assert step(a, b, c) == [(111, 0, 3), (111, 1, 3), (111, 2, 3)]
         leaving = each.submit(a.leave)
         barrier(b, c)
         leaving.result(TIMEOUT)
         assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.alive
-        made = [each.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
-        assert [m.result(TIMEOUT) for m in made] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the lowest that is left fills
+        inits = [each.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
+        assert [i.result(TIMEOUT) for i in inits] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the value of the lowest rank
 
 
-def test_max_staleness_holds_who_is_too_fast():
+def test_max_staleness_delays_a_worker_that_is_too_far_ahead():
     """Worker 0 may be two pushes ahead of worker 1. A pull beyond that waits, is reported, and ends with the slow one's push."""
-    with workers(2, "dist_async", staleness=2) as (_, (fast, slow), each):
+    with workers(2, "dist_async", max_staleness=2) as (_, (fast, slow), each):
         each(lambda kv: kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0)))
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         for n in (1, 2):
             fast.push("w", mx.nd.ones(3))
             assert pull(fast, "w", np.zeros(3, "f"))[0] == -n
         fast.push("w", mx.nd.ones(3))
-        LocalKVStore.barrier(fast)  # it has arrived
+        LocalKVStore.barrier(fast)  # the push has arrived
         held = each.submit(pull, fast, "w", np.zeros(3, "f"))
         assert pull(slow, "w", np.zeros(3, "f"))[0] == -3 and not held.done()
         slow.push("w", mx.nd.ones(3))
         assert held.result(TIMEOUT)[0] == -4
         fast.push("w", mx.nd.ones(3))
         held = each.submit(pull, fast, "w", np.zeros(3, "f"))
-        slow.close()  # nobody waits for who has left
+        slow.close()  # a worker that has left is not waited for
         assert held.result(TIMEOUT)[0] == -5
 
 
@@ -278,9 +278,9 @@ for key in "wv": kv.push(key, mx.nd.ones((600, 600)) * 5)
 """
 
 
-def test_what_a_script_pushes_last_arrives():
-    """It ends without waiting for anything; the store waits for it."""
-    with Job(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
+def test_the_last_pushes_of_a_script_arrive():
+    """The script does not wait for them; the store does, at exit."""
+    with LocalJob(2) as job, worker_process(job, 1, PUSHES_LAST, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
         for key in "wv":
             kv.init(key, mx.nd.zeros((600, 600)))
         for key in "wv":
@@ -303,8 +303,8 @@ except mx.MXNetError as e:
 """
 
 
-def test_an_error_that_was_caught_is_not_told_again_at_exit():
-    with Job(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
+def test_a_caught_error_is_not_reported_again_at_exit():
+    with LocalJob(2) as job, worker_process(job, 1, CATCHES, stderr=subprocess.PIPE) as script, worker(job, 0) as kv:
         kv.init("w", mx.nd.zeros(3))
         kv.push("w", mx.nd.ones(3))
         assert script.stdout.readline() == "there\n"
@@ -322,59 +322,59 @@ def test_a_plain_script_starts_its_own_job_and_leaves_nothing(tmp_path):
     assert not os.path.exists(folder) and not [n for n in os.listdir("/dev/shm") if job in n] and done.stderr == ""
 
 
-def test_what_is_handed_in_while_a_store_closes_ends():
-    """Its thread looks at what was handed in, then ends; or has ended, after who hands in has seen that it had not."""
+def test_requests_made_while_a_store_closes_end():
+    """The thread handles a request and then ends; or it has ended after a caller saw that it had not."""
     with workers(1) as (_, (kv,), _):
         kv.init("w", mx.nd.zeros(3))
-        client, asked = kv._client, []
-        (link,) = client.links
+        client, answers = kv._client, []
+        (remote,), loop = client.servers, client.loop
 
-        def turn(told):
-            if not asked:
-                client._stopping = True
-                asked.append(client.ask(0, Op.SAVE))
+        def receive(poll_zeromq):
+            if not answers:
+                loop._stopping = True
+                answers.append(client.ask(0, FrameType.SAVE))
 
-        link.turn = turn
-        until(lambda: asked)
-        client._thread.join(TIMEOUT)
-        client._closed = False  # as it was when who hands in looked
-        asked.append(client.ask(0, Op.SAVE))
+        remote.connection.receive = receive
+        until(lambda: answers)
+        loop._thread.join(TIMEOUT)
+        loop._closed = False  # as the caller saw it
+        answers.append(client.ask(0, FrameType.SAVE))
         kv.push("w", mx.nd.ones(3))
-        client._closed = True
-        for a in asked:
+        loop._closed = True
+        for a in answers:
             with pytest.raises(KVStoreError, match="the store is closed"):
                 a.result(TIMEOUT)
         with pytest.raises(KVStoreError, match="the store is closed"):
             mx.nd.waitall()
 
 
-def test_a_forked_child_is_refused(two):
+def test_a_store_cannot_be_used_in_a_forked_child(two):
     _, stores, _ = two
-    client = stores[0]._client
-    client.pid -= 1
+    loop = stores[0]._client.loop
+    loop.pid -= 1
     try:
         with pytest.raises(KVStoreError, match="cannot be used in a forked child"):
             stores[0].barrier()
     finally:
-        client.pid += 1
+        loop.pid += 1
 
 
-def test_a_store_that_is_closed_by_an_exception_has_not_ended_well():
+def test_a_store_closed_by_an_exception_has_not_left_with_success():
     with workers(3, policy="wait") as (_, stores, _each):
-        gone = stores[0]._client.control
+        coordinator = stores[0]._client.coordinator
         stores[1].close()
-        until(lambda: gone.gone == {1: "left"})
+        until(lambda: coordinator.gone == {1: "left"})
         try:
             raise ZeroDivisionError
         except ZeroDivisionError:
             stores[2].close()
-        until(lambda: gone.gone == {1: "left", 2: "ended"})
+        until(lambda: coordinator.gone == {1: "left", 2: "ended"})
         assert stores[0].get_num_dead_node(4) == 1
 
 
-def test_who_takes_a_place_goes_on_at_the_step_that_is_not_made():
-    """Its predecessor was killed when one key of a step had been pushed, and the other not."""
-    with Job(2, policy="wait") as job, worker(job, 0) as kv:
+def test_a_replacement_continues_with_the_incomplete_step():
+    """The dead worker had pushed one key of the step, and not the other."""
+    with LocalJob(2, policy="wait") as job, worker(job, 0) as kv:
         with worker(job, 1) as other:
             each = (kv, other)
             with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -390,7 +390,7 @@ def test_who_takes_a_place_goes_on_at_the_step_that_is_not_made():
         with worker(job, 1) as another:
             assert another.resume() == 1
             another.init(["a", "b", "never"], [mx.nd.zeros(3)] * 3)
-            another.push(["a", "b"], [mx.nd.ones(3) * 7] * 2)  # of the step that its predecessor was in
+            another.push(["a", "b"], [mx.nd.ones(3) * 7] * 2)  # the step of the dead worker
             assert [pull(another, k, np.zeros(3, "f"))[0] for k in "ab"] == [10, 9] and pull(kv, "b", np.zeros(3, "f"))[0] == 9
             for s in (kv, another):
                 s.push(["a", "b"], [mx.nd.ones(3)] * 2)

@@ -1,22 +1,22 @@
-"""Several arrays in one piece of memory: they do not overlap, and the memory comes back when the last user has let go."""
+"""Several arrays in one buffer: they do not overlap, and the memory is freed after the last user."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import tritium as mx
-from tritium.kvstore.wire.shared_memory import SMALLEST, Slot
-from tritium.kvstore.worker.send_buffer import Piece
+from tritium.kvstore.wire.shared_memory import SMALLEST, SharedSlot
+from tritium.kvstore.worker.send_buffer import SendBuffer
 
 
-class Client:
-    """As much of a client as a piece of memory needs."""
+class FakeClient:
+    """The part of a client that a send buffer uses."""
 
     def __init__(self, shared):
         self.shared, self.taken, self.given = shared, [], []
 
     def take_slot(self, nbytes):
-        self.taken.append(Slot(7, np.zeros(nbytes, np.uint8)))
+        self.taken.append(SharedSlot(7, np.zeros(nbytes, np.uint8)))
         return self.taken[-1]
 
     def give_slot(self, slot):
@@ -27,14 +27,14 @@ LIKE = [((5,), "float32"), ((), "float64"), ((0,), "float32"), ((SMALLEST // 4, 
 
 
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("apart", [True, False])
-def test_arrays_are_apart_and_where_they_say(shared, apart):
-    client = Client(shared)
-    piece = Piece(client, [mx.nd.zeros(shape, dtype=dtype) for shape, dtype in LIKE], apart)
-    for i, (a, (shape, dtype)) in enumerate(zip(piece.arrays, LIKE)):
+@pytest.mark.parametrize("separate", [True, False])
+def test_arrays_do_not_overlap_and_places_are_correct(shared, separate):
+    client = FakeClient(shared)
+    buffer = SendBuffer(client, [mx.nd.zeros(shape, dtype=dtype) for shape, dtype in LIKE], separate)
+    for i, (a, (shape, dtype)) in enumerate(zip(buffer.arrays, LIKE)):
         assert a.shape == shape and a.dtype == np.dtype(dtype)
         a[...] = i + 1
-    for i, (a, place) in enumerate(zip(piece.arrays, piece.places)):
+    for i, (a, place) in enumerate(zip(buffer.arrays, buffer.places)):
         assert (a.asnumpy() == i + 1).all()
         if shared:
             segment, at = place
@@ -42,24 +42,24 @@ def test_arrays_are_apart_and_where_they_say(shared, apart):
             assert segment == 7 and raw.tobytes() == a.asnumpy().tobytes() and at % np.dtype(a.dtype).itemsize == 0
         else:
             assert place is None
-    assert len({a.chunk.var for a in piece.arrays}) == (len(LIKE) if apart else 1)
+    assert len({a.chunk.var for a in buffer.arrays}) == (len(LIKE) if separate else 1)
 
 
-def test_equal_dtypes_lie_side_by_side():
-    piece = Piece(Client(True), [mx.nd.zeros(n) for n in (5, 1, SMALLEST, 3)])
-    assert [at for _, at in piece.places] == [0, 20, 24, 24 + 4 * SMALLEST]
+def test_arrays_of_one_dtype_have_no_gaps():
+    buffer = SendBuffer(FakeClient(True), [mx.nd.zeros(n) for n in (5, 1, SMALLEST, 3)])
+    assert [at for _, at in buffer.places] == [0, 20, 24, 24 + 4 * SMALLEST]
 
 
-def test_small_pieces_take_no_shared_memory():
-    client = Client(True)
-    assert Piece(client, [mx.nd.zeros(4)]).places == [None] and not client.taken
+def test_small_buffers_use_no_shared_memory():
+    client = FakeClient(True)
+    assert SendBuffer(client, [mx.nd.zeros(4)]).places == [None] and not client.taken
 
 
-def test_the_last_user_gives_the_memory_back():
-    client = Client(True)
-    piece = Piece(client, [mx.nd.zeros(SMALLEST)])
-    piece.lend(2)
-    piece.release()
+def test_the_last_release_frees_the_memory():
+    client = FakeClient(True)
+    buffer = SendBuffer(client, [mx.nd.zeros(SMALLEST)])
+    buffer.lend(2)
+    buffer.release()
     assert not client.given
-    piece.release()
+    buffer.release()
     assert client.given == client.taken

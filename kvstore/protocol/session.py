@@ -1,0 +1,254 @@
+"""Session: a worker's contributions to one server, from the push until the server has them on disk. No bytes, sockets or clock.
+
+Every method takes an event and returns the actions that follow, in order. A contribution is in one of these states:
+
+    QUEUED      waits to be sent, or to be sent again on a new connection
+    SENT        sent on the current connection, not acknowledged
+    RETAINED    applied, but not on the server's disk: kept, so that it can be sent again if the server restarts
+    ABANDONED   reported to the caller as failed, although it may have been applied. The next handshake resolves it
+    DONE        on disk, rejected, or known as not applied: nothing refers to it any more
+
+    QUEUED -> SENT -> RETAINED -> DONE      pushed, acknowledged, on disk
+    SENT -> QUEUED                          the connection was lost
+    SENT -> DONE                            rejected, or acknowledged by a server without snapshots
+    QUEUED, SENT -> ABANDONED               a deadline, or the failure of other pushes of the same call
+    ABANDONED -> RETAINED                   it was applied all the same: the next push to that round fails with AlreadyApplied
+    ABANDONED -> DONE                       it was not applied
+
+A handshake makes this sound: the server discards what was sent before it and not applied. So an acknowledgement always refers to
+what was sent on the same connection, and a contribution that the handshake does not report as applied never will be.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+Name = tuple[int, int]  # key number, slice index
+
+
+class State(enum.Enum):
+    """The state of a contribution; see the module's docstring."""
+
+    QUEUED = enum.auto()
+    SENT = enum.auto()
+    RETAINED = enum.auto()
+    ABANDONED = enum.auto()
+    DONE = enum.auto()
+
+
+class Contribution(Protocol):
+    """What a session needs of a contribution to `round` of the slice `name`.
+
+    initial:  it is the initial value of a key, which has no round.
+    seq:      number of the frames in which it was last sent.
+    process:  the server process to which it was first sent; -1: none yet.
+    """
+
+    round: int
+    initial: bool
+    seq: int
+    process: int
+    state: State
+
+    @property
+    def name(self) -> Name: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+C = TypeVar("C", bound=Contribution)
+
+
+class Resend(NamedTuple, Generic[C]):
+    """Send a retained contribution again. Its value is not wanted."""
+
+    contribution: C
+
+
+class Release(NamedTuple, Generic[C]):
+    """The memory of a contribution is not needed any more."""
+
+    contribution: C
+
+
+class AlreadyApplied(NamedTuple, Generic[C]):
+    """Fail a contribution: its round already contains an earlier one, which had been reported as failed."""
+
+    contribution: C
+
+
+class Save(NamedTuple):
+    """Ask the server to write its values to disk, because retained contributions take too much memory."""
+
+
+Action = Resend[C] | Release[C] | AlreadyApplied[C] | Save
+
+
+class ValuesLostError(Exception):
+    """The server was restarted, and its values are lost."""
+
+
+class Session(Generic[C]):
+    """The contributions of one worker to one server.
+
+    retain_bytes:  of retained contributions; beyond them the server is asked for a snapshot.
+    process:       the server process that answered the last handshake; -1: none.
+    durable:       the server writes snapshots.
+    """
+
+    def __init__(self, retain_bytes: int):
+        self.process, self.durable = -1, False
+        self._retain_bytes, self._retained_bytes, self._saving = retain_bytes, 0, False
+        self._sent: dict[tuple[Name, int], C] = {}
+        self._retained: dict[Name, deque[C]] = {}
+        self._abandoned: list[C] = []
+        self._applied: dict[Name, int] = {}  # rounds of contributions that were applied although they were reported as failed
+        self._on_disk: dict[Name, int] = {}  # rounds that the server has reported as on disk
+
+    @property
+    def sent(self) -> list[C]:
+        """The contributions in state SENT."""
+        return list(self._sent.values())
+
+    @property
+    def unresolved(self) -> bool:
+        """Whether there are contributions in state ABANDONED."""
+        return bool(self._abandoned)
+
+    def find(self, name: Name, round: int, seq: int) -> C | None:
+        """Return the sent contribution that an answer refers to. seq: of its frames; 0: of any."""
+        c = self._sent.get((name, round))
+        return c if c is not None and seq in (0, c.seq) else None
+
+    # ---- events of the worker -------------------------------------------------------------------------------------------
+    def submit(self, c: C) -> list[Action[C]]:
+        """Queue a contribution, also one that is to be sent again."""
+        if self.was_applied(c):
+            del self._applied[c.name]
+            c.state = State.DONE
+            return [Release(c), AlreadyApplied(c)]
+        c.state = State.QUEUED
+        return []
+
+    def send(self, c: C) -> None:
+        """Move a contribution from the queue to the sent ones."""
+        self._sent[c.name, c.round] = c
+        c.state = State.SENT
+
+    def number(self, contributions: Sequence[C], seq: int) -> None:
+        """Note the number of the frames that carry contributions."""
+        for c in contributions:
+            c.seq = seq
+            c.process = self.process if c.process < 0 else c.process
+
+    def abandon(self, contributions: Sequence[C]) -> None:
+        """Give up contributions whose outcome is unknown. The caller must connect again: the handshake resolves them."""
+        for c in contributions:
+            self._sent.pop((c.name, c.round), None)
+            if c.initial:
+                c.state = State.DONE
+            else:
+                self._abandoned.append(c)
+                c.state = State.ABANDONED
+
+    def take_sent(self) -> list[C]:
+        """Remove and return the sent contributions, because the connection was lost."""
+        sent, self._sent = self.sent, {}
+        return sent
+
+    def end(self) -> list[C]:
+        """Remove and return the sent contributions, which the caller fails: the server is lost."""
+        sent = self.take_sent()
+        for c in sent:
+            c.state = State.DONE
+        return sent
+
+    def was_applied(self, c: C) -> bool:
+        """Return whether a contribution was applied, or will be, although it was reported as failed."""
+        return self._applied.get(c.name) == c.round
+
+    # ---- events of the server -------------------------------------------------------------------------------------------
+    def handshake(self, process: int, durable: bool, applied: Mapping[Name, int]) -> list[Action[C]]:
+        """Handle the answer to a handshake.
+
+        applied:  the last round of each slice that contains a contribution of this worker.
+        Raises ValuesLostError if the server was restarted without snapshots.
+        """
+        first, restarted = self.process < 0, process != self.process
+        self.process, self.durable, self._saving = process, durable, False
+        if first:
+            return []
+        if restarted and not durable and (self._sent or applied or self._retained):
+            raise ValuesLostError
+        actions: list[Action[C]] = []
+        abandoned, self._abandoned = self._abandoned, []
+        for c in abandoned:
+            if c.process in (-1, process) and c.round > applied.get(c.name, 0):
+                actions += self._release(c)
+            else:  # applied, or sent to an earlier process, whose answer others may have seen: it must be applied again
+                self._applied[c.name] = c.round
+                actions += self._retain(c)
+        again = [c for retained in self._retained.values() for c in retained if c.round > applied.get(c.name, 0)]
+        return actions + [Resend(c) for c in sorted(again, key=lambda c: c.round)]
+
+    def acknowledge(self, c: C) -> list[Action[C]]:
+        """Handle the acknowledgement of a sent contribution."""
+        del self._sent[c.name, c.round]
+        return self._retain(c)
+
+    def reject(self, c: C, *, applied: bool, dead: bool) -> list[Action[C]]:
+        """Handle the rejection of a sent contribution.
+
+        applied:  the server has applied it, and only could not send the value.
+        dead:     the reason is the death of another worker. A contribution that was first sent to an earlier process of the
+                  server may be in a round whose result other workers have seen. Then it is sent again, and counts.
+        """
+        del self._sent[c.name, c.round]
+        if applied:
+            return self._retain(c)
+        if not (dead and self.durable and c.process != self.process):
+            return self._release(c)
+        self._applied[c.name] = c.round
+        actions = self._retain(c)
+        return [*actions, Resend(c)] if c.state is State.RETAINED else actions
+
+    def on_disk(self, rounds: Mapping[Name, int]) -> list[Action[C]]:
+        """Handle the server's report of the last round of each slice on disk."""
+        self._on_disk.update(rounds)
+        actions: list[Action[C]] = []
+        for name, round in rounds.items():
+            retained = self._retained.get(name)
+            while retained and retained[0].round <= round:
+                c = retained.popleft()
+                self._retained_bytes -= c.nbytes
+                actions += self._release(c)
+        return actions
+
+    def check_on_disk(self, rounds: Mapping[Name, int]) -> None:
+        """Raise ValuesLostError if the server reported later rounds on disk before: it has lost its snapshots."""
+        if any(rounds.get(name, 0) < round for name, round in self._on_disk.items()):
+            raise ValuesLostError
+
+    def saved(self) -> None:
+        """Note that the server has answered a `Save`."""
+        self._saving = False
+
+    def _retain(self, c: C) -> list[Action[C]]:
+        retained = self._retained.setdefault(c.name, deque())
+        if c.initial or not self.durable or (retained and retained[-1].round >= c.round):  # of two, the earlier was applied
+            return self._release(c)
+        retained.append(c)
+        c.state = State.RETAINED
+        self._retained_bytes += c.nbytes
+        if self._retained_bytes <= self._retain_bytes or self._saving:
+            return []
+        self._saving = True
+        return [Save()]
+
+    def _release(self, c: C) -> list[Action[C]]:
+        c.state = State.DONE
+        return [Release(c)]
