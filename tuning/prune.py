@@ -14,7 +14,7 @@ from ..integers import cdiv, next_power_of_2
 from ..kernels.configs.gpu_device import Limits, limits_of
 from ..kernels.configs.key import Config, Key
 from ..kernels.declare.operator_property import BackwardOp, PropertyOp
-from ..kernels.gpu.row import LONGEST_BLOCK, WALKING_BLOCK
+from ..kernels.gpu.row import LONGEST_BLOCK, LOOP_BLOCK
 from ..kernels.ops.linalg.gemm import cut
 from ..kernels.ops.nn.convolution_cpu import Geometry, row_pieces
 from ..kernels.ops.nn.triton_conv_nhwc import WEIGHT_BK, WEIGHT_BN, splits_of
@@ -142,7 +142,7 @@ def _flat(k: Key, c: Config) -> tuple[str, str] | None:
 
 def _row(k: Key, c: Config) -> tuple[str, str] | None:
     last, rows, warps = k.size["last"], k.size["rows"], c["num_warps"]
-    block = next_power_of_2(last) if last <= LONGEST_BLOCK else WALKING_BLOCK
+    block = next_power_of_2(last) if last <= LONGEST_BLOCK else LOOP_BLOCK
     per_thread = block * c["BLOCK_ROWS"] / (warps * 32)
     registers = per_thread * k.size["arrays"]
     if registers > MAX_ACCUMULATORS:

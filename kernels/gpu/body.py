@@ -1,6 +1,6 @@
-"""The arithmetic of a kernel: an expression graph as lines of Triton, and the launches that a printed kernel is run by.
+"""The parts that generated kernels share: an expression graph as lines of Triton, and the launches of a printed operator.
 
-Half precision is widened as it is loaded and rounded once as it is stored; every number carries its dtype.
+Half precision is widened when it is loaded and rounded once when it is stored; every number carries its dtype.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tl_type(dtype: np.dtype) -> str:
 
 
 def signature_type(dtype: np.dtype) -> str:
-    """fp32, bf16, i1 …: how the compiler abbreviates dtype."""
+    """The compiler's name of a dtype: fp32, bf16, i1 …"""
     if dtype == BOOL:
         return "i1"
     kind, bits = re.fullmatch(r"([a-z]+)(\d+)", dtype.name).groups()  # type: ignore[union-attr]
@@ -42,7 +42,7 @@ def signature_type(dtype: np.dtype) -> str:
 
 
 def literal(value: Any, dtype: np.dtype) -> str:
-    """A number as Triton reads it."""
+    """A number in Triton's syntax."""
     if dtype.kind == "u":
         return str(int(value) % (1 << 8 * dtype.itemsize))
     if is_float(dtype):
@@ -52,18 +52,18 @@ def literal(value: Any, dtype: np.dtype) -> str:
     return repr(value)
 
 
-#: An array of a launch: ("in", i), ("out", i), or ("space", i) for scratch.
+#: An array of a launch: ("in", i), ("out", i) or ("workspace", i).
 ArrayRef = tuple[str, int]
 
 
 @dataclass(frozen=True)
 class StoreTarget:
-    """A root, what its array is, and where that is found."""
+    """A root of an expression, and the array that it is stored to."""
 
     root: Expr
     spec: Spec
     req: Req
-    place: ArrayRef
+    array: ArrayRef
 
     @property
     def dtype(self) -> np.dtype:
@@ -73,12 +73,12 @@ class StoreTarget:
 
 @dataclass
 class KernelLaunch:
-    """One kernel of a printed operator, and what it is launched with.
+    """One kernel of a printed operator, with the arguments of its launch.
 
-    pointers:    per pointer parameter, where the array comes from, and its dtype.
-    sizes:       the whole-number parameters, which follow, and their values.
-    scalars:     then the run-time scalars: position in the kernel's `scalars`, and "f32", "f64", "bool" or the dtype of whole
-                 numbers, which travel as int64.
+    pointers:    the array and dtype of each pointer parameter.
+    sizes:       the integer parameters, which follow, and their values.
+    scalars:     the run-time scalars, which come last: name, position in the kernel's `scalars`, and kind: "f32", "f64", "bool",
+                 or the dtype of an integer, which is passed as int64.
     """
 
     name: str
@@ -94,12 +94,12 @@ class KernelLaunch:
     def run(self, stream: Any, arrays: Mapping[ArrayRef, Any], scalars: Sequence[float]) -> None:
         if self._function is None:
             self._function = kernel_of(self.source, self.name)
-        values = [_handed(scalars[i], kind) for _, i, kind in self.scalars]
-        launch(self._function, self.grid, *(arrays[place] for place, _ in self.pointers), *self.sizes.values(),
+        values = [_argument(scalars[i], kind) for _, i, kind in self.scalars]
+        launch(self._function, self.grid, *(arrays[ref] for ref, _ in self.pointers), *self.sizes.values(),
                *values, num_warps=self.num_warps, stream=stream, **self.constexprs)
 
     def job(self, target: int, **constexprs: Any) -> CompileJob:
-        """This kernel, to be compiled ahead of time for a compute capability (times ten)."""
+        """The job that compiles this kernel for a compute capability (times ten)."""
         inside = re.search(rf"def {self.name}\((.*?)\):", self.source, re.DOTALL)
         assert inside, self.source
         types = [f"*{signature_type(d)}" for _, d in self.pointers] + ["i32"] * len(self.sizes)
@@ -113,29 +113,29 @@ class KernelLaunch:
 
 
 class LaunchPlan:
-    """The launches of one operator, in order, and the scratch arrays they pass on."""
+    """The launches of one operator, in order, and the workspace arrays between them."""
 
     def __init__(self) -> None:
         self.launches: list[KernelLaunch] = []
-        self.spaces: list[Spec] = []
+        self.workspace: list[Spec] = []
 
-    def space(self, shape: tuple[int, ...], dtype: np.dtype) -> int:
-        """The number of a new scratch array."""
-        self.spaces.append(Spec(shape, dtype))
-        return len(self.spaces) - 1
+    def temporary(self, root: Expr, shape: tuple[int, ...], dtype: np.dtype) -> StoreTarget:
+        """Add a workspace array; return the store of root to it."""
+        self.workspace.append(Spec(shape, dtype))
+        return StoreTarget(root, self.workspace[-1], Req.WRITE, ("workspace", len(self.workspace) - 1))
 
     def run(self, run: Any, inputs: Sequence[Any], outputs: Sequence[Any], scalars: Sequence[float] = ()) -> None:
-        """Launch every step. run: the engine's RunContext; None where nothing needs a stream or scratch."""
+        """Launch every kernel. run: the engine's RunContext; None if no kernel needs a stream or workspace."""
         arrays: dict[ArrayRef, Any] = {("in", i): a for i, a in enumerate(inputs)}
         arrays |= {("out", i): a for i, a in enumerate(outputs)}
-        arrays |= {("space", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.spaces)}
+        arrays |= {("workspace", i): run.workspace(s.shape, s.dtype) for i, s in enumerate(self.workspace)}
         stream = run.stream if run is not None else None
-        for step in self.launches:
-            step.run(stream, arrays, scalars)
+        for one in self.launches:
+            one.run(stream, arrays, scalars)
 
 
 class KernelBody:
-    """Names and text of an expression's nodes, for one kernel.
+    """Names and text of an expression's nodes in one kernel.
 
     inputs:  the dtype of each input array; scalars: the names of the run-time scalars, in order.
     """
@@ -150,17 +150,17 @@ class KernelBody:
         for x in order:
             if x.op == PARAM:
                 self.leaves[id(x)] = self._scalar(x)
-        spelled_out = self._constants_beside_blocks()
+        inline = self._inline_constants()
         for x in order:
             if x.op == CONST:
                 text = literal(x.value, _typed(x))
-                if id(x) not in spelled_out:
+                if id(x) not in inline:
                     self.prologue.append(f"c{self.number[id(x)]} = tl.full([], {text}, {tl_type(_typed(x))})")
                     text = f"c{self.number[id(x)]}"
                 self.leaves[id(x)] = text
 
-    def _constants_beside_blocks(self) -> set[int]:
-        """Constants that only stand beside another operand of an infix operator: a bare number takes its dtype."""
+    def _inline_constants(self) -> set[int]:
+        """The constants that are only operands of infix operators with a block: there a bare number takes the block's dtype."""
         good = {id(x) for x in self.order if x.op == CONST and _typed(x) != BOOL}
         for x in self.order:
             infix = x.op in PRIMITIVES and "(" not in PRIMITIVES[x.op].triton and len(x.args) == 2
@@ -186,10 +186,10 @@ class KernelBody:
 
     # ---- lines -----------------------------------------------------------------------------------------------------
     def lines(self, wanted: Sequence[Expr], names: dict[int, str], fetch: Callable[[int], str],
-              fold: Callable[[Expr, str], str] | None = None) -> list[str]:
-        """The lines that compute wanted; names (filled in) are what exists already.
+              reduce: Callable[[Expr, str], str] | None = None) -> list[str]:
+        """Return the lines that compute `wanted`, and add the new names to `names`, which holds those that exist already.
 
-        fetch(i): text of the load of input i. fold(node, argument): text of a reduction over the row.
+        fetch(i): text of the load of input i. reduce(node, argument): text of a reduction over the row.
         """
         out = []
         needed = {id(x) for x in _needed(wanted, names)}
@@ -202,8 +202,8 @@ class KernelBody:
             if x.op == LOAD:
                 text = fetch(x.value)
             elif x.op == REDUCE:
-                assert fold is not None, "a reduction in an elementwise kernel"
-                text = fold(x, names[id(x.args[0])])
+                assert reduce is not None, "a reduction in an elementwise kernel"
+                text = reduce(x, names[id(x.args[0])])
             else:
                 text = self.apply(x, [names[id(a)] for a in x.args])
             names[id(x)] = f"t{self.number[id(x)]}"
@@ -218,13 +218,13 @@ class KernelBody:
             args = [convert(t, _typed(a), float32) if is_half(_typed(a)) else t for t, a in zip(args, x.args)]
             text = PRIMITIVES[x.op].triton.format(*args)
             return convert(f"({text})", float32, _typed(x)) if is_half(_typed(x)) else text
-        if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes what is no block
+        if PRIMITIVES[x.op].rule == "compare" and not loads(x.args):  # the interpreter mistypes scalars
             args = [f"(tl.zeros([1], {tl_type(_typed(x.args[0]))}) + {args[0]})", *args[1:]]
         return PRIMITIVES[x.op].triton.format(*args)
 
 
-def _handed(value: float, kind: str) -> float | int:
-    """A run-time scalar as a kernel takes it."""
+def _argument(value: float, kind: str) -> float | int:
+    """A run-time scalar as the kernel's argument."""
     if kind in ("f32", "f64"):
         return float(value)
     return int(value != 0) if kind == "bool" else to_integer(to_integer(value, np.dtype(kind)), np.dtype("int64"))
@@ -248,7 +248,7 @@ def _needed(wanted: Sequence[Expr], names: Mapping[int, str]) -> list[Expr]:
 
 
 def convert(text: str, source: np.dtype, to: np.dtype) -> str:
-    """The value text, of dtype source, in dtype `to`, with NumPy's meaning."""
+    """Return text, of dtype source, converted to dtype `to` by NumPy's rules."""
     if source == to:
         return text
     if to == BOOL:
@@ -265,7 +265,7 @@ def convert(text: str, source: np.dtype, to: np.dtype) -> str:
 
 
 def store(value: str, root: np.dtype, spec: Spec, req: Req, pointer: str, mask: str) -> str:
-    """The store of a root by its request. mask: "" or ", mask=…"."""
+    """Return the store of a root by its write request. mask: "" or ", mask=…"."""
     to = spec.dtype
     if req == Req.ADD:
         wide = float32 if is_half(to) and (is_half(root) or not is_float(root)) else np.promote_types(
@@ -277,13 +277,13 @@ def store(value: str, root: np.dtype, spec: Spec, req: Req, pointer: str, mask: 
 
 
 def typed_root(root: Expr, dtype: np.dtype) -> Expr:
-    """root with a dtype: a weak one (a number, a scalar) takes dtype, or float32 for half precision."""
+    """Return root with a dtype: a weak one (a number or a scalar) takes dtype, or float32 for half precision."""
     return root if root.dtype is not None else resolve_weak_dtype(root, float32 if is_half(dtype) else dtype)
 
 
 def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unspecialised: Sequence[str],
                 codegen: CodegenTarget) -> str:
-    """A whole file: header, the device functions it needs, and the kernel."""
+    """Return a complete file: header, the device functions it needs, and the kernel."""
     decorator = f"@triton.jit(do_not_specialize={list(unspecialised)!r})" if unspecialised else "@triton.jit"
     body = "\n".join("    " + line for line in lines)
     text = f"{decorator}\ndef {name}({', '.join(parameters)}):\n{body}\n"
@@ -291,9 +291,9 @@ def kernel_text(name: str, parameters: Sequence[str], lines: Sequence[str], unsp
 
 
 def size_parameter(name: str, value: int) -> tuple[str, int, list[str]]:
-    """A size as a kernel takes it: (parameter, its value, lines that make `name` of it).
+    """Return a size as a kernel's parameter: (parameter, its value, lines that compute `name` from it).
 
-    What power of two up to 16 divides it is said in the text, for that decides how wide accesses to rows can be.
+    The text states which power of two up to 16 divides the size, since that decides how wide accesses to rows can be.
     """
     factor = math.gcd(value, 16) if value else 1
     if factor == 1:
@@ -310,5 +310,5 @@ def _identifier(name: str) -> str:
 
 
 def kernel_name(name: str) -> str:
-    """A function name for an operator's kernel."""
+    """The function name of an operator's kernel."""
     return "k_" + _identifier(name)

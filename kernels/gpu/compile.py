@@ -1,8 +1,7 @@
-"""Kernels compiled ahead of time, for a GPU that need not be here, and what the machine code is made of.
+"""Ahead-of-time compilation, for GPUs that need not be present, and inspection of the machine code.
 
-Misses are compiled by a child process that forks: the parent has threads and may be an interpreted process, so it neither
-forks nor compiles. Each fork compiles a few kernels in a row, which is faster than one, because what Triton has read once it
-keeps. A compiler that takes too long is killed with all it started, and the rest of its kernels go to another.
+Kernels that the store lacks are compiled by a child process (compile_pool.py), since this process has threads and may be an
+interpreted one.
 """
 
 from __future__ import annotations
@@ -14,13 +13,11 @@ import math
 import os
 import re
 import select
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +29,21 @@ from .store import Access, CompiledKernel
 
 __all__ = ["Access", "CompiledKernel", "CompileJob", "build", "compile_all", "compile_source", "prepare", "read_accesses"]
 
-#: A job's outcome: what came of it, or the compiler's words.
+#: A job's result, or the compiler's message.
 Outcome = CompiledKernel | OperatorError
 
 
 def compile_source(source: str, name: str, signature: Mapping[str, str], constexprs: Mapping[str, Any] | None = None,
                    *, target: int = 90, align16: tuple[str, ...] | None = None, num_warps: int = 4) -> CompiledKernel:
-    """One kernel, compiled. Raises OperatorError with the compiler's words."""
+    """Compile one kernel. Raises OperatorError with the compiler's message."""
     return compile_all([CompileJob(source, name, signature, constexprs or {}, target, align16, num_warps)])[0]
 
 
 def compile_all(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> list[CompiledKernel]:
-    """Every job, from the store or compiled; results in the order of jobs.
+    """Take every job from the store, or compile it; return the results in the order of jobs.
 
     timeout: seconds for each.
-    Raises OperatorError that names the kernel and target, with the compiler's words.
+    Raises OperatorError that names the kernel and target, with the compiler's message.
     """
     results: list[CompiledKernel | None] = [None] * len(jobs)
     for i, outcome in build(jobs, timeout=timeout, workers=workers):
@@ -58,9 +55,9 @@ def compile_all(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: in
 
 
 def prepare(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None) -> int:
-    """See to it that every job is in the store, before the first run of what needs them.
+    """Compile the jobs that the store lacks, so that no run waits for a compiler.
 
-    Returns: how many had to be compiled. Which kernel runs never depends on how long this took.
+    Returns: how many were compiled. Which kernel runs never depends on how long this took.
     Raises: OperatorError for the first that does not compile, when the others are done.
     """
     missing = {j.digest(): j for j in jobs}
@@ -74,11 +71,11 @@ def prepare(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | 
 
 def build(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | None = None, until: float = math.inf
           ) -> Iterator[tuple[int, Outcome]]:
-    """(position, outcome) of every job as it is done: those in the store first. The others go to a pool.
+    """Yield (position, outcome) of every job as it is done: first those in the store, then those that a pool compiles.
 
-    timeout: seconds for each. workers: at once; default, the processors this process may use.
-    until: when time.monotonic() reaches it, the compilers are stopped and the rest has no outcome.
-    Leaving the loop early stops the compilers.
+    timeout: seconds for each. workers: compilers at once; default, the number of processors this process may use.
+    until: when time.monotonic() reaches it, the compilers are stopped and the remaining jobs have no outcome.
+    Leaving the loop early stops the compilers, too.
     """
     waiting: dict[str, list[int]] = {}
     for i, job in enumerate(jobs):
@@ -104,19 +101,20 @@ def build(jobs: Sequence[CompileJob], *, timeout: float = 300, workers: int | No
             yield position, outcome
 
 
-STOPPING = 2.0  # seconds a pool that was told to stop may take, before it is killed
+STOPPING = 2.0  # seconds that a terminated pool may take before it is killed
 
 
 def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: float = math.inf
               ) -> Iterator[tuple[int, dict[str, Any]]]:
-    # lines of source are half of an artefact and a tenth of the time: for profilers, who set TRITON_DISABLE_LINE_INFO=0
+    # source lines take half of an artefact and a tenth of the time; to profile, set TRITON_DISABLE_LINE_INFO=0
     environment = {"TRITON_DISABLE_LINE_INFO": "1", **os.environ, "TRITIUM_GPU": "cuda"}
     environment.pop("TRITON_INTERPRET", None)
     with tempfile.TemporaryFile("w+") as orders, tempfile.TemporaryFile("w+") as complaints:
         json.dump({"jobs": jobs, "timeout": timeout, "workers": workers}, orders)
         orders.seek(0)
-        with subprocess.Popen([sys.executable, "-W", "ignore", "-m", __name__], stdin=orders, stdout=subprocess.PIPE,
-                              stderr=complaints, env=environment, start_new_session=True) as child:
+        command = [sys.executable, "-W", "ignore", "-m", f"{__package__}.compile_pool"]
+        with subprocess.Popen(command, stdin=orders, stdout=subprocess.PIPE, stderr=complaints, env=environment,
+                              start_new_session=True) as child:
             assert child.stdout
             answered = 0
             try:
@@ -126,7 +124,7 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
                     yield reply.pop("i"), reply
             finally:
                 if answered < len(jobs):
-                    child.stdout.close()  # or it waits for a reader of what it was saying
+                    child.stdout.close()  # or it waits for a reader
                     child.terminate()
                 try:
                     child.wait(STOPPING)
@@ -138,8 +136,8 @@ def _children(jobs: list[dict[str, Any]], timeout: float, workers: int, until: f
 
 
 def _lines(pipe: int, until: float) -> Iterator[bytes]:
-    """What comes through a pipe, line by line, to its end; or until time.monotonic() reaches `until`."""
-    said = b""
+    """Yield the lines from a pipe, to its end or until time.monotonic() reaches `until`."""
+    rest = b""
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([pipe], [], [], min(left, 3600.0))[0]:
@@ -149,13 +147,13 @@ def _lines(pipe: int, until: float) -> Iterator[bytes]:
         block = os.read(pipe, 1 << 16)
         if not block:
             return
-        *lines, said = (said + block).split(b"\n")
+        *lines, rest = (rest + block).split(b"\n")
         yield from lines
 
 
 # ---- the compiler ---------------------------------------------------------------------------------------------------
 def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
-    """Facts and machine code of one job (as JSON), compiled in this process, which must not be interpreted."""
+    """Compile one job (as JSON) in this process, which must not be interpreted; return its facts and machine code."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -204,7 +202,7 @@ def compile_here(job: dict[str, Any]) -> tuple[CompiledKernel, bytes]:
 
 @contextlib.contextmanager
 def _cache_of_triton() -> Iterator[None]:
-    """Inside, Triton can write its cache, without which it does not compile: elsewhere, if its own folder cannot be."""
+    """Give Triton a cache folder it can write, inside the block: without one it does not compile."""
     from triton import knobs
 
     try:
@@ -226,7 +224,7 @@ _ELEMENT = re.compile(r"\.[bufs](8|16|32|64|128)\b")
 
 
 def read_accesses(ptx: str) -> tuple[Access, ...]:
-    """Every global load and store in PTX, with width and whether it is predicated."""
+    """Return every global load and store in PTX, with its width, and masked where a predicate guards it."""
     found = []
     for predicate, kind, suffix in _ACCESS.findall(ptx):
         lanes, element = _WIDTH.search(suffix), _ELEMENT.search(suffix)
@@ -236,7 +234,7 @@ def read_accesses(ptx: str) -> tuple[Access, ...]:
 
 
 def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], int]:
-    """Registers and bytes of slow memory per thread, and how many instructions use that."""
+    """Return registers and bytes of local memory per thread, and the number of instructions that use that memory."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as f:
         f.write(cubin)
         f.flush()
@@ -246,118 +244,6 @@ def _disassemble(cubin: bytes, tools: Path) -> tuple[dict[str, int], int]:
                                   check=True).stdout
 
         usage = {k: int(v) for k, v in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", run("cuobjdump", "-res-usage"))}
-        if not usage["STACK"] + usage["LOCAL"]:  # nowhere to spill to; and nvdisasm takes longer than compiling
+        if not usage["STACK"] + usage["LOCAL"]:  # no memory to spill to; nvdisasm takes longer than compiling
             return usage, 0
         return usage, len(re.findall(r"\b(?:STL|LDL)\b", run("nvdisasm", "-c")))
-
-
-# ---- the child ------------------------------------------------------------------------------------------------------
-@dataclass
-class _Worker:
-    """A fork, the jobs it still has to answer, when it is late, and what it said since its last answer."""
-
-    pid: int
-    jobs: list[int]
-    deadline: float
-    said: bytes = b""
-
-
-#: How many jobs a fork gets at most: Triton gives back little of the memory it takes.
-_BATCH = 32
-
-
-def run_pool(jobs: Sequence[Any], work: Callable[[Any], dict[str, Any]], workers: int, timeout: float,
-             answer: Callable[[int, dict[str, Any]], None]) -> None:
-    """answer(i, work(jobs[i])) for every job, a few in each fork of this process (which must have one thread)."""
-    batch = max(1, min(_BATCH, len(jobs) // (4 * workers)))
-    todo = [list(range(i, min(i + batch, len(jobs)))) for i in range(0, len(jobs), batch)][::-1]
-    running: dict[int, _Worker] = {}  # by the pipe it speaks through
-    try:
-        while todo or running:
-            while todo and len(running) < workers:
-                numbers = todo.pop()
-                pipe, pid = _fork(work, [jobs[i] for i in numbers])
-                running[pipe] = _Worker(pid, numbers, time.monotonic() + timeout)
-            patience = min(w.deadline for w in running.values()) - time.monotonic()
-            for pipe in select.select(list(running), [], [], max(0.0, patience))[0]:
-                worker = running[pipe]
-                block = os.read(pipe, 1 << 16)
-                *lines, worker.said = (worker.said + block).split(b"\n")
-                for line in lines:
-                    answer(worker.jobs.pop(0), json.loads(line))
-                    worker.deadline = time.monotonic() + timeout
-                if not block:
-                    status = os.waitpid(worker.pid, 0)[1]
-                    _leave(running, pipe, todo, answer, {"error": f"the compiler ended with status {status}"})
-            for pipe, worker in list(running.items()):
-                if time.monotonic() > worker.deadline:
-                    _kill(worker.pid)
-                    _leave(running, pipe, todo, answer, {"error": f"the compiler took more than {timeout:g} s", "late": True})
-    finally:
-        for worker in running.values():
-            _kill(worker.pid)
-
-
-def _leave(running: dict[int, _Worker], pipe: int, todo: list[list[int]], answer: Callable[[int, dict[str, Any]], None],
-           reply: dict[str, Any]) -> None:
-    """A worker is gone: reply is the answer to what it was at, if it was at something, and others do the rest."""
-    os.close(pipe)
-    worker = running.pop(pipe)
-    if worker.jobs:
-        answer(worker.jobs[0], reply)
-    if worker.jobs[1:]:
-        todo.append(worker.jobs[1:])
-
-
-def _fork(work: Callable[[Any], dict[str, Any]], jobs: Sequence[Any]) -> tuple[int, int]:
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(write)
-        return read, pid
-    status = 1
-    try:  # the child
-        os.setpgid(0, 0)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        with os.fdopen(write, "w") as out:
-            for job in jobs:
-                print(json.dumps(work(job)), file=out, flush=True)
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _kill(pid: int) -> None:
-    for target in (-pid, pid):
-        try:
-            os.kill(target, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    os.waitpid(pid, 0)
-
-
-def _reply(job: dict[str, Any]) -> dict[str, Any]:
-    try:
-        with tempfile.TemporaryDirectory() as once:  # what comes of it is kept in our own store, so not in Triton's as well
-            os.environ["TRITON_CACHE_DIR"] = once
-            facts, cubin = compile_here(job)
-    except Exception as e:  # the parent names the kernel; one that fails must not lose the others
-        return {"error": f"{type(e).__name__}: {e}"[:4000]}
-    return {"facts": asdict(facts), "cubin": base64.b64encode(cubin).decode()}
-
-
-def main() -> None:
-    """The child: jobs as JSON on standard input; on standard output one line of JSON a job, as each is done."""
-    from triton.runtime import cache
-
-    orders = json.load(sys.stdin)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    key = getattr(cache, "triton_key", None)
-    if key is not None:  # seconds, and remembered: once here and not in every fork
-        key()
-    run_pool(orders["jobs"], _reply, orders["workers"], orders["timeout"],
-             lambda i, reply: print(json.dumps({"i": i, **reply}), flush=True))
-
-
-if __name__ == "__main__":
-    main()

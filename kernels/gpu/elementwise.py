@@ -1,8 +1,8 @@
 """Elementwise kernels: one program per block of the full shape in row-major order.
 
-A block that lies inside the array takes a branch without masks, so that accesses stay 128 bits wide whatever the
-length: the width of a masked access is decided by the mask. Offsets are a 64-bit base and 32-bit lanes. Dense operands
-are read at the element's own place; the place of a broadcast operand is worked out from the element's indices.
+A block that lies inside the array takes a branch without masks, so that accesses stay 128 bits wide for any length: a mask
+narrows the access. Offsets are a 64-bit base and 32-bit lanes. Dense operands are read at the element's own offset; the offset
+of a broadcast operand is computed from the element's indices.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INT32_ELEMENTS = 2**31 - 2**21  # offsets up to here, and one block beyond, fit 
 
 
 def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str,
-                     codegen: CodegenTarget, source: ArrayRef | None = None) -> KernelLaunch:
-    """The kernel that stores targets, all of the full shape.
+                       codegen: CodegenTarget, source: ArrayRef | None = None) -> KernelLaunch:
+    """Print the kernel that stores targets, all of the full shape.
 
-    source: where input 0 is found, if it is not the operator's own.
+    source: the array of input 0, if it is not the operator's own.
     """
     roots = [t.root for t in targets]
     used = loads(roots)
@@ -41,20 +41,20 @@ def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[Sto
     n = math.prod(full)
     wide = n > INT32_ELEMENTS
     sizes: dict[str, int] = {"n": n}
-    where, lines = {}, list(body.prologue)
+    offsets, lines = {}, list(body.prologue)
     lines.append("base = tl.program_id(0).to(tl.int64) * BLOCK")
     lines.append("lane = tl.arange(0, BLOCK)")
     index = _Indices(layout, wide)
     for k, i in enumerate(used):
-        where[i] = index.offset(k + 1)
+        offsets[i] = index.offset(k + 1)
     sizes |= index.sizes
     lines += index.lines
-    singles = [i for i in used if where[i] == ""]
+    singles = [i for i in used if offsets[i] == ""]
     lines += [f"v{i} = tl.load(x{i})" for i in singles]
 
     def branch(mask: str) -> list[str]:
         def fetch(i: int) -> str:
-            return f"v{i}" if i in singles else f"tl.load(x{i} + {where[i]}{mask})"
+            return f"v{i}" if i in singles else f"tl.load(x{i} + {offsets[i]}{mask})"
 
         names: dict[int, str] = {}
         inner = body.lines(roots, names, fetch)
@@ -67,7 +67,7 @@ def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[Sto
     size_parameters = [s + (": tl.int64" if wide or s == "n" else "") for s in sizes]
     parameters = [f"x{i}" for i in used] + [f"y{k}" for k in range(len(targets))]
     parameters += [*size_parameters, *body.scalar_parameters(), "BLOCK: tl.constexpr"]
-    pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.place, t.spec.dtype) for t in targets]
+    pointers = [(source or ("in", i), ins[i].dtype) for i in used] + [(t.array, t.spec.dtype) for t in targets]
     widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
     blocks = {"BLOCK": codegen.block(n, lanes(body.order, widest)), "num_warps": 4}
     if not codegen.interpreted and active_configs.active():
@@ -77,10 +77,10 @@ def elementwise_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[Sto
 
 
 def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
-    """Elements of a program: 8 a thread, and as many as memory is read by at once; fewer where arithmetic takes the time or
-    operands are many, for then it is registers that run out.
+    """The elements of one program: enough per thread for 128-bit accesses; fewer where arithmetic takes the time or operands
+    are many, because registers would run out.
 
-    order: the body's nodes; widest: of its arrays.
+    order: the body's nodes; widest: the widest dtype of its arrays.
     """
     if len(order) > MANY_NODES:
         return 128
@@ -91,7 +91,7 @@ def lanes(order: Sequence[Expr], widest: np.dtype) -> int:
 
 
 def heavy(order: Sequence[Expr]) -> int:
-    """What the long functions of a body cost (primitives.py), twice where they are computed in float64."""
+    """The cost of a body's long functions (primitives.py), doubled where they are computed in float64."""
     total = 0
     for x in order:
         row = PRIMITIVES.get(x.op)
@@ -103,12 +103,12 @@ def heavy(order: Sequence[Expr]) -> int:
 
 
 def flat_key(dtype: str, elements: int, arrays: int, dense: bool) -> Key:
-    """What the block of an elementwise kernel is tuned for. dtype: the widest; dense: no operand is broadcast."""
+    """The tuning key of an elementwise kernel. dtype: the widest; dense: no operand is broadcast."""
     return key("gpu flat", dtype, "flat" if dense else "broadcast", 16, elements=elements, arrays=arrays)
 
 
 class _Indices:
-    """Offsets of the operands of a layout from an element's place, as text; grows the lines and sizes it needs."""
+    """Offsets of the operands of a layout, as text; collects the lines and sizes they need."""
 
     def __init__(self, layout: Layout, wide: bool):
         self.layout, self.sizes, self.lines = layout, {}, []
@@ -126,8 +126,8 @@ class _Indices:
         name = f"o{''.join('1' if p else '0' for p in present)}"
         if not any(line.startswith(f"{name} = ") for line in self.lines):
             terms = []
-            for axis, here in enumerate(present):
-                if here:
+            for axis, is_present in enumerate(present):
+                if is_present:
                     stride = [f"d{a}" for a in range(axis + 1, len(present)) if present[a]]
                     terms.append(" * ".join([f"i{axis}", *(["(" + " * ".join(stride) + ")"] if stride else [])]))
             self.lines.append(f"{name} = {' + '.join(terms)}")
@@ -140,9 +140,9 @@ class _Indices:
         last = len(self.layout.dims) - 1
         for axis in range(1, last + 1):
             d = self.layout.dims[axis]
-            parameter, value, made = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
+            parameter, value, lines = size_parameter(f"d{axis}", d) if axis == last else (f"d{axis}", d, [])
             self.sizes[parameter] = value
-            self.lines += made
+            self.lines += lines
         self.lines.append("place = base + lane" if self.wide else "place = tl.program_id(0) * BLOCK + lane")
         for axis in range(last, 0, -1):
             self.lines.append(f"i{axis} = place % d{axis}")

@@ -1,7 +1,7 @@
-"""Row kernels: expressions that also fold over the last axis (softmax, layer norm, losses).
+"""Row kernels: expressions that also reduce over the last axis (softmax, layer norm, losses).
 
-A program takes some rows. A row that fits one block is read once; a longer one is walked in blocks, once per level of
-folds that depend on each other, and once more for the results.
+A program takes some rows. A row that fits one block is read once. A longer one is read in blocks: once for each level of
+reductions that depend on each other, and once more for the results.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .sizes import cdiv, next_power_of_2
 from .target import CodegenTarget
 
 LONGEST_BLOCK = 16384  # elements of a row held at once; above it, registers spill
-WALKING_BLOCK = 8192  # elements of a longer row taken at a time
+LOOP_BLOCK = 8192  # elements of a longer row taken at a time
 _COMBINE = {"sum": "add", "max": "maximum"}
 
 
 def row_launch(e: Expression, ins: Sequence[Spec], targets: Sequence[StoreTarget], full: Shape, name: str, codegen: CodegenTarget,
              longest: int | None = None) -> KernelLaunch:
-    """The kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
+    """Print the kernel that stores targets, each [rows, last] or [rows, 1] of the full shape.
 
-    longest: the longest row that is held in one block, a power of two; None: LONGEST_BLOCK.
+    longest: the longest row that is held in one block, a power of two; default LONGEST_BLOCK.
     """
-    return _Rows(e, ins, targets, full, longest or LONGEST_BLOCK, codegen).step(name)
+    return _Rows(e, ins, targets, full, longest or LONGEST_BLOCK, codegen).launch(name)
 
 
 class _Rows:
@@ -52,38 +52,38 @@ class _Rows:
         self.last = shapes[0][-1]
         self.lead: Layout = merge([s[:-1] for s in shapes])
         self.rows = self.lead.size
-        self.along = [s[-1] != 1 for s in shapes]  # per operand, whether it has the last axis
+        self.along = [s[-1] != 1 for s in shapes]  # per operand: it has the last axis
         self.wide = self.rows * self.last > INT32_ELEMENTS
         dtypes = [s.dtype for s in (*(ins[i] for i in self.used), *(t.spec for t in targets))]
-        if len(dtypes) > 5 and any(d.itemsize > 4 for d in dtypes):  # more than registers hold of a longer row
+        if len(dtypes) > 5 and any(d.itemsize > 4 for d in dtypes):  # a longer row does not fit the registers
             longest = min(longest, 2048)
         self.looped = self.last > longest
-        self.crowded = self.looped * ((len(dtypes) > 3) + any(d.itemsize > 4 for d in dtypes))  # times its block is halved
-        self.block = min(longest, WALKING_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
+        self.crowded = self.looped * ((len(dtypes) > 3) + any(d.itemsize > 4 for d in dtypes))  # how often its block is halved
+        self.block = min(longest, LOOP_BLOCK >> self.crowded) if self.looped else next_power_of_2(self.last)
         budget = 1 << 16 if codegen.interpreted else 2048
         self.block_rows = min(next_power_of_2(self.rows), max(1, budget // self.block))
         self.sizes: dict[str, int] = {}
         self.level = self._levels()
 
     def _levels(self) -> dict[int, int]:
-        """How many folds, one inside another, a node stands on."""
+        """The depth of nested reductions below each node."""
         level: dict[int, int] = {}
         for x in self.order:
             level[id(x)] = max((level[id(a)] for a in x.args), default=0) + (x.op == REDUCE)
         return level
 
-    def step(self, name: str) -> KernelLaunch:
-        lines = [*self.body.prologue, *self._places()]
+    def launch(self, name: str) -> KernelLaunch:
+        lines = [*self.body.prologue, *self._row_offsets()]
         roots = [t.root for t in self.targets]
         names: dict[int, str] = {}
         if self.looped:
-            lines += self._passes(names)
+            lines += self._loops(names)
         else:
             lines += self._column("0")
-            lines += self.body.lines(roots, names, self._fetch, self._fold_block)
+            lines += self.body.lines(roots, names, self._fetch, self._reduce_block)
             lines += self._stores(names, True) + self._stores(names, False)
         operands = [("in", i) for i in self.used]
-        pointers = [(p, self.ins[p[1]].dtype) for p in operands] + [(t.place, t.spec.dtype) for t in self.targets]
+        pointers = [(p, self.ins[p[1]].dtype) for p in operands] + [(t.array, t.spec.dtype) for t in self.targets]
         wide = ": tl.int64" if self.wide else ""
         parameters = [f"x{i}" for i in self.used] + [f"y{k}" for k in range(len(self.targets))]
         parameters += [s + wide for s in self.sizes]
@@ -92,15 +92,16 @@ class _Rows:
         blocks = {"BLOCK_ROWS": self.block_rows, "num_warps": fewest if self.block <= 8192 else 16}
         if not self.codegen.interpreted and active_configs.active():
             widest = max((d for _, d in pointers), key=lambda d: d.itemsize)
-            blocks = active_configs.choice(key("gpu row", widest.name, "", alignment(self.last * widest.itemsize), rows=self.rows,
-                                      last=self.last, arrays=len(pointers)), blocks)
+            row_key = key("gpu row", widest.name, "", alignment(self.last * widest.itemsize), rows=self.rows, last=self.last,
+                          arrays=len(pointers))
+            blocks = active_configs.choice(row_key, blocks)
         return KernelLaunch(name, kernel_text(name, parameters, lines, list(self.sizes), self.codegen), pointers, self.sizes,
                     self.body.scalars(), (cdiv(self.rows, blocks["BLOCK_ROWS"]),),
                     {"BLOCK_ROWS": blocks["BLOCK_ROWS"], "BLOCK": self.block}, blocks["num_warps"])
 
-    # ---- places ----
-    def _places(self) -> list[str]:
-        """Lines for the row's index and the row part of every operand's offset."""
+    # ---- offsets ----
+    def _row_offsets(self) -> list[str]:
+        """Return the lines of the row's index and of the row part of every operand's offset."""
         parameter, value, lines = size_parameter("last", self.last)
         self.sizes[parameter] = value
         self.sizes["rows"] = self.rows
@@ -119,8 +120,8 @@ class _Rows:
             lines.append("i0 = lead")
         for p in sorted(flags):
             terms = []
-            for a, here in enumerate(p):
-                if here:
+            for a, is_present in enumerate(p):
+                if is_present:
                     terms.append(" * ".join([f"i{a}", *(f"d{b}" for b in range(a + 1, len(p)) if p[b])]))
             lines.append(f"{_row_name(p)} = {' + '.join(terms)}")
         return lines
@@ -154,9 +155,9 @@ class _Rows:
             lines.append(store(names[id(t.root)], t.dtype, t.spec, t.req, pointer, f", mask={mask}"))
         return lines
 
-    # ---- folds ----
+    # ---- reductions ----
     def _varies(self) -> dict[int, bool]:
-        """Whether a node has a value per column."""
+        """True for the nodes with a value per column."""
         varies: dict[int, bool] = {}
         for x in self.order:
             if x.op == "load":
@@ -165,7 +166,7 @@ class _Rows:
                 varies[id(x)] = x.op != REDUCE and any(varies[id(a)] for a in x.args)
         return varies
 
-    def _fold_block(self, x: Expr, value: str) -> str:
+    def _reduce_block(self, x: Expr, value: str) -> str:
         if not self._varies()[id(x.args[0])]:
             return value
         value, dtype, zero = self._widened(x, value)
@@ -175,7 +176,7 @@ class _Rows:
 
     @staticmethod
     def _widened(x: Expr, value: str) -> tuple[str, np.dtype, str]:
-        """What is folded, the dtype it is folded in, and the identity."""
+        """The text of the reduced value, the dtype it is reduced in, and the identity."""
         assert x.dtype is not None
         dtype = float32 if is_half(x.dtype) else x.dtype
         return convert(value, x.dtype, dtype), dtype, literal(identity(_COMBINE[x.value], dtype), dtype)
@@ -185,13 +186,13 @@ class _Rows:
         assert x.dtype is not None
         return convert(text, dtype, x.dtype)
 
-    def _passes(self, names: dict[int, str]) -> list[str]:
-        """Folds level by level, each in one walk over the row; then a walk that stores."""
+    def _loops(self, names: dict[int, str]) -> list[str]:
+        """Return one loop over the row for each level of reductions, and a loop that stores."""
         lines: list[str] = []
         varies = self._varies()
-        folds = [x for x in self.order if x.op == REDUCE and varies[id(x.args[0])]]
-        for depth in sorted({self.level[id(x)] for x in folds}):
-            now = [x for x in folds if self.level[id(x)] == depth]
+        reductions = [x for x in self.order if x.op == REDUCE and varies[id(x.args[0])]]
+        for depth in sorted({self.level[id(x)] for x in reductions}):
+            now = [x for x in reductions if self.level[id(x)] == depth]
             self._settle(names, lines, depth, varies)
             inner = self._column("first")
             local = dict(names)
@@ -207,9 +208,9 @@ class _Rows:
             for x in now:
                 n = self.body.number[id(x)]
                 _, dtype, low = self._widened(x, "")
-                folded = (f"tl.sum(f{n}, 1, keep_dims=True)" if x.value == "sum"
-                          else f"_row_max(f{n}, row_inside | (lane >= 0), {low}, 1)")
-                lines.append(f"t{n} = {self._narrowed(x, folded, dtype)}")
+                reduced = (f"tl.sum(f{n}, 1, keep_dims=True)" if x.value == "sum"
+                           else f"_row_max(f{n}, row_inside | (lane >= 0), {low}, 1)")
+                lines.append(f"t{n} = {self._narrowed(x, reduced, dtype)}")
                 names[id(x)] = f"t{n}"
         self._settle(names, lines, 1 + max(self.level.values()), varies)
         if any(self.along[1 + len(self.used):]):
@@ -223,7 +224,7 @@ class _Rows:
         return lines
 
     def _settle(self, names: dict[int, str], lines: list[str], depth: int, varies: dict[int, bool]) -> None:
-        """Values per row that are known by now are computed once, outside the walk."""
+        """Compute the values per row that are known by now once, outside the loop."""
         ready = [x for x in self.order if not varies[id(x)] and self.level[id(x)] < depth]
         lines += self.body.lines(ready, names, self._fetch, self._keep)
 

@@ -11,7 +11,7 @@ from tritium import engine
 from tritium.kernels.cpu.numpy_printer import TILE, numpy_kernel
 from tritium.kernels.cpu.sum_tree import combined, total
 from tritium.kernels.gpu.printer import plan_launches
-from tritium.kernels.gpu.reduction import MOST_TURNS
+from tritium.kernels.gpu.reduction import MAX_BLOCKS
 from tritium.kernels.gpu.target import CodegenTarget
 from tritium.kernels.ir.expr import load
 from tritium.kernels.op import Expression, Req, Spec
@@ -139,7 +139,7 @@ def test_a_gpu_adds_few_numbers_one_after_the_other():
     for rows, columns in ((1_000_000, 1024), (1 << 24, 8), (1 << 30, 1), (3_000_000, 100)):
         plan = plan_launches(Expression((load(0, f32),)), [Spec((rows, columns), f32)], [Spec((1, columns), f32)], [Req.WRITE],
                           codegen=CodegenTarget(False))
-        assert len(plan.launches) == 2 and all(step.sizes["TURNS"] <= MOST_TURNS for step in plan.launches)
+        assert len(plan.launches) == 2 and all(one.sizes["STEPS"] <= MAX_BLOCKS for one in plan.launches)
 
 
 # ---- nansum and whole numbers ------------------------------------------------------------------------------------------

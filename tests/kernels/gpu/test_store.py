@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 from tritium.errors import OperatorError
 from tritium.kernels.gpu import compile as gpu_compile
+from tritium.kernels.gpu import compile_pool
 from tritium.kernels.gpu import job as gpu_job
 from tritium.kernels.gpu import store as gpu_store
-from tritium.kernels.gpu.compile import build, prepare, run_pool
+from tritium.kernels.gpu.compile import build, prepare
+from tritium.kernels.gpu.compile_pool import run_pool
 from tritium.kernels.gpu.job import CompileJob
 from tritium.kernels.gpu.source import Name
 
@@ -90,12 +92,12 @@ def test_prepare_compiles_each_once(cache):
 def only_late(monkeypatch):
     """only_late(i): nothing but job i is ever found late. Another may merely not have been run for a while."""
     def only_late(late):
-        class Patient(gpu_compile._Worker):
+        class Patient(compile_pool._Compiler):
             def __getattribute__(self, name):
                 value = super().__getattribute__(name)
                 return value if name != "deadline" or self.jobs[:1] == [late] else value + 1e6
 
-        monkeypatch.setattr(gpu_compile, "_Worker", Patient)
+        monkeypatch.setattr(compile_pool, "_Compiler", Patient)
     return only_late
 
 
@@ -112,7 +114,7 @@ def test_the_pool(only_late):
     run_pool(["a", "late", "dies", "b"], work, 2, 0.5, lambda i, reply: answers.__setitem__(i, reply))
     assert answers[0] == {"said": "a"} and answers[3] == {"said": "b"}
     assert answers[1] == {"error": "the compiler took more than 0.5 s", "late": True}
-    assert answers[2] == {"error": "the compiler ended with status 9"}
+    assert answers[2] == {"error": "the compiler ended with exit code -9"}
 
 
 def test_a_fork_does_several_and_leaves_the_rest_to_another(only_late):
@@ -129,7 +131,7 @@ def test_a_fork_does_several_and_leaves_the_rest_to_another(only_late):
     run_pool(list(range(40)), work, 1, 0.5, lambda i, reply: answers.setdefault(i, []).append(reply))
     assert sorted(answers) == list(range(40)) and all(len(a) == 1 for a in answers.values())
     assert [i for i, (a,) in answers.items() if "late" in a] == [15]
-    assert [i for i, (a,) in answers.items() if "status 9" in a.get("error", "")] == [3, 13, 23, 33]
+    assert [i for i, (a,) in answers.items() if "exit code -9" in a.get("error", "")] == [3, 13, 23, 33]
     forks = {a["by"] for (a,) in answers.values() if "by" in a}
     assert len(forks) == 9 and answers[0][0]["by"] == answers[2][0]["by"] != answers[4][0]["by"]
 
