@@ -24,7 +24,7 @@ from .source import kernel_of
 from .special import helpers_for
 from .target import CodegenTarget
 
-_WHOLE = {"int32": "_whole32", "int64": "_whole64", "uint64": "_whole64u"}
+_TO_INT = {"int32": "_to_int32", "int64": "_to_int64", "uint64": "_to_uint64"}
 _SHORT = {"float": "fp", "bfloat": "bf", "int": "i", "uint": "u"}
 
 
@@ -259,7 +259,7 @@ def convert(text: str, source: np.dtype, to: np.dtype) -> str:
         return convert(f"{text}.to(tl.float32)", float32, to)
     if is_float(source) and to.kind in "iu":  # as dtype.cast_into; narrow and unsigned results wrap
         through = "uint64" if to.name == "uint64" else "int64" if to.itemsize == 8 or to.name == "uint32" else "int32"
-        text = f"{_WHOLE[through]}({text})"
+        text = f"{_TO_INT[through]}({text})"
         return text if to.name == through else f"{text}.to({tl_type(to)})"
     return f"{text}.to({tl_type(to)})"
 

@@ -1,4 +1,4 @@
-"""Gates on machine code: what a kernel must be made of to be fast, checked without a GPU."""
+"""Checks of machine code, without a GPU: the properties that a fast kernel must have."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
          spills: bool = False, max_registers: int = 255, min_occupancy: float = 0.0, wide_offsets: bool = True,
          masked: bool = False, tensor_ops: bool = False, instruction: str = "", async_copies: int = 0, tma: int = 0,
          specialised: bool = False) -> list[str]:
-    """What is wrong with kernel, one sentence each; an empty list is a pass.
+    """Return the faults of a kernel, one sentence each; an empty list is a pass.
 
-    The hot branch is what no predicate guards. masked: guarded accesses count as well, for kernels without another branch.
-    loads, stores:   how many of `bits` each the hot branch must have at least.
-    narrow_loads:    how many narrower loads it may have (scalars and other broadcast operands).
-    min_occupancy:   share of a multiprocessor's warps that must fit.
-    instruction:     of the tensor cores: "mma.sync", "wgmma.mma_async" or "tcgen05.mma".
-    async_copies, tma: how many copies to shared memory run beside the arithmetic at least, and by the copy engine.
+    The accesses of the hot branch are those that no predicate guards. masked: guarded accesses count, too, for kernels that have
+    no other branch.
+    loads, stores:   the number of accesses of `bits` each that the hot branch must have at least.
+    narrow_loads:    the number of narrower loads it may have (scalars and other broadcast operands).
+    min_occupancy:   the share of a multiprocessor's warps that must fit.
+    instruction:     the tensor core instruction it must use: "mma.sync", "wgmma.mma_async" or "tcgen05.mma".
+    async_copies, tma: the number of asynchronous copies to shared memory that it must have, and of those by the copy engine.
     specialised:     warps must divide the work.
     """
     wrong = []
     hot = [a for a in kernel.accesses if masked or not a.masked]
-    free = "" if masked else "unmasked "
+    unmasked = "" if masked else "unmasked "
     for kind, wanted, narrow_allowed in (("load", loads, narrow_loads), ("store", stores, 0)):
         widths = [a.bits for a in hot if a.kind == kind]
         wide = sum(b >= bits for b in widths)
         if wide < wanted:
             everywhere = [a.bits for a in kernel.accesses if a.kind == kind]
-            wrong.append(f"{wide} {free}{bits}-bit {kind}s, {wanted} needed; {kind}s are {_tally(everywhere)}")
+            wrong.append(f"{wide} {unmasked}{bits}-bit {kind}s, {wanted} needed; {kind}s are {_tally(everywhere)}")
         if wanted and len(widths) - wide > narrow_allowed:
-            wrong.append(f"{len(widths) - wide} {free}{kind}s narrower than {bits} bits, {narrow_allowed} allowed; "
+            wrong.append(f"{len(widths) - wide} {unmasked}{kind}s narrower than {bits} bits, {narrow_allowed} allowed; "
                          f"{kind}s are {_tally(widths)}")
     if not spills and (kernel.spills or kernel.local):
         wrong.append(f"{kernel.spills} spill instructions, stack {kernel.stack} bytes, local {kernel.local} bytes")
@@ -46,45 +47,46 @@ def gate(kernel: CompiledKernel, *, loads: int = 0, stores: int = 0, narrow_load
         wrong.append("no tensor core instruction")
     if instruction and kernel.instruction != instruction:
         wrong.append(f"no {instruction}; the tensor cores get {kernel.instruction or 'nothing'}")
-    for what, found, least in (("asynchronous copies", kernel.async_copies, async_copies), ("TMA copies", kernel.tma, tma)):
-        if found < least:
-            wrong.append(f"{found} {what}, {least} needed")
+    for name, count, least in (("asynchronous copies", kernel.async_copies, async_copies), ("TMA copies", kernel.tma, tma)):
+        if count < least:
+            wrong.append(f"{count} {name}, {least} needed")
     if specialised and not kernel.specialised:
         wrong.append("warps are not specialised")
     return wrong
 
 
 def excuse(source: str) -> str:
-    """Why a kernel's accesses may be narrower than 128 bits: what its comment `# narrow: why` says; "" where it has none."""
-    found = re.search(r"# narrow: (.+)", source)
-    return found[1] if found else ""
+    """Return the reason why a kernel may have accesses below 128 bits, from its comment `# narrow: reason`; "" if none."""
+    comment = re.search(r"# narrow: (.+)", source)
+    return comment[1] if comment else ""
 
 
-#: Kernels that have more registers than MOST_REGISTERS: why, and how many they may have.
+#: Kernels that may have more registers than MAX_REGISTERS: the reason, and their limit.
 CROWDED = {"_spread": ("a product in float32, which no tensor core does: its tile is held in registers", 255)}
-#: The registers a thread of a kernel without matrix products may have, so that a multiprocessor holds 16 warps.
-MOST_REGISTERS = 128
-#: A called division or root may save a register around itself: so many instructions, in so many bytes.
+#: The limit of registers per thread for kernels without matrix products, so that a multiprocessor holds 16 warps.
+MAX_REGISTERS = 128
+#: A called division or root may save a register: at most so many instructions, in so many bytes.
 _FEW, _FEW_BYTES = 8, 16
-#: What the slow path of a sine keeps in memory, the words of 2/π, is not spilled: arguments above 10⁵ alone take it.
+#: The slow path of a sine keeps the words of 2/π in local memory; only arguments above 10⁵ take it.
 _SINE, _SINE_BYTES = ("tl.sin(", "tl.cos("), 64
 
 
 def hardly_spills(job: CompileJob, kernel: CompiledKernel) -> bool:
-    """Whether what a kernel keeps in slow memory is a register around a called division, or the table of a sine's slow path."""
+    """Return True if a kernel uses local memory only to save a register around a called division, or for a sine's slow path."""
     few = kernel.spills <= _FEW and kernel.stack <= _FEW_BYTES
     return few or (any(s in job.source for s in _SINE) and kernel.stack <= _SINE_BYTES)
 
 
 def wrong_with(job: CompileJob, kernel: CompiledKernel) -> list[str]:
-    """What is wrong with the machine code of any operator's kernel, whatever its shapes: it spills, has more registers than
-    MOST_REGISTERS (with a matrix product: all there are), a matrix product in half precision or TF32 without tensor cores, or
-    is elementwise and reads, or writes, nothing 128 bits at once in the branch without masks.
+    """Return the faults that no operator's kernel may have, for any shapes.
+
+    They are spilled registers; more registers than MAX_REGISTERS (kernels with a matrix product may use 255); a matrix product in
+    half precision or TF32 without tensor cores; an elementwise kernel without 128-bit loads or stores in the unmasked branch.
     """
     product = "PRECISION" in job.constexprs
     halves = any(t in ("*fp16", "*bf16") for t in list(job.signature.values())[:2])
     wrong = gate(kernel, wide_offsets=False, spills=hardly_spills(job, kernel),
-                 max_registers=255 if product else CROWDED.get(kernel.name, ("", MOST_REGISTERS))[1],
+                 max_registers=255 if product else CROWDED.get(kernel.name, ("", MAX_REGISTERS))[1],
                  tensor_ops=product and (halves or job.constexprs["PRECISION"] == "tf32"))
     for kind in ("load", "store"):
         arrays = re.findall(rf"tl\.{kind}\((\w+) \+ base \+ lane", job.source)
@@ -95,7 +97,7 @@ def wrong_with(job: CompileJob, kernel: CompiledKernel) -> list[str]:
 
 
 def _could_be_wide(job: CompileJob, array: str, kind: str) -> bool:
-    """Whether a thread's elements of an array make 128 bits. Whole numbers need not be loaded where 0 · x is 0: none is NaN."""
+    """Return True if a thread's elements of an array fill 128 bits. Integers may not be loaded at all, where 0 · x is known."""
     aligned = job.signature if job.align16 is None else job.align16
     dtype = job.signature[array][1:]
     enough = _BITS[dtype] * job.constexprs["BLOCK"] >= 128 * 32 * job.num_warps

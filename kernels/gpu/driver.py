@@ -1,6 +1,6 @@
-"""The CUDA driver by ctypes: machine code loaded, its parameters packed, and launched on a stream that is handed in.
+"""The CUDA driver by ctypes: load machine code, pack its parameters, launch it on a given stream.
 
-It lives beside torch: both use the device's primary context, and memory and streams stay torch's.
+It works beside torch: both use the device's primary context, and memory and streams belong to torch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 from ...errors import ContextError, OperatorError, ParameterError, ShapeError
 from .store import CompiledKernel
 
-MAX_PROGRAMS = 2**31 - 1  # along x, and of the whole grid: above it, Triton's own launcher starts nothing and is silent
+MAX_PROGRAMS = 2**31 - 1  # along x, and of the whole grid: above it, Triton's own launcher silently starts nothing
 MAX_YZ = 65535
 _DYNAMIC_SHARED, _USUAL_SHARED = 8, 48 << 10
 _COOPERATIVE = 2
 _FORMATS = {"i1": "i", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "I", "u8": "B", "u16": "H", "u32": "I",
             "u64": "Q", "fp32": "f", "fp64": "d"}
 _CONFIG = struct.Struct("@7IPPI")  # CUlaunchConfig
-_INVALID_CONTEXT = (201, 400, 709)  # another context is current, the handle is of another one
+_INVALID_CONTEXT = (201, 400, 709)  # another context is current, or the handle belongs to another one
 
 
 class Driver:
@@ -40,13 +40,13 @@ class Driver:
         self.call("cuInit", 0)
 
     def call(self, function: str, *args: Any) -> None:
-        """Call a driver function. Raises OperatorError with the driver's words."""
+        """Call a driver function. Raises OperatorError with the driver's message."""
         code = getattr(self.lib, function)(*args)
         if code:
-            raise OperatorError(f"{function}: {self.words(code)}.")
+            raise OperatorError(f"{function}: {self.message(code)}.")
 
-    def words(self, code: int) -> str:
-        """What an error code means."""
+    def message(self, code: int) -> str:
+        """The meaning of an error code."""
         text = ctypes.c_char_p()
         self.lib.cuGetErrorString(code, ctypes.byref(text))
         return f"CUDA error {code}: {(text.value or b'unknown').decode()}"
@@ -69,7 +69,7 @@ class Driver:
 
     @functools.cache  # noqa: B019
     def multiprocessors(self, device: int) -> int:
-        """How many multiprocessors the device has."""
+        """The device's number of multiprocessors."""
         return self.attribute(16, device)
 
     def attribute(self, number: int, device: int) -> int:
@@ -79,7 +79,7 @@ class Driver:
         self.call("cuDeviceGetAttribute", ctypes.byref(value), number, handle)
         return value.value
 
-    def function(self, kernel: CompiledKernel, cubin: bytes, device: int = 0) -> Function:
+    def function(self, kernel: CompiledKernel, cubin: bytes, device: int = 0) -> LoadedKernel:
         """Load machine code into the device's context."""
         self.enter(device)
         module, handle = ctypes.c_void_p(), ctypes.c_void_p()
@@ -87,7 +87,7 @@ class Driver:
         self.call("cuModuleGetFunction", ctypes.byref(handle), module, kernel.name.encode())
         if kernel.shared > _USUAL_SHARED:
             self.call("cuFuncSetAttribute", handle, _DYNAMIC_SHARED, kernel.shared)
-        return Function(self, handle, kernel, device)
+        return LoadedKernel(self, handle, kernel, device)
 
 
 @functools.cache
@@ -96,12 +96,8 @@ def driver() -> Driver:
     return Driver()
 
 
-class Function:
-    """A loaded kernel.
-
-    launch(stream, grid, *values, scratch=address): the values in the order of its parameters; enqueue(stream, grid, values,
-    scratch=address): the same, of a sequence.
-    """
+class LoadedKernel:
+    """A loaded kernel: enqueue(stream, grid, values, scratch=address), with the values in the order of its parameters."""
 
     def __init__(self, driver: Driver, handle: ctypes.c_void_p, kernel: CompiledKernel, device: int):
         self.kernel, self.device, self._driver = kernel, device, driver
@@ -119,10 +115,6 @@ class Function:
         without = struct.Struct("@" + "".join(codes[:-2]))  # the scratch addresses stay 0
         self.enqueue = self._launcher(packer.pack_into, without.pack_into, handle)
 
-    def launch(self, stream: int, grid: tuple[int, ...], *values: Any, scratch: int = 0) -> None:
-        """Enqueue one launch, as enqueue."""
-        self.enqueue(stream, grid, values, scratch)
-
     def _launcher(self, pack_all: Any, pack: Any, handle: ctypes.c_void_p) -> Callable[..., None]:
         buffer, lock, last = self._buffer, threading.Lock(), None
         threads, shared, block, configure = 32 * self.kernel.num_warps, self.kernel.shared, self._config, _CONFIG.pack_into
@@ -132,11 +124,11 @@ class Function:
         config, places = ctypes.c_void_p(ctypes.addressof(self._config)), ctypes.c_void_p(ctypes.addressof(self._places))
 
         def enqueue(stream: int, grid: tuple[int, ...], values: Sequence[Any], scratch: int = 0) -> None:
-            """Enqueue one launch; of no programs where the grid has a zero.
+            """Enqueue one launch; nothing if the grid has a zero.
 
             stream:  the driver's handle; 0 for the default stream. Pointers are addresses.
-            Raises: ShapeError for a grid that is too large, ParameterError for a number its parameter cannot hold,
-                OperatorError with the driver's words.
+            Raises: ShapeError for a grid that is too large, ParameterError for a number that its parameter cannot hold,
+                OperatorError with the driver's message.
             """
             nonlocal last
             with lock:  # the buffers are shared; the driver has copied them when it returns
@@ -160,11 +152,11 @@ class Function:
                     last = stream, grid
                 code = start(config, handle, places, None)
                 if code:
-                    if code in _INVALID_CONTEXT:  # this thread's first launch, or torch was on another device
+                    if code in _INVALID_CONTEXT:  # this thread's first launch, or torch used another device
                         self._driver.enter(self.device)
                         code = start(config, handle, places, None)
                     if code:
-                        raise OperatorError(f"{self.kernel.name}: the launch failed: {self._driver.words(code)}.")
+                        raise OperatorError(f"{self.kernel.name}: the launch failed: {self._driver.message(code)}.")
 
         return enqueue
 
@@ -183,7 +175,7 @@ class Function:
 
 
 def check_grid(name: str, grid: Sequence[int]) -> None:
-    """Raise ShapeError for a grid no launch can have. A driver, or Triton's launcher, would start nothing."""
+    """Raise ShapeError for a grid that cannot be launched: the driver and Triton's launcher would start nothing."""
     programs = 1
     for n in grid:
         programs *= n

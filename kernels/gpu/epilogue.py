@@ -19,8 +19,8 @@ from .source import KernelSource, triton
 from .special import helpers_for
 from .target import interpreting
 
-_PLACE = re.compile(r"^( *)(\w+) = epilogue(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
-_made: dict[tuple, tuple[Expr, KernelSource]] = {}  # by the id of the expression, which is kept with it
+_MARK = re.compile(r"^( *)(\w+) = epilogue(_flat)?\(\2, (.+), (.+)\)$", re.MULTILINE)
+_printed: dict[tuple, tuple[Expr, KernelSource]] = {}  # by the id of the expression, which the value keeps alive
 
 
 @triton.jit
@@ -35,11 +35,12 @@ def epilogue_flat(x, index, mask):
 
 @dataclass(frozen=True)
 class Epilogue:
-    """One value for every element of a result.
+    """An expression of a kernel's result that is stored instead of it.
 
-    root:    the expression. Its loads are numbered as dtypes are.
-    dtypes:  of the loads. vectors: per load, -1 for the result itself, as it would have been stored, else which of the arrays
-             it reads, which hold one number for each column.
+    root:     the expression.
+    dtypes:   the dtype of each load.
+    vectors:  per load, -1 for the kernel's result, in the dtype it would have been stored in; else the number of an array with
+              one value per column.
     """
 
     root: Expr
@@ -48,26 +49,25 @@ class Epilogue:
 
     @property
     def heavy(self) -> bool:
-        """Whether it takes many registers beside those of the result."""
+        """True if it takes many registers beside those of the result."""
         return len(self.vectors) > 1 or len(topological([self.root])) > 5
 
     def of(self, kernel: KernelSource) -> KernelSource:
-        """The template with this epilogue."""
+        """Return the template with this epilogue."""
         interpreted = interpreting()
         key = (kernel, id(self.root), self.dtypes, self.vectors, interpreted)
-        found = _made.get(key)
-        if found is None:
-            found = _made[key] = self.root, self._printed(kernel, interpreted)
-        return found[1]
+        if key not in _printed:
+            _printed[key] = self.root, self._print(kernel, interpreted)
+        return _printed[key][1]
 
-    def _printed(self, kernel: KernelSource, interpreted: bool) -> KernelSource:
-        text, n = _PLACE.subn(self._lines, kernel.source)
-        assert n == 1, f"{kernel.name} has {n} places for an epilogue"
+    def _print(self, kernel: KernelSource, interpreted: bool) -> KernelSource:
+        text, n = _MARK.subn(self._lines, kernel.source)
+        assert n == 1, f"{kernel.name} marks {n} places for an epilogue"
         extra = [f"e{i}" for i in range(max((*self.vectors, -1)) + 1)]
         text, n = re.subn(rf"(def {kernel.name}\([^)]*?\bbias,)", lambda m: " ".join([m[1], *(f"{e}," for e in extra)]), text)
         assert n == 1, f"{kernel.name} takes no bias"
-        head, mark, rest = text.partition("@triton.jit")
-        text = head + helpers_for(rest, interpreted=interpreted) + mark + rest
+        head, decorator, rest = text.partition("@triton.jit")
+        text = head + helpers_for(rest, interpreted=interpreted) + decorator + rest
         parameters = {}
         for p in kernel.arg_names:
             parameters[p] = kernel.annotations[p]
@@ -75,8 +75,8 @@ class Epilogue:
                 parameters |= dict.fromkeys(extra, "")
         return KernelSource(kernel.name, lambda: text, parameters)
 
-    def _lines(self, place: re.Match[str]) -> str:
-        indent, x, flat, index, mask = place.groups()
+    def _lines(self, mark: re.Match[str]) -> str:
+        indent, x, flat, index, mask = mark.groups()
         body = KernelBody([self.root], topological([self.root]), self.dtypes, ())
         wide = float64 if self.dtypes[self.vectors.index(-1)] == float64 else float32
         assert self.root.dtype is not None
@@ -93,5 +93,5 @@ class Epilogue:
 
 
 def with_epilogue(kernel: KernelSource, epilogue: Epilogue | None) -> KernelSource:
-    """The template, with an epilogue if there is one."""
+    """Return the template with the epilogue, if one is given."""
     return kernel if epilogue is None else epilogue.of(kernel)

@@ -1,4 +1,4 @@
-"""CompileJob: one kernel, one specialisation, one target. Everything that the machine code depends on, and nothing else."""
+"""CompileJob: one kernel, one specialisation, one target; all that the machine code depends on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..cache_dir import cache_dir
 from .load import HEADER
 from .source import Name
 
-_FORMAT = 1  # of what the store keeps, and of the facts read from machine code
+_FORMAT = 1  # of the store, and of the facts read from machine code
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class CompileJob:
     """One kernel to compile.
 
     source, name:  as for gpu/load.py: load.
-    signature:     {parameter: "*fp32" | "*bf16" | "i32" | "i64" | "fp32" ...}; what is missing is a constexpr.
+    signature:     {parameter: "*fp32" | "*bf16" | "i32" | "i64" | "fp32" ...}; the other parameters are constexprs.
     constexprs:    {parameter: value}.
     target:        compute capability times ten: 80, 90, 100.
     align16:       parameters whose value divides by 16 (bytes for a pointer); None: every pointer.
-    num_stages:    how many turns of a loop may be loading at once.
+    num_stages:    the number of loop iterations that may be loading at once.
     """
 
     source: str
@@ -44,7 +44,7 @@ class CompileJob:
     num_stages: int = 3
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, as JSON takes it."""
+        """Return the job as JSON values."""
         align = self.align16
         if align is None:
             align = tuple(p for p, t in self.signature.items() if t.startswith("*"))
@@ -55,7 +55,7 @@ class CompileJob:
                 "fusion": True}
 
     def digest(self) -> str:
-        """The name of the job's machine code: of the text, how it is specialised, the target, and the compilers."""
+        """Return the name of the job's machine code: a hash of the text, its specialisation, the target and the compilers."""
         text = json.dumps([_FORMAT, self.to_json(), *toolchain()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -65,37 +65,37 @@ def _plain(value: Any) -> Any:
 
 
 def constexpr(value: Any) -> Any:
-    """The constexpr that JSON held. Imports triton where it is a dtype."""
+    """Return a constexpr read from JSON. Imports triton if it is a dtype."""
     return Name(value["tl"]).real() if isinstance(value, dict) else value
 
 
 @functools.cache
 def toolchain() -> tuple[str, str]:
-    """Versions of triton and of the assembler in it. Where triton is not installed: those last seen, else ("", "")."""
+    """Return the versions of triton and of its assembler; without triton, those last seen, or ("", "")."""
     seen = cache_dir() / "toolchain.json"
     spec = importlib.util.find_spec("triton")
     if spec is None or not spec.submodule_search_locations:
         try:
-            found = json.loads(seen.read_text())
-            return str(found["triton"]), str(found["ptxas"])
+            known = json.loads(seen.read_text())
+            return str(known["triton"]), str(known["ptxas"])
         except (OSError, ValueError, KeyError):
             return "", ""
     version = importlib.metadata.version("triton")
     ptxas = Path(spec.submodule_search_locations[0], "backends", "nvidia", "bin", "ptxas")
     stamp = [str(ptxas), ptxas.stat().st_size, ptxas.stat().st_mtime_ns] if ptxas.exists() else []
     try:
-        found = json.loads(seen.read_text())
-        if found["triton"] == version and found["stamp"] == stamp:
-            return version, str(found["ptxas"])
+        known = json.loads(seen.read_text())
+        if known["triton"] == version and known["stamp"] == stamp:
+            return version, str(known["ptxas"])
     except (OSError, ValueError, KeyError):
         pass
-    said = ""
+    output = ""
     if stamp:
-        said = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False).stdout
-        said = said.strip().splitlines()[-1] if said.strip() else ""
+        output = subprocess.run([str(ptxas), "--version"], capture_output=True, text=True, check=False).stdout
+        output = output.strip().splitlines()[-1] if output.strip() else ""
     try:
         seen.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(seen, json.dumps({"triton": version, "ptxas": said, "stamp": stamp}), sync=False)
+        write_atomic(seen, json.dumps({"triton": version, "ptxas": output, "stamp": stamp}), sync=False)
     except (OSError, FileError):
         pass
-    return version, said
+    return version, output

@@ -1,7 +1,7 @@
-"""From the text of a Triton kernel to a function: compiled or interpreted.
+"""Load the text of a Triton kernel as a function, compiled or interpreted.
 
-With TRITIUM_GPU=interpret every kernel runs in Triton's interpreter on host memory. A process is either interpreted
-or compiled, never both, because Triton decides when its own library is imported.
+With TRITIUM_GPU=interpret every kernel runs in Triton's interpreter on host memory. A process is either interpreted or compiled,
+never both, because Triton decides it when its own library is imported.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ...context import GPU_MODE
 from ...errors import ContextError, FileError, OperatorError
 from ..cache_dir import cache_dir
 
-#: Whether kernels run in Triton's interpreter.
+#: True if kernels run in Triton's interpreter.
 INTERPRET = GPU_MODE == "interpret"
 if INTERPRET:
-    os.environ["TRITON_INTERPRET"] = "1"  # read when triton's own library is decorated, so before anyone imports it
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it on import
 
-#: Every generated file starts with this; kernels see nothing else.
+#: The start of every generated file; kernels see no other names.
 HEADER = "import triton\nimport triton.language as tl\n\n\n"
 
 _lock = threading.RLock()
@@ -36,9 +36,9 @@ _loaded: dict[tuple[str, str], Any] = {}
 
 
 def write_source(source: str, name: str) -> Path | None:
-    """The content-addressed file that holds source; None where the cache folder cannot be written.
+    """Write source to a content-addressed file; return its path, or None if the cache folder cannot be written.
 
-    The file appears whole or not at all, and a file that was changed since is replaced.
+    The file is replaced atomically if it is missing or was changed.
     """
     path = cache_dir() / f"{name}_{hashlib.sha256(source.encode()).hexdigest()[:24]}.py"
     try:
@@ -52,18 +52,17 @@ def write_source(source: str, name: str) -> Path | None:
 
 
 def load(source: str, name: str) -> Any:
-    """The jit function called name that source defines. The same source gives the same function.
+    """Return the jit function called name that source defines. The same source gives the same function.
 
     source: Python text; HEADER is put before it unless it imports triton itself.
-    Raises: ContextError when triton is missing or was imported compiled in an interpreted process;
-        OperatorError when source defines no such name.
+    Raises: ContextError if triton is missing, or was imported compiled in an interpreted process; OperatorError if source does
+        not define the name.
     """
     key = (source, name)
     with _lock:
-        found = _loaded.get(key)
-        if found is None:
-            found = _loaded[key] = _define(source, name)
-    return found
+        if key not in _loaded:
+            _loaded[key] = _define(source, name)
+        return _loaded[key]
 
 
 def _define(source: str, name: str) -> Any:
@@ -82,11 +81,11 @@ def _define(source: str, name: str) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        raise OperatorError(f"load: the source defines no {name!r}: {source[:80]!r}.") from None
+        raise OperatorError(f"load: the source does not define {name!r}: {source[:80]!r}.") from None
 
 
 def check_triton() -> None:
-    """Raise ContextError unless triton is here, and interpreted exactly if this process is. Imports triton."""
+    """Raise ContextError unless triton is installed, and interpreted exactly if this process is. Imports triton."""
     if importlib.util.find_spec("triton") is None:
         raise ContextError('load: triton is not installed. Install it with pip install "tritium[gpu]", or use cpu(0).')
     import triton.language as tl
@@ -99,33 +98,33 @@ def check_triton() -> None:
             f"Import tritium before triton, and leave TRITON_INTERPRET alone."
         )
     if INTERPRET:
-        _mend_interpreter()
+        _patch_interpreter()
 
 
-def _mend_interpreter() -> None:
-    """Let loops run up to a scalar: the interpreter holds scalars as arrays [1], which newer NumPy turns into no int.
+def _patch_interpreter() -> None:
+    """Fix two faults of the interpreter before Triton 3.9.
 
-    And keep a scalar that is true or false so when it becomes a block: it would get the dtype of what was compared, and the
-    block has no `&` with another. Triton 3.9 needs no mending.
+    A loop may run up to a scalar: the interpreter holds it as an array of shape [1], which newer NumPy refuses to convert.
+    A bool scalar stays bool when it becomes a block: it got the dtype of the compared values, and then `&` failed.
     """
     from triton.runtime import interpreter
 
     original = interpreter._patch_lang_tensor
-    if getattr(original, "mended", False):
+    if getattr(original, "patched", False):
         return
 
     def patch(tensor: Any, scope: Any) -> None:
         original(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
 
-    spread = interpreter.InterpreterBuilder.create_splat
+    splat = interpreter.InterpreterBuilder.create_splat
 
-    def create_splat(self: Any, *given: Any) -> Any:
-        made = spread(self, *given)
-        if any(isinstance(x, interpreter.TensorHandle) and x.data.dtype == np.bool_ for x in given):
-            made.data = made.data.astype(np.bool_)
-        return made
+    def create_splat(self: Any, *args: Any) -> Any:
+        block = splat(self, *args)
+        if any(isinstance(x, interpreter.TensorHandle) and x.data.dtype == np.bool_ for x in args):
+            block.data = block.data.astype(np.bool_)
+        return block
 
-    patch.mended = True  # type: ignore[attr-defined]
+    patch.patched = True  # type: ignore[attr-defined]
     interpreter._patch_lang_tensor = patch
     interpreter.InterpreterBuilder.create_splat = create_splat

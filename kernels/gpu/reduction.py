@@ -1,7 +1,7 @@
 """Reductions: sums, products, maxima and minima over axes, in a fixed order.
 
 The kept and the reduced axes become two indices, m and r. A program reduces a block of m over consecutive blocks of r. If m alone
-gives too few programs, r is split, and a second kernel reduces the parts in their order. There are no atomics.
+gives too few programs, r is split, and a second kernel reduces the parts in their order. It uses no atomics.
 """
 
 from __future__ import annotations

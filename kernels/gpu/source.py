@@ -1,8 +1,8 @@
-"""Kernels as text: what `@triton.jit` makes of a function here, without Triton.
+"""Kernels as text: `triton.jit` and `tl` without Triton.
 
-Files under ops/ write their kernels as Triton does, but take `triton` and `tl` from this file. The decorator keeps the
-function as text, helpers included; Triton reads that text when, and if, something must be compiled or interpreted. A
-process whose kernels are all in the store never imports Triton.
+Files under ops/ write their kernels in Triton's language, but take `triton` and `tl` from this file. Its decorator keeps the
+function as text, helpers included. Triton reads that text only when a kernel must be compiled or interpreted, so a process whose
+kernels are all in the store never imports Triton.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .load import HEADER, load
 
 
 class Name:
-    """A name of Triton's language as the host hands it over: a dtype given as a constexpr."""
+    """A name of Triton's language on the host: a dtype that is passed as a constexpr."""
 
     __slots__ = ("name",)
 
@@ -34,7 +34,7 @@ class Name:
         return f"tl.{self.name}"
 
     def real(self) -> Any:
-        """The thing itself. Imports triton."""
+        """Return Triton's own object. Imports triton."""
         import triton.language
 
         return getattr(triton.language, self.name)
@@ -59,17 +59,18 @@ class KernelSource:
     def __init__(self, name: str, text: Callable[[], str], parameters: dict[str, str]):
         self.name, self._text = name, text
         self.arg_names = list(parameters)
-        self.arrays = -1  # how many parameters, from the first, take arrays; known when it was launched
-        self.ready: dict[tuple, Any] = {}  # what launches each specialisation (launch.py)
+        self.fn: Any = None  # the Python function, of a kernel that was written as one
+        self.arrays = -1  # the number of leading parameters that take arrays; set by the first launch
+        self.ready: dict[tuple, Any] = {}  # the loaded specialisations (launch.py)
         self.annotations = {p: a.strip("'\" ").removeprefix("tl.") for p, a in parameters.items()}
 
     @cached_property
     def source(self) -> str:
-        """A whole file: header, helpers, kernel."""
+        """A complete file: header, helpers, kernel."""
         return self._text()
 
     def function(self) -> Any:
-        """Triton's function of this text. Imports triton."""
+        """Return Triton's function of this text. Imports triton."""
         return load(self.source, self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,37 +85,37 @@ class _Triton:
 
     @staticmethod
     def jit(fn: Any = None, **options: Any) -> Any:
-        """Keep fn as text. options are read again by Triton, from the text."""
+        """Keep fn as text. Triton reads the options from the text."""
         if fn is None:
             return _Triton.jit
         parameters = {p: str(fn.__annotations__.get(p, "")) for p in inspect.signature(fn).parameters}
         kernel = KernelSource(fn.__name__, lambda: HEADER + "\n\n".join(_with_helpers(fn)), parameters)
-        kernel.fn = fn  # type: ignore[attr-defined]
+        kernel.fn = fn
         return kernel
 
 
 def _with_helpers(fn: Any) -> list[str]:
-    """The text of every kernel fn calls, each once and before its callers, and of fn."""
-    found: dict[str, str] = {}
+    """Return the text of every kernel that fn calls, each once and before its callers, and of fn."""
+    texts: dict[str, str] = {}
 
     def visit(f: Any) -> None:
         for called in f.__code__.co_names:
             helper = f.__globals__.get(called)
-            if isinstance(helper, KernelSource) and called not in found:
-                visit(helper.fn)  # type: ignore[attr-defined]
-        found[f.__name__] = inspect.getsource(f)
+            if isinstance(helper, KernelSource) and called not in texts:
+                visit(helper.fn)
+        texts[f.__name__] = inspect.getsource(f)
 
     visit(fn)
-    return list(found.values())
+    return list(texts.values())
 
 
 _from_text: dict[tuple[str, str], KernelSource] = {}
 
 
 def kernel_of(source: str, name: str) -> KernelSource:
-    """The kernel called name in a text that was generated. The same text gives the same kernel."""
-    found = _from_text.get((source, name))
-    if found is None:
+    """Return the kernel called name in a generated text. The same text gives the same kernel."""
+    kernel = _from_text.get((source, name))
+    if kernel is None:
         inside = re.search(rf"def {re.escape(name)}\((.*?)\):", source, re.DOTALL)
         assert inside, source
         parameters = {}
@@ -122,8 +123,8 @@ def kernel_of(source: str, name: str) -> KernelSource:
             p, _, annotation = parameter.partition(":")
             parameters[p.strip()] = annotation
         text = source if source.startswith("import triton") else HEADER + source
-        found = _from_text[source, name] = KernelSource(name, lambda: text, parameters)
-    return found
+        kernel = _from_text[source, name] = KernelSource(name, lambda: text, parameters)
+    return kernel
 
 
 triton, tl = _Triton(), _Language()

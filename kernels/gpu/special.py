@@ -1,9 +1,8 @@
-"""The functions Triton lacks, as the text of device functions: the same formula compiled and interpreted.
+"""Mathematical functions that Triton lacks, as the text of device functions, compiled and interpreted by the same formula.
 
-Each works on float32 and float64 blocks (`_mod`, `_floor`, `_ceil`, `_trunc` on integers too) and gives NumPy's values
-on infinities, NaN and zero; the sign of a zero may differ. Polynomials are Chebyshev interpolants on the interval that
-is left after the reduction of the argument, worked out with 60 digits; the textbook identities are those of Abramowitz
-and Stegun, chapter 4.
+Each works on float32 and float64 blocks (`_mod`, `_floor`, `_ceil`, `_trunc` on integers, too) and gives NumPy's values for
+infinities, NaN and zero; the sign of a zero may differ. The polynomials are Chebyshev interpolants on the interval that remains
+after the argument is reduced, computed with 60 digits. The identities are those of Abramowitz and Stegun, chapter 4.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _quotient(a, b):
     return tl.where(b == 0, 0, a // tl.where(b == 0, 1, b))
 
 
-def _whole_pow(a, b):
+def _int_pow(a, b):
     a, b = tl.broadcast(a, b)
     base = a
     left = tl.where(b < 0, 0, b)
@@ -89,18 +88,18 @@ def _whole_pow(a, b):
     return tl.where(b < 0, below, r).to(a.dtype)
 
 
-def _whole32(x):
-    # NaN and what is out of range: the least, whatever a processor has for them
+def _to_int32(x):
+    # NaN and values out of range give the smallest integer on every processor
     return tl.where((x >= -2147483648.0) & (x < 2147483648.0), x, -2147483648.0).to(tl.int32)
 
 
-def _whole64(x):
+def _to_int64(x):
     return tl.where((x >= -9223372036854775808.0) & (x < 9223372036854775808.0), x, -9223372036854775808.0).to(tl.int64)
 
 
-def _whole64u(x):
+def _to_uint64(x):
     high = (x >= 9223372036854775808.0) & (x < 18446744073709551616.0)
-    low = _whole64(tl.where(high, x - 9223372036854775808.0, x)).to(tl.uint64)
+    low = _to_int64(tl.where(high, x - 9223372036854775808.0, x)).to(tl.uint64)
     return low ^ (high.to(tl.uint64) << 63)
 
 
@@ -433,14 +432,14 @@ HELPERS: dict[str, str] = {
 }
 
 
-# what differs where a kernel is compiled
+# the functions that differ where a kernel is compiled
 _COMPILED = {"_bfloat16": "@triton.jit\ndef _bfloat16(x):\n    return x.to(tl.bfloat16)\n",
              "_block_sum": "@triton.jit\ndef _block_sum(x, axis: tl.constexpr, rows: tl.constexpr, columns: tl.constexpr):\n"
                            "    return tl.sum(x, axis, keep_dims=True)\n"}
 
 
 def helpers_for(text: str, *, interpreted: bool) -> str:
-    """The device functions that text calls, and those they call, each before its first use."""
+    """Return the device functions that text calls, and those that they call, each before its first use."""
     ordered: list[str] = []
 
     def add(names: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
-"""The artefact store: machine code by what it was made from. A process that finds all it needs here compiles nothing.
+"""The artefact store: compiled kernels by a digest of their sources, so that later processes need no compiler.
 
-Two files an artefact, `<digest>.cubin` and `<digest>.json`, under the cache folder. Each appears whole or not at all,
-the JSON last; one that is damaged counts as absent. Any number of processes may read and write at once.
+An artefact is two files under the cache folder, `<digest>.cubin` and `<digest>.json`. Each is written atomically, the JSON last.
+A damaged one counts as absent. Any number of processes may read and write at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..cache_dir import cache_dir
 class Access:
     """One access to global memory in the machine code.
 
-    kind:    "load" or "store"; bits: its width; masked: whether a predicate guards it.
+    kind:    "load" or "store"; bits: its width; masked: a predicate guards it.
     """
 
     kind: str
@@ -31,18 +31,18 @@ class Access:
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a compiled kernel is made of, and what launching it takes.
+    """The properties of a compiled kernel, and the facts needed to launch it.
 
-    registers:     per thread. local, stack: bytes per thread in slow memory; spills: how many instructions use them.
-    shared:        bytes per program. num_warps: as compiled (more than asked for where warps are specialised).
+    registers:     per thread. local, stack: bytes per thread in local memory; spills: the number of instructions that use them.
+    shared:        bytes per program. num_warps: as compiled, more than requested where warps are specialised.
     accesses:      every global load and store.
-    wide_offsets:  whether addresses are computed from 64-bit integers.
-    tensor_ops, async_copies: instructions of the tensor cores (mma.sync, wgmma, tcgen05), copies from global to shared
-                   memory; of these, tma: by the copy engine. specialised: whether warps divide the work.
+    wide_offsets:  addresses are computed from 64-bit integers.
+    tensor_ops, async_copies: the numbers of tensor core instructions (mma.sync, wgmma, tcgen05) and of copies from global to
+                   shared memory; of these, tma: by the copy engine. specialised: warps divide the work.
     parameters:    the run-time parameters in order: (name, type).
-    scratch:       bytes of global memory each program needs beside its arrays, and their alignment.
+    scratch:       bytes of global memory that each program needs beside its arrays, and their alignment.
     cooperative:   all programs must run at once.
-    seconds:       how long compiling took.
+    seconds:       the time to compile.
     """
 
     name: str
@@ -72,7 +72,7 @@ class CompiledKernel:
 
     @property
     def occupancy(self) -> float:
-        """The share of a multiprocessor's 64 warps that registers and shared memory leave room for."""
+        """The share of a multiprocessor's 64 warps for which registers and shared memory suffice."""
         warps = self.num_warps
         per_warp = -(-self.registers * 32 // 256) * 256
         by_registers = 65536 // (per_warp * warps) if self.registers else 32
@@ -81,7 +81,7 @@ class CompiledKernel:
 
 
 def folder() -> Path:
-    """Where artefacts are."""
+    """The folder of the artefacts."""
     return cache_dir() / "artefacts"
 
 
@@ -91,20 +91,20 @@ def _paths(digest: str) -> tuple[Path, Path]:
 
 
 def find(digest: str) -> tuple[CompiledKernel, bytes] | None:
-    """The artefact's facts and machine code, or None."""
+    """Return an artefact's facts and machine code, or None."""
     code, facts = _paths(digest)
     try:
-        found = json.loads(facts.read_text())
+        values = json.loads(facts.read_text())
         cubin = code.read_bytes()
-        if hashlib.sha256(cubin).hexdigest() != found.pop("sha256"):
+        if hashlib.sha256(cubin).hexdigest() != values.pop("sha256"):
             return None
-        return CompiledKernel.from_json(found), cubin
+        return CompiledKernel.from_json(values), cubin
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
-    """Store an artefact; False where the folder cannot be written."""
+    """Store an artefact; return False if the folder cannot be written."""
     code, facts = _paths(digest)
     text = json.dumps({**asdict(kernel), "sha256": hashlib.sha256(cubin).hexdigest()})
     try:
@@ -117,13 +117,13 @@ def keep(digest: str, kernel: CompiledKernel, cubin: bytes) -> bool:
 
 
 def usage() -> tuple[int, int]:
-    """How many artefacts there are, and their bytes."""
+    """Return the number of artefacts and their bytes."""
     files = [p.stat().st_size for p in folder().glob("*/*") if p.suffix in (".cubin", ".json")]
     return sum(1 for _ in folder().glob("*/*.json")), sum(files)
 
 
 def clear() -> int:
-    """Remove every artefact; how many."""
+    """Remove every artefact; return their number."""
     n = 0
     for path in folder().glob("*/*"):
         n += path.suffix == ".json"

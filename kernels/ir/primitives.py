@@ -65,7 +65,7 @@ def _quotient(a: Any, b: Any, out: np.ndarray) -> None:
         np.add(out, rest & (np.less(a, 0) != np.less(b, 0)) & np.not_equal(b, 0), out=out)
 
 
-def _whole_pow(a: Any, b: Any, out: np.ndarray) -> None:
+def _int_pow(a: Any, b: Any, out: np.ndarray) -> None:
     a, b = np.asarray(a, out.dtype), np.asarray(b, out.dtype)
     np.power(a, np.maximum(b, out.dtype.type(0)), out=out)
     below = np.less(b, 0)
@@ -90,7 +90,7 @@ _ROWS: list[tuple] = [
      "a - floor(a / b) b, with the sign of b; 0 where b is 0; of whole numbers flat, as MXNet has it"),
     ("pow", 2, "float", np.power, "_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.power(a, b - 1), dy * y * L.log(a)), 20, "a to the power b"),
-    ("whole_pow", 2, "whole", _whole_pow, "_whole_pow({0}, {1})", "",
+    ("whole_pow", 2, "whole", _int_pow, "_int_pow({0}, {1})", "",
      lambda L, dy, y, a, b: (dy * b * L.whole_pow(a, b - 1), dy * y * L.log(a)), 20,
      "a to the power b, of whole numbers: wraps around as their product does; a fraction is cut, and 0 to less than 0 is 0"),
     ("maximum", 2, "same", np.maximum, "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)", "_max({0}, {1})",

@@ -76,7 +76,7 @@ def test_without_a_writable_folder(tmp_path, monkeypatch):
 
 
 def test_a_missing_name():
-    with pytest.raises(OperatorError, match="load: the source defines no 'other'"):
+    with pytest.raises(OperatorError, match="load: the source does not define 'other'"):
         load(WHOLE, "other")
 
 
@@ -104,7 +104,7 @@ def widths(y, z, i: tl.int64, d: tl.float64):
 
 
 def test_loops_run_up_to_a_scalar(cache):
-    """Without the mended interpreter, a warning here (an error in this suite), and a TypeError with newer NumPy."""
+    """Without the patched interpreter, a warning here (an error in this suite), and a TypeError with newer NumPy."""
     text = """@triton.jit
 def count(y, n):
     total = 0
