@@ -77,11 +77,9 @@ def as_batch(batch: Any) -> DataBatch:
     if not hasattr(batch, "data"):
         raise ParameterError(f"Module: a batch of class {type(batch).__name__} has no attribute `data`. Give a DataBatch, or any "
                              f"object whose `data` is a list of arrays.")
-    index = getattr(batch, "index", None)
-    index = None if callable(index) else index  # a namedtuple has a method of that name
-    label, pad, bucket_key = (getattr(batch, name, None) for name in ("label", "pad", "bucket_key"))
-    return DataBatch(batch.data, label, pad, index, bucket_key, getattr(batch, "provide_data", None),
-                     getattr(batch, "provide_label", None))
+    names = ("label", "pad", "index", "bucket_key", "provide_data", "provide_label")
+    label, pad, index, *others = (getattr(batch, name, None) for name in names)
+    return DataBatch(batch.data, label, pad, None if callable(index) else index, *others)  # a namedtuple has a method `index`
 
 
 class DataIter:

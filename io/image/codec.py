@@ -120,8 +120,8 @@ def check_complete(data: bytes) -> None:
     announced = (int.from_bytes(data[2:6], "little") if data[:2] == b"BM" else
                  int.from_bytes(data[4:8], "little") + 8 if data[:4] == b"RIFF" else 0)
     if announced > len(data):
-        raise FileError(f"the {'BMP' if data[:2] == b'BM' else 'WebP'} image is cut short: it takes {announced:,} bytes, "
-                        f"{len(data):,} are there")
+        raise FileError(f"the {'BMP' if data[:2] == b'BM' else 'WebP'} image is cut short: it takes {announced:,} bytes and "
+                        f"has {len(data):,}")
     if size is not None:
         height, width = size
         _check_bound(width, height)
@@ -168,7 +168,7 @@ def _check_png(data: bytes) -> None:
         length, kind = int.from_bytes(data[at:at + 4], "big"), bytes(data[at + 4:at + 8])
         end = at + 12 + length
         if end > len(data):
-            raise FileError(f"the PNG image is cut short: its chunk {kind!r} ends at byte {end:,}, {len(data):,} are there")
+            raise FileError(f"the PNG image is cut short: its chunk {kind!r} ends at byte {end:,} of {len(data):,}")
         if zlib.crc32(data[at + 4:end - 4]) != int.from_bytes(data[end - 4:end], "big"):
             raise FileError(f"the PNG image is damaged: its chunk {kind!r} at byte {at:,} has a wrong checksum")
         if at == 8:

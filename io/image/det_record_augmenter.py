@@ -198,8 +198,7 @@ def relative(corners: np.ndarray, box: np.ndarray) -> np.ndarray:
 def split_label(label: Any) -> tuple[np.ndarray, np.ndarray]:
     """Split an image's labels into the numbers before the objects, and the objects, float32[n, size]; n may be 0.
 
-    The labels are: the count of numbers before the objects (2 or more), the count of numbers of an object (5 or more),
-    further numbers up to the first count, the objects. Raises FileError.
+    Raises FileError unless the labels are as described in ImageDetRecordIter.
     """
     numbers = np.atleast_1d(np.asarray(label, np.float32))
     before, size = (int(numbers[0]), int(numbers[1])) if len(numbers) > 2 and np.isfinite(numbers[:2]).all() else (0, 0)

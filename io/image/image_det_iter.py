@@ -28,9 +28,8 @@ _RECORDS_PER_READ = 256
 class ImageDetIter(ImageIter):
     """Batches of images with objects, otherwise like ImageIter. ImageDetRecordIter is faster.
 
-    The labels of an image are: the count of numbers before the objects (2 or more), the count of numbers of an object (5 or
-    more), further numbers up to the first count, then for each object class, left, top, right, bottom as fractions of the
-    image's size, and more. Objects without width or height are dropped; an image without objects is an error.
+    The labels of an image are those of ImageDetRecordIter. Objects without width or height are dropped; an image without objects
+    is an error.
     A batch's label is float32[batch_size, objects, numbers of an object], -1 where an image has fewer objects.
 
     label_shape:   (objects, numbers of an object) of a batch, for the image with the most objects. See reshape.

@@ -17,7 +17,7 @@ _MAX_NUMBER_BYTES = 512
 
 
 class CSVIter(TextIter):
-    """Batches from comma-separated files: one example per line, numbers only, no header. RowIter says what fills the last batch.
+    """Batches from comma-separated files: one example per line, numbers only, no header. See RowIter for the last batch.
 
     data_csv:    a file, a folder (all its files, by name), or a URL.
     data_shape:  shape of one example; a line has as many numbers.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..iterator import DataDesc
 from ..plan import BatchPlan
 from ..records.record_file import RecordFile
 from ..text_arguments import accepts_text
-from .image_record_iter import LabeledImageLoader, augmenter_parameters, check_image_shape, check_label_width, mean_and_std
+from .image_record_iter import ImageLoader, augmenter_parameters, check_image_shape, mean_and_std
 from .record_iter import RecordIter
 
 _AUGMENTER = {name for name in DetRecordAugmenter.__dataclass_fields__ if name != "data_shape"}
@@ -64,26 +65,21 @@ class ImageDetRecordIter(RecordIter):
         plan = BatchPlan(len(file), batch_size, num_parts=num_parts, part_index=part_index, round_batch=round_batch,
                          shuffle=shuffle, seed=seed, name=name, source=file.path)
         super().__init__(
-            file, plan, DetRecordLoader(file, shape[0], augment, write_row, label_width, label_pad_value, labels),
+            file, plan, DetLoader(file, shape[0], augment, write_row, label_width, labels, label_pad_value),
             DataDesc(data_name, (batch_size, *shape), dtype.type),
             DataDesc(label_name, (batch_size, _PREFIX + width), np.float32),
             draws=augment.draws, seed=int(seed if seed_aug is None else seed_aug), threads=preprocess_threads,
             prefetch=int(prefetch_buffer), on_error=on_error)
 
 
-class DetRecordLoader(LabeledImageLoader):
-    """The loader of ImageDetRecordIter."""
+@dataclass
+class DetLoader(ImageLoader):
+    """Turns a record's image and objects into their rows of a batch."""
 
-    def __init__(self, file: RecordFile, channels: int, augment: DetRecordAugmenter, write_row: BatchRowWriter,
-                 label_width: int, pad_value: float, labels: Mapping[int, np.ndarray] | None):
-        super().__init__(file, labels)
-        self.channels, self.augment, self.write_row = channels, augment, write_row
-        self.label_width, self.pad_value = label_width, pad_value
+    pad_value: float
 
     def load(self, data: bytes, label: Any, pixels_row: np.ndarray, label_row: np.ndarray, draw: Draw) -> None:
         prefix, objects = split_label(label)
-        if self.label_width > 0:
-            check_label_width(label, self.label_width)
         pixels, objects = self.augment(decode(data, self.channels, upright=True), objects, draw)
         height, width = pixels.shape[:2]
         if (height, width) != pixels_row.shape[1:]:

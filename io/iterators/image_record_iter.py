@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,15 +29,20 @@ _NORMALIZE = {f"{statistic}_{c}" for statistic in ("mean", "std") for c in "rgba
 _IGNORED = {"aug_seq", "verbose", "device_id", "ctx", "shuffle_chunk_size", "shuffle_chunk_seed"}
 
 
-class LabeledImageLoader:
+@dataclass
+class ImageLoader:
     """Turns a record's encoded image and labels into their rows of a batch. Any thread may call it.
 
-    labels:  replace the records' labels, by id, unless None.
-    A subclass implements `load`.
+    label_width:  how many labels a record must have, if above 0.
+    labels:       replace the records' labels, by ID, unless None.
     """
 
-    def __init__(self, file: RecordFile, labels: Mapping[int, np.ndarray] | None):
-        self.file, self.labels = file, labels
+    file: RecordFile
+    channels: int
+    augment: Callable[..., Any]
+    write_row: BatchRowWriter
+    label_width: int
+    labels: Mapping[int, np.ndarray] | None
 
     def __call__(self, record: int, numbers: Sequence[float], rows: list[np.ndarray], fetched: bytes | None = None) -> None:
         """Fill rows: data [1, channels, height, width] and label [1, ...]. Raises FileError that names the record."""
@@ -46,25 +52,14 @@ class LabeledImageLoader:
         try:
             if label is None:
                 raise FileError("the list has no labels for it")
+            if 0 < self.label_width != np.size(label):
+                raise FileError(f"it has {np.size(label)} labels; label_width is {self.label_width}")
             self.load(data, label, rows[0][0], rows[1], draw_from(numbers))
         except FileError as e:
             raise FileError(f"{where} (id {header.id}): {str(e).rstrip('.')}.") from None
 
     def load(self, data: bytes, label: Any, pixels_row: np.ndarray, label_row: np.ndarray, draw: Draw) -> None:
         """Fill pixels_row [channels, height, width] and label_row [1, ...]."""
-        raise NotImplementedError(f"{type(self).__name__}.load")
-
-
-class ImageRecordLoader(LabeledImageLoader):
-    """The loader of ImageRecordIter. label_width: how many labels a record must have."""
-
-    def __init__(self, file: RecordFile, channels: int, augment: RecordAugmenter, write_row: BatchRowWriter, label_width: int,
-                 labels: Mapping[int, np.ndarray] | None):
-        super().__init__(file, labels)
-        self.channels, self.augment, self.write_row, self.label_width = channels, augment, write_row, label_width
-
-    def load(self, data: bytes, label: Any, pixels_row: np.ndarray, label_row: np.ndarray, draw: Draw) -> None:
-        check_label_width(label, self.label_width)
         pixels = self.augment(decode(data, self.channels, upright=True), draw, skip_last_resize=True)
         self.write_row(pixels, pixels_row, draw)
         label_row[...] = label
@@ -117,7 +112,7 @@ class ImageRecordIter(RecordIter):
             write_row = BatchRowWriter(kind, shape, mean, std, scale, bool(mirror), bool(rand_mirror), max_random_contrast,
                                        max_random_illumination, image)
             label_shape = (plan.batch_size,) if label_width == 1 else (plan.batch_size, int(label_width))
-            load = ImageRecordLoader(file, shape[0], augment, write_row, int(label_width), labels)
+            load = ImageLoader(file, shape[0], augment, write_row, int(label_width), labels)
             return {"file": file, "plan": plan, "load": load,
                     "data": DataDesc(data_name, (plan.batch_size, *shape), kind.type),
                     "label": DataDesc(label_name, label_shape, np.float32), "seed": int(seed if seed_aug is None else seed_aug),
@@ -161,12 +156,6 @@ def mean_and_std(more: Mapping[str, Any], channels: int) -> tuple[list[float], l
     mean, std = ([float(more.get(f"{statistic}_{c}", default)) for c in "rgba"[:channels]]
                  for statistic, default in (("mean", 0), ("std", 1)))
     return mean, std
-
-
-def check_label_width(label: Any, label_width: int) -> None:
-    """Raise FileError unless label has this many numbers."""
-    if np.size(label) != label_width:
-        raise FileError(f"it has {np.size(label)} labels; label_width is {label_width}")
 
 
 def check_image_shape(name: str, data_shape: Sequence[int]) -> tuple[int, int, int]:

@@ -36,24 +36,22 @@ class TextRows:
         self.rows: int = self._first[-1]
         self._block: tuple[int, int, Any] = (0, 0, None)  # the rows [start, stop) that were parsed last, and their values
 
-    def read(self, start: int, stop: int) -> list[Any]:
-        """Return the values of rows [start, stop), in pieces. Raises FileError that names file and line."""
-        pieces = []
-        while start < stop:
-            block_start, block_stop, values = self._block
-            if not block_start <= start < block_stop:
-                block_start, block_stop, values = self._block = self._parse_block(start)
-            end = min(stop, block_stop)
-            pieces.append(values[start - block_start : end - block_start])
-            start = end
-        return pieces
-
     def take(self, numbers: np.ndarray) -> list[Any]:
-        """Return the values of rows int64[n] in this order, in one or more pieces for each run of consecutive rows."""
-        is_last = np.append(numbers[1:] != numbers[:-1] + 1, True)  # of a run
-        ends = numbers[is_last].tolist()
-        starts = [int(numbers[0]), *numbers[1:][is_last[:-1]].tolist()]
-        return [piece for start, end in zip(starts, ends) for piece in self.read(start, end + 1)]
+        """Return the values of rows int64[n] in this order, in one or more pieces for each run of consecutive rows.
+
+        Raises FileError that names file and line.
+        """
+        pieces = []
+        for run in np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1):
+            start, stop = int(run[0]), int(run[-1]) + 1
+            while start < stop:
+                block_start, block_stop, values = self._block
+                if not block_start <= start < block_stop:
+                    block_start, block_stop, values = self._block = self._parse_block(start)
+                end = min(stop, block_stop)
+                pieces.append(values[start - block_start : end - block_start])
+                start = end
+        return pieces
 
     def _parse_block(self, row: int) -> tuple[int, int, Any]:
         """Parse the block of rows that starts here; all are of one file."""

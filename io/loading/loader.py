@@ -159,7 +159,7 @@ class _FillJob:
         counted = [row for row in rows if row < valid]
         if self.loader.on_error == "raise":
             more = f" ({len(counted) - 1} more in this batch.)" if len(counted) > 1 else ""
-            return FileError(f"{self.errors[rows[0]]}{more} on_error='skip' goes on without such records.")
+            return FileError(f"{self.errors[rows[0]]}{more} Give on_error='skip' to skip such records.")
         request.bad = {int(request.records[row]): str(self.errors[row]) for row in counted}
         request.records = request.records.copy()
         for row in rows:

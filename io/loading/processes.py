@@ -55,17 +55,13 @@ class ProcessPool:
                 worker_end.close()
             self._processes.append(process)
 
-    def __len__(self) -> int:
-        """Return the number of answers to come."""
-        return len(self._pending) - self._cancelled
-
     def ask(self, task: Any) -> None:
         """Give task to the next process."""
         worker, self._next = self._next, (self._next + 1) % self.count
         try:
             self._pipes[worker].send(task)
         except OSError:
-            pass  # it died: `answer` raises that in its turn
+            pass  # it died: `answer` raises that when it is its turn
         self._pending.append(worker)
 
     def answer(self) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from typing import IO
 
 from ...errors import FileError
 from .files import open_local
@@ -21,7 +21,7 @@ class Appender:
 
     def __init__(self, path: str, unit: str):
         self.path, self.unit = path, unit
-        self._file = open_unbuffered(path)
+        self._file = open_local(path, functools.partial(open, mode="wb", buffering=0))
         self._pid = os.getpid()
         self._buffer = bytearray()
         self._appended = self._written = 0  # pieces
@@ -54,8 +54,3 @@ class Appender:
     def close(self) -> None:
         """Close the file without writing the buffer."""
         self._file.close()
-
-
-def open_unbuffered(path: str) -> IO[bytes]:
-    """Create or empty a file for writing. Raises FileError that names it."""
-    return open_local(path, lambda name: open(name, "wb", 0))

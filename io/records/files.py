@@ -168,7 +168,7 @@ class ByteSource(Closable):
         while True:
             try:
                 return request()
-            except Exception as e:  # each fsspec back end has error classes of its own
+            except Exception as e:  # each fsspec back end has its own error classes
                 if tries == _TRIES or isinstance(e, (FileNotFoundError, PermissionError, NotImplementedError)):
                     raise UnreachableError(f"{self.path}: cannot be read: {type(e).__name__}: {str(e)[:200] or 'no reason given'}"
                                            f" ({tries} attempt{'s' * (tries > 1)}).") from e

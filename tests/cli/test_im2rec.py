@@ -227,13 +227,13 @@ def test_what_stands_there_afterwards_is_the_old_file_or_a_whole_new_one(folder,
     names = [random.choice(good if random.random() < 0.4 else ["missing.png", "a/notes.txt"]) for _ in range(random.randrange(6))]
     rows = list(enumerate(names))
     (tmp_path / "p.lst").write_text("".join(f"{i}\t{i}\t{name}\n" for i, name in rows))
-    before, full_at, write = contents(tmp_path), random.choice([None, 0, 1]), appender.open_unbuffered
+    before, full_at, write = contents(tmp_path), random.choice([None, 0, 1]), appender.open_local
 
-    def open_full(path):
-        file = write(path)
+    def open_full(path, opener):
+        file = write(path, opener)
         return file if full_at is None or not path.endswith(".part") else FullDisk(file, full_at)
 
-    monkeypatch.setattr(appender, "open_unbuffered", open_full)
+    monkeypatch.setattr(appender, "open_local", open_full)
     result = run("--pass-through", tmp_path / "p", folder)
     after, kept = contents(tmp_path), [(i, name) for i, name in rows if name in good]
     assert set(after) - {"p.rec", "p.idx", "p.lst"} == set()

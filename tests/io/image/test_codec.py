@@ -109,8 +109,8 @@ def test_a_flipped_bit_is_detected_in_a_png_and_never_crashes_in_a_jpeg():
     (b"", r"^the image is empty \(0 bytes\)$"),
     (b"Dear reader, this is text", "these 25 bytes are not an image that can be read; they begin with b'Dear rea'"),
     (bytes(1000), "these 1,000 bytes are not an image"), (b"\xff\xd8\xff", "the JPEG image of 3 bytes is damaged"),
-    (b"BM" + struct.pack("<I", 900) + bytes(60), "the BMP image is cut short: it takes 900 bytes, 66 are there"),
-    (b"RIFF" + struct.pack("<I", 900) + b"WEBP", "the WebP image is cut short: it takes 908 bytes, 12 are there"),
+    (b"BM" + struct.pack("<I", 900) + bytes(60), "the BMP image is cut short: it takes 900 bytes and has 66"),
+    (b"RIFF" + struct.pack("<I", 900) + b"WEBP", "the WebP image is cut short: it takes 908 bytes and has 12"),
 ])
 def test_data_that_are_not_an_image_are_named(data, message):
     with pytest.raises(FileError, match=message):

@@ -174,7 +174,7 @@ def test_a_bad_record_raises_an_error_that_names_it_and_the_next_batch_is_comple
     path, offsets, _ = damaged
     it = iterator(path, batch_size=8)
     with pytest.raises(FileError, match=rf"damaged\.rec: record 3 at byte {offsets[3]:,} \(id 3\): the JPEG image of .* is "
-                                        rf"damaged: .*\(1 more in this batch\.\) on_error='skip' goes on"):
+                                        rf"damaged: .*\(1 more in this batch\.\) Give on_error='skip' to"):
         next(it)
     with pytest.raises(FileError, match=r"record 11 at byte .*: these 30 bytes are not an image that can be read; they "
                                         r"begin with b'Dear rea'"):
