@@ -87,7 +87,7 @@ def fuse(program: Program, enabled: bool = True) -> Program:
             return []
         if i + 1 in whole and i + 1 not in inside:
             step = whole[i + 1]
-        return [replace(step, refusals=refusals[i]) if i in refusals else step]
+        return [step.with_refusals(refusals[i]) if i in refusals else step]
 
     return program.rewrite(emit)
 
@@ -140,7 +140,7 @@ def _find_groups(program: Program, bodies: Sequence[Body | Refusal]) -> tuple[li
     """Return the groups of two or more steps, and {step: its refusals}."""
     group_of: dict[int, _Group] = {}  # value -> the group that writes it
     writers = Counter(v for s in program.steps for v in s.outputs if v >= 0)
-    writer: dict[int, int] = {}  # value -> the step that wrote it last
+    written: dict[int, int] = {}  # value -> the step that wrote it last
     refusals: dict[int, dict[int, str]] = {}
     groups: list[_Group] = []
     alive: list[_Group] = []
@@ -150,26 +150,30 @@ def _find_groups(program: Program, bodies: Sequence[Body | Refusal]) -> tuple[li
                 group.closed = group.closed or "it runs in backward"
             alive = []
         body = bodies[i]
-        touched = {id(g): g for v in (*step.inputs, *step.outputs) if v >= 0 and (g := group_of.get(v)) is not None}
         joined: list[_Group] = []
-        refused: dict[int, str] = {}
-        for at, group in touched.items():
+        refused: dict[int, str] = {}  # by id of the group
+        for v in (*step.inputs, *step.outputs):
+            group = group_of.get(v)
+            if group is None or id(group) in refused or any(group is g for g in joined):
+                continue
             refusal = _refusal(program, step, body, group, joined, writers) if isinstance(body, Body) else str(body)
             if refusal:
-                refused[at] = refusal
+                refused[id(group)] = refusal
                 group.closed = group.closed or f"{step.name} needs its result in between"
             else:
                 joined.append(group)
-        why_apart = {}
+        reasons = dict(step.refusals)
         for v in step.inputs:
-            if (group := group_of.get(v)) is not None:
-                if id(group) in refused:
-                    why_apart[v] = refused[id(group)]
-            elif v in writer:
-                why_apart[v] = str(bodies[writer[v]] if isinstance(body, Body) else body)
-        if why_apart or step.refusals:
-            refusals[i] = why_apart | step.refusals
-        writer.update((v, i) for v in step.outputs if v >= 0)
+            if v in written and v not in reasons:
+                group = group_of.get(v)
+                if group is None:
+                    reasons[v] = str(bodies[written[v]] if isinstance(body, Body) else body)
+                elif id(group) in refused:
+                    reasons[v] = refused[id(group)]
+        if reasons:
+            refusals[i] = reasons
+        for v in step.outputs:
+            written[v] = i
         if step.auxiliaries:
             for group in alive:
                 if not group.closed and not group.inputs.isdisjoint(step.states):
@@ -208,15 +212,15 @@ def _refusal(program: Program, step: Step, body: Body, group: _Group, joined: Se
     if group.shape != body.shape:
         return f"shapes {group.shape} and {body.shape} differ"
     members = (*joined, group)
-    combines = {c for c in (body.combine, *(g.combine for g in members)) if c}
-    if len(combines) > 1:
+    if group.combine and any(c not in ("", group.combine) for c in (body.combine, *[g.combine for g in joined])):
         return f"one reduces by {group.combine}, the other by {body.combine}"
     if not group.reduced.isdisjoint(step.inputs) or not group.reduced.isdisjoint(step.outputs):
         return "the reduction must end before it can be read"
-    row = by_row(body.shape) if body.shape else ()
-    reduces_rows = any(body.folds(k) and view == row for k, view in enumerate(body.outs))
-    if (body.rows or any(g.rows for g in members)) and (reduces_rows or any(g.reduces_rows for g in members)):
-        return f"a kernel that reads reduced rows cannot end with another reduction of rows, by {max(combines)}"
+    if body.rows or any([g.rows for g in members]):
+        row = by_row(body.shape) if body.shape else ()
+        if any(body.folds(k) and view == row for k, view in enumerate(body.outs)) or any(g.reduces_rows for g in members):
+            combine = body.combine or next(g.combine for g in members if g.combine)
+            return f"a kernel that reads reduced rows cannot end with another reduction of rows, by {combine}"
     if any(v in group.views and padded(view, len(body.shape)) != group.views[v] for v, view in zip(step.inputs, body.ins)):
         return "it reads the result in another shape"
     if any(v in group.writes and group.writes[v] != writers[v] for v in step.inputs):
@@ -225,8 +229,8 @@ def _refusal(program: Program, step: Step, body: Body, group: _Group, joined: Se
         if v in group.writes and (body.folds(k) or not _starts_inside(program, group, v)):
             return "it adds to a result of another kernel"
     target = program.targets[step.ctx]
-    n_inputs = len(set(step.inputs).union(*(g.inputs for g in members)))
-    n_steps = 1 + sum(len(g.steps) for g in members)
+    n_inputs = len(set(step.inputs).union(*[g.inputs for g in members]))
+    n_steps = 1 + sum([len(g.steps) for g in members])
     if n_inputs > MAX_INPUTS[target] or n_steps > MAX_STEPS[target]:
         return f"together they would have {n_inputs} inputs and {n_steps} operators, too many for one kernel"
     return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from ...kernels.fusion.epilogue import HEADS, EpilogueOp, Wiring, gpu_epilogue
 from ...kernels.ir.body import Body
@@ -47,7 +46,7 @@ def add_epilogues(program: Program) -> Program:
 
     def emit(i: int, step: Step) -> list[Step]:
         if i in refusals:
-            step = replace(step, refusals=refusals[i])
+            step = step.with_refusals(refusals[i])
         if i in head_of:
             body = bodies[i]
             assert isinstance(body, Body)

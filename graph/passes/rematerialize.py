@@ -95,7 +95,7 @@ def is_cheap(program: Program, i: int) -> bool:
     step = program.steps[i]
     if not repeatable(program, i):
         return False
-    if step.final_part() is not None:
+    if clone_step(step) is not step:
         return True
     ins, outs = program.value_specs(step.inputs), program.value_specs(step.outputs)
     e = step.op.expression(step.params, [s.dtype for s in ins])
