@@ -80,10 +80,9 @@ class Step:
 
     def final_part(self) -> Step | None:
         """Return the elementwise step that computes the first output again from the others, as of BatchNorm; None if none can."""
-        part = self.op.final_part(self.params)
-        if part is None:
+        if self.op.final_part is None:
             return None
-        op, needs = part
+        op, needs = self.op.final_part
         inputs = tuple(self.inputs[i] if kind == "x" else self.outputs[i] for kind, i in needs)
         return Step(op, self.params, self.name, inputs, self.outputs[:1], (Req.WRITE,), ctx=self.ctx)
 

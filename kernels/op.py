@@ -136,6 +136,9 @@ class Op:
     is_reshape = False  # True if the one output is the first input's bytes under another shape
     drops_hidden_at_inference = False  # True if outside training the hidden outputs may be left out (request NULL)
     costly = False  # True if mirroring keeps its result instead of computing it again
+    #: The elementwise operator that computes the first output from inputs and other outputs, with the same parameters, and
+    #: its needs, ("x", i) or ("y", i) as in Gradient; None if there is none.
+    final_part: tuple[Op, tuple[tuple[str, int], ...]] | None = None
     prefers_channels_last = False  # True if on a GPU its input is worth transposing to channels last
     is_users = False  # True for what a user declared: whatever its name, the framework knows nothing about it
 
@@ -215,13 +218,6 @@ class Op:
     # ---- rewriting ----------------------------------------------------------------------------------------------
     def with_channels_last(self, p: Params) -> Params | None:
         """Return the parameters for arrays [n, h, w, channels] instead of [n, channels, h, w]; None if there are none."""
-        return None
-
-    def final_part(self, p: Params) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
-        """Return the elementwise operator that computes the first output from inputs and other outputs, and what it needs.
-
-        Its needs are ("x", i) and ("y", i), as in Gradient; its parameters are p. None if there is no such operator.
-        """
         return None
 
     # ---- code ---------------------------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ def _refusal(program: Program, step: Step, body: Body, group: _Group, joined: Se
         return f"one reduces by {group.combine}, the other by {body.combine}"
     if not group.reduced.isdisjoint(step.inputs) or not group.reduced.isdisjoint(step.outputs):
         return "the reduction must end before it can be read"
-    if body.rows or any([g.rows for g in members]):
+    if body.rows or any(g.rows for g in members):
         row = by_row(body.shape) if body.shape else ()
         if any(body.folds(k) and view == row for k, view in enumerate(body.outs)) or any(g.reduces_rows for g in members):
             combine = body.combine or next(g.combine for g in members if g.combine)

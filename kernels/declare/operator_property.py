@@ -177,6 +177,7 @@ class OperatorProperty:
     on_host: ClassVar[bool] = False  # NumPy computes it, wherever its arrays are
     costly: ClassVar[bool] = False  # see Op
     prefers_channels_last: ClassVar[bool] = False  # see Op
+    final_part: ClassVar[tuple[Op, tuple[tuple[str, int], ...]] | None] = None  # see Op
 
     def __init__(self, **params: Any):
         self.__dict__.update(params)
@@ -244,10 +245,6 @@ class OperatorProperty:
 
     def with_channels_last(self) -> dict[str, Any] | None:
         """Return the parameters to change for arrays [n, h, w, channels] instead of [n, channels, h, w]; None: not supported."""
-        return None
-
-    def final_part(self) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
-        """As Op.final_part."""
         return None
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
@@ -398,7 +395,7 @@ class PropertyOp(Op):
         self.name, self.aliases, self.cls = name, tuple(aliases), cls
         self.is_reshape, self.drops_hidden_at_inference = cls.is_reshape, cls.drops_hidden_at_inference
         self.nonblocking = cls.forward_kernel is not OperatorProperty.forward_kernel  # a user's forward may do anything
-        self.costly, self.prefers_channels_last = cls.costly, cls.prefers_channels_last
+        self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
         self._made: dict[Params, OperatorProperty] = {}
@@ -502,9 +499,6 @@ class PropertyOp(Op):
     def with_channels_last(self, p: Params) -> Params | None:
         changes = self.property(p).with_channels_last()
         return None if changes is None else self.parse({**p, **changes})
-
-    def final_part(self, p: Params) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
-        return self.property(p).final_part()
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:

@@ -13,7 +13,7 @@ from ....integers import cdiv
 from ...cpu.sum_tree import total
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...kernel import KernelFunction
-from ...op import Op, Req, Shape, Spec, merge_shapes
+from ...op import Req, Shape, Spec, merge_shapes
 from ..tensor.reshape import check_axis
 from .batch_norm_fused import normalise
 from .norm_gradient import differentiable_gradient
@@ -42,6 +42,7 @@ class BatchNorm(OperatorProperty):
     max_calib_range: float | None = None
 
     backward_needs_aux: ClassVar[bool] = False
+    final_part = normalise(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
     argument_names = ("data", "gamma", "beta")
     output_names = ("output", "mean", "var")
     state_names = ("moving_mean", "moving_var")
@@ -61,9 +62,6 @@ class BatchNorm(OperatorProperty):
 
     def with_channels_last(self) -> dict[str, Any] | None:
         return {"axis": 3} if self.axis in (1, -3) else None
-
-    def final_part(self) -> tuple[Op, tuple[tuple[str, int], ...]] | None:
-        return normalise(), (("x", 0), ("x", 1), ("x", 2), ("y", 1), ("y", 2))
 
     def num_visible_outputs(self) -> int:
         return 3 if self.output_mean_var else 1
