@@ -26,7 +26,7 @@ from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
-from ..kernel import KernelFunction
+from ..kernel import NOTHING, KernelFunction
 from ..op import KEPT, Formula, Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
@@ -380,6 +380,13 @@ def _needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
     return tuple(named[n] for n in dict.fromkeys(prop.declare_backward_dependency(dy, x, y)))
 
 
+def _is_idle(prop: OperatorProperty, outs: Sequence[Spec], reqs: Sequence[Req]) -> bool:
+    """Return True if no output is requested and has elements. Layers with states, on the host or of users run all the same."""
+    cls = type(prop)
+    return (all(r == Req.NULL or not s.size for r, s in zip(reqs, outs)) and not prop.on_host and not prop.list_auxiliary_states()
+            and cls.forward_kernel is not OperatorProperty.forward_kernel)
+
+
 # ---- the adapter ------------------------------------------------------------------------------------------------
 def _declared_params(name: str, cls: type) -> tuple[Param, ...]:
     hints = typing.get_type_hints(cls)
@@ -502,7 +509,8 @@ class PropertyOp(Op):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
-        return self.property(p).forward_kernel(ins, outs, reqs, target, train)
+        prop = self.property(p)
+        return NOTHING if _is_idle(prop, outs, reqs) else prop.forward_kernel(ins, outs, reqs, target, train)
 
     def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins])[:1]
@@ -592,7 +600,8 @@ class BackwardOp(Op):
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
-        return self.property(p).backward_kernel(ins, outs, reqs, target, train)
+        prop = self.property(p)
+        return NOTHING if _is_idle(prop, outs, reqs) else prop.backward_kernel(ins, outs, reqs, target, train)
 
     def products(self, p: Params, ins: Sequence[Spec]) -> tuple[Product, ...]:
         return self.property(p).products([s.shape for s in ins[1:]])[1:]

@@ -12,7 +12,7 @@ from ....dtype import is_half
 from ....errors import ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Shape, Spec
 from .gemm import matrix, product, tuning_keys
 
@@ -46,8 +46,6 @@ class MatrixProduct(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         batch, m, n, k = self.sizes(ins[0].shape, ins[1].shape)
-        if reqs[0] == Req.NULL:
-            return NOTHING
         a = matrix(0, (batch, k, m) if self.transpose_a else (batch, m, k), self.transpose_a)
         b = matrix(1, (batch, n, k) if self.transpose_b else (batch, k, n), self.transpose_b)
         multiply = product(a, b, matrix(2, (batch, m, n), False), reqs[0], target)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Spec, is_known, merge_shapes
 from ..tensor.data_movement import Move, move_kernel, whole
 
@@ -52,8 +52,6 @@ class RegressionOutput(OperatorProperty):
         if self.kind != "logistic":
             return move_kernel([Move(0, whole, 0, whole)], ins, outs, reqs, target)
         req = reqs[0]
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.sigmoid(run, inputs[0], outputs[0], add=req == Req.ADD)
@@ -69,8 +67,6 @@ class RegressionOutput(OperatorProperty):
                         train: bool) -> KernelFunction:
         label, req, sign = ins[1].shape, reqs[0], self.kind == "absolute"
         scale = self.grad_scale / max(1, math.prod(label[1:]))
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.difference(run, *inputs, outputs[0], scale=scale, sign=sign,
@@ -125,8 +121,6 @@ class Loss(OperatorProperty):
         valid = normalization == "valid"
         if normalization == "batch" and outs[0].shape:
             scale /= max(1, math.prod(outs[0].shape[:-1]))
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             loss = gpu_module("loss.triton_loss")
             return lambda run, inputs, outputs: loss.constant(run, inputs[0] if valid else None, outputs[0],

@@ -11,7 +11,7 @@ import numpy as np
 from ....errors import ShapeError
 from ...cpu.errstate import no_fp_warnings
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
+from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Req, Shape, Spec, is_known, merge_shapes
 from ..nn.softmax import Rows, blocks, need_float, softmax_into
 
@@ -101,8 +101,6 @@ class SoftmaxOutput(OperatorProperty):
                        train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, req = self.rows(ins[0].shape), reqs[0]
-        if req == Req.NULL or not math.prod(outs[0].shape):
-            return NOTHING
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
             return lambda run, inputs, outputs: soft.forward(run, rows, inputs[0], outputs[0], add=req == Req.ADD)
@@ -135,8 +133,6 @@ class SoftmaxOutput(OperatorProperty):
         rows, req = self.rows(outs[0].shape), reqs[0]
         soft_label = ins[1].shape == outs[0].shape
         scale = self.grad_scale if soft_label else self.scale(rows, math.prod(ins[1].shape))
-        if req == Req.NULL or not math.prod(outs[0].shape):
-            return NOTHING
         if target == "gpu":
             soft, p = gpu_module("nn.triton_softmax"), self
             return lambda run, inputs, outputs: soft.loss_gradient(run, rows, p, scale, soft_label, inputs, outputs[0],

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Product, Req, Shape, Spec, merge_shapes
 from .convolution_cpu import DEFAULT, Geometry, backward, conv_key, forward
 
@@ -146,8 +146,6 @@ class Convolution(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         g, req, bias = self.geometry(ins[0].shape), reqs[0], not self.no_bias
-        if req == Req.NULL or not math.prod(outs[0].shape):
-            return NOTHING
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
 from ...declare.row_kernel import row_kernel
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis
 from .convolution_cpu import Geometry, backward, forward
@@ -117,8 +117,6 @@ class Deconvolution(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         g, req, y = self.geometry(ins[0].shape, outs[0].shape), reqs[0], outs[0]
-        if req == Req.NULL or not y.size:
-            return NOTHING
         spread: Any = gpu_module("nn.triton_conv").backward if target == "gpu" else backward
         add_bias: Any = None
         if not self.no_bias:

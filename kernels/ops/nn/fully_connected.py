@@ -12,7 +12,7 @@ from ....dtype import is_half
 from ....errors import ParameterError, ShapeError
 from ...configs.key import Config, Key
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator, upcast
-from ...kernel import NOTHING, BoundKernel, Kernel, KernelFunction
+from ...kernel import BoundKernel, Kernel, KernelFunction
 from ...op import Product, Req, Shape, Spec, merge_shapes
 from ..linalg.gemm import gemm, matrix, product, sum_rows, together, tuning_keys, view
 
@@ -91,8 +91,6 @@ class FullyConnected(OperatorProperty):
                        train: bool) -> KernelFunction:
         (n, k), h, bias, req = self._sizes(ins[0].shape), self.num_hidden, not self.no_bias, reqs[0]
         x, w, y = matrix(0, (1, n, k), False), matrix(1, (1, h, k), True), matrix(-1, (1, n, h), False)
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             whole = self.gpu_kernel(ins, outs[0], req)
             return lambda run, inputs, outputs: whole(run, inputs, outputs[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec
 
 
@@ -41,8 +41,6 @@ class LRN(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
-        if req == Req.NULL or not outs[0].size:
-            return NOTHING
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.forward(run, rows, p, inputs[0], outputs[0], add=req == Req.ADD)
@@ -62,8 +60,6 @@ class LRN(OperatorProperty):
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
         rows, req = _rows(outs[0].shape), reqs[0]
-        if req == Req.NULL or not outs[0].size:
-            return NOTHING
         if target == "gpu":
             lrn, p = gpu_module("nn.triton_lrn"), self
             return lambda run, inputs, outputs: lrn.backward(run, rows, p, *inputs, outputs[0], add=req == Req.ADD)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Shapes, assign, gpu_module, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, layout, move_kernel, whole
 from .resize import Resampled, Taps, taps_at
@@ -76,8 +76,6 @@ class Pad(Resampled):
         if self.mode != "constant":
             return super().forward_kernel(ins, outs, reqs, target, train)
         value, y = self.constant_value, outs[0]
-        if reqs[0] == Req.NULL or not y.size:
-            return NOTHING
         move = self._window([ins[0].shape])
         put = move_kernel([move], ins, outs, [Req.WRITE], target)
         if target == "gpu":

@@ -14,7 +14,7 @@ from ....dtype import is_float
 from ....errors import ParameterError, ShapeError
 from ....integers import cdiv
 from ...declare.operator_property import OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .convolution import per_axis
 
@@ -144,8 +144,6 @@ class Pooling(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         g, req = self.geometry(ins[0].shape), reqs[0]
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.forward(run, g, p, inputs[0], outputs[0], add=req == Req.ADD)
@@ -160,8 +158,6 @@ class Pooling(OperatorProperty):
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
         g, req = self.geometry(outs[0].shape), reqs[0]
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             pool, p = gpu_module("nn.triton_pool"), self
             return lambda run, inputs, outputs: pool.backward(run, g, p, inputs, outputs[0], add=req == Req.ADD)

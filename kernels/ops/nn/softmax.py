@@ -16,7 +16,7 @@ from ...declare.composite import ops
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
 from ...ir.expr import load
 from ...ir.lang import exp, log, row_max, row_sum
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Formula, Req, Shape, Spec
 from ..tensor.reshape import check_axis
 
@@ -138,8 +138,6 @@ class SoftmaxLike(OperatorProperty):
                        train: bool) -> KernelFunction:
         need_float(self.name, ins[0])
         rows, (scale, lengths, _), log, req = self.axis_of(ins[0].shape), self.options(), self.log, reqs[0]
-        if req == Req.NULL or not math.prod(outs[0].shape):
-            return NOTHING
         halves = ins[0].dtype == np.float16 and outs[0].dtype != np.float16
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
@@ -162,8 +160,6 @@ class SoftmaxLike(OperatorProperty):
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
         rows, (scale, _, _), log, req = self.backward_axis_of(outs[0].shape), self.options(), self.log, reqs[0]
-        if req == Req.NULL or not math.prod(outs[0].shape):
-            return NOTHING
         if target == "gpu":
             soft = gpu_module("nn.triton_softmax")
             return lambda run, inputs, outputs: soft.backward(run, rows, *inputs, outputs[0], scale=scale, log=log,

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from ..tensor.data_movement import Move, move_kernel, whole
 from ..tensor.pick import pick_kernel, put_kernel
@@ -71,8 +71,6 @@ class SequenceMask(Sequences):
     def _kernel(self, shape: Shape, req: Req, target: str, value: float) -> KernelFunction:
         lines = self.split(shape)
         outer, steps, groups, _ = lines
-        if req == Req.NULL or not math.prod(lines):
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_pick")
             return lambda run, inputs, outputs: module.mask_steps(run, lines, *inputs, outputs[0], value, add=req == Req.ADD)

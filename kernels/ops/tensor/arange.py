@@ -11,7 +11,7 @@ import numpy as np
 from ....dtype import is_float, to_integer
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, KnownShapes, OperatorProperty, Shapes, assign, gpu_module, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 
 FLOAT32, INT64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -40,8 +40,6 @@ class Ramp(Made):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         (start, step, repeat), n, req = self.line(), outs[0].size, reqs[0]
-        if req == Req.NULL or not n:
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.ramp(run, outputs[0], start, step, repeat, add=req == Req.ADD)
@@ -136,8 +134,6 @@ class Eye(Made):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         (n, m), k, req = outs[0].shape, self.k, reqs[0]
-        if req == Req.NULL or not n * m:
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.diagonal(run, outputs[0], m, k, add=req == Req.ADD)
@@ -177,8 +173,6 @@ class OneHot(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         depth, req, on, off = self.depth, reqs[0], self.on_value, self.off_value
-        if req == Req.NULL or not outs[0].size:
-            return NOTHING
         if not is_float(self.dtype):
             on, off = float(to_integer(on, self.dtype)), float(to_integer(off, self.dtype))
         if target == "gpu":
@@ -220,8 +214,6 @@ class Measured(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         numbers, req = self.numbers(ins[0].shape), reqs[0]
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_init")
             return lambda run, inputs, outputs: module.values(run, outputs[0], numbers, add=req == Req.ADD)

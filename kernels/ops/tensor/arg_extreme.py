@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ....dtype import is_half
 from ....errors import ShapeError
 from ...declare.operator_property import OperatorProperty, Shapes, gpu_module, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from .data_movement import convert
 from .reshape import check_axis
@@ -44,8 +44,6 @@ class ArgExtreme(OperatorProperty):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         lines, low, req = self.lines(ins[0].shape), self.low, reqs[0]
-        if req == Req.NULL or not math.prod(lines):
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_order")
             return lambda run, inputs, outputs: module.extreme(run, lines, inputs[0], outputs[0], low=low, add=req == Req.ADD)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 from .reshape import check_axis
 
@@ -43,8 +43,6 @@ class Cumsum(OperatorProperty):
         axis = 0 if self.axis is None else check_axis(self.name, self.axis, len(shape))
         lines = (1, math.prod(shape), 1) if self.axis is None else \
             (math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1:]))
-        if req == Req.NULL or not math.prod(lines):
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_cumsum")
             return lambda run, inputs, outputs: module.cumsum(run, lines, inputs[0], outputs[0], back=back, add=req == Req.ADD)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, is_known
 
 INT64 = np.dtype(np.int64)
@@ -73,8 +73,6 @@ class AtPlaces(OperatorProperty):
         """Return the kernel (large, indices) -> slices."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
-        if req == Req.NULL or not inner * k:
-            return NOTHING
         if target == "gpu":
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
@@ -95,8 +93,6 @@ class AtPlaces(OperatorProperty):
         """Return the kernel (slices, indices) -> large, zero elsewhere. For equal indices add up, or keep the last."""
         m = self.axes_of(indices, large)
         dims, inner, k = large[:m], math.prod(large[m:]), math.prod(indices[1:])
-        if req == Req.NULL or not math.prod(large):
-            return NOTHING
         if target == "gpu":
             module, take, n = gpu_module("tensor.triton_gather_nd"), gpu_module("tensor.triton_take"), math.prod(dims)
 
@@ -220,8 +216,6 @@ class RavelMultiIndex(Raveled):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), outs[0].size, reqs[0]
-        if req == Req.NULL or not n:
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")
             return lambda run, inputs, outputs: module.flatten(run, inputs[0], outputs[0], n, dims, clip=False,
@@ -249,8 +243,6 @@ class UnravelIndex(Raveled):
     def forward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                        train: bool) -> KernelFunction:
         dims, n, req = self.sizes(), ins[0].size, reqs[0]
-        if req == Req.NULL or not n:
-            return NOTHING
         if target == "gpu":
             module = gpu_module("tensor.triton_gather_nd")
             return lambda run, inputs, outputs: module.unravel(run, inputs[0], outputs[0], n, dims, add=req == Req.ADD)

@@ -11,7 +11,7 @@ import numpy as np
 from ....dtype import as_dtype
 from ....errors import ParameterError, ShapeError
 from ...declare.operator_property import Dtypes, OperatorProperty, Shapes, assign, gpu_module, math_dtype, register_operator
-from ...kernel import NOTHING, KernelFunction
+from ...kernel import KernelFunction
 from ...op import Req, Shape, Spec, merge_shapes
 from .reshape import check_axis
 
@@ -60,8 +60,6 @@ class Picked(OperatorProperty):
                        train: bool) -> KernelFunction:
         s, req, k = self.source, reqs[0], ins[1 - self.source].size
         rows = self._rows(ins[s].shape)
-        if req == Req.NULL or not outs[0].size:
-            return NOTHING
         if target == "gpu":
             module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
             return lambda run, inputs, outputs: module.take(run, rows, k, inputs[s], inputs[1 - s], outputs[0],
@@ -81,8 +79,6 @@ class Picked(OperatorProperty):
     def backward_kernel(self, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
         rows, req, k = self._rows(outs[0].shape), reqs[0], ins[1].size
-        if req == Req.NULL:
-            return NOTHING
         if target == "gpu":
             module, wrap = gpu_module("tensor.triton_take"), self.how() == "wrap"
             return lambda run, inputs, outputs: module.put(run, rows, k, *inputs, outputs[0], wrap=wrap,
