@@ -74,9 +74,7 @@ def _decode_jpeg(data: bytes, channels: int, upright: bool) -> np.ndarray:
     jpeg = simplejpeg("imdecode")
     try:
         height, width, colours, orientation = _jpeg_header(data)
-        _check_bound(width, height)
-        if height * width > max(_SMALL, _PIXELS_PER_BYTE * len(data)):
-            raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of JPEG cannot hold")
+        _check_size(data, "JPEG", height, width, _PIXELS_PER_BYTE * len(data))
         if colours == 4:
             jpeg.decode_jpeg(data, "CMYK")  # finds damage; the colours are OpenCV's, as MXNet's
             pixels = _opencv_pixels(data, channels)
@@ -123,11 +121,7 @@ def check_complete(data: bytes) -> None:
         raise FileError(f"the {'BMP' if data[:2] == b'BM' else 'WebP'} image is cut short: it takes {announced:,} bytes and "
                         f"has {len(data):,}")
     if size is not None:
-        height, width = size
-        _check_bound(width, height)
-        if height * width > max(_SMALL, _MAX_PIXELS_PER_BYTE * len(data)):
-            raise FileError(f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data):,} bytes of "
-                            f"{name}")
+        _check_size(data, name, *size, _MAX_PIXELS_PER_BYTE * len(data))
 
 
 def decode_as_stored(data: bytes) -> np.ndarray:
@@ -173,16 +167,17 @@ def _check_png(data: bytes) -> None:
             raise FileError(f"the PNG image is damaged: its chunk {kind!r} at byte {at:,} has a wrong checksum")
         if at == 8:
             height, width = int.from_bytes(data[20:24], "big"), int.from_bytes(data[16:20], "big")
-            _check_bound(width, height)
-            depth = data[24] * {2: 3, 4: 2, 6: 4}.get(data[25], 1)  # bits of a pixel
-            if height * width > _SMALL and height * width * depth // 8 > _INFLATION * len(data):
-                raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of PNG cannot hold")
+            bits = max(1, data[24] * {2: 3, 4: 2, 6: 4}.get(data[25], 1))  # of a pixel
+            _check_size(data, "PNG", height, width, (8 * _INFLATION * len(data) + 7) // bits)
         at = end
 
 
-def _check_bound(width: int, height: int) -> None:
+def _check_size(data: bytes, form: str, height: int, width: int, max_pixels: int) -> None:
+    """Raise FileError for an image of more than MAX_PIXELS, or of more than these bytes can hold."""
     if height * width > MAX_PIXELS:
         raise FileError(f"the image claims {width:,} x {height:,} pixels; at most {MAX_PIXELS:,} are decoded")
+    if height * width > max(_SMALL, max_pixels):
+        raise FileError(f"the image claims {width:,} x {height:,} pixels, which {len(data):,} bytes of {form} cannot hold")
 
 
 def encode(pixels: np.ndarray, quality: int, form: str, blue_first: bool = False) -> bytes:

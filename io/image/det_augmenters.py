@@ -112,21 +112,20 @@ class _RandomPlaceAug(DetAugmenter):
         super().__post_init__()
 
     def __call__(self, src: NDArray, label: np.ndarray) -> Detected:
-        height, width = src.shape[:2]
         for _ in range(self.max_attempts):
-            place = self._place(height, width)
-            result = None if place is None else self._apply(src, label, place)
+            result = self._attempt(src, label)
             if result is not None:
                 return result
         return src, label
 
-    def _place(self, height: int, width: int) -> Place | None:
-        """Draw a place for an image of this size, or None if it does not fit."""
-        raise NotImplementedError(f"{type(self).__name__}._place")
+    def _attempt(self, src: NDArray, label: np.ndarray) -> Detected | None:
+        """Draw a place; return image and objects there, or None if they do not fit."""
+        raise NotImplementedError(f"{type(self).__name__}._attempt")
 
-    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
-        """Return image and objects at this place, or None if the objects do not fit."""
-        raise NotImplementedError(f"{type(self).__name__}._apply")
+    def _draw_shape(self, height: int, width: int) -> tuple[float, float, float]:
+        """Draw the aspect; return it and the limits of the area in pixels."""
+        min_area, max_area = (fraction * height * width for fraction in self.area_range)
+        return random.uniform(*self.aspect_ratio_range), min_area, max_area
 
 
 @dataclass(eq=False, repr=False)
@@ -145,13 +144,9 @@ class DetRandomCropAug(_RandomPlaceAug):
     min_eject_coverage: float = 0.3
     max_attempts: int = 50
 
-    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
-        objects = self._objects_in(place, label, *src.shape[:2])
-        return None if objects is None else (ops.fixed_crop(src, *place), objects)
-
-    def _place(self, height: int, width: int) -> Place | None:
-        ratio = random.uniform(*self.aspect_ratio_range)
-        min_area, max_area = (fraction * height * width for fraction in self.area_range)
+    def _attempt(self, src: NDArray, label: np.ndarray) -> Detected | None:
+        height, width = src.shape[:2]
+        ratio, min_area, max_area = self._draw_shape(height, width)
         highest = min(round(math.sqrt(max_area / ratio)), height, math.ceil((width + 0.5) / ratio) - 1)
         lowest = min(round(math.sqrt(min_area / ratio)), highest)
         h = random.randint(lowest, highest) if lowest < highest else highest
@@ -161,7 +156,9 @@ class DetRandomCropAug(_RandomPlaceAug):
         if not 1 <= h <= height or not 1 <= w <= width or not min_area <= w * h <= max_area:
             return None
         top = random.randint(0, height - h)
-        return random.randint(0, width - w), top, w, h
+        place = random.randint(0, width - w), top, w, h
+        objects = self._objects_in(place, label, height, width)
+        return None if objects is None else (ops.fixed_crop(src, *place), objects)
 
     def _objects_in(self, place: Place, label: np.ndarray, height: int, width: int) -> np.ndarray | None:
         """Return the objects relative to this part of the image; None if one is covered too little, or none is left."""
@@ -199,26 +196,20 @@ class DetRandomPadAug(_RandomPlaceAug):
         if self.area_range[1] <= 1:
             raise ParameterError(f"DetRandomPadAug: area_range={self.area_range}: the maximum must be above 1.")
 
-    def _apply(self, src: NDArray, label: np.ndarray, place: Place) -> Detected | None:
-        (height, width), (x, y, w, h) = src.shape[:2], place
-        padded = ops.copyMakeBorder(src, y, h - height - y, x, w - width - x, values=self.pad_val)
-        around = np.array([-x / width, -y / height, (w - x) / width, (h - y) / height])
-        label = label.copy()
-        label[:, 1:5] = relative(label[:, 1:5], around)
-        return padded, label
-
-    def _place(self, height: int, width: int) -> Place | None:
-        """Draw the image's left and top in the larger one, and the larger one's width and height; None if it does not fit."""
-        ratio = random.uniform(*self.aspect_ratio_range)
-        min_area, max_area = (fraction * height * width for fraction in self.area_range)
+    def _attempt(self, src: NDArray, label: np.ndarray) -> Detected | None:
+        height, width = src.shape[:2]
+        ratio, min_area, max_area = self._draw_shape(height, width)
         highest = round(math.sqrt(max_area / ratio))
         lowest = min(max(round(math.sqrt(min_area / ratio)), height, int((width + 0.5) / ratio)), highest)
         h = random.randint(lowest, highest) if lowest < highest else highest
         w = round(h * ratio)
         if h - height < 2 or w - width < 2:
             return None
-        top = random.randint(0, h - height)
-        return random.randint(0, w - width), top, w, h
+        y, x = random.randint(0, h - height), random.randint(0, w - width)
+        padded = ops.copyMakeBorder(src, y, h - height - y, x, w - width - x, values=self.pad_val)
+        label = label.copy()
+        label[:, 1:5] = relative(label[:, 1:5], np.array([-x / width, -y / height, (w - x) / width, (h - y) / height]))
+        return padded, label
 
 
 def _areas(corners: np.ndarray) -> np.ndarray:

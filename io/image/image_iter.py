@@ -252,7 +252,7 @@ class ImageIter(Closable, DataIter):
             raise StopIteration
         if self._pool is None or self._pool.closed or self._pool.owner != os.getpid():
             self._cancel()
-            self._pool = ProcessPool(_Work(self), self.workers, type(self).__name__)
+            self._pool = ProcessPool(self._process_task, self.workers, type(self).__name__)
         if not self._pending or self._pending[0] != self.cur:
             self._cancel()
         following = self._pending[-1] + 1 if self._pending else self.cur
@@ -268,6 +268,11 @@ class ImageIter(Closable, DataIter):
             if self._pool.closed:
                 raise MXNetError(f"{e} It was processing {self._where(self.seq[self.cur - 1])}.") from None
             raise
+
+    def _process_task(self, task: tuple[Any, int]) -> tuple[Any, np.ndarray]:
+        """Load and process a sample in a worker process, which has a copy of the iterator."""
+        key, epoch = task
+        return self._process(key, epoch, *self._load_sample(key))
 
     def _cancel(self) -> None:
         self._pending.clear()
@@ -347,17 +352,6 @@ class ImageIter(Closable, DataIter):
     def postprocess_data(self, datum: NDArray) -> NDArray:
         """Transpose [height, width, channels] to [channels, height, width]."""
         return datum.transpose((2, 0, 1))
-
-
-class _Work:
-    """Processes samples in a worker process, with a copy of the iterator."""
-
-    def __init__(self, it: ImageIter):
-        self.it = it
-
-    def __call__(self, task: tuple[Any, int]) -> tuple[Any, np.ndarray]:
-        key, epoch = task
-        return self.it._process(key, epoch, *self.it._load_sample(key))
 
 
 @contextmanager

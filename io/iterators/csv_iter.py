@@ -47,9 +47,13 @@ class CSVIter(TextIter):
 
         def parse(text: bytes, rows: int) -> np.ndarray:
             try:
-                values = _integers(text, self._dtype) if self._dtype.kind in "iub" else _fields(text, rows)
+                if self._dtype.kind in "iub":  # float64 cannot hold every 64-bit integer
+                    values = np.loadtxt(io.BytesIO(text), self._dtype, delimiter=",", comments=None, ndmin=2)
+                else:
+                    values = _fields(text, rows)
             except ValueError as e:
-                raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: {e}") from None
+                raise ValueError(f"it is not {columns} comma-separated numbers of dtype {self._dtype.name}: "
+                                 f"{str(e).rstrip('.')}.") from None
             if values.shape != (rows, columns):
                 raise ValueError(f"it has {values.shape[-1]} numbers; shape {shape} takes {columns}.")
             with np.errstate(over="ignore"):  # 1e300 is infinite in float32
@@ -76,11 +80,3 @@ def _fields(text: bytes, rows: int) -> np.ndarray:
     if rest or not np.array_equal(line_ends, np.arange(columns - 1, len(separators), columns)):
         raise ValueError("its lines have different numbers of fields.")
     return values.reshape(rows, columns)
-
-
-def _integers(text: bytes, dtype: np.dtype) -> np.ndarray:
-    """Parse rows of an integer dtype: float64 cannot hold every 64-bit integer."""
-    try:
-        return np.loadtxt(io.BytesIO(text), dtype, delimiter=",", comments=None, ndmin=2)
-    except ValueError as e:
-        raise ValueError(f"{e}.") from None

@@ -267,7 +267,7 @@ def test_a_few_bytes_cannot_claim_a_huge_image(form, channels, monkeypatch):
     for width, height in ((16383, 16383), (16383, 1100), (5000, 4000)):
         data = HEADS[form](width, height)
         assert len(data) < 130
-        text = f"the image claims {width:,} x {height:,} pixels, which is too much for {len(data)} bytes of {form.split(',')[0]}$"
+        text = f"the image claims {width:,} x {height:,} pixels, which {len(data)} bytes of {form.split(',')[0]} cannot hold$"
         with pytest.raises(FileError, match=text):
             decode(data, channels)
 
