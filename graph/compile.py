@@ -1,4 +1,4 @@
-"""From a graph to a planned program: gradients, recomputation, fusion and the memory plan, in this order."""
+"""Compile a graph to a planned program: gradients, rematerialization, fusion and the memory plan, in this order."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .symbol.node import Entry, topological
 
 @dataclass(frozen=True, slots=True)
 class CompileRequest:
-    """What is to be compiled.
+    """A graph to compile, and how it will run.
 
-    specs:     of every output of every node, in topological order.
-    train:     whether operators train: Dropout drops, BatchNorm measures.
-    grad_req:  by argument; counts in training, and with backward.
-    places:    the context of each node by name, as a number; 0 where none is given.
-    targets:   "cpu" or "gpu", by context.
-    budget:    bytes the plan may take; None: no limit.
-    backward:  True to go back outside training too: the derivative of what inference computes.
-    capacity:      bytes that the memory of each output has; None where it is still to be made.
-    monitored:      True to keep every node's outputs apart, for a monitor.
+    specs:      of all outputs of all nodes, in topological order.
+    train:      True to train: Dropout drops, BatchNorm measures.
+    grad_req:   by argument; used in training, and with backward.
+    places:     the number of each node's context, by name; 0 for a name that is missing.
+    targets:    "cpu" or "gpu", by context.
+    budget:     bytes that the plan may take; None: no limit.
+    backward:   True for a backward pass outside training too: the derivative of what inference computes.
+    capacity:   bytes of the memory of each output; None if it is not allocated yet.
+    monitored:  True to keep the outputs of all nodes apart, for a monitor.
     """
 
     heads: Sequence[Entry]
@@ -50,19 +50,19 @@ class CompileRequest:
 
 
 def compile_program(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
-    """The program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
+    """Return the program in its final form, and its plan. Raises GraphError if it does not fit the budget."""
     with gc_paused():
         return _compile(request, options)
 
 
 def _compile(request: CompileRequest, options: Options) -> tuple[Program, MemoryPlan]:
-    goes_back = request.train or request.backward
-    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=goes_back)
+    has_backward = request.train or request.backward
+    program = lower(request.heads, request.specs, request.train, request.places, request.targets, keep=has_backward)
     if options.layout and not request.monitored:
         program = put_channels_last(program)
     if not request.train and not request.monitored:
         program = eliminate_identities(program)
-    if goes_back:
+    if has_backward:
         program = add_gradients(program, request.grad_req)
     program = insert_device_copies(program)
     naive = naive_bytes(program)
@@ -78,8 +78,8 @@ def _compile(request: CompileRequest, options: Options) -> tuple[Program, Memory
         final = merge(candidate)
         return peak_bytes(final), moved_bytes(final)
 
-    if goes_back and not request.monitored:
-        program = _recomputed(program, request, options, cost_of)
+    if has_backward and not request.monitored:
+        program = _rematerialized(program, request, options, cost_of)
     program = merge(program)
     plan = plan_memory(program, share=options.plan and not request.monitored, naive=naive, capacity=request.capacity)
     apply_inplace(program, plan)
@@ -88,24 +88,24 @@ def _compile(request: CompileRequest, options: Options) -> tuple[Program, Memory
     return program, plan
 
 
-def _recomputed(program: Program, request: CompileRequest, options: Options, cost_of: CostOf) -> Program:
+def _rematerialized(program: Program, request: CompileRequest, options: Options, cost_of: CostOf) -> Program:
     attrs = {n.name: n.attrs for n in topological(n for n, _ in request.heads) if n.op is not None}
-    asked = mirror_candidates(program, attrs, options.mirror)
-    if asked:
-        return rematerialize(program, asked)
+    mirrored = mirror_candidates(program, attrs, options.mirror)
+    if mirrored:
+        return rematerialize(program, mirrored)
     if options.recompute and options.plan:
-        program_now = remat_cheap(program, cost_of)
-        if request.budget is None or cost_of(program_now)[0] <= request.budget:
-            return program_now
+        candidate = remat_cheap(program, cost_of)
+        if request.budget is None or cost_of(candidate)[0] <= request.budget:
+            return candidate
     return program if request.budget is None else remat_to_budget(program, request.budget, cost_of)[0]
 
 
 def _too_large(program: Program, plan: MemoryPlan, budget: int) -> str:
-    at = max(range(len(program.steps)), key=lambda i: sum(
-        plan.sizes[v] for v, span in enumerate(plan.live) if span is not None and span[0] <= i <= span[1]))
-    alive = sorted((v for v, span in enumerate(plan.live) if span is not None and span[0] <= at <= span[1]),
-                   key=lambda v: -plan.sizes[v])[:3]
-    largest = ", ".join(f"{plan.names[v]} {plan.sizes[v]:,}" for v in alive)
+    def alive(i: int) -> list[int]:
+        return [v for v, span in enumerate(plan.live) if span is not None and span[0] <= i <= span[1]]
+
+    at = max(range(len(program.steps)), key=lambda i: sum(plan.sizes[v] for v in alive(i)))
+    largest = sorted(alive(at), key=lambda v: -plan.sizes[v])[:3]
     return (f"memory_budget: {budget:,} bytes are {plan.planned_bytes - budget:,} too few: the smallest plan found takes "
-            f"{plan.planned_bytes:,}, most of it at {program.steps[at].name}. Largest there: {largest}. "
-            f"Give more, or bind a smaller batch.")
+            f"{plan.planned_bytes:,}, most of it at {program.steps[at].name}. Largest there: "
+            f"{', '.join(f'{plan.names[v]} {plan.sizes[v]:,}' for v in largest)}. Give more, or bind a smaller batch.")

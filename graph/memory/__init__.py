@@ -1,1 +1,1 @@
-"""Where every intermediate array of a bound graph lies."""
+"""The memory plan: an address for every intermediate array of a bound graph."""

@@ -1,4 +1,4 @@
-"""Outputs of the executor as hosts: until an output is written, its memory is idle, and other values may lie there."""
+"""Reuse of output memory: until an output of the executor is written, other values may lie in its memory."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from ...kernels.op import Req
 from ..program import OUTPUT, Program, Step
 from .packing import Piece, peak
 
-MANY = 20_000  # values up to which several ways are tried
-_WORK = 2_000_000  # pieces looked at, over all rounds, up to which another round is made
+MANY = 20_000  # values up to which several plans are tried
+_WORK = 2_000_000  # limit of the work: pieces and steps, times rounds
 
 
 @dataclass(slots=True)
 class OutputReuse:
-    """at: {piece of memory: (output, offset in it)}; capacity: {output: bytes of its memory}."""
+    """The pieces of memory that lie in outputs.
+
+    at:        {piece: (output, offset in it)}.
+    capacity:  {output: bytes of its memory}.
+    """
 
     capacity: dict[int, int]
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def take_in(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
+    def place_inplace(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], group: Sequence[int],
                 inplace: dict[int, int]) -> None:
-        """Host the pieces that end where an output may take their place: they lie in it from the start. Adds to inplace."""
+        """Place the pieces whose bytes an output can take at their end: they lie in it from the start. Adds to inplace."""
         members: dict[int, list[int]] = {}
         for v, span in enumerate(live):
             if span is not None:
                 members.setdefault(group[v], []).append(v)
         for i, step in enumerate(program.steps):
-            if not any(o in self.capacity for o in step.outputs) or hands_through(program, step):
+            if not any(o in self.capacity for o in step.outputs) or copies_input(program, step):
                 continue
             for at_in, at_out in step.op.inplace(step.params):
                 if at_in >= len(step.inputs) or at_out >= len(step.outputs):
@@ -44,8 +48,8 @@ class OutputReuse:
                 if ends and same and free and step.inputs.count(v) == 1:
                     self.at[g], inplace[o] = (o, 0), v
 
-    def use_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
-        """Host what lowers the peak and lives only while an output is not yet written."""
+    def place_idle(self, program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int], alignment: int) -> None:
+        """Place pieces that lower the peak and end before an output is written."""
         first = first_writes(program, self.capacity)
         if not first or len(spans) > MANY:
             return
@@ -72,7 +76,7 @@ class OutputReuse:
 
 
 def first_writes(program: Program, outputs: Mapping[int, int]) -> dict[int, int]:
-    """{output: the first step that writes it}."""
+    """Return {output: the first step that writes it}."""
     first: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         for o in step.outputs:
@@ -82,13 +86,13 @@ def first_writes(program: Program, outputs: Mapping[int, int]) -> dict[int, int]
 
 
 def outputs_of(program: Program, sizes: Sequence[int]) -> dict[int, int]:
-    """{output of the executor: its bytes}."""
+    """Return {output of the executor: its bytes}."""
     return {v: sizes[v] for v, value in enumerate(program.values) if value.kind == OUTPUT}
 
 
 def larger_capacities(program: Program, spans: Mapping[int, tuple[int, int]], sizes: Sequence[int],
                  outputs: Mapping[int, int]) -> list[dict[int, int]]:
-    """Sizes to try for the largest output, so that what is slightly larger, or all that ends before it, may lie in there."""
+    """Return larger capacities to try for the largest output: room for larger pieces, or for all that end before it."""
     o = max(outputs, key=lambda o: outputs[o], default=-1)
     written = first_writes(program, outputs).get(o, 0)
     early = [(sizes[g], a, z, g) for g, (a, z) in spans.items() if z < written and program.values[g].ctx == program.values[o].ctx]
@@ -97,8 +101,8 @@ def larger_capacities(program: Program, spans: Mapping[int, tuple[int, int]], si
     return [{**outputs, o: n} for n in dict.fromkeys([*larger, everything]) if n > outputs.get(o, n)]
 
 
-def hands_through(program: Program, step: Step) -> bool:
-    """Whether one of several outputs is an input as it is: it is copied last, so no other output may overwrite it."""
+def copies_input(program: Program, step: Step) -> bool:
+    """Return whether one of several outputs is a copy of an input, made last, so that no other output may overwrite it."""
     if len(step.outputs) < 2 or not step.inputs:
         return False
     body = step.op.expression(step.params, [program.values[v].spec.dtype for v in step.inputs])
@@ -106,7 +110,7 @@ def hands_through(program: Program, step: Step) -> bool:
 
 
 def _gap(taken: Sequence[Piece], size: int, first: int, last: int, alignment: int) -> int:
-    """The lowest offset at which size bytes are free all the time; what is taken has its offset for an id."""
+    """Return the lowest offset with size bytes free from first to last. taken: pieces with offsets as their ids."""
     end = 0
     for low, high in sorted((at, at + n) for n, a, z, at in taken if a <= last and first <= z):
         if low - end >= size:

@@ -1,6 +1,6 @@
-"""Packing: pieces of memory, each alive for some steps, get places side by side in as few bytes as can be found.
+"""Packing: find offsets for pieces of memory, each alive for some steps, in as few bytes as possible.
 
-A piece is (size, first, last, id): bytes, and the first and last step that need it.
+A piece is (size, first, last, id): bytes, and the first and last step that use it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ Piece = tuple[int, int, int, int]
 
 _TRY_ALL = 300_000  # pairs of pieces alive together up to which several packing orders are tried
 _TRY_ONE = 3_000_000  # up to which one is
-_SHAKES = 60  # at most
+_RANDOM_ORDERS = 60  # at most
 
 
 def peak(items: Sequence[Piece], steps: int) -> tuple[int, int]:
-    """(the largest sum of sizes alive at one step, the first such step)."""
+    """Return (the largest sum of sizes alive at one step, the first such step)."""
     change = [0] * (steps + 2)
     for size, first, last, _ in items:
         change[first] += size
@@ -32,7 +32,7 @@ def peak(items: Sequence[Piece], steps: int) -> tuple[int, int]:
 
 
 def one_after_the_other(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
-    """({id: offset}, length): nothing shared."""
+    """Return ({id: offset}, length) without sharing."""
     at, total = {}, 0
     for size, _, _, g in items:
         at[g] = total
@@ -41,9 +41,10 @@ def one_after_the_other(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
 
 
 def pack_best(items: Sequence[Piece], bound: int) -> tuple[dict[int, int], int]:
-    """Pack in several ways, keep the smallest result. Ways that compare all pairs are for graphs with few of them.
+    """Pack in several orders and return the smallest result as ({id: offset}, length).
 
-    bound: bytes; what reaches it, but for a thousandth, is good enough. What stays above is tried again with the sizes shaken.
+    Orders that compare all pairs are tried if there are few pairs.
+    bound: bytes; a result within 0.1 % of it is good enough. Otherwise orders by randomly changed sizes are tried, too.
     """
     bound += bound // 1000
     best = _sweep(items)
@@ -56,11 +57,11 @@ def pack_best(items: Sequence[Piece], bound: int) -> tuple[dict[int, int], int]:
     for key in orders if pairs <= _TRY_ONE else ():
         if best[1] > bound and (found := _pack(sorted(items, key=key)))[1] < best[1]:
             best = found
-    shake = random.Random(0)
-    for _ in range(min(_SHAKES, _TRY_ALL // (pairs + 1))):
+    noise = random.Random(0)
+    for _ in range(min(_RANDOM_ORDERS, _TRY_ALL // (pairs + 1))):
         if best[1] <= bound:
             break
-        order = sorted(((t[0] * shake.uniform(0.4, 1.0), n) for n, t in enumerate(items)), reverse=True)
+        order = sorted(((t[0] * noise.uniform(0.4, 1.0), n) for n, t in enumerate(items)), reverse=True)
         found = _pack([items[n] for _, n in order])
         if found[1] < best[1]:
             best = found
@@ -68,7 +69,7 @@ def pack_best(items: Sequence[Piece], bound: int) -> tuple[dict[int, int], int]:
 
 
 def _overlaps(items: Sequence[Piece]) -> int:
-    """How many pairs of items are alive together."""
+    """Return the number of pairs of items that are alive together."""
     starts, ends = sorted(t[1] for t in items), sorted(t[2] for t in items)
     ended, pairs = 0, 0
     for started, first in enumerate(starts):
@@ -79,7 +80,7 @@ def _overlaps(items: Sequence[Piece]) -> int:
 
 
 def _sweep(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
-    """Walk through time: allocate at the first step, in the tightest free block; free after the last."""
+    """Go through the steps: allocate each item at its first step, in the tightest free block; free it after its last."""
     at: dict[int, int] = {}
     free: list[tuple[int, int]] = []  # (size, offset), sorted
     size_of_start: dict[int, int] = {}
@@ -138,7 +139,7 @@ class _Spans:
         self.classes.setdefault(k, {}).setdefault(first >> k, []).append((first, last, low, high))
 
     def overlapping(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Byte ranges of the intervals that share a step with first..last."""
+        """Return the byte ranges of the intervals that share a step with first..last."""
         found: list[tuple[int, int]] = []
         for k, cells in self.classes.items():
             low, high = (first - (1 << k)) >> k, last >> k
@@ -151,7 +152,7 @@ class _Spans:
 
 
 def _pack(items: Sequence[Piece]) -> tuple[dict[int, int], int]:
-    """Put each item (size, first, last, id), in the given order, into the tightest gap that is free all its life."""
+    """Place each item, in the given order, in the tightest gap that is free for its whole lifetime."""
     spans, at, total = _Spans(), {}, 0
     for size, first, last, g in items:
         if size == 0:

@@ -1,7 +1,7 @@
 """The memory plan: every inner value gets a byte range in one arena.
 
-Two values share bytes only if the last reader of one runs before the first writer of the other, or where an operator
-allows its output to take the place of an input that nobody reads later.
+Two values share bytes only if the last reader of one runs before the first writer of the other, or if an operator allows its
+output to take the bytes of an input that no later step reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...integers import cdiv
 from ...kernels.op import Req
 from ..program import INNER, ZERO, Program, naive_bytes
 from ..show.svg import draw_plan
-from .output_reuse import MANY, OutputReuse, hands_through, larger_capacities, outputs_of
+from .output_reuse import MANY, OutputReuse, copies_input, larger_capacities, outputs_of
 from .packing import Piece, one_after_the_other, pack_best, peak
 
 ALIGNMENT = 256  # bytes
@@ -23,19 +23,19 @@ ALIGNMENT = 256  # bytes
 
 @dataclass(slots=True)
 class MemoryPlan:
-    """Where every inner value lies.
+    """The addresses of all inner values.
 
-    offsets:            [values] bytes into the arena of the value's context, or into its host; -1 for values in neither.
-    arenas:             the length of each context's arena; arena_bytes: of all.
-    output_bytes:       what the executor's outputs and constant zeros take, apart from the arena.
-    planned_bytes:      arena and outputs.
-    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs: with the values that lie in outputs lying
-                        there, no plan can be smaller.
-    naive_bytes:        with memory of its own for every value.
-    live:               [values] (first writer, last reader) as step numbers; None where the value is not in the arena.
+    offsets:            [values] bytes into the arena of the value's context, or into its output; -1 for values in neither.
+    arenas:             the length of each context's arena; arena_bytes: their sum.
+    output_bytes:       bytes of the executor's outputs and of constant zeros.
+    planned_bytes:      arenas and outputs.
+    lower_bound_bytes:  the largest sum of live bytes at any step, and the outputs. With the same values in outputs, no plan
+                        is smaller.
+    naive_bytes:        bytes if every value had memory of its own.
+    live:               [values] (first writer, last reader) as step numbers; None for values outside the arenas.
     inplace:            {output value: input value whose bytes it takes}.
-    in_output:             {value: executor's output in whose memory it lies, at its offset there, until that is written}.
-    capacity:               {executor's output: bytes of its memory}; more than it needs where others lie in it first.
+    in_output:          {value: the executor's output in whose memory it lies until that is written}.
+    capacity:           {executor's output: bytes of its memory}; more than its own bytes if others lie in it first.
     """
 
     offsets: list[int]
@@ -56,7 +56,7 @@ class MemoryPlan:
         return self.arena_bytes + self.output_bytes
 
     def table(self) -> list[dict[str, int | str]]:
-        """One row per value in the arena, by offset: name, offset, nbytes, first and last step."""
+        """Return one row per value in the arenas, by offset: name, offset, nbytes, first and last step."""
         rows = [(self.offsets[v], v) for v, span in enumerate(self.live) if span is not None]
         return [
             {"name": self.names[v], "offset": at, "nbytes": self.sizes[v], "first": span[0], "last": span[1]}
@@ -64,7 +64,7 @@ class MemoryPlan:
         ]
 
     def _repr_svg_(self) -> str:
-        """A picture: bytes against time, one rectangle per value."""
+        """Return a picture: bytes against time, one rectangle per value."""
         return draw_plan(self)
 
     def save(self, fname: str) -> None:
@@ -80,91 +80,91 @@ class MemoryPlan:
 
 def plan_memory(program: Program, *, share: bool = True, alignment: int = ALIGNMENT, naive: int | None = None,
                 capacity: Sequence[int] | None = None) -> MemoryPlan:
-    """Give every inner value of program its place. Steps whose output takes an input's place get the request INPLACE.
+    """Plan the memory of all inner values.
 
-    share:  False gives every value bytes of its own.
-    naive:  what `naive_bytes` reports, if another program than this (before fusion) is meant.
-    capacity:   bytes that the memory of each head has. None: what it needs; at inference more, where that takes less in all.
+    share:     False gives every value bytes of its own.
+    naive:     the `naive_bytes` to report, if it is that of another program (before fusion).
+    capacity:  bytes of the memory of each head. None: its own bytes; at inference more, if that makes the total smaller.
     """
     values = program.values
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in values]
     outputs = outputs_of(program, sizes)
     outputs |= {v: n for v, n in zip(program.heads, capacity or ()) if v in outputs}
-    inplace = _take_places(program, live, sizes) if share else {}
-    tried = [_Places(program, live, sizes, inplace, outputs, share, alignment)]
+    inplace = _inplace_pairs(program, live, sizes) if share else {}
+    candidates = [_Candidate(program, live, sizes, inplace, outputs, share, alignment)]
     if share and len(live) <= MANY:
         apart = _set_apart(program, live, sizes, inplace, alignment)
-        rooms = [outputs]
+        capacities = [outputs]
         if capacity is None and not program.train and program.n_forward == len(program.steps) and len(live) <= MANY // 4:
-            rooms += larger_capacities(program, tried[0].spans, sizes, outputs)
-        tried += [_Places(program, live, sizes, pairs, sized, share, alignment)
-                  for sized in rooms for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
-    best = _pack_one(tried, share)
-    inside = {v: best.hosts.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.hosts.at}
+            capacities += larger_capacities(program, candidates[0].spans, sizes, outputs)
+        candidates += [_Candidate(program, live, sizes, pairs, sized, share, alignment)
+                  for sized in capacities for pairs in (inplace, apart) if (pairs, sized) != (inplace, outputs)]
+    best = _pack_best(candidates, share)
+    inside = {v: best.reuse.at[g] for v, g in enumerate(best.group) if live[v] is not None and g in best.reuse.at}
     in_output = {v: o for v, (o, _) in inside.items()}
     live = [None if v in in_output else span for v, span in enumerate(live)]
     offsets = [best.at[g] if live[v] is not None else inside[v][1] if v in inside else -1 for v, g in enumerate(best.group)]
-    kept = best.room_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
+    kept = best.output_bytes + sum(sizes[v] for v, value in enumerate(values) if value.kind == ZERO)
     return MemoryPlan(offsets, sum(best.arenas), kept, sum(best.bounds) + kept, naive_bytes(program) if naive is None else naive,
-                live, best.inplace, [v.name for v in values], sizes, best.arenas, in_output, best.hosts.capacity)
+                live, best.inplace, [v.name for v in values], sizes, best.arenas, in_output, best.reuse.capacity)
 
 
-class _Places:
-    """One way to lay out memory: which values take each other's place, and which lie in outputs.
+class _Candidate:
+    """A possible plan: the values that take the bytes of others, and those that lie in outputs.
 
     group:       [values] the piece of memory of each. spans: {piece: (first step, last step)}.
-    pieces:      by context, those in the arena; bounds: their largest sum of live bytes.
-    at, arenas:  filled by pack(): {piece: offset}, and lengths by context.
+    pieces:      the pieces in the arena of each context; bounds: their largest sum of live bytes.
+    at, arenas:  set by pack(): {piece: offset}, and lengths by context.
     """
 
     def __init__(self, program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], taken: dict[int, int],
                  outputs: dict[int, int], share: bool, alignment: int):
-        self.inplace, self.hosts = dict(taken), OutputReuse(dict(outputs))
+        self.inplace, self.reuse = dict(taken), OutputReuse(dict(outputs))
         self.group, self.spans = _groups(live, self.inplace), _spans_of(live, self.inplace)
         if share:
-            self.hosts.take_in(program, live, sizes, self.group, self.inplace)
-            self.hosts.use_idle(program, self.spans, sizes, alignment)
+            self.reuse.place_inplace(program, live, sizes, self.group, self.inplace)
+            self.reuse.place_idle(program, self.spans, sizes, alignment)
         self.pieces: list[list[Piece]] = [[] for _ in program.targets]
         for g, (first, last) in self.spans.items():
-            if g not in self.hosts.at:
+            if g not in self.reuse.at:
                 self.pieces[program.values[g].ctx].append((_aligned(sizes[g], alignment), first, last, g))
         self.bounds = [peak(own, len(program.steps))[0] for own in self.pieces]
         self.at: dict[int, int] = {}
         self.arenas: list[int] = []
 
     @property
-    def room_bytes(self) -> int:
-        """What the outputs take."""
-        return sum(self.hosts.capacity.values())
+    def output_bytes(self) -> int:
+        """Bytes of all outputs."""
+        return sum(self.reuse.capacity.values())
 
     @property
     def bound(self) -> int:
-        """What this way takes at least."""
-        return sum(self.bounds) + self.room_bytes
+        """The fewest bytes that this plan can take."""
+        return sum(self.bounds) + self.output_bytes
 
     def pack(self, share: bool) -> int:
-        """Give the pieces their offsets; what this way takes."""
+        """Give the pieces their offsets; return the bytes of the plan."""
         for own, bound in zip(self.pieces, self.bounds):
             placed, length = pack_best(own, bound) if share else one_after_the_other(own)
             self.at |= placed
             self.arenas.append(length)
-        return sum(self.arenas) + self.room_bytes
+        return sum(self.arenas) + self.output_bytes
 
 
-def _pack_one(tried: list[_Places], share: bool) -> _Places:
-    """The way that takes the fewest bytes, packed: the most promising first, others while they promise a thousandth less."""
-    tried = sorted(tried, key=lambda way: way.bound)
-    best, found = tried[0], tried[0].pack(share)
-    for way in tried[1:]:
-        if way.bound < found - found // 1000 and (taken := way.pack(share)) < found:
-            best, found = way, taken
+def _pack_best(candidates: list[_Candidate], share: bool) -> _Candidate:
+    """Pack candidates in the order of their bounds, while a bound is 0.1 % below the best result; return the smallest."""
+    first, *others = sorted(candidates, key=lambda c: c.bound)
+    best, fewest = first, first.pack(share)
+    for candidate in others:
+        if candidate.bound < fewest - fewest // 1000 and (taken := candidate.pack(share)) < fewest:
+            best, fewest = candidate, taken
     return best
 
 
 def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int], inplace: dict[int, int],
                alignment: int) -> dict[int, int]:
-    """inplace without the pairs that both fit under the peak: shorter lives are easier to pack than fewer ones."""
+    """Return inplace without the pairs whose values both fit under the peak: short lifetimes are easier to pack."""
     spans = _spans_of(live, inplace)
     now = [0] * (len(program.steps) + 1)
     for g, (first, last) in spans.items():
@@ -181,15 +181,15 @@ def _set_apart(program: Program, live: Sequence[tuple[int, int] | None], sizes: 
 
 
 def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
-    """The lower bound of plan_memory, without placing anything: what the program's plan will take, or nearly."""
+    """Return the lower bound of plan_memory without packing: about the bytes of the plan."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
-    way = _Places(program, live, sizes, _take_places(program, live, sizes), outputs_of(program, sizes), True, alignment)
-    return way.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
+    candidate = _Candidate(program, live, sizes, _inplace_pairs(program, live, sizes), outputs_of(program, sizes), True, alignment)
+    return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
 
 
 def _spans_of(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """Lifetimes of the pieces of memory: values that take each other's place are one, called by its first."""
+    """Return the lifetimes of the pieces of memory. Values that share bytes in place are one piece, named by the first."""
     group = _groups(live, inplace)
     spans: dict[int, tuple[int, int]] = {}
     for v, span in enumerate(live):
@@ -207,7 +207,7 @@ def _groups(live: Sequence[tuple[int, int] | None], inplace: dict[int, int]) -> 
 
 
 def apply_inplace(program: Program, plan: MemoryPlan) -> None:
-    """Mark the outputs that take an input's place with the request INPLACE."""
+    """Give the outputs that take an input's bytes the request INPLACE."""
     for step in program.steps:
         if any(o in plan.inplace for o in step.outputs):
             step.reqs = tuple(
@@ -217,7 +217,7 @@ def apply_inplace(program: Program, plan: MemoryPlan) -> None:
 
 
 def lifetimes(program: Program) -> list[tuple[int, int] | None]:
-    """(first step that writes, last step that writes or reads) of every inner value; None for others and unused ones."""
+    """Return (first step that writes, last step that uses) for every inner value; None for others and unused ones."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for i, step in enumerate(program.steps):
@@ -228,12 +228,12 @@ def lifetimes(program: Program) -> list[tuple[int, int] | None]:
     return [(first[v], last[v]) if v in first else None for v in range(len(program.values))]
 
 
-def _take_places(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int]) -> dict[int, int]:
-    """{output: input}: outputs that may take the bytes of an input which ends with the step."""
+def _inplace_pairs(program: Program, live: Sequence[tuple[int, int] | None], sizes: Sequence[int]) -> dict[int, int]:
+    """Return {output: input} for outputs that can take the bytes of an input that no later step reads."""
     taken: dict[int, int] = {}
     for i, step in enumerate(program.steps):
         used: set[int] = set()
-        if hands_through(program, step):
+        if copies_input(program, step):
             continue
         for at_in, at_out in step.op.inplace(step.params):
             if at_in >= len(step.inputs) or at_out >= len(step.outputs):

@@ -1,7 +1,7 @@
-"""BatchNorm on a GPU: in training the rectifier behind it, and a sum between them, join it, forward and backward.
+"""BatchNorm on a GPU: in training, the rectifier after it and a sum between them join it, forward and backward.
 
-The data is then read once for the statistics and once for all the rest; the values in between vanish. At inference it becomes a
-formula over single elements, which other passes join with what stands around it.
+The data is then read once for the statistics and once for all the rest; the values in between vanish. At inference BatchNorm
+becomes an elementwise formula, which other passes fuse with its neighbours.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SUM, _NORM = "elemwise_add", "BatchNorm"
 
 
 def fuse_batch_norm(program: Program) -> Program:
-    """The program with BatchNorm, sum and rectifier in one step where nobody else reads what lies between. Not changed itself."""
+    """Merge BatchNorm, sum and rectifier where no other step reads the values between them."""
     if "gpu" not in program.targets or not any(s.op.role == _NORM for s in program.steps):
         return program
     links = _Links(program)
     if not program.train and program.n_forward == len(program.steps):
         return replace(program, steps=[_formula(program, s, links) for s in program.steps])
-    joined: dict[int, Step] = {}  # last step of a group -> the step that stands for the group
+    joined: dict[int, Step] = {}  # last step of a group -> the merged step
     gone: set[int] = set()
     for i, step in enumerate(program.steps):
         if program.targets[step.ctx] != "gpu":
@@ -32,7 +32,7 @@ def fuse_batch_norm(program: Program) -> Program:
         forward = i < program.n_forward
         if step.op.role == (_NORM if forward else f"_backward_{_NORM}"):
             group = links.forward_group(i) if forward else links.backward_group(i)
-            if group and gone.isdisjoint(group) and links.may_meet(group):
+            if group and gone.isdisjoint(group) and links.can_merge(group):
                 joined[max(group)] = _forward(program, group) if forward else _backward(program, group)
                 gone.update(group)
     if not joined:
@@ -41,13 +41,13 @@ def fuse_batch_norm(program: Program) -> Program:
 
 
 def is_relu(step: Step, prefix: str = "") -> bool:
-    """Whether a step is a rectifier, or with the prefix "_backward_" its derivative."""
+    """Return whether a step is a rectifier, or with the prefix "_backward_" its derivative."""
     name = step.op.name
     return name == f"{prefix}relu" or (name == f"{prefix}Activation" and step.params.get("act_type") == "relu")
 
 
 class _Links:
-    """Who writes and reads each value."""
+    """The readers and writers of each value."""
 
     def __init__(self, program: Program):
         self.program, self.steps = program, program.steps
@@ -64,11 +64,11 @@ class _Links:
                     self.writes[v] += 1
 
     def passes(self, v: int) -> bool:
-        """Whether value v is written once and read once, and by nobody outside the program."""
+        """Return whether value v is written once and read once, all inside the program."""
         return v >= 0 and self.program.values[v].kind == INNER and self.reads[v] == self.writes[v] == 1
 
     def forward_group(self, i: int) -> list[int]:
-        """The numbers of BatchNorm i, the sum, if there is one, and the rectifier; [] where they are not there."""
+        """Return the numbers of BatchNorm i, a sum if one follows, and the rectifier; [] if no rectifier follows."""
         group, step = [i], self.steps[i]
         while self.passes(step.outputs[0]) and step.reqs[0] == Req.WRITE:
             at = self.reader[step.outputs[0]]
@@ -84,28 +84,28 @@ class _Links:
         return []
 
     def backward_group(self, i: int) -> list[int]:
-        """The numbers of the rectifier's derivative, the sum's, if there is one, and BatchNorm's derivative i."""
+        """Return the numbers of the derivatives of the rectifier, of a sum if there is one, and of BatchNorm (i); or []."""
         group, step = [i], self.steps[i]
         while self.passes(step.inputs[0]):
             at = self.writer[step.inputs[0]]
-            made = self.steps[at]
-            if at < self.program.n_forward or made.ctx != step.ctx:
+            producer = self.steps[at]
+            if at < self.program.n_forward or producer.ctx != step.ctx:
                 return []
             group.append(at)
-            if is_relu(made, "_backward_"):
+            if is_relu(producer, "_backward_"):
                 return group[::-1]
-            if len(group) > 2 or made.op.role != f"_backward_{_SUM}" or len(made.outputs) != 2 or \
+            if len(group) > 2 or producer.op.role != f"_backward_{_SUM}" or len(producer.outputs) != 2 or \
                     self.steps[i].reqs[0] == Req.NULL:  # the sum's other derivative is written where that of data is
                 return []
-            step = made
+            step = producer
         return []
 
     def _alike(self, step: Step) -> bool:
         specs = [self.program.values[v].spec for v in (*step.inputs, *step.outputs)]
         return len(step.inputs) == 2 and all(s == specs[0] for s in specs)
 
-    def may_meet(self, group: Sequence[int]) -> bool:
-        """Whether all of a group may run where its last step does: nobody in between reads or changes what they use."""
+    def can_merge(self, group: Sequence[int]) -> bool:
+        """Return whether a group can run at its last step: no other step in between reads or changes its values."""
         last = max(group)
         for i in group:
             step = self.steps[i]
@@ -123,7 +123,7 @@ class _Links:
 
 
 def _formula(program: Program, step: Step, links: _Links) -> Step:
-    """A BatchNorm of inference on a GPU whose statistics nobody reads as a formula; any other step as it is."""
+    """Return a GPU's BatchNorm of inference as a formula, if its statistics are not read; any other step unchanged."""
     unread = all(v < 0 or (program.values[v].kind == INNER and not links.reads[v]) for v in step.outputs[1:])
     if step.op.role != _NORM or program.targets[step.ctx] != "gpu" or not unread or step.outputs[0] < 0:
         return step
@@ -135,7 +135,7 @@ def _forward(program: Program, group: Sequence[int]) -> Step:
     norm, *between, relu = (program.steps[i] for i in group)
     x, gamma, beta, *states = norm.inputs
     others = [v for s in between for v in s.inputs if v != norm.outputs[0]]
-    return _whole([norm, *between, relu], norm, norm_tail(bool(between), False), (x, gamma, beta, *others, *states),
+    return _merge([norm, *between, relu], norm, norm_tail(bool(between), False), (x, gamma, beta, *others, *states),
                   (relu.outputs[0], *norm.outputs[1:]), (Req.WRITE, *norm.reqs[1:]), dict(norm.unused_outputs))
 
 
@@ -148,10 +148,10 @@ def _backward(program: Program, group: Sequence[int]) -> Step:
         others, reqs = [step.outputs[k]], [step.reqs[k]]
         if k in step.unused_outputs:
             absent[3] = step.unused_outputs[k]
-    return _whole([relu, *between, norm], norm, norm_tail(bool(between), True), (dy, *norm.inputs[1:], y),
+    return _merge([relu, *between, norm], norm, norm_tail(bool(between), True), (dy, *norm.inputs[1:], y),
                   (*norm.outputs, *others), (*norm.reqs, *reqs), absent)
 
 
-def _whole(steps: Sequence[Step], norm: Step, op, inputs, outputs, reqs, absent) -> Step:
+def _merge(steps: Sequence[Step], norm: Step, op, inputs, outputs, reqs, absent) -> Step:
     return replace(norm, op=op, name=f"{steps[0].name}...{steps[-1].name}", inputs=inputs, outputs=outputs, reqs=reqs,
                    unused_outputs=absent, members=tuple(name for s in steps for name in s.operators))
