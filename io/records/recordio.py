@@ -45,7 +45,7 @@ def find_records(path: str | os.PathLike) -> np.ndarray:
 class MXRecordIO(Closable):
     """Reads or writes the records of a file in order.
 
-    uri:   path of the file.
+    uri:   path of the file; for reading, also a URL.
     flag:  "r" or "w" (which empties the file).
     A damaged, truncated or foreign file raises FileError that names file, record number and byte offset. Reading is by
     position, so a forked child has its own place in the file. Written records are in the file when it is closed, or

@@ -7,6 +7,7 @@ import tritium as mx
 from support.image_files import write_pictures, write_records
 from tritium.errors import FileError, UnreachableError
 from tritium.io.records.record_file import RecordFile
+from tritium.recordio import MXRecordIO
 
 pytest.importorskip("aiohttp")
 ROWS = 40
@@ -106,3 +107,11 @@ def test_a_bad_record_is_named_by_its_url(server, tmp_path):
         next(iterator({"path_imgrec": url}))
     with pytest.raises(UnreachableError, match=r"/none\.rec: cannot be read: FileNotFoundError"):
         iterator({"path_imgrec": url.replace("/b", "/none")})
+
+
+def test_mxrecordio_reads_urls(local, remote):
+    with MXRecordIO(remote["path_imgrec"], "r") as distant, MXRecordIO(local, "r") as near:
+        records = list(iter(near.read, None))
+        assert list(iter(distant.read, None)) == records
+        distant.reset()
+        assert distant.read() == records[0]
