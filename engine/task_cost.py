@@ -9,11 +9,11 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
+from ..cache import Cache
 from .deps import Task
 from .interrupts import ki_protected
 
-_KEPT = 4096
-_costs: dict[Hashable, int] = {}  # cost key or code -> nanoseconds
+_costs: Cache[Hashable, int] = Cache()  # cost key or code -> nanoseconds
 
 
 def of(task: Task) -> int | None:
@@ -30,8 +30,6 @@ def measure(task: Task) -> None:
     def run(*args: Any) -> None:
         start = time.perf_counter_ns()
         fn(*args)
-        if len(_costs) >= _KEPT:
-            _costs.clear()
         _costs[key] = time.perf_counter_ns() - start
 
     @ki_protected

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..cache import Cache
 from ..errors import DTypeError, OperatorError, ShapeError, nearest
 from .kernel import NOTHING, Kernel, KernelFunction
 from .params import Param, Params, parse_params
@@ -203,6 +204,10 @@ class Op:
         """(input, output) pairs that may share memory."""
         return ()
 
+    def is_linear(self, p: Params) -> bool:
+        """Return whether it is linear in the inputs that get a derivative, so that its derivative is its transpose."""
+        return False
+
     def is_identity_at_inference(self, p: Params) -> bool:
         """Whether outside training the first output is the first input as it is."""
         return False
@@ -349,8 +354,7 @@ def is_known(shape: Shape | None) -> bool:
     return shape is not None and -1 not in shape
 
 
-_compiled: dict[tuple, Kernel] = {}
-KEPT = 4096  # entries of a cache, a kernel some 12 KB: a program with ever new shapes must not grow for ever
+_compiled: Cache[tuple, Kernel] = Cache()  # a kernel takes some 12 KB
 
 
 def compiled(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, ...], reqs: tuple[Req, ...], target: str,
@@ -371,8 +375,6 @@ def compiled_static(op: Op, p: Params, ins: tuple[Spec, ...], outs: tuple[Spec, 
     key = (op, p.static, ins, outs, reqs, target, train)
     found = _compiled.get(key)
     if found is None:
-        if len(_compiled) >= KEPT:
-            _compiled.clear()
         changes = op.auxiliaries(p) and op.changes_states(p, train)
         empty = outs and not any(o.size for o in outs) and not changes
         found = _compiled[key] = NOTHING if empty else Kernel.of(op.kernel(p, ins, outs, reqs, target, train))

@@ -13,21 +13,19 @@ out again, and is a composite itself, so it can be differentiated too.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from ...cache import Cache
 from ...errors import MXNetError, OperatorError
 from .. import op as registry
 from ..kernel import Kernel, KernelFunction
-from ..linear import is_linear
 from ..op import Gradient, Op, Req, Shape, Spec, compiled, is_known, register
 from ..params import Param, Params
 from .operator_property import BackwardOp
-from .reduction import ReductionOp
 from .simple_op import signature as signature_of
 
 
@@ -225,14 +223,28 @@ def backprop(trace: Trace, results: Sequence[TracedValue], dys: Sequence[TracedV
     return [found.get(w.number) for w in wanted]
 
 
+_vjp_rules: dict[str, Callable[..., Sequence[TracedValue]]] = {}
+
+
+def vjp_rule(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the derivative of the operators with these names as calls of operators, which can be differentiated again.
+
+    The decorated rule(op, p, dy, *xs) returns the derivatives by xs.
+    """
+
+    def register_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
+        _vjp_rules.update(dict.fromkeys(names, rule))
+        return rule
+
+    return register_rule
+
+
 def _step_vjp(trace: Trace, step: TraceStep, dys: dict[int, TracedValue]) -> list[tuple[int, TracedValue]]:
     """What one step passes back: (value, derivative by it). dys: the derivatives by its outputs, as far as there are any."""
     op, p = step.op, step.p
     xs, ys = [TracedValue(trace, n) for n in step.ins], [TracedValue(trace, n) for n in step.outs]
-    if op.role == "batch_dot":
-        return list(zip(step.ins, _product_rule(p, dys[0], *xs)))
-    if op.role in ("sum", "mean"):
-        return [(step.ins[0], _spread(cast(ReductionOp, op), p, dys[0], xs[0]))]
+    if op.role in _vjp_rules:
+        return list(zip(step.ins, _vjp_rules[op.role](op, p, dys[0], *xs)))
     if isinstance(op, BackwardOp):
         return _transpose_vjp(op, step, dys, xs, ys)
     g = op.gradient_of(p)
@@ -243,27 +255,11 @@ def _step_vjp(trace: Trace, step: TraceStep, dys: dict[int, TracedValue]) -> lis
     return [(step.ins[i], part) for i, part in zip(g.gives, made)]
 
 
-def _product_rule(p: Params, dy: TracedValue, a: TracedValue, b: TracedValue) -> tuple[TracedValue, TracedValue]:
-    """The derivatives of batch_dot, as products, so that they can be differentiated again."""
-    ta, tb = p.transpose_a, p.transpose_b
-    dot = ops.batch_dot
-    da = dot(b, dy, transpose_a=tb, transpose_b=True) if ta else dot(dy, b, transpose_b=not tb)
-    db = dot(dy, a, transpose_a=True, transpose_b=ta) if tb else dot(a, dy, transpose_a=not ta)
-    return da, db
-
-
-def _spread(op: ReductionOp, p: Params, dy: TracedValue, x: TracedValue) -> TracedValue:
-    """The derivative of sum or mean, in a form that can be differentiated again."""
-    kept = op.kept(p, x.shape)
-    dx = ops.broadcast_to(dy.reshape(kept), shape=x.shape)
-    return dx if op.name == "sum" else dx / (math.prod(x.shape) / max(math.prod(kept), 1))
-
-
 def _transpose_vjp(op: BackwardOp, step: TraceStep, dys: dict[int, TracedValue], xs: list[TracedValue], ys: list[TracedValue]
                        ) -> list[tuple[int, TracedValue]]:
     """The derivative of a linear operator's derivative is the operator."""
     g = op.forward.gradient_of(step.p)
-    if g is None or not is_linear(op.forward, step.p):
+    if g is None or not op.forward.is_linear(step.p):
         raise OperatorError(f"{op.name}: has no derivative of its own. {op.forward.name} can be differentiated once.")
     given = {i: x for (kind, i), x in zip(g.needs, xs) if kind == "x"}
     given |= {i: dys[k] if k in dys else ops.zeros_like(ys[k]) for k, i in enumerate(g.gives)}
@@ -277,16 +273,17 @@ class Composite(Op):
     """An operator made of steps. Subclasses say which."""
 
     def __init__(self) -> None:
-        self._gradients: dict[tuple, Gradient | None] = {}
-        self._last: tuple[Any, Trace, list[TracedValue]] | None = None  # inference and the kernel ask for the same trace, in turn
+        self._gradients: Cache[tuple, Gradient | None] = Cache()
+        self._traces: Cache[tuple, tuple[Trace, list[TracedValue]]] = Cache(16)  # shape inference and the kernel ask for the same
 
     def traced(self, p: Params, ins: Sequence[Spec]) -> tuple[Trace, list[TracedValue]]:
-        """The steps for inputs of these specs, and the outputs among their values."""
-        asked, last = (p, tuple(ins)), self._last
-        if last is None or last[0] != asked:
+        """Return the steps for inputs of these specs, and the outputs among their values."""
+
+        def make() -> tuple[Trace, list[TracedValue]]:
             trace = Trace(ins)
-            self._last = last = asked, trace, self.results(p, trace.inputs)
-        return last[1:]
+            return trace, self.results(p, trace.inputs)
+
+        return self._traces.get_or_make((p, tuple(ins)), make)
 
     def results(self, p: Params, parts: Sequence[TracedValue]) -> list[TracedValue]:
         """The outputs, worked out from the inputs."""
@@ -303,12 +300,13 @@ class Composite(Op):
         return program(trace, results, reqs, target, train)
 
     def gradient_of(self, p: Params) -> Gradient | None:
-        if p.static not in self._gradients:
-            gives = self.differentiable(p)
-            m, n = len(self.outputs(p)), len(self.arguments(p))
-            needs = (*(("dy", i) for i in range(m)), *(("x", i) for i in range(n)))
-            self._gradients[p.static] = Gradient(CompositeGradient(self), needs, gives) if gives else None
-        return self._gradients[p.static]
+        return self._gradients.get_or_make(p.static, lambda: self._make_gradient(p))
+
+    def _make_gradient(self, p: Params) -> Gradient | None:
+        gives = self.differentiable(p)
+        m, n = len(self.outputs(p)), len(self.arguments(p))
+        needs = (*(("dy", i) for i in range(m)), *(("x", i) for i in range(n)))
+        return Gradient(CompositeGradient(self), needs, gives) if gives else None
 
 
 class CompositeGradient(Composite):
@@ -357,8 +355,9 @@ class DeclaredComposite(Composite):
                  arguments: Callable[[Params], Sequence[str]] | None = None, gives: Sequence[str] | None = None,
                  complete: Callable[[Params, list[Shape | None]], Sequence[Shape | None]] | None = None,
                  dtypes: Callable[[Params, Sequence[Any]], tuple[list[Any], list[Any]]] | None = None,
-                 check: Callable[[Params], None] | None = None, params: Sequence[Param] = ()):
+                 check: Callable[[Params], None] | None = None, params: Sequence[Param] = (), linear: bool = False):
         super().__init__()
+        self.linear = linear
         self.body, self.name, self.aliases = body, name, tuple(aliases)
         self.doc = inspect.cleandoc(body.__doc__ or "")
         self._outputs, self._gives, self._complete, self._dtypes, self._check = outputs, gives, complete, dtypes, check
@@ -373,6 +372,9 @@ class DeclaredComposite(Composite):
 
     def arguments(self, p: Params) -> tuple[str, ...]:
         return self.input_names if self._arguments is None else tuple(self._arguments(p))
+
+    def is_linear(self, p: Params) -> bool:
+        return self.linear
 
     def outputs(self, p: Params) -> tuple[str, ...]:
         return self._outputs(p) if callable(self._outputs) else self._outputs
@@ -421,6 +423,7 @@ def composite(name: str, **options: Any) -> Callable[[Callable[..., Any]], Decla
     dtypes:     (parameters, known dtypes) -> dtypes of arguments and outputs; None: one dtype everywhere.
     check:      raises for parameters that cannot be.
     params:     declared by hand, for a body that takes any number of arrays.
+    linear:     whether it is linear in the arguments that get a derivative.
     """
 
     def made(body: Callable[..., Any]) -> DeclaredComposite:

@@ -47,6 +47,9 @@ class DispatchOp(Op):
     def inplace(self, p: Params) -> tuple[tuple[int, int], ...]:
         return self.choose(p).inplace(p)
 
+    def is_linear(self, p: Params) -> bool:
+        return self.choose(p).is_linear(p)
+
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.choose(p).num_random(p, outs)
 

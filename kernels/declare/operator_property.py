@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ...cache import Cache
 from ...dtype import is_half
 from ...errors import OperatorError, ShapeError
 from ..configs.key import Config, Key
 from ..ir.body import Body, formula_body
 from ..kernel import NOTHING, KernelFunction
-from ..op import KEPT, Formula, Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
+from ..op import Formula, Gradient, NumpyFunction, Op, Product, Refusal, Req, Shape, Spec, merge_shapes, register
 from ..params import REQUIRED, Param, Params, declared_param
 from ..philox import uniform
 
@@ -343,9 +344,15 @@ class OperatorProperty:
         return None
 
     # ---- second derivatives ---------------------------------------------------------------------------------------
+    linear: ClassVar[bool] = False  # in the inputs that get a derivative
+
     #: "bilinear": the output is linear in the first and in the second input, so that every mixed second derivative is a
     #: forward or a backward. "diagonal": backward is its own transpose. "": neither is known.
     backward_form: ClassVar[str] = ""
+
+    def is_linear(self) -> bool:
+        """Return whether the layer is linear with these parameters."""
+        return self.linear
 
     def differentiable_gradient(self, read: Mapping[tuple[str, int], Any], train: bool) -> list[Any] | None:
         """Return the derivatives as results of operators, which have derivatives themselves; None if that is not possible.
@@ -405,27 +412,20 @@ class PropertyOp(Op):
         self.costly, self.prefers_channels_last, self.final_part = cls.costly, cls.prefers_channels_last, cls.final_part
         self.doc = inspect.cleandoc(cls.__doc__ or "")
         self.params = _declared_params(name, cls)
-        self._made: dict[Params, OperatorProperty] = {}
-        self._gradients: dict[Params, Gradient | None] = {}
+        self._properties: Cache[Params, OperatorProperty] = Cache()
+        self._gradients: Cache[Params, Gradient | None] = Cache()
         self._backward = BackwardOp(self)
 
     def property(self, p: Params) -> OperatorProperty:
-        """The property of one set of parameters; made once."""
-        found = self._made.get(p)
-        return found if found is not None else self._keep(p, self.cls(**p))
-
-    def _keep(self, p: Params, prop: OperatorProperty) -> OperatorProperty:
-        if len(self._made) >= KEPT:
-            self._made.clear()
-        self._made[p] = prop
-        return prop
+        """Return the property of one set of parameters."""
+        return self._properties.get_or_make(p, lambda: self.cls(**p))
 
     def parse(self, given: Any) -> Params:
         p = super().parse(given)
-        if p not in self._made:
+        if p not in self._properties:
             prop = self.cls(**p)
             prop.validate()
-            self._keep(p, prop)
+            self._properties[p] = prop
         return p
 
     def arguments(self, p: Params) -> tuple[str, ...]:
@@ -472,14 +472,11 @@ class PropertyOp(Op):
         return [*ins, *aux], outs
 
     def gradient_of(self, p: Params) -> Gradient | None:
-        if p not in self._gradients:
-            if len(self._gradients) >= KEPT:
-                self._gradients.clear()
-            prop = self.property(p)
-            gives = tuple(prop.list_gradients())
-            needs = _needs(prop) + self._aux_needs(prop)
-            self._gradients[p] = Gradient(self._backward, needs, gives) if gives else None
-        return self._gradients[p]
+        return self._gradients.get_or_make(p, lambda: self._make_gradient(self.property(p)))
+
+    def _make_gradient(self, prop: OperatorProperty) -> Gradient | None:
+        gives = tuple(prop.list_gradients())
+        return Gradient(self._backward, _needs(prop) + self._aux_needs(prop), gives) if gives else None
 
     @staticmethod
     def _aux_needs(prop: OperatorProperty) -> tuple[tuple[str, int], ...]:
@@ -495,6 +492,9 @@ class PropertyOp(Op):
 
     def is_identity_at_inference(self, p: Params) -> bool:
         return self.property(p).is_identity_at_inference()
+
+    def is_linear(self, p: Params) -> bool:
+        return self.property(p).is_linear()
 
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
         return self.property(p).num_random(outs)

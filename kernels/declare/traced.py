@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cache import Cache
 from ...dtype import float32, float64
 from ...errors import OperatorError, ParameterError, ShapeError
 from ..configs import active as active_configs
@@ -37,8 +38,8 @@ class TracedOp(Op):
     combine = "add"
 
     def __init__(self) -> None:
-        self._expressions: dict[tuple, Expression] = {}
-        self._gradients: dict[tuple, Gradient | None] = {}
+        self._expressions: Cache[tuple, Expression] = Cache()
+        self._gradients: Cache[tuple, Gradient | None] = Cache()
 
     def capturable(self, p: Params) -> bool:
         return True
@@ -81,15 +82,12 @@ class TracedOp(Op):
 
     # ---- expression ----
     def expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression:
-        key = (p.static, tuple(dtypes))
-        found = self._expressions.get(key)
-        if found is None:
-            inputs = [load(i, d) for i, d in enumerate(dtypes)]
-            roots = tuple(as_expr(r) for r in self.trace(p, inputs))
-            names = tuple(d.name for d in self.params if d.kind == "scalar")
-            found = Expression(roots, _kind(roots), self.combine, self.states(p), names)
-            self._expressions[key] = found
-        return found
+        return self._expressions.get_or_make((p.static, tuple(dtypes)), lambda: self._make_expression(p, dtypes))
+
+    def _make_expression(self, p: Params, dtypes: Sequence[np.dtype]) -> Expression:
+        roots = tuple(as_expr(r) for r in self.trace(p, [load(i, d) for i, d in enumerate(dtypes)]))
+        names = tuple(d.name for d in self.params if d.kind == "scalar")
+        return Expression(roots, _kind(roots), self.combine, self.states(p), names)
 
     def formula(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec]) -> Formula | None:
         """Return what one use computes, where `expression` alone does not say it."""
@@ -111,9 +109,7 @@ class TracedOp(Op):
         return expression_body(self.name, p, e, *self.views(p, tuple(s.shape for s in ins), tuple(s.shape for s in outs)), outs)
 
     def gradient_of(self, p: Params) -> Gradient | None:
-        if p.static not in self._gradients:
-            self._gradients[p.static] = self.make_gradient(p)
-        return self._gradients[p.static]
+        return self._gradients.get_or_make(p.static, lambda: self.make_gradient(p))
 
     def make_gradient(self, p: Params) -> Gradient | None:
         """The gradient, derived from the trace."""

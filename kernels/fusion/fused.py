@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...cache import Cache
 from ...dtype import is_half
 from ..cpu.c_kernel import cpu_kernel, select_c_function
 from ..cpu.c_printer import CFunction
@@ -108,13 +109,11 @@ class FusedOp(TracedOp):
         return Kernel(kernel)
 
 
-_ends: dict[int, FusedOp] = {}  # by the id of the expression, which the operator keeps
+_ends: Cache[int, FusedOp] = Cache()  # by the id of the expression, which the operator keeps
 
 
 def _finish(root: Expr) -> FusedOp:
-    if id(root) not in _ends:
-        _ends[id(root)] = fused_op(Expression((root,)), 1, name="finish")
-    return _ends[id(root)]
+    return _ends.get_or_make(id(root), lambda: fused_op(Expression((root,)), 1, name="finish"))
 
 
 def fused_op(expression: Expression, n_inputs: int, names: Sequence[str] | None = None, *, name: str = "fused",

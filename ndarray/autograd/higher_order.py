@@ -19,7 +19,6 @@ from ...dtype import is_half
 from ...errors import MXNetError
 from ...kernels.declare.operator_property import PropertyOp
 from ...kernels.declare.reduction import ReductionGradOp
-from ...kernels.linear import is_linear
 from ...kernels.op import Gradient, builtin
 from ..core.arithmetic import array_op
 from ..core.indexing import reshape_view
@@ -88,7 +87,7 @@ def _rule(node: OpNode, gradient: Gradient, inputs: Sequence[Any]) -> Callable[[
     transpose = prop.backward_transpose(saved[0].shape) if prop is not None and ("x", 0) in needs else None
     if transpose is not None:
         return lambda ds: at_dy([call_op(builtin(transpose[0]), (ds[0], saved[0]), transpose[1])])
-    if not is_linear(op, p):
+    if not op.is_linear(p):
         return None
     return lambda ds: at_dy(forward({**saved, **dict(zip(gives, ds))}))
 

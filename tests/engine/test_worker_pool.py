@@ -90,7 +90,7 @@ def test_the_run_time_of_a_function_is_kept_by_its_code(monkeypatch):
     measured(task_of(fn))(1, 2)
     assert seen == [(1, 2)] and task_cost.of(task_of(fn)) > 0
     assert measured(task_of(len)) is len
-    monkeypatch.setattr(task_cost, "_KEPT", 1)
+    monkeypatch.setattr(task_cost._costs, "maxsize", 1)
     measured(task_of(lambda: None))()
     assert task_cost.of(task_of(fn)) is None and len(task_cost._costs) == 1
 

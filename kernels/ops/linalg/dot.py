@@ -11,6 +11,7 @@ import numpy as np
 from ....dtype import is_half
 from ....errors import ShapeError
 from ...configs.key import Config, Key
+from ...declare.composite import TracedValue, ops, vjp_rule
 from ...declare.operator_property import OperatorProperty, Shapes, register_operator
 from ...kernel import KernelFunction
 from ...op import NumpyFunction, Product, Req, Shape, Spec
@@ -164,3 +165,12 @@ class BatchDot(MatrixProduct):
         a = (*lead, k, m) if self.transpose_a else (*lead, m, k)
         b = (*lead, n, k) if self.transpose_b else (*lead, k, n)
         return [a, b], [(*lead, m, n)], []
+
+
+@vjp_rule("batch_dot")
+def _(op: Any, p: Any, dy: TracedValue, a: TracedValue, b: TracedValue) -> Sequence[TracedValue]:
+    ta, tb = p.transpose_a, p.transpose_b
+    dot = ops.batch_dot
+    da = dot(b, dy, transpose_a=tb, transpose_b=True) if ta else dot(dy, b, transpose_b=not tb)
+    db = dot(dy, a, transpose_a=True, transpose_b=ta) if tb else dot(a, dy, transpose_a=not ta)
+    return da, db

@@ -37,6 +37,8 @@ def _places(n: int, offset: int, lower: bool | None) -> np.ndarray:
 class Places(OperatorProperty):
     """Base class: selected elements of each matrix as a vector."""
 
+    linear: ClassVar[bool] = True
+
     taken: ClassVar[bool] = True  # False: a matrix from a vector
     offset: int = 0
     gradient_arguments = (0,)

@@ -36,7 +36,7 @@ def padded(x: TracedValue, pad: Sequence[int], after: Sequence[int] | None = Non
     return x.reshape((*x.shape[:2], *x.shape[2 + ones:]))
 
 
-@composite("im2col")
+@composite("im2col", linear=True)
 def im2col(data: Any, *, kernel: tuple[int, ...], stride: tuple[int, ...] = (), dilate: tuple[int, ...] = (),
            pad: tuple[int, ...] = ()) -> Any:
     """The windows a convolution reads, as columns: [n, c · kernel, windows]. data: [n, c, ...]."""
@@ -77,7 +77,7 @@ def at_the_largest(values: Any, data: Any, *, kernel: tuple[int, ...], stride: t
 _adjoint = CompositeGradient(im2col)
 
 
-@composite("col2im")
+@composite("col2im", linear=True)
 def col2im(data: Any, *, output_size: tuple[int, ...], kernel: tuple[int, ...], stride: tuple[int, ...] = (),
            dilate: tuple[int, ...] = (), pad: tuple[int, ...] = ()) -> Any:
     """Add columns to the planes at their windows: the derivative of im2col. data: [n, c · kernel, windows].

@@ -69,6 +69,9 @@ class Pooling(OperatorProperty):
             return None
         return "_at_the_largest", {"kernel": g.kernel, "stride": g.stride, "pad": g.pad, "outs": g.out}
 
+    def is_linear(self) -> bool:
+        return self.pool_type in ("avg", "sum")
+
     def validate(self) -> None:
         if not self.global_pool:
             rank = len(self.kernel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -32,6 +32,8 @@ class UpSampling(Variadic):
     (multi_input_mode "concat") or added ("sum"). "bilinear": a Deconvolution with one group per channel; its weight is the
     second array [num_filter, 1, k, k], k = 2 scale - scale % 2.
     """
+
+    linear: ClassVar[bool] = False
 
     scale: int
     sample_type: Literal["nearest", "bilinear"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -104,6 +104,8 @@ class SequenceLast(Sequences):
     A length below 1 gives the first step (MXNet reads outside the array), a length above the number of steps gives the last.
     """
 
+    linear: ClassVar[bool] = True
+
     def result(self, x: Shape) -> Shape:
         if x[self.axis] == 0:
             raise ShapeError(f"{self.name}: data {x} has no steps along axis {self.axis}. It needs at least one.")
@@ -134,6 +136,8 @@ class SequenceLast(Sequences):
 @register_operator("SequenceReverse")
 class SequenceReverse(Sequences):
     """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only."""
+
+    linear: ClassVar[bool] = True
 
     def validate(self) -> None:
         if self.axis != 0:

@@ -35,6 +35,9 @@ class AddN(TracedOp):
     def trace(self, p: Params, inputs: Sequence[Expr]) -> tuple[Expr, ...]:
         return (reduce(lambda a, b: a + b, inputs),)
 
+    def is_linear(self, p: Params) -> bool:
+        return True
+
     def make_gradient(self, p: Params) -> Gradient | None:
         """Return dy for each input: one kernel stores it num_args times."""
         needs, gives = (("dy", 0),), tuple(range(p.num_args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class Broadcast(OperatorProperty):
 
     gradient_arguments = (0,)
     backward_reads = ("dy",)
+    linear: ClassVar[bool] = True
 
     def target(self, shapes: Sequence[Shape]) -> Shape:
         """Return the shape of the output for known input shapes."""

@@ -126,6 +126,8 @@ def move_kernel(moves: Sequence[Move], ins: Sequence[Spec], outs: Sequence[Spec]
 class MoveProperty(OperatorProperty):
     """An operator that only moves elements. Subclasses define `moves`; the derivative makes them in reverse."""
 
+    linear: ClassVar[bool] = True
+
     covers: ClassVar[bool] = True  # every element of every input is moved
     overlaps: ClassVar[bool] = False  # an element may be moved to several places, so its derivative is a sum
     backward_reads = ("dy",)

@@ -131,6 +131,8 @@ class GatherNd(AtPlaces):
     that is taken several times add up. Returns: indices.shape[1:] + data.shape[axes:].
     """
 
+    linear: ClassVar[bool] = True
+
     def infer_shape(self, in_shape: Shapes, out_shape: Shapes) -> tuple[Shapes, Shapes, Shapes]:
         x, i = in_shape
         if x is None or i is None or not i or i[0] < 0:

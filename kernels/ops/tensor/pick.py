@@ -78,6 +78,8 @@ def put_kernel(lines: tuple[int, int, int, int, int], how: str, req: Req, target
 class PickedAlong(OperatorProperty):
     """Base class: input 0 at the indices in input 1, along one axis."""
 
+    linear: ClassVar[bool] = True
+
     how: ClassVar[str] = "clip"
     gradient_arguments = (0,)
 

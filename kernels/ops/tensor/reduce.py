@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...declare.composite import TracedValue, ops, vjp_rule
 from ...declare.reduction import reduction
 from ...declare.simple_op import Array
 from ...ir import lang
@@ -32,6 +37,13 @@ def mean(data: Array) -> Array:
 @mean.gradient
 def _(dy, *, count):
     return dy / count
+
+
+@vjp_rule("sum", "mean")
+def _(op: Any, p: Any, dy: TracedValue, x: TracedValue) -> Sequence[TracedValue]:
+    kept = op.kept(p, x.shape)
+    dx = ops.broadcast_to(dy.reshape(kept), shape=x.shape)
+    return [dx if op is sum_ else dx / (math.prod(x.shape) / max(math.prod(kept), 1))]
 
 
 @reduction(combine="add")

@@ -19,6 +19,8 @@ from .reshape import check_axis
 class Picked(OperatorProperty):
     """Base class: output [outer, k, inner] = source [outer, n, inner] at k indices."""
 
+    linear: ClassVar[bool] = True
+
     source: ClassVar[int] = 0  # position of the source among the arguments; the other one holds the indices
 
     def axis_of(self, rank: int) -> int:

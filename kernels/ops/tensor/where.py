@@ -76,6 +76,9 @@ class WhereOp(SimpleOp):
         condition = row_view(ins[0].shape, len(outs[0].shape))
         return Formula(e.outputs, (condition, ins[1].shape, ins[2].shape), (outs[0].shape,))
 
+    def is_linear(self, p: Params) -> bool:
+        return True
+
     def make_gradient(self, p: Params) -> Gradient | None:
         return Gradient(_BACKWARD, (("dy", 0), ("x", 0)), (1, 2))
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tritium import engine
 from tritium import ndarray as nd
+from tritium.cache import Cache
 from tritium.context import cpu
 from tritium.errors import ContextError, DTypeError, OperatorError, ShapeError
 from tritium.kernels import op as op_module
-from tritium.kernels.declare import operator_property as property_module
 from tritium.kernels.op import Op, Req, register
 from tritium.kernels.params import Param
 from tritium.ndarray.core import chunk
@@ -185,16 +185,15 @@ def test_who_gets_a_var_while_being_read_is_read_again_in_order(pushed, monkeypa
 def test_ever_new_shapes_do_not_pile_up(monkeypatch):
     monkeypatch.setattr(CACHE, "maxsize", 8)
     CACHE.clear()  # other tests filled it beyond that
-    monkeypatch.setattr(op_module, "KEPT", 8)
-    monkeypatch.setattr(property_module, "KEPT", 8)
-    monkeypatch.setattr(op_module.get("slice_axis"), "_made", {})  # other tests made more, which a hit does not clear
+    monkeypatch.setattr(op_module._compiled, "maxsize", 8)
+    monkeypatch.setattr(op_module.get("slice_axis"), "_properties", Cache(8))
     gc.collect()
     before = len(chunk._layouts)
     for n in range(1, 60):
         a = nd.ones((n, 3))
         assert nd.dot(nd.tanh(a).reshape((3, n)), a).shape == (3, 3)
         assert nd.slice_axis(a, axis=0, begin=n - 1, end=n).shape == (1, 3)
-        assert max(len(CACHE), len(op_module._compiled), len(op_module.get("slice_axis")._made)) <= 8
+        assert max(len(CACHE), len(op_module._compiled), len(op_module.get("slice_axis")._properties)) <= 8
     del a
     nd.waitall()
     gc.collect()
