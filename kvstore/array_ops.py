@@ -149,7 +149,7 @@ def add_up_each(sums: Sequence[tuple[Sequence[NDArray], NDArray]], priority: int
 def queue(name: str, run: Any, reads: Sequence[NDArray], writes: Sequence[NDArray], priority: int, inline: bool = False) -> None:
     """Push run(run_context), which reads and writes these arrays. A small task that need not wait runs inline.
 
-    inline:  the work is small whatever the size of the arrays.
+    inline:  the work is small for arrays of any size.
     """
     const, mutable = _vars(reads, writes)
     prop = "inline" if _runs_inline((*reads, *writes), writes, inline) else None

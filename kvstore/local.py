@@ -35,7 +35,7 @@ class LocalKVStore(KVStore):
 
     @property
     def _is_small(self) -> bool:
-        """Whether all values together are so small that work on them is faster inline than in other threads."""
+        """True if all values together are so small that work on them is faster inline than in other threads."""
         return self._nbytes <= _SMALL
 
     # ---- keys ---------------------------------------------------------------------------------------------------

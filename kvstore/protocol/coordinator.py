@@ -435,7 +435,7 @@ class Coordinator:
             ranks = awaited - self._at_barrier.keys()
         elif of in ("init", "filled"):
             called = {(r, k[0]) for r, w in self._waiting if w["op"] == "init" for k in w["keys"]}
-            called |= {(r, e.key) for e in self._keys for r in e.called}
+            called |= {(r, e.key) for e in self._keys.values() for r in e.called}
             own = self._own_rank(peer)
             lacking = {(r, key) for r in awaited for rank, key in called if rank == own and (r, key) not in called}
             ranks, why = {r for r, _ in lacking}, f": {self._describe_inits(sorted(awaited))}" if lacking else ""

@@ -12,7 +12,7 @@ Every method takes an event and returns the actions that follow, in order. A con
     SENT -> QUEUED                          the connection was lost
     SENT -> DONE                            rejected, or acknowledged by a server without snapshots
     QUEUED, SENT -> ABANDONED               a deadline, or the failure of other pushes of the same call
-    ABANDONED -> RETAINED                   it was applied all the same: the next push to that round fails with AlreadyApplied
+    ABANDONED -> RETAINED                   it was applied all the same: the next push to that round fails as ALREADY_APPLIED
     ABANDONED -> DONE                       it was not applied
 
 A handshake makes this sound: the server discards what was sent before it and not applied. So an acknowledgement always refers to
@@ -24,7 +24,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Name = tuple[int, int]  # key number, slice index
 
@@ -40,52 +40,35 @@ class State(enum.Enum):
 
 
 class Contribution(Protocol):
-    """What a session needs of a contribution to `round` of the slice `name`.
+    """A contribution to `round` of the slice `name`, as a session needs it.
 
     initial:  it is the initial value of a key, which has no round.
     seq:      number of the frames in which it was last sent.
     process:  the server process to which it was first sent; -1: none yet.
     """
 
+    name: Name
     round: int
+    nbytes: int
     initial: bool
     seq: int
     process: int
     state: State
 
-    @property
-    def name(self) -> Name: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
 
 C = TypeVar("C", bound=Contribution)
 
 
-class Resend(NamedTuple, Generic[C]):
-    """Send a retained contribution again. Its value is not wanted."""
+class Verb(enum.Enum):
+    """An action, on a contribution except for SAVE."""
 
-    contribution: C
-
-
-class Release(NamedTuple, Generic[C]):
-    """The memory of a contribution is not needed any more."""
-
-    contribution: C
+    RESEND = enum.auto()  # send it again, without a request for its value
+    RELEASE = enum.auto()  # its memory is not needed any more
+    ALREADY_APPLIED = enum.auto()  # fail it: its round contains an earlier contribution, which had been reported as failed
+    SAVE = enum.auto()  # ask the server to write its values to disk: retained contributions take too much memory
 
 
-class AlreadyApplied(NamedTuple, Generic[C]):
-    """Fail a contribution: its round already contains an earlier one, which had been reported as failed."""
-
-    contribution: C
-
-
-class Save(NamedTuple):
-    """Ask the server to write its values to disk, because retained contributions take too much memory."""
-
-
-Action = Resend[C] | Release[C] | AlreadyApplied[C] | Save
+Action = tuple[Verb, C]
 
 
 class ValuesLostError(Exception):
@@ -116,7 +99,7 @@ class Session(Generic[C]):
 
     @property
     def unresolved(self) -> bool:
-        """Whether there are contributions in state ABANDONED."""
+        """True while contributions are in state ABANDONED."""
         return bool(self._abandoned)
 
     def find(self, name: Name, round: int, seq: int) -> C | None:
@@ -130,7 +113,7 @@ class Session(Generic[C]):
         if self.was_applied(c):
             del self._applied[c.name]
             c.state = State.DONE
-            return [Release(c), AlreadyApplied(c)]
+            return [(Verb.RELEASE, c), (Verb.ALREADY_APPLIED, c)]
         c.state = State.QUEUED
         return []
 
@@ -193,7 +176,7 @@ class Session(Generic[C]):
                 self._applied[c.name] = c.round
                 actions += self._retain(c)
         again = [c for retained in self._retained.values() for c in retained if c.round > applied.get(c.name, 0)]
-        return actions + [Resend(c) for c in sorted(again, key=lambda c: c.round)]
+        return actions + [(Verb.RESEND, c) for c in sorted(again, key=lambda c: c.round)]
 
     def acknowledge(self, c: C) -> list[Action[C]]:
         """Handle the acknowledgement of a sent contribution."""
@@ -214,10 +197,15 @@ class Session(Generic[C]):
             return self._release(c)
         self._applied[c.name] = c.round
         actions = self._retain(c)
-        return [*actions, Resend(c)] if c.state is State.RETAINED else actions
+        return [*actions, (Verb.RESEND, c)] if c.state is State.RETAINED else actions
 
-    def on_disk(self, rounds: Mapping[Name, int]) -> list[Action[C]]:
-        """Handle the server's report of the last round of each slice on disk."""
+    def on_disk(self, rounds: Mapping[Name, int], complete: bool = False) -> list[Action[C]]:
+        """Handle the server's report of the last rounds on disk. complete: of all slices.
+
+        Raises ValuesLostError if a complete report shows that the server has lost its snapshots.
+        """
+        if complete and any(rounds.get(name, 0) < round for name, round in self._on_disk.items()):
+            raise ValuesLostError
         self._on_disk.update(rounds)
         actions: list[Action[C]] = []
         for name, round in rounds.items():
@@ -227,11 +215,6 @@ class Session(Generic[C]):
                 self._retained_bytes -= c.nbytes
                 actions += self._release(c)
         return actions
-
-    def check_on_disk(self, rounds: Mapping[Name, int]) -> None:
-        """Raise ValuesLostError if the server reported later rounds on disk before: it has lost its snapshots."""
-        if any(rounds.get(name, 0) < round for name, round in self._on_disk.items()):
-            raise ValuesLostError
 
     def saved(self) -> None:
         """Note that the server has answered a `Save`."""
@@ -247,8 +230,8 @@ class Session(Generic[C]):
         if self._retained_bytes <= self._retain_bytes or self._saving:
             return []
         self._saving = True
-        return [Save()]
+        return [(Verb.SAVE, c)]
 
     def _release(self, c: C) -> list[Action[C]]:
         c.state = State.DONE
-        return [Release(c)]
+        return [(Verb.RELEASE, c)]

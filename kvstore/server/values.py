@@ -133,7 +133,7 @@ class StoredValues:
 
     @property
     def has_optimizer(self) -> bool:
-        """Whether an optimizer merges the pushes."""
+        """True if an optimizer merges the pushes."""
         return self._make_updater is not None
 
     def create(self, name: Name, key: str, shape: tuple[int, ...], dtype: Any) -> StoredValue:

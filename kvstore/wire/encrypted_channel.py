@@ -110,7 +110,7 @@ class EncryptedChannel:
 
     @property
     def full(self) -> bool:
-        """Whether data waits until the socket accepts more."""
+        """True while data waits until the socket accepts more."""
         return bool(self._unsent or self._waiting)
 
     def put(self, head: bytes, payload: Any) -> None:
@@ -179,7 +179,7 @@ def _bounds(at: int, head: int, payload: int) -> tuple[int, int, int]:
 
 
 class ChannelOffer(NamedTuple):
-    """What a worker needs to open its channel; texts in hexadecimal. up: the key of the worker's messages."""
+    """Port, ID and keys of a worker's channel, as hexadecimal text. up: the key of the worker's messages."""
 
     port: int
     name: str

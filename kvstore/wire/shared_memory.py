@@ -11,6 +11,7 @@ import mmap
 import os
 import re
 import stat
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -46,19 +47,22 @@ class SharedSlot:
 
 
 class SegmentPool:
-    """A worker's segments. Each holds one slot; returned slots are used again for the same size."""
+    """A worker's segments. Each holds one slot; returned slots are used again for the same size. Any thread may call it."""
 
     def __init__(self, job: str, rank: int, incarnation: int):
         self._prefix = (job, rank, incarnation)
         self._free: dict[int, list[SharedSlot]] = {}
         self._count = 0
+        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> SharedSlot | None:
         """Return a slot of at least nbytes, or None if the system has no shared memory left."""
         size = cdiv(nbytes, mmap.PAGESIZE) * mmap.PAGESIZE
-        free = self._free.get(size)
-        if free:
-            return free.pop()
+        with self._lock:
+            free = self._free.get(size)
+            return free.pop() if free else self._new_slot(size)
+
+    def _new_slot(self, size: int) -> SharedSlot | None:
         path = DIRECTORY / segment_name(*self._prefix, self._count)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -77,7 +81,8 @@ class SegmentPool:
 
     def give(self, slot: SharedSlot) -> None:
         """Take back a slot that no reader uses any more."""
-        self._free.setdefault(len(slot.view), []).append(slot)
+        with self._lock:
+            self._free.setdefault(len(slot.view), []).append(slot)
 
     def close(self) -> None:
         """Delete the files."""

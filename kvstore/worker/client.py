@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -19,7 +18,7 @@ from typing import Any
 from ...errors import KVStoreError
 from ..wire import sockets
 from ..wire.frame import FrameType
-from ..wire.shared_memory import SegmentPool, SharedSlot
+from ..wire.shared_memory import SegmentPool
 from .coordinator_connection import CoordinatorConnection, Limits
 from .event_loop import EventLoop
 from .remote_server import RemoteServer, WorkerInfo
@@ -36,6 +35,7 @@ class Client:
     file:     the job file (local_job.py).
     kind:     "sync" or "async".
     timeout:  seconds after which a request fails; a warning is logged after `stall`.
+    pool:     shared memory; None before the worker has joined.
     shared:   all servers read this worker's shared memory.
     """
 
@@ -48,8 +48,7 @@ class Client:
         self.servers: list[RemoteServer] = []
         self.key_names: dict[int, str] = {}  # key number -> key, for messages
         self._keys = sockets.CurveKeys.new()
-        self._pool_lock = threading.Lock()
-        self._pool: SegmentPool | None = None
+        self.pool: SegmentPool | None = None
         self.loop = EventLoop(self)
         self.coordinator = CoordinatorConnection(self.loop, self, job, self.limits)
         self.loop.start()
@@ -64,9 +63,9 @@ class Client:
     def _create_servers(self, m: dict[str, Any]) -> list[Future[None]]:
         """Connect to the servers in the coordinator's answer to a join. Returns their handshakes."""
         self.rank, self.incarnation, self.policy = m["rank"], m["incarnation"], m["policy"]
-        self._pool = SegmentPool(self.job, self.rank, self.incarnation)
+        self.pool = SegmentPool(self.job, self.rank, self.incarnation)
         probe: str | None = None
-        slot = self._pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
+        slot = self.pool.take(16) if os.environ.get("TRITIUM_KV_SHARED") != "0" else None
         if slot is not None:
             slot.view[:16] = list(secrets.token_bytes(16))
             probe = bytes(slot.view[:16]).hex()
@@ -119,17 +118,6 @@ class Client:
         answers = self.wait_all([self.ask(i, FrameType.SAVE) for i in servers], "the servers' answer")
         return {r.name: r.round for records in answers for r in records}
 
-    def take_slot(self, nbytes: int) -> SharedSlot | None:
-        """Return shared memory of nbytes, or None."""
-        with self._pool_lock:
-            return None if self._pool is None else self._pool.take(nbytes)
-
-    def give_slot(self, slot: SharedSlot) -> None:
-        """Take shared memory back."""
-        with self._pool_lock:
-            if self._pool is not None:
-                self._pool.give(slot)
-
     def wait_all(self, futures: Sequence[Future[Any]], subject: str) -> list[Any]:
         """Return the results of futures. Raises their first error, or KVStoreError at the deadline."""
         return [self._wait(f, self.limits.timeout, subject) for f in futures]
@@ -141,14 +129,9 @@ class Client:
             raise KVStoreError(f"KVStore: {subject} did not arrive within {timeout:.0f} s. Check that the job is running. "
                                f"TRITIUM_KV_TIMEOUT sets the limit.") from None
 
-    @property
-    def alive(self) -> bool:
-        """Whether this store can be used: it is not closed, and this is not a forked child."""
-        return self.loop.alive
-
     def close(self, well: bool = True) -> None:
         """Leave the job and end the thread. well: the work is complete, so no worker needs to wait for a replacement."""
-        if not self.alive:
+        if not self.loop.alive:
             return
         self.coordinator.patience = min(self.coordinator.patience, _LEAVE_PATIENCE)
         try:
@@ -157,8 +140,8 @@ class Client:
         except KVStoreError:
             pass  # the job has ended already
         self.loop.stop(5.0)
-        if self._pool is not None:
-            self._pool.close()
+        if self.pool is not None:
+            self.pool.close()
 
     # ---- called by the event loop ---------------------------------------------------------------------------------------
     @property

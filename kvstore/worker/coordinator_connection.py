@@ -40,14 +40,9 @@ class Limits:
 class Listener(Protocol):
     """The receiver of news. Its methods are called where the sockets may be used."""
 
-    def server_moved(self, location: dict[str, Any]) -> None:
-        """A server is away, or runs in a new process."""
-
-    def returned(self, locations: Sequence[dict[str, Any]], was_dead: bool) -> None:
-        """The coordinator knows this worker again. was_dead: servers have dropped its incomplete messages."""
-
-    def expelled(self, error: KVStoreError) -> None:
-        """This worker is not a member any more."""
+    def server_moved(self, location: dict[str, Any]) -> None: ...  # it is away, or runs in a new process
+    def returned(self, locations: Sequence[dict[str, Any]], was_dead: bool) -> None: ...  # as in the answer to "back"
+    def expelled(self, error: KVStoreError) -> None: ...  # this worker is not a member any more
 
 
 class _Request(NamedTuple):

@@ -159,7 +159,7 @@ class DistKVStore(LocalKVStore):
 
     def _close(self, well: bool) -> None:
         _open_stores.discard(self)
-        if self._client.alive and self._values:
+        if self._client.loop.alive and self._values:
             complete = threading.Event()
             copies = {v.chunk.var for v in self._values.values()} | {k.pushed for k in self._keys.values()}
             # with no variables to read, it runs after failed functions, too

@@ -29,26 +29,12 @@ class Handler(Protocol):
     """The owner of the sockets. Its methods run where the sockets may be used."""
 
     @property
-    def busy(self) -> bool:
-        """Whether something is in flight."""
-        ...
-
-    def flush(self) -> None:
-        """Send what waits."""
-
-    def receive(self, poll_zeromq: bool) -> None:
-        """Handle what has arrived; at ZeroMQ sockets only if poll_zeromq."""
-
-    def has_input(self) -> bool:
-        """Return whether more has arrived at the ZeroMQ sockets, or more can be sent."""
-        ...
-
-    def check(self, now: float) -> None:
-        """Check deadlines and connections. now: time.monotonic()."""
-
-    def end(self, error: KVStoreError) -> None:
-        """End everything in flight with error."""
-
+    def busy(self) -> bool: ...  # something is in flight
+    def flush(self) -> None: ...  # send what waits
+    def receive(self, poll_zeromq: bool) -> None: ...  # handle what has arrived; at ZeroMQ sockets only if poll_zeromq
+    def has_input(self) -> bool: ...  # more has arrived at the ZeroMQ sockets, or more can be sent
+    def check(self, now: float) -> None: ...  # check deadlines and connections. now: time.monotonic()
+    def end(self, error: KVStoreError) -> None: ...  # end everything in flight with error
     def close_sockets(self) -> None: ...
 
 
@@ -89,7 +75,7 @@ class EventLoop:
 
     @property
     def alive(self) -> bool:
-        """Whether calls can be made: the loop is not closed, and this is not a forked child."""
+        """True if calls can be made: the loop is not closed, and this is not a forked child."""
         return not self._closed and self.pid == os.getpid()
 
     # ---- any thread -------------------------------------------------------------------------------------------------------

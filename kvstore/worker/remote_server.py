@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...errors import DeadWorkerError, FrameError, KVStoreError, RoundMadeError
-from ..protocol.session import Action, AlreadyApplied, Name, Release, Resend, Session, ValuesLostError
+from ..protocol.session import Action, Name, Session, ValuesLostError, Verb
 from ..wire.frame import (
     CHUNK,
     INLINE,
@@ -131,12 +131,12 @@ class RemoteServer:
 
     @property
     def away(self) -> bool:
-        """Whether the server is away as far as the coordinator knows, or the coordinator is away, too."""
+        """True if the server is away as far as the coordinator knows, or the coordinator is away, too."""
         return not self.ready and (self._down or self._coordinator.lost_since is not None)
 
     @property
     def busy(self) -> bool:
-        """Whether a push is not answered, or anything waits to be sent."""
+        """True while a push is not answered, or anything waits to be sent."""
         return bool(self.session.sent or self._queue or self.connection.pending)
 
     def _on_handshake_reply(self, frame: WireFrame) -> None:
@@ -146,14 +146,12 @@ class RemoteServer:
         if text.get("more"):
             return
         records, self._handshake_records = self._handshake_records, []
-        on_disk = {r.name: r.at for r in records}
         try:
-            self.session.check_on_disk(on_disk)
+            self._execute(self.session.on_disk({r.name: r.at for r in records}, complete=True))
         except ValuesLostError:
             self.end(KVStoreError(f"KVStore: server {self.index} restarted without its snapshots. If servers may move to another "
                                   f"machine, TRITIUM_KV_SNAPSHOT_DIR must be a folder that all machines see."))
             return
-        self._execute(self.session.on_disk(on_disk))
         if "shared" not in text:
             self.session.saved()
             if frame.seq in self._questions:
@@ -183,19 +181,18 @@ class RemoteServer:
 
     def _execute(self, actions: Sequence[Action[Push]]) -> None:
         """Carry out what the session wants."""
-        for a in actions:
-            if isinstance(a, Release):
-                a.contribution.release()
-            elif isinstance(a, Resend):
-                self._send_pushes([a.contribution], _URGENT, want_value=False)
-            elif isinstance(a, AlreadyApplied):
-                push = a.contribution
+        for verb, push in actions:
+            if verb is Verb.RELEASE:
+                push.release()
+            elif verb is Verb.RESEND:
+                self._send_pushes([push], _URGENT, want_value=False)
+            elif verb is Verb.SAVE:
+                self._send(FrameType.SAVE, [], b"", seq=0)
+            else:
                 push.done(RoundMadeError(
                     f"KVStore.push: worker {self._worker.rank}, key {self._worker.name_of(push.key)}: round {push.round} already "
                     f"includes an earlier push that had been reported as failed. This push was not applied; push again for round "
                     f"{push.round + 1}."))
-            else:
-                self._send(FrameType.SAVE, [], b"", seq=0)
 
     # ---- sending ----------------------------------------------------------------------------------------------------------
     def submit(self, request: Request, priority: int) -> None:

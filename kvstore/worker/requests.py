@@ -26,10 +26,11 @@ class Request:
     failing:    (since when, error): another request of the group has failed, so this one must end soon.
     """
 
-    __slots__ = ("done", "failing", "group", "index", "key", "left", "out", "out_place", "priority", "server", "started")
+    __slots__ = ("done", "failing", "group", "index", "key", "left", "name", "out", "out_place", "priority", "server", "started")
 
     def __init__(self, server: int, key: int, index: int, out: np.ndarray | None, out_place: Place | None, done: Done):
         self.server, self.key, self.index, self.out, self.out_place, self.done = server, key, index, out, out_place, done
+        self.name: Name = key, index
         self.left, self.started, self.priority = 0, 0.0, 0
         self.group: Sequence[Request] = ()
         self.failing: tuple[float, BaseException] | None = None
@@ -53,10 +54,6 @@ class Request:
             return
         out[r.offset:r.offset + r.n] = np.frombuffer(payload, out.dtype, r.n, at)
         self.left -= r.n
-
-    @property
-    def name(self) -> Name:
-        return self.key, self.index
 
     @property
     def reply(self) -> Place:
@@ -92,21 +89,18 @@ class Push(Request):
     release:  called when data is not needed any more.
     """
 
-    __slots__ = ("code", "data", "initial", "n", "place", "process", "release", "round", "seq", "state", "threshold")
+    __slots__ = ("code", "data", "initial", "n", "nbytes", "place", "process", "release", "round", "seq", "state", "threshold")
 
     def __init__(self, server: int, key: int, index: int, data: np.ndarray, round: int, out: np.ndarray | None, done: Done, *,
                  place: Place | None = None, out_place: Place | None = None, initial: bool = False,
                  release: Callable[[], None] = lambda: None, code: int = -1, n: int = -1, threshold: float = 0):
         super().__init__(server, key, index, out, out_place, done)
         self.data, self.round, self.place, self.release, self.initial = data, round, place, release, initial
+        self.nbytes = data.nbytes
         self.code = CODES[data.dtype] if code < 0 else code
         self.n = len(data) if n < 0 else n
         self.threshold, self.seq, self.process, self.state = threshold, 0, -1, State.QUEUED
         self.restart()
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes
 
     def restart(self) -> None:
         """Expect the complete answer: the request is sent for the first time, or again."""

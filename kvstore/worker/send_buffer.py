@@ -33,8 +33,8 @@ class SendBuffer:
         align = max(layout.dtype.itemsize for layout in layouts)  # arrays of one dtype have no gaps between them
         starts = list(itertools.accumulate((cdiv(layout.nbytes, align) * align for layout in layouts), initial=0))
         nbytes = max(starts.pop() if len(starts) > 1 else 0, 1)
-        self._client, self._users = client, 0
-        self._slot = client.take_slot(nbytes) if nbytes >= SMALLEST and client.shared else None
+        self._pool, self._users = client.pool, 0
+        self._slot = self._pool.take(nbytes) if self._pool is not None and nbytes >= SMALLEST and client.shared else None
         self.places: list[Place | None] = [None if self._slot is None else (self._slot.segment, at) for at in starts]
         if separate:
             view = None if self._slot is None else self._slot.view
@@ -54,5 +54,5 @@ class SendBuffer:
     def release(self) -> None:
         """Note that one of the users has ended."""
         self._users -= 1
-        if not self._users and self._slot is not None:
-            self._client.give_slot(self._slot)
+        if not self._users and self._slot is not None and self._pool is not None:
+            self._pool.give(self._slot)

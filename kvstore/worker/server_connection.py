@@ -49,12 +49,12 @@ class ServerConnection:
 
     @property
     def pending(self) -> bool:
-        """Whether messages wait to be sent."""
+        """True while messages wait to be sent."""
         return bool(self._waiting)
 
     @property
     def wants_channel(self) -> bool:
-        """Whether the server shall offer an encrypted channel."""
+        """True if the server shall offer an encrypted channel."""
         return self._broken < _MOST_BROKEN and encrypted_channel.available()
 
     def open(self, location: dict[str, Any]) -> None:

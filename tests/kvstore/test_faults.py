@@ -364,7 +364,7 @@ def test_a_failing_test_ends(failing, monkeypatch):
         if kv.rank == failing:
             raise ZeroDivisionError
         if kv.rank == 2:
-            until(lambda: not kv._client.alive)
+            until(lambda: not kv._client.loop.alive)
         kv.push("w", mx.nd.ones(3))
         pull(kv, "w", np.zeros(3, "f"))
 

@@ -122,7 +122,7 @@ class SimulatedWorker:
         self.deaths, self.over = set(), set()  # that it was rejected for; and those of them that are over
         c = self.client = client.Client.__new__(client.Client)
         c.job, c.kind, c.servers, c.key_names, c.limits = job.name, job.kind, [], {}, Limits(1e9, 1e9)
-        c._keys, c._pool_lock = sockets.CurveKeys(self.public, ""), threading.Lock()
+        c._keys = sockets.CurveKeys(self.public, "")
         loop = c.loop = self._make_loop()
         c.coordinator = coordinator_connection.CoordinatorConnection(loop, c, {"address": "coordinator"}, c.limits)
         c.coordinator.patience = 1e9

@@ -245,7 +245,7 @@ def test_members_join_and_leave_at_barriers():
         leaving = each.submit(a.leave)
         barrier(b, c)
         leaving.result(TIMEOUT)
-        assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.alive
+        assert step(b, c) == [(110, 0, 2), (110, 1, 2)] and not a._client.loop.alive
         inits = [each.submit(kv.init, "v", mx.nd.ones(2) * kv._client.rank) for kv in (b, c)]
         assert [i.result(TIMEOUT) for i in inits] and pull(c, "v", np.zeros(2, "f"))[0] == 1  # the value of the lowest rank
 

@@ -14,12 +14,13 @@ class FakeClient:
 
     def __init__(self, shared):
         self.shared, self.taken, self.given = shared, [], []
+        self.pool = self
 
-    def take_slot(self, nbytes):
+    def take(self, nbytes):
         self.taken.append(SharedSlot(7, np.zeros(nbytes, np.uint8)))
         return self.taken[-1]
 
-    def give_slot(self, slot):
+    def give(self, slot):
         self.given.append(slot)
 
 
