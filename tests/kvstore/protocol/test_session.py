@@ -1,0 +1,244 @@
+"""Session: the states of a worker's contributions. Oracle: a small server that applies, saves, restarts and loses messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tritium.kvstore.protocol.session import Session, State, ValuesLostError, Verb
+
+NAME = (7, 0)
+
+
+@dataclass(eq=False)
+class Contribution:
+    round: int
+    name: tuple[int, int] = NAME
+    nbytes: int = 100
+    initial: bool = False
+    seq: int = 0
+    process: int = -1
+    state: State = State.QUEUED
+
+
+def connected(durable=True, retain_bytes=1000, process=1):
+    session = Session(retain_bytes)
+    assert session.handshake(process, durable, {}) == []
+    return session
+
+
+def sent(session, round, seq=1):
+    """A contribution in state SENT."""
+    c = Contribution(round)
+    assert session.submit(c) == [] and c.state is State.QUEUED
+    session.send(c)
+    session.number([c], seq)
+    assert c.state is State.SENT and c.process == session.process
+    return c
+
+
+def test_a_contribution_is_retained_until_it_is_on_disk():
+    session = connected()
+    first, second = sent(session, 1), sent(session, 2)
+    assert session.acknowledge(first) == session.acknowledge(second) == []
+    assert first.state is second.state is State.RETAINED and session.sent == []
+    assert session.on_disk({NAME: 1}) == [(Verb.RELEASE, first)] and first.state is State.DONE
+    assert session.on_disk({NAME: 5}) == [(Verb.RELEASE, second)]
+
+
+def test_without_snapshots_an_acknowledged_contribution_is_done():
+    session = connected(durable=False)
+    c = sent(session, 1)
+    assert session.acknowledge(c) == [(Verb.RELEASE, c)] and c.state is State.DONE
+
+
+def test_an_answer_finds_the_contribution_of_its_frames_only():
+    session = connected()
+    c = sent(session, 1, seq=4)
+    assert session.find(NAME, 1, 4) is session.find(NAME, 1, 0) is c
+    assert session.find(NAME, 1, 3) is session.find(NAME, 2, 4) is session.find((7, 1), 1, 4) is None
+
+
+def test_a_restarted_server_gets_the_retained_contributions_in_order():
+    session = connected()
+    for n in (1, 2, 3):
+        session.acknowledge(sent(session, n))
+    unanswered = sent(session, 4)
+    assert [(verb, c.round) for verb, c in session.handshake(2, True, {NAME: 1})] == [(Verb.RESEND, 2), (Verb.RESEND, 3)]
+    assert session.take_sent() == [unanswered] and session.sent == []
+    assert session.submit(unanswered) == [] and unanswered.state is State.QUEUED and unanswered.process == 1
+
+
+def test_too_many_retained_bytes_request_one_snapshot():
+    session = connected(retain_bytes=250)
+    contributions = [sent(session, n) for n in (1, 2, 3, 4)]
+    assert [session.acknowledge(c) for c in contributions] == [[], [], [(Verb.SAVE, contributions[2])], []]
+    session.saved()
+    assert session.on_disk({NAME: 4}) == [(Verb.RELEASE, c) for c in contributions]
+
+
+@pytest.mark.parametrize("applied", [0, 1])
+def test_the_handshake_resolves_an_abandoned_contribution(applied):
+    session = connected()
+    abandoned, later = sent(session, 1), Contribution(1)
+    session.abandon([abandoned])
+    assert abandoned.state is State.ABANDONED and session.unresolved and session.sent == []
+    actions = session.handshake(1, True, {NAME: applied})
+    assert not session.unresolved and session.was_applied(later) == bool(applied)
+    if applied:
+        assert actions == [] and abandoned.state is State.RETAINED
+        assert session.submit(later) == [(Verb.RELEASE, later), (Verb.ALREADY_APPLIED, later)] and later.state is State.DONE
+    else:
+        assert actions == [(Verb.RELEASE, abandoned)] and abandoned.state is State.DONE
+    assert session.submit(Contribution(1)) == []
+
+
+def test_an_abandoned_contribution_of_an_earlier_process_is_sent_again():
+    """Its acknowledgement may be lost, and other workers may have seen the result of that process."""
+    session = connected(process=1)
+    c = sent(session, 1)
+    session.abandon([c])
+    assert session.handshake(2, True, {}) == [(Verb.RESEND, c)]
+    assert c.state is State.RETAINED and session.was_applied(c)
+
+
+def test_of_two_abandoned_contributions_to_a_round_the_first_is_retained():
+    session = connected()
+    first, second = sent(session, 1), Contribution(1)
+    session.abandon([first])
+    assert session.submit(second) == []
+    session.abandon([second])
+    assert session.handshake(1, True, {NAME: 1}) == [(Verb.RELEASE, second)]
+    assert first.state is State.RETAINED and second.state is State.DONE
+
+
+@pytest.mark.parametrize("dead, process, resent", [(True, 1, True), (True, 2, False), (False, 1, False)])
+def test_a_rejected_contribution_that_an_earlier_process_may_have_applied_is_sent_again(dead, process, resent):
+    """Other workers may have seen the result of that process, so the round must contain the same contribution."""
+    session = connected(process=process)
+    c = sent(session, 1)
+    session.handshake(2, True, {})
+    assert session.take_sent() == [c] and session.submit(c) == []
+    session.send(c)
+    session.number([c], 2)
+    assert session.reject(c, applied=False, dead=dead) == [(Verb.RESEND if resent else Verb.RELEASE, c)]
+    assert c.state is (State.RETAINED if resent else State.DONE) and session.was_applied(c) == resent
+
+
+def test_a_rejected_contribution_that_was_applied_is_retained():
+    session = connected()
+    c = sent(session, 1)
+    assert session.reject(c, applied=True, dead=False) == [] and c.state is State.RETAINED and not session.was_applied(c)
+
+
+def test_a_server_that_has_lost_its_values_is_an_error():
+    session = connected(durable=False)
+    session.acknowledge(sent(session, 1))
+    assert session.handshake(1, False, {NAME: 1}) == []
+    with pytest.raises(ValuesLostError):
+        session.handshake(2, False, {})
+    session = connected()
+    session.on_disk({NAME: 3, (8, 0): 1}, complete=True)
+    session.on_disk({NAME: 2})  # an incomplete report may be late
+    with pytest.raises(ValuesLostError):
+        session.on_disk({NAME: 3}, complete=True)
+
+
+class Job:
+    """One worker, as dist.py drives it, and a server that applies a round as soon as its contribution arrives."""
+
+    def __init__(self, seed):
+        self.rng, self.session = np.random.default_rng(seed), connected(retain_bytes=300)
+        self.round, self.current, self.seq = 0, None, 1
+        self.acknowledged, self.failed, self.released = {}, [], []
+        self.process, self.on_disk, self.applied = 1, 0, []
+        self.arriving, self.answers = [], []
+
+    def run(self):
+        events = (self.push, self.push, self.arrive, self.arrive, self.answer, self.answer, self.save, self.cut, self.restart,
+                  self.abandon)
+        for _ in range(300):
+            events[int(self.rng.integers(len(events)))]()
+        while self.current is not None or self.arriving or self.answers:
+            self.arrive(), self.answer()
+        assert {n: self.applied[n - 1] for n in self.acknowledged} == self.acknowledged
+        assert len(self.applied) >= self.round and all(c in self.failed for c in self.applied[self.round:])
+        assert all(c.state is State.DONE for c in self.released)
+        assert len(self.released) == len(set(map(id, self.released)))
+
+    def execute(self, actions):
+        for verb, c in actions:
+            if verb is Verb.RELEASE:
+                self.released.append(c)
+            elif verb is Verb.RESEND:
+                assert c not in self.released
+                self.arriving.append(c)
+            elif verb is Verb.ALREADY_APPLIED:
+                self.current = None
+                assert self.applied_by_earlier(c)
+            elif self.rng.random() < 0.5:
+                self.on_disk = len(self.applied)
+
+    def applied_by_earlier(self, c):
+        """Whether the server has, or will have, an abandoned contribution to the round of c."""
+        return any(e.round == c.round and e in self.failed for e in (*self.applied, *self.arriving))
+
+    def submit(self, c):
+        actions = self.session.submit(c)
+        self.execute(actions)
+        if not actions:
+            self.session.send(c)
+            self.seq += 1
+            self.session.number([c], self.seq)
+            self.arriving.append(c)
+
+    def push(self):
+        if self.current is None:
+            self.round += 1
+            self.current = Contribution(self.round)
+            self.submit(self.current)
+
+    def arrive(self):
+        if self.arriving:
+            c = self.arriving.pop(0)
+            if c.round == len(self.applied) + 1:
+                self.applied.append(c)
+            self.answers.append(c)
+
+    def answer(self):
+        if self.answers:
+            c = self.answers.pop(0)
+            if self.session.find(c.name, c.round, c.seq) is c:
+                self.execute(self.session.acknowledge(c))
+                self.acknowledged[c.round], self.current = c, None
+            self.execute(self.session.on_disk({NAME: self.on_disk}))
+
+    def save(self):
+        if self.rng.random() < 0.3:
+            self.on_disk = len(self.applied)
+
+    def cut(self):
+        self.arriving, self.answers = [], []
+        self.execute(self.session.on_disk({NAME: self.on_disk}, complete=True))
+        self.execute(self.session.handshake(self.process, True, {NAME: len(self.applied)}))
+        for c in self.session.take_sent():
+            self.submit(c)
+
+    def restart(self):
+        self.process += 1
+        del self.applied[self.on_disk:]
+        self.cut()
+
+    def abandon(self):
+        if self.current is not None:
+            self.session.abandon([self.current])
+            self.failed.append(self.current)
+            self.round, self.current = self.round - 1, None
+            self.cut()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_acknowledged_contribution_is_in_its_round(seed):
+    """Messages are lost, the server restarts from old snapshots, and pushes are abandoned. No contribution is released twice."""
+    Job(seed).run()
