@@ -23,7 +23,7 @@ CASES = {
     "all faults except dead workers": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator")},
     "deadlines": {"faults": (*CONNECTIONS, "silence"), "timeout": 2.0},
     "deadlines and servers that die": {"faults": (*CONNECTIONS, "kill_server"), "timeout": 2.0},
-    "replacements that start from the beginning": {"faults": (*CONNECTIONS, "replace"), "policy": "wait", "anew": True},
+    "replacements that start from the beginning": {"faults": (*CONNECTIONS, "replace"), "policy": "wait", "from_start": True},
     "bfloat16": {"faults": (*CONNECTIONS, "kill_server", "replace"), "dtype": bfloat16},
     "int32, no optimizer": {"faults": (*CONNECTIONS, "kill_server"), "dtype": "int32", "optimizer": False},
     "async": {"faults": ("cut_channel", "silence", "kill_server", "kill_coordinator"), "kind": "async"},

@@ -16,6 +16,7 @@ import numpy as np
 import zmq
 from tritium.errors import DeadWorkerError, KVStoreError, RoundMadeError
 from tritium.kvstore.protocol.placement import tag
+from tritium.kvstore.protocol.session import State
 from tritium.kvstore.server import main as server_main
 from tritium.kvstore.wire import sockets
 from tritium.kvstore.wire.frame import FrameType, pack, unpack
@@ -147,6 +148,8 @@ class SimulatedWorker:
         self.client.loop._wakes = True
         self.client.loop.run_once(True)
         self.client.loop._wakes = True
+        for server in self.client.servers:
+            check_states(server)
         while self.until() and not self.finished:
             try:
                 self.until = next(self.program)
@@ -212,10 +215,10 @@ class SimulatedWorker:
         yield from self._rounds()
         yield from self._all(self._fetch, list(SIZES))
         c.limits.timeout, self.pushing = job.timeout, True
-        self.goal = {k: job.rounds + (key.round if job.anew else 0) for k, key in self.keys.items()}
+        self.goal = {k: job.rounds + (key.round if job.from_start else 0) for k, key in self.keys.items()}
         yield from self._steps()
         self.ending = True
-        if job.anew:
+        if job.from_start:
             yield from self._finish()
             return
         yield from self._request("barrier", n=1)
@@ -384,6 +387,18 @@ class SimulatedWorker:
             return True
         session = self.client.servers[request.server].session
         return session.was_applied(request) and not isinstance(error, RoundMadeError)
+
+
+def check_states(server):
+    """Every push of a worker is where its state says."""
+    session = server.session
+    assert all(p.state is State.QUEUED for p in server._queue if isinstance(p, requests.Push))
+    assert all(p.state is State.SENT for p in session.sent)
+    assert all(p.state is State.ABANDONED for p in session._abandoned)
+    for name, retained in session._retained.items():
+        assert all(p.state is State.RETAINED and p.name == name for p in retained)
+        assert [p.round for p in retained] == sorted({p.round for p in retained})
+    assert session._retained_bytes == sum(p.nbytes for retained in session._retained.values() for p in retained)
 
 
 class Halves:

@@ -42,21 +42,23 @@ _LONGEST_PAUSE = 600  # steps
 
 
 class SimulatedJob:
-    """workers, shards: how many. faults: which of FAULTS may happen. timeout: deadline of what is pushed, seconds.
+    """A job with so many workers and servers.
 
-    dtype:  of the values.
-    anew:   every process makes as many rounds as `rounds`, then leaves: a replacement goes on when the others have left.
+    faults:      names in FAULTS that may happen.
+    timeout:     deadline of pushes, seconds.
+    dtype:       of the values.
+    from_start:  every process makes `rounds` rounds, then leaves: a replacement continues when the others have left.
     """
 
     FAULTS = ("cut", "cut_channel", "silence", "kill_server", "kill_coordinator", "replace", "lose")
 
     def __init__(self, seed, folder, *, kind="sync", policy="fail", workers=2, servers=2, snapshot_rounds=3, rounds=4,
-                 optimizer=True, faults=(), most_faults=8, timeout=1e9, dtype="float32", anew=False):
+                 optimizer=True, faults=(), most_faults=8, timeout=1e9, dtype="float32", from_start=False):
         self.rng, self.folder, self.name = np.random.default_rng(seed), folder, uuid.uuid4().hex
         self.kind, self.policy, self.snapshot_rounds, self.rounds, self.optimizer, self.timeout = (
             kind, policy, snapshot_rounds, rounds, optimizer, timeout)
         self.num_workers, self.num_servers = workers, servers
-        self.dtype, self.anew = np.dtype(dtype), anew
+        self.dtype, self.from_start = np.dtype(dtype), from_start
         self.faults, self.left = faults, most_faults
         self.now, self.steps = 100.0, 0
         self.pipes, self.channels, self.to_end, self.to_report = [], [], [], []
@@ -104,7 +106,7 @@ class SimulatedJob:
                     states = self._round(k, i, n, states)
                     assert states, f"{k} part {i} round {n}: no sum of contributions gives {self.values[k, i, n]}"
                 assert any(s[1].tobytes() == v[a:b].tobytes() for s in states for v in self.finals[k].values()), f"{k} at the end"
-            assert self.anew or len({v.tobytes() for v in self.finals[k].values()}) == 1
+            assert self.from_start or len({v.tobytes() for v in self.finals[k].values()}) == 1
 
     def _round(self, k, i, n, states):
         """Return the possible (state, value) after round n, as far as the values that workers got allow."""

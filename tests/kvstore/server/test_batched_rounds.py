@@ -40,7 +40,7 @@ def handshake(rank):
 
 
 def push(rank, n, keys, rng, pool=None, flags=WANT_VALUE):
-    """Contributions to round n of keys, in the payload, or in shared memory side by side."""
+    """Contributions to round n of keys, in the payload, or contiguous in shared memory."""
     data = [rng.normal(size=SIZES[k]).astype("f") * 10.0 ** rank for k in keys]
     raw = b"".join(d.tobytes() for d in data)
     starts = np.cumsum([0, *(d.nbytes for d in data)]).tolist()
@@ -53,37 +53,37 @@ def push(rank, n, keys, rng, pool=None, flags=WANT_VALUE):
     return (encode(FrameType.PUSH, records, len(body), rank=rank, flags=flags), body), slots and slots[1].view[:len(raw)]
 
 
-def said(out):
-    """What workers were told: (rank, key, round, bytes of the value or None), in any order; refusals as they are."""
-    found = []
+def answers_of(out):
+    """The answers in a canonical order: (rank, key, round, elements, round on disk, bytes of the value), or rejections."""
+    answers = []
     for rank, head, pieces in out:
         payload = b"".join(bytes(p) for p in pieces)
         frame, at = decode(head, payload), 0
         if frame.type is FrameType.REJECTED:
-            found.append((rank, "refused", payload))
+            answers.append((rank, "rejected", payload))
             continue
         for r in frame.records:
             value = payload[at:at + r.nbytes] if r.segment == INLINE else b""
             at += len(value)
-            found.append((rank, r.key, r.round, r.n, r.at, value))
-    return sorted(found, key=repr)
+            answers.append((rank, r.key, r.round, r.n, r.at, value))
+    return sorted(answers, key=repr)
 
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("shared", [False, True])
-def test_nobody_can_tell(seed, shared):
-    """Random rounds of two or three workers: the same keys, fewer, other orders, late ones, pulls and deaths in between."""
+def test_batching_changes_no_answer_and_no_value(seed, shared):
+    """Random rounds of up to three workers: the same keys, fewer, in other orders, repeated, with pulls in between."""
     results = []
-    for together in (True, False):
+    for batched in (True, False):
         remove_segments(JOB)
         rng, order = np.random.default_rng(seed), np.random.default_rng([seed, 1])
         workers = int(order.integers(1, 4))
-        s = make_server(workers, together)
+        s = make_server(workers, batched)
         pools = [SegmentPool(JOB, r, 1) if shared and r != 2 else None for r in range(workers)]
         for r, pool in enumerate(pools):
             if pool is not None:
                 s._views[r] = SegmentViews(JOB, r, 1)
-        told, replies, done = [], [], dict.fromkeys(range(len(SIZES)), 0)
+        sent, replies, done = [], [], dict.fromkeys(range(len(SIZES)), 0)
         for _ in range(6):
             keys = order.permutation(len(SIZES))[:order.integers(1, len(SIZES) + 1)].tolist()
             kind = order.integers(5)
@@ -106,10 +106,10 @@ def test_nobody_can_tell(seed, shared):
                     pull = [Record(int(order.integers(len(SIZES))), 0, 0, 0, 0)]
                     out += s.receive(r, decode(encode(FrameType.PULL, pull, rank=r, seq=9)))
                 replies.append(reply)
-            told.append(said(out))
+            sent.append(answers_of(out))
             for k in keys:
                 done[k] += 1
-        results.append((told, [None if v is None else bytes(v) for v in replies], [v.flat.tobytes() for _, v in s.values.items()],
+        results.append((sent, [None if v is None else bytes(v) for v in replies], [v.flat.tobytes() for _, v in s.values.items()],
                         [s.rounds.version(name) for name, _ in s.values.items()]))
     for a, b in zip(*results):
         assert a == b
@@ -140,9 +140,9 @@ def test_a_failed_update_is_rejected_for_its_key_only(rng, monkeypatch):
     s.values._make_updater = lambda: None
     for i, (_, v) in enumerate(s.values.items()):
         v.updater = fail if i == 2 else lambda key, grad, weight: weight.__iadd__(grad)
-    answers = said(s.receive(0, decode(*push(0, 1, keys, rng)[0])))
-    assert sorted(a[1] for a in answers if a[1] != "refused") == [0, 1, 3]
-    assert [a for a in answers if a[1] == "refused" and b"the update failed: ValueError: no" in a[2]]
+    answers = answers_of(s.receive(0, decode(*push(0, 1, keys, rng)[0])))
+    assert sorted(a[1] for a in answers if a[1] != "rejected") == [0, 1, 3]
+    assert [a for a in answers if a[1] == "rejected" and b"the update failed: ValueError: no" in a[2]]
 
 
 def test_a_repeated_frame_does_not_take_the_value_of_a_later_one(rng):
@@ -152,14 +152,14 @@ def test_a_repeated_frame_does_not_take_the_value_of_a_later_one(rng):
         s.receive(r, decode(*frames[r, 1]))
     assert s.receive(0, decode(*frames[0, 2])) == []
     s.receive(0, decode(*frames[0, 1]))
-    answers = said(s.receive(1, decode(*frames[1, 2])))
+    answers = answers_of(s.receive(1, decode(*frames[1, 2])))
     assert [(a[0], a[2], len(a[5])) for a in answers] == [(0, 2, 20), (1, 2, 20)]
 
 
 def test_a_rejection_can_be_decoded(rng):
     """Its records refer to the bytes of the push; its payload is the error."""
-    (rejection,) = said(make_server(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
-    assert rejection[1] == "refused" and b"round 9999 is too far ahead" in rejection[2]
+    (rejection,) = answers_of(make_server(1, True).receive(0, decode(*push(0, 9999, [0], rng)[0])))
+    assert rejection[1] == "rejected" and b"round 9999 is too far ahead" in rejection[2]
     wrong = encode(FrameType.INITIALIZE, [Record(0, 0, 0, 1000, 0, 0, INLINE)], 4000, rank=0), bytes(4000)
     ((_, head, (payload,)),) = make_server(1, True).receive(0, decode(*wrong))
     assert decode(head, payload).type is FrameType.REJECTED and b"do not fit" in payload

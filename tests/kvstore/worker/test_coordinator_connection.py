@@ -340,7 +340,7 @@ def test_a_worker_that_was_replaced_while_cut_off_gets_an_error():
 
 
 def test_a_worker_leaves_correctly_however_long_it_takes(monkeypatch):
-    """Its thread does not run for ten seconds. Other workers must not be told that it died."""
+    """Its thread does not run for ten seconds. Other workers must not get an error that it died."""
     with workers(2) as (_, stores, each):
         each(lambda kv: kv.init("w", mx.nd.zeros(3)))
         client, late, runs = stores[1]._client, [0.0], threading.Event()
@@ -363,7 +363,7 @@ def test_any_number_of_requests_waits_for_a_coordinator():
     """They wait in libzmq, which has no connection yet."""
     with zmq.Context() as context:
         keys = sockets.CurveKeys.new()
-        job = {**keys._asdict(), "coordinator_key": keys.public, "address": "tcp://127.0.0.1:1"}  # where nobody listens
+        job = {**keys._asdict(), "coordinator_key": keys.public, "address": "tcp://127.0.0.1:1"}  # where nothing listens
         loop = SimpleNamespace(context=context, watch=lambda fd: None, unwatch=lambda fd: None)
         c = coordinator_connection.CoordinatorConnection(loop, None, job, None)
         for _ in range(1000):
