@@ -17,6 +17,9 @@ from ...ndarray import NDArray, arange, array
 from .. import optimizer as opt
 from ..optimizer.states import leaves
 
+__all__ = ["assign_each", "assign_each2", "check_speed", "compare_optimizer", "create_2d_tensor", "create_vector", "np_reduce",
+           "random_sample", "random_uniform_arrays", "same_symbol_structure"]
+
 _STEPS = 3  # of compare_optimizer
 
 

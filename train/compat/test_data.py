@@ -5,15 +5,17 @@ Tritium never uses the network: `download` only finds existing files.
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import FileError, MXNetError
+from ...errors import MXNetError
 from ...io import DataBatch, DataIter, NDArrayIter
+from ...io.iterators.mnist_iter import read_idx
+
+__all__ = ["DummyIter", "download", "get_mnist", "get_mnist_iterator"]
 
 _FILES = {"train_data": "train-images-idx3-ubyte", "train_label": "train-labels-idx1-ubyte",
           "test_data": "t10k-images-idx3-ubyte", "test_label": "t10k-labels-idx1-ubyte"}
@@ -42,24 +44,9 @@ def get_mnist(path: str = "data") -> dict[str, np.ndarray]:
         missing = ", ".join(_FILES[part] for part, p in paths.items() if p is None)
         raise MXNetError(f"test_utils.get_mnist: {path} has no {missing}. Put the files of MNIST there, plain or .gz (nothing "
                          f"is downloaded). tritium.examples.digits.load_digits() returns 1,797 smaller digits without any.")
-    arrays = {part: _idx(p) for part, p in paths.items() if p is not None}
+    arrays = {part: read_idx(p) for part, p in paths.items() if p is not None}
     return {part: a.reshape(len(a), 1, *a.shape[1:]).astype(np.float32) / 255 if part.endswith("data") else a
             for part, a in arrays.items()}
-
-
-def _idx(path: str) -> np.ndarray:
-    """Read an IDX file of bytes: 0, 0, 8 (the type), number of axes, sizes (big-endian u32), elements."""
-    open_file: Any = gzip.open if path.endswith(".gz") else open
-    with open_file(path, "rb") as f:
-        head = f.read(4)
-        if len(head) < 4 or head[:3] != b"\0\0\x08" or not 1 <= head[3] <= 3:
-            raise FileError(f"test_utils.get_mnist: {path}: offset 0: {head.hex()} is not the beginning of an IDX file of bytes.")
-        sizes = np.frombuffer(f.read(4 * head[3]), ">u4").astype(int)
-        body = f.read()
-    if len(sizes) != head[3] or len(body) != np.prod(sizes):
-        raise FileError(f"test_utils.get_mnist: {path}: offset {4 + 4 * head[3]}: there are {len(body)} more bytes, the sizes "
-                        f"{tuple(sizes.tolist())} need {int(np.prod(sizes))}.")
-    return np.frombuffer(body, np.uint8).reshape(sizes)
 
 
 def get_mnist_iterator(batch_size: int, input_shape: Sequence[int], num_parts: int = 1, part_index: int = 0,

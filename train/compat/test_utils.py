@@ -15,20 +15,8 @@ from ... import ndarray as nd
 from ...context import Context, current_context
 from ...errors import ParameterError
 from ...ndarray import NDArray, array
-from .test_arrays import assign_each as assign_each
-from .test_arrays import assign_each2 as assign_each2
-from .test_arrays import check_speed as check_speed
-from .test_arrays import compare_optimizer as compare_optimizer
-from .test_arrays import create_2d_tensor as create_2d_tensor
-from .test_arrays import create_vector as create_vector
-from .test_arrays import np_reduce as np_reduce
-from .test_arrays import random_sample as random_sample
-from .test_arrays import random_uniform_arrays as random_uniform_arrays
-from .test_arrays import same_symbol_structure as same_symbol_structure
-from .test_data import DummyIter as DummyIter
-from .test_data import download as download
-from .test_data import get_mnist as get_mnist
-from .test_data import get_mnist_iterator as get_mnist_iterator
+from .test_arrays import *  # noqa: F403
+from .test_data import *  # noqa: F403
 from .util import setenv
 
 _RTOL = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5}
@@ -177,14 +165,10 @@ def assert_exception(f: Any, exception_type: type[BaseException], *args: Any, **
 # ---- running symbols -------------------------------------------------------------------------------------------------
 def _location(sym: Any, location: Any, ctx: Context, dtype: Any = None) -> dict[str, NDArray]:
     names = sym.list_arguments()
-    if isinstance(location, Mapping):
-        if set(location) != set(names):
-            raise ParameterError(f"test_utils: the symbol has the arguments {sorted(names)}, location has {sorted(location)}.")
-        named = dict(location)
-    else:
-        if len(location) != len(names):
-            raise ParameterError(f"test_utils: location has {len(location)} arrays for the arguments {', '.join(names)}.")
-        named = dict(zip(names, location))
+    named = dict(location) if isinstance(location, Mapping) else dict(zip(names, location))
+    if len(location) != len(names) or set(named) != set(names):
+        raise ParameterError(f"test_utils: location has {len(location)} arrays ({', '.join(named)}) for the arguments "
+                             f"{', '.join(names)}.")
     return {n: _on(named[n], ctx, dtype) for n in names}
 
 

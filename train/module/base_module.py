@@ -250,7 +250,7 @@ class BaseModule:
                     monitor.toc_print()
                 _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
             if nbatch < 0:
-                raise MXNetError(f"fit: train_data gave no batch in epoch {epoch}.")
+                raise MXNetError(f"fit: train_data has no batches in epoch {epoch}.")
             train_values = eval_metric.get_global_name_value()
             may_warn = may_warn and not self._warn_of_nan(eval_metric, epoch)
             for name, value in train_values:

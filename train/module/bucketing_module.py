@@ -18,6 +18,11 @@ from .base_module import SGD_DEFAULTS, BaseModule
 from .module import Module
 
 
+def _of_current_bucket(name: str) -> property:
+    """Return a property of BucketingModule that is an attribute of its current bucket."""
+    return property(lambda self: getattr(self._current, name))
+
+
 class BucketingModule(BaseModule):
     """A module with a network for each bucket key. All networks train the same parameters.
 
@@ -67,25 +72,11 @@ class BucketingModule(BaseModule):
             return self._sym_gen(self._default_bucket_key)[0].list_outputs()
         return self._curr_module.output_names
 
-    @property
-    def data_shapes(self) -> list[Any]:
-        return self._current.data_shapes
-
-    @property
-    def label_shapes(self) -> list[Any] | None:
-        return self._current.label_shapes
-
-    @property
-    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        return self._current.output_shapes
-
-    @property
-    def symbol(self) -> Any:
-        return self._current.symbol
-
-    @property
-    def _context(self) -> list[Context]:
-        return self._current._context
+    data_shapes = _of_current_bucket("data_shapes")
+    label_shapes = _of_current_bucket("label_shapes")
+    output_shapes = _of_current_bucket("output_shapes")
+    symbol = _of_current_bucket("symbol")
+    _context = _of_current_bucket("_context")
 
     # ---- binding --------------------------------------------------------------------------------------------------
     def bind(self, data_shapes: Any, label_shapes: Any = None, for_training: bool = True, inputs_need_grad: bool = False,

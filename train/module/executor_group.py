@@ -45,6 +45,14 @@ def batch_axis(desc: io.DataDesc) -> int:
     return io.DataDesc.get_batch_axis(getattr(desc, "layout", None))
 
 
+def resized(desc: io.DataDesc, batch_size: int) -> tuple[int, ...]:
+    """Return the shape with another batch size."""
+    axis, shape = batch_axis(desc), list(desc.shape)
+    if axis >= 0 and shape:
+        shape[axis] = batch_size
+    return tuple(shape)
+
+
 def placements(group2ctxs: Any, count: int) -> list[dict[str, Context]]:
     """Return {ctx_group: context} for each of the module's `count` contexts.
 
@@ -140,7 +148,7 @@ class ExecutorGroup:
 
     def _executor(self, i: int, described: Sequence[io.DataDesc], shared: Any) -> Any:
         part = self.slices[i]
-        shapes = {d.name: _cut_shape(d, part) for d in described}
+        shapes = {d.name: resized(d, part.stop - part.start) for d in described}
         if shared is not None:
             return shared.reshape(partial_shaping=True, allow_up_sizing=True, **shapes)
         types = {d.name: np.dtype(d.dtype) for d in described}
@@ -247,13 +255,6 @@ def copy_into(source: NDArray, target: NDArray, name: str) -> None:
     if tuple(source.shape) != tuple(target.shape):
         raise ShapeError(f"Module: {name!r} has shape {tuple(source.shape)}, the network needs {tuple(target.shape)}.")
     source.copyto(target)
-
-
-def _cut_shape(desc: io.DataDesc, part: slice) -> tuple[int, ...]:
-    axis, shape = batch_axis(desc), list(desc.shape)
-    if axis >= 0 and shape:
-        shape[axis] = part.stop - part.start
-    return tuple(shape)
 
 
 def _concatenate(parts: list[NDArray], axis: int) -> NDArray:

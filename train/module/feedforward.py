@@ -172,9 +172,7 @@ class FeedForward:
         if reset:
             data.reset()
         module = self._inference_module(data, "predict")
-        outputs: list[list[np.ndarray]] = []
-        inputs: list[list[np.ndarray]] = []
-        labels: list[list[np.ndarray]] = []
+        outputs, inputs, labels = [], [], []
         for batch_outputs, _, batch in module.iter_predict(data, num_batch, reset=False):
             outputs.append([o.asnumpy() for o in batch_outputs])
             if return_data:

@@ -18,13 +18,13 @@ from ..checkpoint import load_checkpoint, save_checkpoint
 from ..initializer import InitDesc, Uniform
 from ..kvstore_sync import ParamSync, choose_sync, create_kvstore
 from .base_module import SGD_DEFAULTS, BaseModule
-from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements
+from .executor_group import ExecutorGroup, batch_axis, copy_into, descriptions, placements, resized
 
 __all__ = ["BaseModule", "Module"]
 
 
 class Module(BaseModule):
-    """A network that can be trained, scored and asked for predictions.
+    """A network that can be trained, scored and used for predictions.
 
     data_names, label_names:  the arguments that batches fill; the other arguments are parameters.
     context:                  one context, or a list: each gets a slice of every batch.
@@ -43,7 +43,7 @@ class Module(BaseModule):
                  group2ctxs: Any = None, compression_params: Any = None):
         super().__init__(logger)
         if compression_params is not None:
-            raise ParameterError("Module: compression_params is not built yet. Leave it out.")
+            raise ParameterError("Module: compression_params is not supported. Leave it out.")
         self._context = [context or cpu()] if context is None or isinstance(context, Context) else list(context)
         self._work = list(work_load_list or [1] * len(self._context))
         if len(self._work) != len(self._context):
@@ -179,12 +179,12 @@ class Module(BaseModule):
                           f"label_names are {self._label_names}.", stacklevel=3)
 
     def _check_complete(self, arg_params: Mapping[str, Any], aux_params: Mapping[str, Any]) -> None:
-        for kind, names, given in (("parameter", self._param_names, arg_params),
-                                   ("auxiliary state", self._aux_names, aux_params)):
+        for kind, names, params in (("parameter", self._param_names, arg_params),
+                                    ("auxiliary state", self._aux_names, aux_params)):
             for n in names:
-                if n not in given:
-                    raise ParameterError(f"Module: {kind} {n!r} is missing.{nearest(n, given)} Given: "
-                                         f"{', '.join(given) or 'none'}. Pass allow_missing=True to initialize it.")
+                if n not in params:
+                    raise ParameterError(f"Module: {kind} {n!r} is missing.{nearest(n, params)} Given: "
+                                         f"{', '.join(params) or 'none'}. Pass allow_missing=True to initialize it.")
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
         """Switch to batches of other shapes; the parameters stay."""
@@ -217,12 +217,12 @@ class Module(BaseModule):
         self._copy_to_host()
         attrs, first = self._symbol.attr_dict(), self._exec_group.execs[0]
 
-        def initial(names: Sequence[str], given: Mapping[str, NDArray] | None, bound: Mapping[str, NDArray]
+        def initial(names: Sequence[str], params: Mapping[str, NDArray] | None, bound: Mapping[str, NDArray]
                     ) -> dict[str, NDArray]:
             values = {n: zeros(bound[n].shape, ctx=cpu(), dtype=bound[n].dtype) for n in names}
             for name in sorted(names):  # a seed then gives the same values, for every order of building the network
-                if given is not None and name in given:
-                    copy_into(given[name], values[name], name)
+                if params is not None and name in params:
+                    copy_into(params[name], values[name], name)
                 elif initializer is not None:
                     initializer(InitDesc(name, attrs.get(name)), values[name])
                 else:
@@ -242,8 +242,8 @@ class Module(BaseModule):
         Raises ParameterError for unknown names if allow_missing and not allow_extra (as MXNet does).
         """
         if allow_missing and not allow_extra:
-            for given, own in ((arg_params, self._param_names), (aux_params, self._aux_names)):
-                for name in given or ():
+            for params, own in ((arg_params, self._param_names), (aux_params, self._aux_names)):
+                for name in params or ():
                     if name not in own:
                         raise ParameterError(f"Module.set_params: the network has no parameter {name!r}."
                                              f"{nearest(name, own)} Pass allow_extra=True to ignore it.")
@@ -334,13 +334,7 @@ class Module(BaseModule):
     def _rebatched(self, data: list[Any]) -> list[Any]:
         """Return the label shapes for a batch without labels: the old ones, with the batch size of the data."""
         size = next((d.shape[batch_axis(d)] for d in data if batch_axis(d) >= 0), 0)
-        shapes = []
-        for d in self._label_shapes:
-            shape = list(d.shape)
-            if batch_axis(d) >= 0 and shape:
-                shape[batch_axis(d)] = size
-            shapes.append((d.name, tuple(shape), d.dtype, d.layout))
-        return descriptions(shapes)
+        return descriptions([(d.name, resized(d, size), d.dtype, d.layout) for d in self._label_shapes])
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute the gradients. out_grads: the head gradients, for networks that do not end in a loss."""

@@ -23,7 +23,10 @@ _MARK = object()
 class _Array:
     """An NDArray under construction. The opcode BUILD sets its value."""
 
-    value: np.ndarray | None = None
+    def __init__(self, handle: Any = None):
+        if handle is not None:
+            raise ValueError("the argument of an NDArray is not None")
+        self.value: np.ndarray | None = None
 
 
 class _Ignored:
@@ -31,12 +34,6 @@ class _Ignored:
 
     def __init__(self, *args: Any):
         pass
-
-
-def _make_array(*args: Any) -> _Array:
-    if args not in ((), (None,)):
-        raise ValueError("the argument of an NDArray is not None")
-    return _Array()
 
 
 def _make_bytes(data: Any = b"", encoding: Any = "latin-1") -> bytes:
@@ -48,8 +45,8 @@ def _make_bytes(data: Any = b"", encoding: Any = "latin-1") -> bytes:
 
 
 _CONSTRUCTORS: dict[str, Callable[..., Any]] = {
-    "mxnet.ndarray.ndarray NDArray": _make_array,
-    "mxnet.ndarray NDArray": _make_array,
+    "mxnet.ndarray.ndarray NDArray": _Array,
+    "mxnet.ndarray NDArray": _Array,
     "builtins bytearray": _make_bytes,
     "__builtin__ bytearray": _make_bytes,
     "_codecs encode": _make_bytes,
@@ -73,7 +70,9 @@ def read_mxnet_states(data: bytes, source: str = "optimizer states") -> dict[Any
         for opcode, argument, position in pickletools.genops(data):
             at = position if position is not None else at
             reader.step(opcode.name, argument)
-        root = reader.result()
+        if not reader.stopped or len(reader.stack) != 1:
+            raise ValueError("it is cut short")
+        root = reader.stack[0]
         if isinstance(root, tuple) and len(root) == 2 and isinstance(root[0], dict):
             root = root[0]
         if not isinstance(root, dict):
@@ -93,11 +92,6 @@ class _Unpickled:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.stopped = False
-
-    def result(self) -> Any:
-        if not self.stopped or len(self.stack) != 1:
-            raise ValueError("it is cut short")
-        return self.stack[0]
 
     def to_mark(self) -> list[Any]:
         at = len(self.stack) - 1

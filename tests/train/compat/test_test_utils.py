@@ -114,10 +114,10 @@ def test_mnist_is_read_from_its_files(tmp_path, rng):
     dummy = tu.DummyIter(held_out)
     assert next(dummy) is next(dummy) and dummy.provide_data == held_out.provide_data
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images)[:-1])
-    with pytest.raises(FileError, match=r"offset 16: there are 5487 more bytes, the sizes \(7, 28, 28\) need 5488"):
+    with pytest.raises(FileError, match=r"train-images-idx3-ubyte: announces uint8\[7, 28, 28\], 5,488 bytes, and has 5,487"):
         tu.get_mnist(str(tmp_path))
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"what is this")
-    with pytest.raises(FileError, match="offset 0: 77686174 is not the beginning of an IDX file of bytes"):
+    with pytest.raises(FileError, match="train-images-idx3-ubyte: begins with 77 68 61 74, not as an idx file of bytes"):
         tu.get_mnist(str(tmp_path))
 
 
