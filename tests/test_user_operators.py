@@ -350,7 +350,7 @@ def test_a_layer_in_nd_and_sym(ctx, rng, engine):
 
 
 def test_an_error_that_was_read_is_not_raised_again_by_waitall(engine):
-    """The operator's hidden seat is spoiled too, but nobody can read it."""
+    """The operator's hidden handle is poisoned too, but no caller can read it."""
 
     @operator.register("_test_told_once")
     class Told(operator.CustomOpProp):

@@ -129,7 +129,7 @@ class ArrayCore:
 
 
 class RunAhead:
-    """How far the program may run ahead of the engine.
+    """The memory by which the program may run ahead of the engine.
 
     nbytes:  allocated since the program last waited for the engine.
     limit:   the bytes at which it waits; 0 before the first use.

@@ -1,7 +1,7 @@
-"""a[key] and a[key] = value. A contiguous part is a view that writes through; anything else is a copy.
+"""a[key] and a[key] = value. A contiguous part is a view on the same memory; any other part is a copy.
 
-Basic keys hold integers, slices, None and ...; they need no values, so they are asynchronous. Advanced keys hold arrays
-of positions or a boolean mask: their values are waited for. An index that leaves no axis gives shape (1,), as in MXNet.
+Basic keys are integers, slices, None and ...; indexing with them is asynchronous. Advanced keys contain arrays of indices
+or a boolean mask; indexing with them waits for their values. An index that leaves no axis gives shape (1,), as in MXNet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...kernels.op import builtin
 from ...kernels.ops.tensor.reshape import reshape_codes
 from ..autograd.tape import CallNode, is_taped, state, written
 from ..dispatch.arguments import call_op
-from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, fill, host, pick, push, store_host
+from ..dispatch.copy import allocate_like_host, as_element, assign, copy_to, filled, host, pick, push, store_host
 from .arithmetic import is_mask, is_number
 from .array_core import ArrayCore, allocate
 from .chunk import Chunk, layout_of
@@ -27,7 +27,7 @@ _ALL = slice(None)
 
 
 def _write_recorded(a: Any, key: Any, value: Any) -> None:
-    """a[:] = value, of which the derivative goes on to value. Raises for a part of a: its derivative would be lost."""
+    """Set a[:] = value and record it. Raises MXNetError for a part of a, whose derivative would be lost."""
     if type(key) is not slice or key != _ALL:
         raise MXNetError(f"a[key] = value: value {describe(value)} is part of a recorded computation, and a part of "
                          f"{describe(a)} cannot pass its derivative on. Put parts together with concat, stack or where.")
@@ -62,17 +62,17 @@ class Indexing(ArrayCore):
             return _take(self, key)
         key = _expand(full, len(shape))
         part = _part(self, key)
-        what = self.layout.of(part.shape or (1,))
+        layout = self.layout.of(part.shape or (1,))
         if part.flags.c_contiguous:
-            return _view(self, _distance(self, part) if part.size else 0, what.shape, key)
-        out = allocate(what)
+            return _view(self, _distance(part) if part.size else 0, layout.shape, key)
+        out = allocate(layout)
         pick(self, key, out)
-        return _record(self, out, "slice", _spread(self, key))
+        return _record(self, out, "slice", _into_zeros(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         taped = state.recording and isinstance(value, ArrayCore) and is_taped(value, "a[key] = value")
         whole = type(key) is slice and key == _ALL
-        written(self, "a[key] = value", whole=whole)  # after the value was looked at: it may share the memory
+        written(self, "a[key] = value", whole=whole)  # after the check of value, which may share the memory
         if taped:
             _write_recorded(self, key, value)
             return
@@ -106,8 +106,9 @@ class Indexing(ArrayCore):
         assign(self, key, value)
 
     def reshape(self, *shape: Any, reverse: bool = False, **given: Any) -> Any:
-        """The same memory with another shape. MXNet's codes: 0 copy, -1 infer, -2 the rest, -3 merge two, -4 split one.
+        """Return an array on the same memory with another shape.
 
+        shape:    sizes, or MXNet's codes: 0 copies a size, -1 infers it, -2 takes the rest, -3 merges two axes, -4 splits one.
         reverse:  read the codes from the right.
         Raises:   ShapeError.
         """
@@ -125,18 +126,18 @@ class Indexing(ArrayCore):
         return reshape_view(self, new)
 
     def slice_assign(self, rhs: Any, begin: Any, end: Any, step: Any = None) -> Any:
-        """self[begin:end:step] = rhs; returns self."""
+        """Set self[begin:end:step] = rhs, and return self."""
         steps = step or [None] * len(begin)
         self[tuple(slice(b, e, s) for b, e, s in zip(begin, end, steps))] = rhs
         return self
 
     def slice_assign_scalar(self, value: Any, begin: Any, end: Any, step: Any = None) -> Any:
-        """self[begin:end:step] = value; returns self."""
+        """Set self[begin:end:step] = value, and return self."""
         return self.slice_assign(value, begin, end, step)
 
 
 def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
-    """a's memory with another shape of the same size; recorded."""
+    """Return an array on a's memory with another shape of the same size; recorded."""
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset)
     if state.recording and a._grad_edge is not None:
         before = a.layout.shape
@@ -148,25 +149,25 @@ def reshape_view(a: Any, shape: tuple[int, ...]) -> Any:
 def _view(a: Any, distance: int, shape: tuple[int, ...], key: Any) -> Any:
     out = a.array_class(a.layout.of(shape), None, _memory(a), a.offset + distance)
     if state.recording and a._grad_edge is not None:
-        return _record(a, out, "slice", _spread(a, key))
+        return _record(a, out, "slice", _into_zeros(a, key))
     return out
 
 
 def _memory(a: Any) -> Chunk:
-    """The chunk for a view of a. What is taken while nothing records knows nothing of what was recorded."""
+    """Return the chunk for a view of a. Views taken without recording do not see recorded overwrites."""
     chunk = a.chunk
     return chunk.twin() if chunk.overwrites and not state.recording else chunk
 
 
 def _record(a: Any, out: Any, name: str, backward: Callable[[Any], Any]) -> Any:
-    """Note on the tape that out was made from a."""
+    """Record that out was computed from a."""
     if state.recording and is_taped(a, name):
         out._grad_edge = (CallNode(name, [a._grad_edge], [out.layout], lambda dys: [backward(dys[0])]), 0)
     return out
 
 
 def copy_recorded(a: Any, out: Any, name: str) -> Any:
-    """out, a fresh array, = a, across contexts and dtypes; the derivative flows back to a."""
+    """Copy a to the new array out, across contexts and dtypes, and return out; the derivative flows back to a."""
     node = copy_over(a, out, name)
     if node is not None:
         out._grad_edge = node, 0
@@ -174,7 +175,7 @@ def copy_recorded(a: Any, out: Any, name: str) -> Any:
 
 
 def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
-    """out = a, across contexts and dtypes, of equally many elements. Returns: what the derivative goes through to a."""
+    """Copy a to out, of equal size, across contexts and dtypes. Return the node through which the derivative flows to a."""
     taped = state.recording and is_taped(a, name)
     written(out, name)
     copy_to(a, out)
@@ -187,35 +188,33 @@ def copy_over(a: Any, out: Any, name: str) -> CallNode | None:
     return CallNode(name, [a._grad_edge], [out.layout], backward) if taped else None
 
 
-def _spread(a: Any, key: Any) -> Callable[[Any], Any]:
-    """The derivative of a[key]: dy in its place, zeros around it."""
-    what = a.layout
+def _into_zeros(a: Any, key: Any) -> Callable[[Any], Any]:
+    """Return the derivative of a[key]: a function that puts dy into an array of zeros."""
+    layout = a.layout
 
     def backward(dy: Any) -> Any:
-        dx = allocate(what)
-        fill(dx, 0)
-        part = _part(dx, key).shape
-        assign(dx, key if isinstance(key, tuple) else (key,), dy.array_class(
-            layout_of(part, what.dtype, what.ctx), chunk=dy.chunk, offset=dy.offset))
+        dx = filled(layout, 0)
+        part = layout_of(_part(dx, key).shape, layout.dtype, layout.ctx)
+        assign(dx, key if isinstance(key, tuple) else (key,), dy.array_class(part, None, dy.chunk, dy.offset))
         return _record(dy, dx, "spread", lambda ddx: ddx[key])
 
     return backward
 
 
 def _part(a: Any, key: Any) -> np.ndarray:
-    """a[key] as a numpy array laid out like a, whose bytes are never touched: numpy works out shapes and places."""
+    """Return a[key] of a NumPy array with the strides of a, for its shape and place; its bytes are never read."""
     itemsize = a.layout.dtype.itemsize
     strides, n = [], itemsize
     for d in reversed(a.layout.shape):
         strides.append(n)
         n *= d
-    whole = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a.layout.shape, strides[::-1])
+    array = np.lib.stride_tricks.as_strided(np.empty(1, f"V{itemsize}"), a.layout.shape, strides[::-1])
     key = key if isinstance(key, tuple) else (key,)
-    return whole[key if Ellipsis in key else (*key, Ellipsis)]  # with ..., one element is a view too
+    return array[key if Ellipsis in key else (*key, Ellipsis)]  # with ..., one element is a view too
 
 
-def _distance(a: Any, part: np.ndarray) -> int:
-    """Bytes from the beginning of a to what `_part` gave."""
+def _distance(part: np.ndarray) -> int:
+    """Return the bytes from the beginning of the array to the part that `_part` returned."""
     base: Any = part
     while base.base is not None:
         base = base.base
@@ -225,7 +224,7 @@ def _distance(a: Any, part: np.ndarray) -> int:
 
 # ---- keys -----------------------------------------------------------------------------------------------------------
 def _normal(key: Any) -> tuple | None:
-    """key as a tuple of basic items; None if it is an advanced key."""
+    """Return key as a tuple of basic items; None if it is an advanced key."""
     items = key if isinstance(key, tuple) else (key,)
     out: list[Any] = []
     for k in items:
@@ -243,7 +242,7 @@ def _normal(key: Any) -> tuple | None:
 
 
 def _expand(key: tuple, ndim: int) -> tuple:
-    """key with ... written out."""
+    """Return key with ... replaced by full slices."""
     used = sum(1 for k in key if k is not None and k is not Ellipsis)
     if used > ndim:
         raise IndexError(f"too many indices for an array of {ndim} axes: {used} given")
@@ -254,7 +253,7 @@ def _expand(key: tuple, ndim: int) -> tuple:
 
 
 def _host_key(key: Any) -> Any:
-    """key with arrays as numpy: integers (floats cut, as in MXNet) or a boolean mask."""
+    """Return key with arrays as NumPy arrays of integers (floats are truncated, as in MXNet) or as a boolean mask."""
 
     def one(k: Any) -> Any:
         if isinstance(k, ArrayCore):
@@ -284,13 +283,13 @@ def _take(a: Any, key: Any) -> Any:
         store_host(out, host(a)[key].reshape(out.shape))
 
     push("take", a.ctx, run, (a,), out)
-    what = a.layout
+    layout = a.layout
 
     def backward(dy: Any) -> Any:
-        dx = allocate(what)
+        dx = allocate(layout)
 
         def scatter(_: Any) -> None:
-            sums = np.zeros(what.shape, what.dtype)
+            sums = np.zeros(layout.shape, layout.dtype)
             np.add.at(sums, key, host(dy).reshape(shape))
             store_host(dx, sums)
 

@@ -1,4 +1,4 @@
-"""a.sum(), a.exp(), ...: every operator MXNet offers as a method of arrays, looked up by its name when called."""
+"""a.sum(), a.exp(), ...: the operators that MXNet offers as methods of arrays, looked up by name when called."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NAMES = [
 ]
 
 
-class Fluent(ArrayCore):
+class OperatorMethods(ArrayCore):
     """The operators as methods, for NDArray."""
 
     __slots__ = ()
 
     def broadcast_to(self, shape: Any) -> Any:
-        """This array repeated to shape, whose first axes it may lack; axes of size 1 are repeated.
+        """Return this array repeated to shape. Axes of size 1 are repeated; the first axes may be missing.
 
         Raises: ShapeError for sizes that neither agree nor are 1.
         """
@@ -38,19 +38,19 @@ class Fluent(ArrayCore):
         return function_of("broadcast_to", builtin("broadcast_to"))(array, shape=shape)
 
     def broadcast_like(self, other: Any) -> Any:
-        """This array repeated to the shape of other."""
+        """Return this array repeated to the shape of other."""
         return self.broadcast_to(other.shape)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Any:
-        """With an axis of size 1 more. inplace: the same memory."""
+        """Return this array with one more axis of size 1. inplace: on the same memory."""
         return self._in_another_shape("expand_dims", {"axis": axis, **kwargs}, inplace)
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Any:
-        """As a matrix, whose rows are what the first axis counts. inplace: the same memory."""
+        """Return this array as a matrix with a row for each index of the first axis. inplace: on the same memory."""
         return self._in_another_shape("flatten", kwargs, inplace)
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Any:
-        """Without the axes of size 1, or without these. inplace: the same memory."""
+        """Return this array without its axes of size 1, or without those given. inplace: on the same memory."""
         return self._in_another_shape("squeeze", {"axis": axis, **kwargs}, inplace)
 
     def _in_another_shape(self, name: str, params: dict[str, Any], inplace: bool) -> Any:
@@ -73,5 +73,5 @@ def _method(name: str) -> Any:
     return method
 
 
-for _name in set(NAMES) - set(vars(Fluent)):
-    setattr(Fluent, _name, _method(_name))
+for _name in set(NAMES) - set(vars(OperatorMethods)):
+    setattr(OperatorMethods, _name, _method(_name))

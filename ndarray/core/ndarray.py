@@ -1,4 +1,4 @@
-"""NDArray: the array users hold. Values arrive asynchronously; `asnumpy` and `wait_to_read` wait for them."""
+"""NDArray: the array users hold. Its values are computed asynchronously; `asnumpy` and `wait_to_read` wait for them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .arithmetic import Arithmetic
 from .array_core import ArrayCore, allocate
 from .chunk import layout_of
 from .indexing import Indexing, copy_over, copy_recorded
-from .methods import Fluent
+from .methods import OperatorMethods
 from .repr_html import to_html
 
 
-class NDArray(Arithmetic, Indexing, Fluent):
+class NDArray(Arithmetic, Indexing, OperatorMethods):
     """A dense, row-major array on a context; users make one with mx.nd.array.
 
     Operations return at once. `a[0]`, `a[1:3]` and `reshape` are views that write through; other parts are copies.
@@ -38,30 +38,30 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     # ---- conversion ----
     def asscalar(self) -> Any:
-        """The one element, as a numpy scalar. Raises ShapeError if there are more or none."""
+        """Return the one element as a NumPy scalar. Raises ShapeError if there is not exactly one."""
         if self.size != 1:
             raise ShapeError(f"asscalar: {describe(self)} is not one element.")
         return self.asnumpy().reshape(())[()]
 
     def item(self) -> Any:
-        """The one element, as a Python number."""
+        """Return the one element as a Python number."""
         return self.asscalar().item()
 
     def tolist(self) -> Any:
-        """The values as nested lists."""
+        """Return the values as nested lists."""
         return self.asnumpy().tolist()
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
-        """The values as dtype; self if it has that dtype already and copy is False."""
+        """Return the values as dtype; self if it has that dtype already and copy is False."""
         wanted = as_dtype(dtype)
         if wanted == self.layout.dtype and not copy:
             return self
-        keeps = self.layout.mask and wanted.kind not in "iu"  # whole numbers were asked for as positions
+        keeps = self.layout.mask and wanted.kind not in "iu"  # integers are wanted as indices
         return copy_recorded(self, allocate(layout_of(self.shape, wanted, self.ctx, keeps)), "astype")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("NDArray: the values cannot be seen without a copy. Leave copy=False out, or use np.from_dlpack.")
+            raise ValueError("NDArray: NumPy gets a copy of the values. Leave copy=False out, or use np.from_dlpack.")
         values = self.asnumpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
@@ -73,29 +73,29 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: Any = None,
                    copy: bool | None = None) -> Any:
-        """A DLPack capsule of this array's memory, once what is queued on it is done; a copy only if copy is True."""
+        """Wait for queued writes, and return a DLPack capsule of this array's memory; of a copy only if copy is True."""
         return dlpack.export(self, max_version, copy, stream, dl_device)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.device_of(self)
 
     def to_dlpack_for_read(self) -> Any:
-        """A DLPack capsule (of before version 1) to read from; everything written so far is in it."""
+        """Wait for queued writes, and return a DLPack capsule (of before version 1) to read from."""
         return dlpack.export(self, None, None, None, None)
 
     def to_dlpack_for_write(self) -> Any:
-        """A DLPack capsule (of before version 1) whose consumer may write, which counts as a write now."""
+        """Return a DLPack capsule (of before version 1) whose consumer may write; this counts as a write now."""
         written(self, "to_dlpack_for_write")
         push("to_dlpack_for_write", self.ctx, lambda run: None, (), self)
         return dlpack.export(self, None, None, None, None)
 
     # ---- copies ----
     def copy(self) -> NDArray:
-        """A fresh array with the same values, on the same context."""
+        """Return a new array with the same values, on the same context."""
         return self.copyto(self.ctx)
 
     def copyto(self, other: Any) -> Any:
-        """Copy into another array of the same size, casting; or to a context, as a fresh array. Returns the copy."""
+        """Copy to another array of the same size, cast to its dtype; or to a context, as a new array. Return the copy."""
         if isinstance(other, ArrayCore):
             if other is not self:
                 node = copy_over(self, other, "copyto")
@@ -107,7 +107,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return copy_recorded(self, allocate(layout_of(self.shape, self.layout.dtype, other, self.layout.mask)), "copyto")
 
     def as_in_context(self, context: Context) -> Any:
-        """self if it lives on context, else a copy there."""
+        """Return self if it is on context, else a copy there."""
         return self if context == self.ctx else self.copyto(context)
 
     as_in_ctx = as_in_context
@@ -118,11 +118,11 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return True
 
     def as_nd_ndarray(self) -> NDArray:
-        """self."""
+        """Return self."""
         return self
 
     def tostype(self, stype: str) -> NDArray:
-        """self; "default" (dense) is the one storage type there is."""
+        """Return self; "default" (dense) is the only storage type."""
         if stype != "default":
             raise ShapeError(f"tostype: storage type {stype!r} does not exist: arrays are dense.")
         return self
@@ -130,7 +130,7 @@ class NDArray(Arithmetic, Indexing, Fluent):
     # ---- gradient ----
     @property
     def grad(self) -> Any:
-        """The gradient that backward fills, or None."""
+        """The gradient that backward writes, or None."""
         return self._grad
 
     def attach_grad(self, grad_req: str = "write", stype: Any = None) -> None:
@@ -138,24 +138,24 @@ class NDArray(Arithmetic, Indexing, Fluent):
         attach_grad(self, grad_req)
 
     def detach(self) -> NDArray:
-        """The same memory, off the tape: no gradient flows through it."""
+        """Return an array on the same memory through which no gradient flows."""
         return detached(self, self.chunk.twin())
 
     def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-        """Put derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
+        """Compute the derivatives of this array (times out_grad, by default ones) into the gradients of all variables."""
         backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)
 
     # ---- shape ----
     @property
     def T(self) -> Any:
-        """Axes in reverse order."""
+        """The array with its axes in reverse order."""
         return self if self.ndim < 2 else self.transpose()  # type: ignore[attr-defined]
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
         """See mx.nd.split_v2."""
         return split_v2(self, indices_or_sections, axis, squeeze_axis)
 
-    # ---- being a Python object ----
+    # ---- Python's protocols ----
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of an array without axes")
@@ -167,8 +167,8 @@ class NDArray(Arithmetic, Indexing, Fluent):
 
     def __bool__(self) -> bool:
         if self.size > 1:
-            raise ValueError(f"bool: {describe(self)} has several elements: its truth is ambiguous. "
-                             f"Ask for one element, or for (a != 0).sum().")
+            raise ValueError(f"bool: {describe(self)} has several elements, so it is neither true nor false. "
+                             f"Use one element, or (a != 0).sum().")
         return bool(self.size) and bool(self.asscalar())
 
     def __float__(self) -> float:
@@ -199,29 +199,29 @@ class NDArray(Arithmetic, Indexing, Fluent):
         return to_html(self.asnumpy(), f"{type(self).__name__} {self.layout.dtype.name} ({sizes}) @{self.ctx}")
 
     def __reduce__(self) -> Any:
-        """Pickled as data: the bytes of a safetensors file, and the context's name. The gradient stays behind."""
+        """Pickle the bytes of a safetensors file and the context's name. The gradient is left out."""
         data = b"".join(write_tensors(["array"], [self.asnumpy()]))
         return restore, (data, str(self.ctx), *([True] if self.layout.mask else ()))
 
     def _tritium_call_(self, op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What an operator does with arrays: it runs."""
+        """Run op, which was called with arrays."""
         return call_op(op, args, kwargs)
 
 
 
 def restore(data: bytes, context: str, mask: bool = False) -> Any:
-    """The array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
+    """Return the array of a pickle, on its context if that exists here, else on the current one. Raises FileError."""
     values = read_tensors(data, "pickle")[0].get("array")
     if values is None:
-        raise FileError("load: pickle: it holds no array.")
+        raise FileError("load: pickle: it does not hold an array.")
     try:
-        made = allocate_like_host(values, as_context(context) or current_context())
+        array = allocate_like_host(values, as_context(context) or current_context())
     except ContextError:
-        made = allocate_like_host(values, current_context())
-    made.layout = layout_of(made.shape, values.dtype, made.ctx, mask)
-    return made
+        array = allocate_like_host(values, current_context())
+    array.layout = layout_of(array.shape, values.dtype, array.ctx, mask)
+    return array
 
 
 def context_or_current(ctx: Context | None) -> Context:
-    """ctx, or the current context for None."""
+    """Return ctx, or the current context for None."""
     return current_context() if ctx is None else ctx

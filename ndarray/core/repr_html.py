@@ -1,4 +1,4 @@
-"""How an array looks in a notebook: a table for one or two axes, numpy's text for more; large ones with their middle left out."""
+"""The HTML of an array in a notebook: a table for one or two axes, NumPy's text for more, with the middle left out if large."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-_ROWS, _COLUMNS = 12, 10  # of a table; more shows the first and last halves
+_ROWS, _COLUMNS = 12, 10  # of a table; of more, the first and the last are shown
 _CELL = "padding:0 .6em;text-align:right;font-variant-numeric:tabular-nums"
 
 
 def to_html(a: Any, title: str) -> str:
-    """HTML of the numpy array a under a title."""
+    """Return HTML of the NumPy array a under a title."""
     head = f"<div><code>{escape(title)}</code></div>"
     if not 1 <= a.ndim <= 2 or not a.size:
         return f"{head}<pre>{escape(np.array2string(a, threshold=200))}</pre>"
@@ -23,7 +23,7 @@ def to_html(a: Any, title: str) -> str:
 
 
 def _shown(n: int, most: int) -> list[int | None]:
-    """Positions to show of n; None stands for those left out."""
+    """Return the indices to show, of n; None in place of those left out."""
     if n <= most:
         return list(range(n))
     half = most // 2

@@ -1,6 +1,6 @@
 """Row-sparse arrays: some rows of an array that is 0 elsewhere, such as the gradient of an embedding. `mx.nd.sparse`.
 
-They are for stores and optimizers, which touch the rows that are there and no others. Operators take dense arrays: `tostype`.
+Stores and optimizers use them to read and write only those rows. Operators take dense arrays: see `tostype`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...errors import ParameterError, ShapeError
 from ..functions.creation import array, zeros
 from .ndarray import NDArray
 
-_WHAT = "row_sparse_array"
+_NAME = "row_sparse_array"
 
 
 class RowSparseNDArray:
@@ -31,7 +31,7 @@ class RowSparseNDArray:
 
     @property
     def indices(self) -> NDArray:
-        """The numbers of the rows, as an int64 array."""
+        """The indices of the rows, as an int64 array."""
         return array(self.rows, ctx=self.context, dtype="int64")
 
     @property
@@ -46,11 +46,11 @@ class RowSparseNDArray:
 
     @property
     def size(self) -> int:
-        """Elements of the whole, zeros included."""
+        """The number of elements of the dense array."""
         return int(np.prod(self.shape))
 
     def tostype(self, stype: str) -> Any:
-        """As a dense array ("default"), or itself ("row_sparse")."""
+        """Return a dense array ("default"), or self ("row_sparse")."""
         if stype == "row_sparse":
             return self
         if stype != "default":
@@ -61,25 +61,25 @@ class RowSparseNDArray:
         return dense
 
     def asnumpy(self) -> np.ndarray:
-        """The whole as a NumPy array, zeros included."""
+        """Return the dense array as a NumPy array."""
         return self.tostype("default").asnumpy()
 
     def as_in_context(self, context: Context) -> RowSparseNDArray:
-        """Itself, or a copy on another context."""
+        """Return self if it is on context, else a copy there."""
         return self if context == self.context else RowSparseNDArray(self.rows, self.data.as_in_context(context), self.shape)
 
     def copy(self) -> RowSparseNDArray:
-        """A copy with rows of its own."""
+        """Return a copy."""
         return RowSparseNDArray(self.rows.copy(), self.data.copy(), self.shape)
 
     def retain(self, indices: Any) -> RowSparseNDArray:
-        """Only those of its rows that indices, which ascend, number."""
+        """Return an array of those rows whose indices are among `indices`, which must ascend."""
         wanted = _rows(indices, self.shape)
         kept = np.flatnonzero(np.isin(self.rows, wanted))
         return RowSparseNDArray(self.rows[kept], self.data[kept], self.shape)
 
     def wait_to_read(self) -> None:
-        """Wait for its values."""
+        """Block until all writes pushed so far are done."""
         self.data.wait_to_read()
 
     def __len__(self) -> int:
@@ -90,12 +90,12 @@ class RowSparseNDArray:
 
 
 def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> RowSparseNDArray:
-    """A row-sparse array, made as MXNet makes it.
+    """Return a row-sparse array, as MXNet's function of this name.
 
-    arg1:  (data, indices): rows [n, ...], and their numbers, which ascend; or a dense array, whose rows that are not 0 are taken;
-           or a shape: no rows; or a row-sparse array.
-    shape: of the whole; default: as many rows as the last number asks for.
-    Raises ParameterError for numbers that do not ascend, ShapeError for data and numbers that do not fit each other or shape.
+    arg1:   (data, indices), rows [n, ...] and their ascending indices; or a dense array, whose nonzero rows are taken; or a
+            shape, for an array without rows; or a row-sparse array.
+    shape:  of the dense array; by default with as many rows as the last index needs.
+    Raises: ParameterError for indices that do not ascend; ShapeError for data, indices and shape that do not fit.
     """
     if isinstance(arg1, RowSparseNDArray):
         data = arg1.data.as_in_context(ctx or arg1.context)
@@ -105,17 +105,17 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     if isinstance(arg1, tuple) and len(arg1) == 2:
         data = arg1[0] if isinstance(arg1[0], NDArray) and dtype is None else array(arg1[0], ctx=ctx, dtype=dtype)
         rows = _rows(arg1[1], shape)
-        whole = (int(rows[-1]) + 1 if len(rows) else 0, *data.shape[1:]) if shape is None else tuple(map(int, shape))
-        if data.shape != (len(rows), *whole[1:]):
-            raise ShapeError(f"{_WHAT}: data {data.shape} is not {len(rows)} rows of an array of shape {whole}.")
-        return RowSparseNDArray(rows, data.as_in_context(ctx or data.context), whole)
+        full = (int(rows[-1]) + 1 if len(rows) else 0, *data.shape[1:]) if shape is None else tuple(map(int, shape))
+        if data.shape != (len(rows), *full[1:]):
+            raise ShapeError(f"{_NAME}: data {data.shape} is not {len(rows)} rows of an array of shape {full}.")
+        return RowSparseNDArray(rows, data.as_in_context(ctx or data.context), full)
     dense = array(arg1, ctx=ctx or (arg1.context if isinstance(arg1, NDArray) else current_context()), dtype=dtype)
     rows = np.flatnonzero(dense.asnumpy().reshape(dense.shape[0], -1).any(axis=1)).astype(np.int64)
     return RowSparseNDArray(rows, dense[rows], tuple(dense.shape))
 
 
 def sparse_zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
-    """An array of zeros: dense for "default", without rows for "row_sparse"."""
+    """Return an array of zeros: dense for "default", without rows for "row_sparse"."""
     if stype == "row_sparse":
         return row_sparse_array(tuple(shape), ctx=ctx, dtype=dtype)
     if stype == "default":
@@ -126,9 +126,9 @@ def sparse_zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any 
 def _rows(indices: Any, shape: Any) -> np.ndarray:
     rows = np.asarray(indices.asnumpy() if isinstance(indices, NDArray) else indices, np.int64).reshape(-1)
     if (rows[1:] <= rows[:-1]).any():
-        raise ParameterError(f"{_WHAT}: the numbers of rows must ascend, each once. Sort them, and add up rows of one number.")
+        raise ParameterError(f"{_NAME}: the indices of rows must ascend, each once. Sort them, and add up equal ones.")
     if len(rows) and (rows[0] < 0 or (shape is not None and rows[-1] >= shape[0])):
-        raise ShapeError(f"{_WHAT}: row numbers from {rows[0]} to {rows[-1]} do not fit the shape {shape}.")
+        raise ShapeError(f"{_NAME}: row indices from {rows[0]} to {rows[-1]} do not fit the shape {shape}.")
     return rows
 
 

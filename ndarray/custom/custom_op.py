@@ -6,8 +6,8 @@
             return Cube()
 
 `mx.nd.Custom(x, op_type="cube")` and `mx.sym.Custom(x, op_type="cube")` then run `Cube.forward` and `Cube.backward` as
-functions of the engine. A body may compute with mx.nd and wait (asnumpy): while it waits, another thread takes the
-worker's place, so it cannot block the engine, even one with a single worker.
+functions of the engine. A body may compute with mx.nd and wait (asnumpy). While it waits, a spare worker replaces its
+thread, so it cannot block the engine, even one with a single worker.
 
 For a layer without NDArrays, on device memory alone, declare an OperatorProperty and an Operator
 (kernels/declare/operator_property.py).
@@ -40,13 +40,13 @@ from ..core.chunk import Chunk, layout_of
 
 _REQUESTS = {Req.NULL: "null", Req.WRITE: "write", Req.INPLACE: "inplace", Req.ADD: "add"}
 _GENERATION = "_generation"  # distinguishes what was registered again under its name
-_SEATS = 4096  # operators kept of one use, where memory does not tell that it went
+_OPERATORS = 4096  # operators kept of one type, where the release of their memory cannot be observed
 _types: dict[str, tuple[type[CustomOpProp], int]] = {}
 
 
 class CustomOp:
-    """What a custom operator computes. One object serves one use in a bound graph, or one imperative call and its
-    backward, so `self` may carry what forward found out to backward."""
+    """Base class: the computation of a custom operator. One object serves one use in a bound graph, or one imperative
+    call and its backward, so forward may keep values for backward in `self`."""
 
     def forward(self, is_train: bool, req: Sequence[str], in_data: list[Any], out_data: list[Any], aux: list[Any]) -> None:
         """Fill out_data: `self.assign(out_data[0], req[0], value)`. aux may be changed in place."""
@@ -54,7 +54,7 @@ class CustomOp:
 
     def backward(self, req: Sequence[str], out_grad: list[Any], in_data: list[Any], out_data: list[Any],
                  in_grad: list[Any], aux: list[Any]) -> None:
-        """Fill in_grad, zero where nothing is assigned. What declare_backward_dependency leaves out is None."""
+        """Fill in_grad, which is zero before. Arrays that declare_backward_dependency leaves out are None."""
         raise NotImplementedError(f"{type(self).__name__}: backward is not written.")
 
     def assign(self, dst: Any, req: str, src: Any) -> None:
@@ -68,7 +68,7 @@ class CustomOp:
 
 
 class CustomOpProp:
-    """What is known of a custom operator without running it. Its parameters arrive at `__init__` as strings.
+    """Base class: the declaration of a custom operator. `__init__` gets its parameters as strings.
 
     need_top_grad:  False for a loss: backward does not read the derivative of its output.
     """
@@ -86,16 +86,16 @@ class CustomOpProp:
         return []
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
-        """(input shapes, output shapes[, state shapes]); an unknown input arrives as []. Default: all as the first."""
+        """Return (input shapes, output shapes[, state shapes]); an unknown input is []. Default: all as the first."""
         return in_shape, [in_shape[0]] * len(self.list_outputs()), [in_shape[0]] * len(self.list_auxiliary_states())
 
     def infer_type(self, in_type: list[Any]) -> Any:
-        """(input dtypes, output dtypes[, state dtypes]). Default: all as the first."""
+        """Return (input dtypes, output dtypes[, state dtypes]). Default: all as the first."""
         return ([in_type[0]] * len(self.list_arguments()), [in_type[0]] * len(self.list_outputs()),
                 [in_type[0]] * len(self.list_auxiliary_states()))
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which of these numbers backward reads. Default: all; without out_grad if need_top_grad is False."""
+        """Return those of these numbers that backward reads. Default: all; without out_grad if need_top_grad is False."""
         return [*(out_grad if self.need_top_grad_ else ()), *in_data, *out_data]
 
     def create_operator(self, ctx: str, in_shapes: list[Any], in_dtypes: list[Any]) -> CustomOp:
@@ -103,27 +103,27 @@ class CustomOpProp:
 
 
 def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]]:
-    """Class decorator: make a CustomOpProp known as op_type=reg_name. Registering a name again replaces it."""
+    """Class decorator: register a CustomOpProp as op_type=reg_name. Registering a name again replaces it."""
 
-    def made(cls: type[CustomOpProp]) -> type[CustomOpProp]:
+    def add(cls: type[CustomOpProp]) -> type[CustomOpProp]:
         if not (isinstance(cls, type) and issubclass(cls, CustomOpProp)):
             raise OperatorError(f"register: {cls!r} is not a subclass of CustomOpProp.")
         _types[reg_name] = (cls, _types[reg_name][1] + 1 if reg_name in _types else 0)
         return cls
 
-    return made
+    return add
 
 
 def get_all_registered_operators() -> list[str]:
-    """Every op_type that was registered."""
+    """Return every registered op_type."""
     return sorted(_types)
 
 
-# ---- the operator all of them are -----------------------------------------------------------------------------------
-class _Use:
-    """One op_type with one set of parameters: the user's property, its lists read once, and running operators.
+# ---- the operator `Custom` -----------------------------------------------------------------------------------
+class CustomOpType:
+    """One op_type with one set of parameters: the user's property, its lists, and the operators it created.
 
-    Operators are found by the address of a hidden one-byte output, the seat, and live as long as its memory.
+    An operator is found by the address of a hidden one-byte output, its handle, and is kept as long as that memory.
     """
 
     def __init__(self, p: Params):
@@ -136,44 +136,44 @@ class _Use:
         self.states = tuple(self.ask(self.prop.list_auxiliary_states, "list_auxiliary_states"))
         m, n = len(self.outputs), len(self.arguments)
         numbers = [("dy", i) for i in range(m)] + [("x", i) for i in range(n)] + [("y", i) for i in range(m)]
-        asked = self.ask(lambda: self.prop.declare_backward_dependency(
+        read = self.ask(lambda: self.prop.declare_backward_dependency(
             list(range(m)), list(range(m, m + n)), list(range(m + n, 2 * m + n))), "declare_backward_dependency")
-        self.needs = tuple(numbers[i] for i in dict.fromkeys(asked))
-        self._seats: dict[tuple[Any, int], tuple[Any, Any, weakref.ref | None]] = {}
+        self.needs = tuple(numbers[i] for i in dict.fromkeys(read))
+        self._operators: dict[tuple[Any, int], tuple[Any, Any, weakref.ref | None]] = {}
 
     def ask(self, question: Callable[[], Any], name: str) -> Any:
-        """What the user's property answers; its error keeps its traceback and learns whose it is."""
+        """Return question(). Its error keeps its traceback, and its message gets the names of the operator and the method."""
         try:
             return question()
         except Exception as e:
             _name(e, f"{self.op_type}: {name}")
             raise
 
-    def operator(self, seat: Any, ctx: Any, ins: Sequence[Spec] | None) -> CustomOp:
-        """The operator of a seat; ins: forward's inputs, None in backward, which finds what forward left."""
-        address = seat.ctypes.data if isinstance(seat, np.ndarray) else seat.data_ptr()
+    def operator(self, handle: Any, ctx: Any, ins: Sequence[Spec] | None) -> CustomOp:
+        """Return the operator of a handle. ins: forward's inputs; None in backward, which uses the operator of forward."""
+        address = handle.ctypes.data if isinstance(handle, np.ndarray) else handle.data_ptr()
         key = (ctx, address)
-        found = self._seats.get(key)
+        found = self._operators.get(key)
         if found is None or (ins is not None and found[1] != tuple(ins)):
             if ins is None:
                 raise OperatorError(f"Custom: {self.op_type}: backward without its forward.")
-            made = self.ask(lambda: self.prop.create_operator(str(ctx), [list(s.shape) for s in ins],
+            operator = self.ask(lambda: self.prop.create_operator(str(ctx), [list(s.shape) for s in ins],
                                                               [s.dtype.type for s in ins]), "create_operator")
-            seats = self._seats
-            owner = None  # torch does not tell who owns memory
-            if isinstance(seat, np.ndarray):
-                owner = seat
-                while isinstance(owner.base, np.ndarray):  # a view's base may be a view itself, which goes before its memory
+            operators = self._operators
+            owner = None  # torch does not name the owner of memory
+            if isinstance(handle, np.ndarray):
+                owner = handle
+                while isinstance(owner.base, np.ndarray):  # the base of a view may be a view too, deleted before its memory
                     owner = owner.base
-            seen = None if owner is None else weakref.ref(owner, lambda _: seats.pop(key, None))
-            if len(seats) >= _SEATS:
-                del seats[next(iter(seats))]
-            found = seats[key] = made, tuple(ins), seen
+            released = None if owner is None else weakref.ref(owner, lambda _: operators.pop(key, None))
+            if len(operators) >= _OPERATORS:
+                del operators[next(iter(operators))]
+            found = operators[key] = operator, tuple(ins), released
         return found[0]
 
 
 class _Custom(Op):
-    """`Custom`: runs what op_type names. Its other parameters go to the property, as strings."""
+    """`Custom`: runs the custom operator op_type. Its other parameters go to the property, as strings."""
 
     name = "Custom"
     doc = ("Run the custom operator registered as op_type (mx.operator.register) on arrays.\n\n"
@@ -181,7 +181,7 @@ class _Custom(Op):
            "Other keywords go to the CustomOpProp as strings. Returns: one array per list_outputs().")
     params = (Param("op_type", "str", doc="the name given to mx.operator.register"),)
     input_names = ("data",)
-    _uses: dict[Params, _Use]
+    _uses: dict[Params, CustomOpType]
 
     def __init__(self) -> None:
         self._uses = {}
@@ -197,10 +197,10 @@ class _Custom(Op):
         rest = {k: str(v) for k, v in given.items() if not (k == "op_type" or (k.startswith("__") and k.endswith("__")))}
         return Params({"op_type": op_type, _GENERATION: _types[op_type][1], **rest})
 
-    def use(self, p: Params) -> _Use:
+    def use(self, p: Params) -> CustomOpType:
         found = self._uses.get(p)
         if found is None:
-            found = self._uses[p] = _Use(p)
+            found = self._uses[p] = CustomOpType(p)
         return found
 
     def arguments(self, p: Params) -> tuple[str, ...]:
@@ -210,7 +210,7 @@ class _Custom(Op):
         return self.use(p).states
 
     def outputs(self, p: Params) -> tuple[str, ...]:
-        return (*self.use(p).outputs, "seat")
+        return (*self.use(p).outputs, "handle")
 
     def visible_outputs(self, p: Params) -> int:
         return len(self.use(p).outputs)
@@ -225,7 +225,7 @@ class _Custom(Op):
         try:
             answer = use.prop.infer_shape([[] if s is None else list(s) for s in inputs[:n]])
         except Exception as e:
-            if any(open_):  # it may have asked for what is not known yet
+            if any(open_):  # it may need shapes that are not known yet
                 return unknown[0], unknown[1]
             _name(e, f"{use.op_type}: infer_shape")
             raise
@@ -237,13 +237,13 @@ class _Custom(Op):
     def infer_dtype(self, p: Params, inputs: Sequence[np.dtype | None], outputs: Sequence[np.dtype | None] | None = None
                     ) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
         use, n = self.use(p), len(self.use(p).arguments)
-        seat = np.dtype("uint8")
+        handle = np.dtype("uint8")
         known = next((d for d in inputs[:n] if d is not None), None)
         if n and known is None:
-            return list(inputs), [*[None] * len(use.outputs), seat]
+            return list(inputs), [*[None] * len(use.outputs), handle]
         given = [(d or known).type for d in inputs[:n]]  # type: ignore[union-attr]
         ins, outs, states = _three(use, use.ask(lambda: use.prop.infer_type(given), "infer_type"), "infer_type")
-        return [as_dtype(d) for d in (*ins, *states)], [*map(as_dtype, outs), seat]
+        return [as_dtype(d) for d in (*ins, *states)], [*map(as_dtype, outs), handle]
 
     def gradient_of(self, p: Params) -> Gradient | None:
         use = self.use(p)
@@ -260,12 +260,12 @@ class _Custom(Op):
         words = [_REQUESTS[r] for r in reqs[:m]]
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-            seat = outputs[m] if outputs[m] is not None else next(o for o in outputs if o is not None)
-            operator = use.operator(seat, run.ctx, ins[:n])
+            handle = outputs[m] if outputs[m] is not None else next(o for o in outputs if o is not None)
+            operator = use.operator(handle, run.ctx, ins[:n])
             given = [_array(a, s, run.ctx) for a, s in zip(inputs, ins)]
-            made = [_array(a, s, run.ctx) for a, s in zip(outputs[:m], outs)]
-            _run(use, "forward", run.ctx, train, [*given, *made], lambda: operator.forward(
-                train, words, given[:n], made, given[n:]))
+            results = [_array(a, s, run.ctx) for a, s in zip(outputs[:m], outs)]
+            _run(use, "forward", run.ctx, train, [*given, *results], lambda: operator.forward(
+                train, words, given[:n], results, given[n:]))
             if outputs[m] is not None:
                 outputs[m][...] = 0
 
@@ -286,7 +286,7 @@ class _CustomBackward(Op):
     def arguments(self, p: Params) -> tuple[str, ...]:
         use = self.forward.use(p)
         spoken = {"dy": [f"{n}_grad" for n in use.outputs], "x": use.arguments, "y": use.outputs}
-        return (*(spoken[kind][i] for kind, i in use.needs), "seat")
+        return (*(spoken[kind][i] for kind, i in use.needs), "handle")
 
     def auxiliaries(self, p: Params) -> tuple[str, ...]:
         return self.forward.use(p).states
@@ -308,7 +308,7 @@ class _CustomBackward(Op):
             states = [_array(a, s, run.ctx) for a, s in zip(inputs[len(needs) + 1:], ins[len(needs) + 1:])]
             grads = []
             for a, s, r in zip(outputs, outs, reqs):
-                if a is None:  # nobody wants it: somewhere to write to
+                if a is None:  # it is not wanted, but the body writes it
                     a = run.workspace(s.shape, s.dtype)
                 if r != Req.ADD:
                     a[...] = 0
@@ -321,7 +321,7 @@ class _CustomBackward(Op):
 
 
 def _array(array: Any, spec: Spec, ctx: Any) -> Any:
-    """An NDArray over device memory that this running function holds; None for an output nobody wants."""
+    """Return an NDArray over device memory that the running function holds. array: None for an unwanted output."""
     layout = layout_of(tuple(spec.shape), spec.dtype, ctx)
     if array is None:
         return ArrayCore.array_class(layout, chunk=Chunk.new(spec.nbytes, ctx))
@@ -332,20 +332,20 @@ def _array(array: Any, spec: Spec, ctx: Any) -> Any:
     return ArrayCore.array_class(layout, array, Chunk(storage.Block(memory, spec.nbytes, ctx), Var(), ctx))
 
 
-def _run(use: _Use, what: str, ctx: Any, train: bool, arrays: Sequence[Any], body: Callable[[], Any]) -> None:
-    """The user's body on this thread, and then until what it pushed on its arrays is done."""
+def _run(use: CustomOpType, method: str, ctx: Any, train: bool, arrays: Sequence[Any], body: Callable[[], Any]) -> None:
+    """Run the user's body in this thread, and wait for the tasks that it pushed on its arrays."""
     try:
         with ctx, _Scope(False, train):
             body()
         for a in arrays:
             engine.current().wait_for_var(a.chunk.var)
     except Exception as e:
-        _name(e, f"{use.op_type}: {what}")
+        _name(e, f"{use.op_type}: {method}")
         raise
 
 
 def _name(error: Exception, where: str) -> None:
-    """The error learns where it happened: `Custom: op_type: method` in front of its message or in a note."""
+    """Put `Custom: op_type: method` before the error's message, or into a note."""
     plain = type(error).__str__ in (BaseException.__str__, KeyError.__str__)
     if plain and len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"Custom: {where}: {error.args[0]}",)
@@ -353,8 +353,8 @@ def _name(error: Exception, where: str) -> None:
         error.add_note(f"in Custom: {where}")
 
 
-def _three(use: _Use, answer: Any, name: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """The three lists of an inference, their lengths checked."""
+def _three(use: CustomOpType, answer: Any, name: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the three lists of an inference, and check their lengths."""
     parts = [list(part) for part in answer] if isinstance(answer, (list, tuple)) else []
     parts += [[]] if len(parts) == 2 else []
     wanted = [len(use.arguments), len(use.outputs), len(use.states)]
@@ -365,7 +365,7 @@ def _three(use: _Use, answer: Any, name: str) -> tuple[list[Any], list[Any], lis
 
 
 def _known(shape: Any, scalar: bool = False) -> Shape | None:
-    """A user's shape as inference has it; () means unknown unless scalar says that it is a shape."""
+    """Return a user's shape for inference. () means unknown, unless scalar is True."""
     sizes = tuple(int(n) for n in shape)
     return sizes if sizes or scalar else None
 

@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 
 class PythonOp:
-    """What both have in common. Calling the object with Symbols or NDArrays makes a use of it.
+    """Base class of both. Calling the object with Symbols or NDArrays applies the operator.
 
     need_top_grad:  False for a loss: backward does not read the derivative of its output.
     """
@@ -35,22 +35,22 @@ class PythonOp:
         return self.get_symbol(*args, **kwargs)
 
     def get_symbol(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator on Symbols (or NDArrays)."""
+        """Apply the operator to Symbols (or NDArrays)."""
         if self._name is None:
             self._name = f"_python_op{next(_numbers)}"
             register(self._name)(_property_of(self))
         return builtin("Custom")(*args, op_type=self._name, **kwargs)
 
     def forward(self, in_data: Sequence[Any], out_data: Sequence[Any]) -> None:
-        """Fill out_data[0][:] and so on. Not written: the first input as it is."""
+        """Fill out_data[0][:] and so on. Default: a copy of the first input."""
         out_data[0][:] = in_data[0]
 
     def backward(self, out_grad: Sequence[Any], in_data: Sequence[Any], out_data: Sequence[Any], in_grad: Sequence[Any]) -> None:
-        """Fill in_grad[0][:] and so on. Not written: 1."""
+        """Fill in_grad[0][:] and so on. Default: 1."""
         in_grad[0][:] = 1.0
 
     def infer_shape(self, in_shape: list[Any]) -> Any:
-        """(input shapes, output shapes). Not written: one input, and one output of its shape."""
+        """Return (input shapes, output shapes). Default: one input, and one output of its shape."""
         return in_shape, [in_shape[0]]
 
     def list_outputs(self) -> list[str]:
@@ -60,10 +60,10 @@ class PythonOp:
         return ["data"]
 
     def need_top_grad(self) -> bool:
-        """Whether backward reads the derivative of the outputs."""
+        """Return True if backward reads the derivative of the outputs."""
         return self.need_top_grad_
 
-    #: Whether forward and backward get NumPy arrays.
+    #: True if forward and backward get NumPy arrays.
     _numpy = False
 
 
@@ -77,7 +77,7 @@ class NDArrayOp(PythonOp):
     """An operator on NDArrays."""
 
     def declare_backward_dependency(self, out_grad: list[int], in_data: list[int], out_data: list[int]) -> list[int]:
-        """Which of these numbers backward reads."""
+        """Return those of these numbers that backward reads."""
         return [*(out_grad if self.need_top_grad() else ()), *in_data, *out_data]
 
 

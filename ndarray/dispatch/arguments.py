@@ -1,4 +1,4 @@
-"""Call an operator with a user's arguments: tell arrays from parameters, and parse the parameters."""
+"""Call an operator with a user's arguments: separate arrays from parameters, and parse the parameters."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def array_names(op: Op) -> tuple[str, ...]:
 
 
 def sample(op: Op) -> Params | None:
-    """Return parameters of op: defaults, and a plausible value where there is none; None if op refuses them."""
+    """Return parameters of op: its defaults, and plausible values for required ones; None if op refuses them."""
     given = {d.name: d.choices[0] if d.choices else _SAMPLES.get(d.kind, i + 1)
              for i, d in enumerate(op.params) if d.default is REQUIRED}
     try:

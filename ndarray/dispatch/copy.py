@@ -1,4 +1,4 @@
-"""Engine functions that only move bytes: copies between contexts, dtypes and shapes, fills, and assignment to a part."""
+"""Engine functions that move bytes: copies between contexts, dtypes and shapes, fills, and assignment to a part."""
 
 from __future__ import annotations
 
@@ -13,38 +13,37 @@ from ...errors import ShapeError, describe
 from ...kernels.op import Req, Spec, builtin, compiled
 from ..core.array_core import ArrayCore, allocate
 from ..core.chunk import Layout, layout_of
-
-_INLINE = 16384  # bytes: what is smaller is done at once, if nothing has to be waited for
+from .plan import INLINE_BYTES
 
 
 def push(name: str, ctx: Any, fn: Any, reads: tuple[ArrayCore, ...], writes: ArrayCore) -> None:
-    """Queue fn(run) behind everything that touches its arrays; an array that is written is not read as well."""
+    """Queue fn(run) behind all tasks that use its arrays. The written array may also be among those read."""
     var = writes.chunk.var
     const = list(dict.fromkeys(a.chunk.var for a in reads if a.chunk.var is not var))
     small = writes.layout.target == "cpu" and all(
-        a.layout.target == "cpu" and a.layout.nbytes <= _INLINE for a in (writes, *reads))
+        a.layout.target == "cpu" and a.layout.nbytes <= INLINE_BYTES for a in (writes, *reads))
     engine.current().push_sync(fn, ctx, const, [var], prop="inline" if small else None, name=name)
 
 
 def host(a: ArrayCore) -> np.ndarray:
-    """Inside an engine function: a's values on the host; the memory itself where the host can read it."""
+    """Return a's values on the host, without a copy if a is there. For engine functions."""
     device = a.device_array()
     return cuda.to_host(device) if a.layout.target == "gpu" else device
 
 
 def store_host(dst: ArrayCore, values: np.ndarray) -> None:
-    """Inside an engine function, or before anyone else knows dst: write host values, cast, all of dst."""
+    """Write host values, cast to its dtype, to all of dst. For engine functions, or while dst is not used elsewhere."""
     if dst.layout.target == "cpu":
         with np.errstate(all="ignore"):  # beyond a float's range is infinite
             cast_into(dst.device_array(), values)
         return
     values = cast_copy(np.broadcast_to(values, dst.shape), dst.layout.dtype)
-    with cuda.on_device(dst.ctx.device_id):  # also where its memory is taken, if nobody else knows it
+    with cuda.on_device(dst.ctx.device_id):  # memory of a new array is allocated here
         cuda.from_host(dst.device_array(), values)
 
 
 def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
-    """dst = src, across contexts and dtypes; equal numbers of elements."""
+    """Queue dst = src, of equal size, across contexts and dtypes."""
     if src.size != dst.size:
         raise ShapeError(f"copyto: sizes differ: from {describe(src)}, to {describe(dst)}.")
 
@@ -67,7 +66,7 @@ def copy_to(src: ArrayCore, dst: ArrayCore) -> None:
 
 
 def fill(dst: ArrayCore, value: Any) -> None:
-    """Every element of dst = value."""
+    """Queue dst[...] = value."""
     value = as_element(value, dst.layout)
 
     def run(_: Any) -> None:
@@ -83,20 +82,20 @@ def filled(layout: Layout, value: float) -> Any:
     return array
 
 
-def as_element(value: Any, what: Layout) -> Any:
-    """A number as an element takes it: as a whole number of an integer type, as `dtype.to_integer` makes it."""
+def as_element(value: Any, layout: Layout) -> Any:
+    """Return a number as an element of this layout: for an integer dtype as `dtype.to_integer` converts it."""
     value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-    dtype = what.dtype
+    dtype = layout.dtype
     if dtype.kind in "iu":
         value = to_integer(value, dtype)
-    if what.target == "gpu":
+    if layout.target == "gpu":
         return value
     with np.errstate(all="ignore"):  # beyond a float's range is infinite
         return dtype.type(value)
 
 
 def assign(dst: ArrayCore, key: Any, value: Any) -> None:
-    """dst[key] = value for a basic key; value a number, a host array of dst's dtype, or an array on dst's context."""
+    """Queue dst[key] = value for a basic key. value: a number, a host array of dst's dtype, or an array on dst's context."""
     reads = (value,) if isinstance(value, ArrayCore) else ()
     shared = bool(reads) and value.chunk.block is dst.chunk.block
 
@@ -120,7 +119,7 @@ def assign(dst: ArrayCore, key: Any, value: Any) -> None:
 
 
 def pick(src: ArrayCore, key: Any, dst: ArrayCore) -> None:
-    """dst = src[key] for a basic key, on one context."""
+    """Queue dst = src[key] for a basic key, on one context."""
 
     def run(_: Any) -> None:
         if src.layout.target == "cpu":
@@ -133,14 +132,14 @@ def pick(src: ArrayCore, key: Any, dst: ArrayCore) -> None:
 
 
 def allocate_like_host(values: np.ndarray, ctx: Any) -> Any:
-    """A fresh array on ctx with the host's values."""
-    fresh = allocate(layout_of(values.shape, values.dtype, ctx))
-    store_host(fresh, values)
-    return fresh
+    """Return a new array on ctx with the host's values."""
+    array = allocate(layout_of(values.shape, values.dtype, ctx))
+    store_host(array, values)
+    return array
 
 
 def _torch_part(tensor: Any, key: tuple) -> tuple[Any, list[int]]:
-    """tensor[key] with negative steps, which torch lacks, turned round; and the result's axes to flip."""
+    """Return tensor[key] with negative steps, which torch lacks, made positive, and the axes of the result to flip."""
     forward, flips, axis, out = [], [], 0, 0
     for k in key:
         if isinstance(k, slice):

@@ -44,18 +44,18 @@ def _symmetric(name: str, says: str, numbers: Callable[[Any, Any], Any]) -> Call
 
 
 def split_v2(ary: Any, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Any:
-    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
-    whole = isinstance(indices_or_sections, int)
-    indices = () if whole else tuple(indices_or_sections)
+    """Return parts of ary along axis: equal ones, their number an int, or cut at ascending indices."""
+    equal = isinstance(indices_or_sections, int)
+    indices = () if equal else tuple(indices_or_sections)
     return call_op(builtin("_split_v2"), (ary,), {
-        "indices": indices if whole else (0, *indices), "axis": axis, "squeeze_axis": squeeze_axis,
-        "sections": indices_or_sections if whole else 0})
+        "indices": indices if equal else (0, *indices), "axis": axis, "squeeze_axis": squeeze_axis,
+        "sections": indices_or_sections if equal else 0})
 
 
 def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
-    """How many values of a lie in each bin, int64, and the bins' edges.
+    """Return the number of values of a in each bin, int64, and the edges of the bins.
 
-    bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
+    bins: the number of bins of equal width, over range or from the smallest to the largest value; or an array of edges.
     """
     if isinstance(bins, ArrayCore):
         return call_op(builtin("_histogram"), (a, bins), {})
@@ -66,22 +66,22 @@ def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
 
 
 def power(base: Any, exp: Any) -> Any:
-    """base to the power exp, arrays or numbers, broadcast."""
+    """Return base to the power exp, for arrays or numbers, broadcast."""
     return base**exp
 
 
 def negative(data: Any, out: Any = None) -> Any:
-    """-data."""
+    """Return -data."""
     return array_op("negative", data, out=out)
 
 
 def onehot_encode(indices: Any, out: Any) -> Any:
-    """out[i] = 1 at indices[i], else 0. Returns out."""
+    """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
     out[:] = indices.one_hot(out.shape[1])
     return out
 
 
-#: What `mx.nd` offers besides operators and the functions its `__init__` lists.
+#: The functions of `mx.nd` besides operators and those listed in its `__init__`.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (

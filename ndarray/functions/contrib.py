@@ -1,4 +1,4 @@
-"""mx.nd.contrib's functions that are no operator: their result's shape depends on values, or they make arrays of numbers."""
+"""The functions of mx.nd.contrib that are not operators: the shape of a result depends on values, or numbers become arrays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .creation import array
 
 
 def boolean_mask(data: Any, index: Any, axis: int = 0, out: Any = None) -> Any:
-    """The slices of data along axis where index is not 0; waits for index. Differentiates by data."""
+    """Return the slices of data along axis where index is not 0; waits for index. Differentiable by data."""
     keep = index.asnumpy() != 0
     if keep.ndim != 1 or not -len(data.shape) <= axis < len(data.shape) or len(keep) != data.shape[axis]:
         raise ShapeError(f"boolean_mask: index {index.shape} must be one axis, as long as axis {axis} of data {data.shape}.")
-    places = array(np.flatnonzero(keep), ctx=data.ctx, dtype="int64")
-    return call_op(builtin("take"), (data, places), {"axis": axis, "out": out})
+    kept = array(np.flatnonzero(keep), ctx=data.ctx, dtype="int64")
+    return call_op(builtin("take"), (data, kept), {"axis": axis, "out": out})
 
 
 def _rescaled(name: str) -> Callable[..., Any]:
@@ -38,15 +38,14 @@ def _rescaled(name: str) -> Callable[..., Any]:
 
 
 def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callable[..., Any]:
-    """The operator called name, for lists of arrays: weights, grads and so on, `states` lists; then the arguments `more`."""
+    """Return a function that runs the operator called name on `states` lists of arrays (weights, grads, ...), then `more`."""
 
     def update(*given: Any, out: Any = None, **kwargs: Any) -> Any:
         lists, rest = given[:states], dict(zip(more, given[states:]), **{k: kwargs.pop(k) for k in more if k in kwargs})
         arrays = [a for one in zip(*lists) for a in one]
         if "rescale_grad" in rest:
             scale = rest.pop("rescale_grad")
-            made = scale if isinstance(scale, ArrayCore) else array([float(scale)], ctx=arrays[0].ctx, dtype="float32")
-            arrays.append(made)
+            arrays.append(scale if isinstance(scale, ArrayCore) else array([float(scale)], ctx=arrays[0].ctx, dtype="float32"))
         if "lrs" in rest and counted == "num_tensors":
             rest["learning_rates"] = rest.pop("lrs")
         count = kwargs.pop("size", 0) or kwargs.pop(counted, 0) or len(lists[0])
@@ -58,9 +57,9 @@ def _many(name: str, states: int, more: tuple[str, ...], counted: str) -> Callab
 
 
 def rand_zipfian(true_classes: Any, num_sampled: int, range_max: int, ctx: Any = None) -> tuple[Any, Any, Any]:
-    """num_sampled class numbers below range_max, small ones more often: P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
+    """Draw num_sampled classes below range_max with P(k) = log((k + 2) / (k + 1)) / log(range_max + 1).
 
-    Returns: the numbers, int64; how often each of true_classes is expected among them; how often each of the numbers is.
+    Returns: the classes, int64; the expected count of each of true_classes among them; the expected count of each class drawn.
     """
     draws = random.uniform(0, math.log(range_max + 1), shape=(num_sampled,), dtype="float64", ctx=ctx)
     sampled = np.expm1(draws.asnumpy()).astype(np.int64) % range_max

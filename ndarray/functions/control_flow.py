@@ -13,7 +13,7 @@ from .creation import zeros
 
 
 def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states: Any) -> tuple[Any, Any]:
-    """body(rows, states) -> (results, new states), for every row of data: (stacked results, the last states).
+    """Run body(rows, states) -> (results, new states) for every row of data. Return (stacked results, the last states).
 
     data, init_states: an array, or a list of them (lists may nest); body sees the same structure, one row of data at a time.
     Raises: ShapeError where the data have different numbers of rows, or none.
@@ -34,14 +34,14 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states:
 
 def while_loop(cond: Callable[..., Any], func: Callable[..., tuple[Any, Any]], loop_vars: Any,
                max_iterations: int | None = None) -> tuple[Any, Any]:
-    """func(*variables) -> (results, new variables), as long as cond(*variables) is not zero: (stacked results, variables).
+    """Run func(*variables) -> (results, new variables) while cond(*variables) is not zero. Return (stacked results, variables).
 
-    Results have max_iterations rows, those that were not reached zero; [] where there was no round.
+    Results have max_iterations rows, zero beyond the last iteration; [] if there was no iteration.
     """
     if max_iterations is None or int(max_iterations) != max_iterations or max_iterations < 0:
-        raise OperatorError(f"while_loop: max_iterations is {max_iterations!r}: so many rows the results get. Give a number.")
+        raise OperatorError(f"while_loop: max_iterations is {max_iterations!r}. Give the number of rows of the results.")
     if not flatten(loop_vars, "while_loop: loop_vars"):
-        raise OperatorError("while_loop: there are no loop_vars. Give what changes from round to round.")
+        raise OperatorError("while_loop: loop_vars is empty. Give the variables that change from one iteration to the next.")
     form, variables = spelled(loop_vars), loop_vars
     collected: list[Any] = []
     while len(collected) < max_iterations and _holds(_call(cond, variables), "while_loop: what cond returns"):
@@ -105,6 +105,6 @@ def mapped(value: Any, f: Callable[[Any], Any]) -> Any:
 
 
 def spelled(value: Any) -> str:
-    """How arrays are grouped: `_` for one, `[_, [_]]` for lists."""
+    """Return how arrays are grouped: `_` for one, `[_, [_]]` for lists."""
     return "_" if isinstance(value, ArrayCore) else f"[{', '.join(map(spelled, value))}]" if isinstance(value, (list, tuple)) \
         else type(value).__name__

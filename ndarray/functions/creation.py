@@ -1,4 +1,4 @@
-"""New arrays: from values, filled, and counted up."""
+"""New arrays: from values, filled with one value, and ranges."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shape = int | Sequence[int]
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> Any:
-    """An array with the values of source_array: an NDArray, a numpy array, or (nested) lists of numbers.
+    """Return an array with the values of source_array: an NDArray, a NumPy array, or (nested) lists of numbers.
 
     dtype:  default: that of an NDArray; float32 for everything else, as in MXNet.
     """
@@ -45,54 +45,54 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> A
         if values.dtype.kind in "OUSMmc":
             raise ValueError(f"its elements are {values.dtype}")
     except ValueError as e:
-        raise ShapeError(f"array: a {type(source_array).__name__} is no array of numbers: {e}.") from None
+        raise ShapeError(f"array: a {type(source_array).__name__} is not an array of numbers: {e}.") from None
     out = allocate(layout_of(values.shape, wanted, context_or_current(as_context(ctx))))
-    store_host(out, values)  # nobody else knows the memory yet: no need to queue
+    store_host(out, values)  # no other thread uses the memory yet, so nothing needs to be queued
     return out
 
 
 def _stacked(x: Any, dtype: np.dtype, ctx: Context) -> Any:
-    """The array of nested lists of arrays, whose derivatives flow back to them."""
+    """Return the array of nested lists of arrays; derivatives flow back to them."""
     if not isinstance(x, (list, tuple)):
         return array(x, ctx, dtype)
     return call_op(builtin("stack"), [_stacked(e, dtype, ctx) for e in x], {})
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> Any:
-    """An array with the values and the dtype of a numpy array, on the CPU.
+    """Return an array with the values and the dtype of a NumPy array, on the CPU.
 
-    zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since what the engine
-                writes there comes later. False, or a read-only array: a copy.
+    zero_copy:  share its memory if it is contiguous; it becomes read-only for NumPy, as in MXNet, since the engine writes
+                there later. False, or a read-only array: a copy.
     """
     if not zero_copy or not ndarray.flags.c_contiguous or not ndarray.flags.writeable or ndarray.dtype not in DTYPES.values():
         return array(ndarray, cpu(), ndarray.dtype)
-    made = dlpack.over(ndarray.view())
+    shared = dlpack.over(ndarray.view())
     ndarray.flags.writeable = False
-    return made
+    return shared
 
 
 def from_dlpack(exporter: Any) -> Any:
-    """An array over the memory of any object that speaks DLPack, or of a capsule; a copy if that is strided or read-only."""
+    """Return an array on the memory of an object with `__dlpack__` or of a capsule; a copy if it is strided or read-only."""
     return dlpack.adopt(exporter)
 
 
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """data.to_dlpack_for_read()."""
+    """Return data.to_dlpack_for_read()."""
     return data.to_dlpack_for_read()
 
 
 def to_dlpack_for_write(data: NDArray) -> Any:
-    """data.to_dlpack_for_write()."""
+    """Return data.to_dlpack_for_write()."""
     return data.to_dlpack_for_write()
 
 
 def empty(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None) -> Any:
-    """An array whose values are whatever was in memory."""
+    """Return an array with undefined values."""
     return allocate(layout_of(_shape("empty", shape), as_dtype(dtype), context_or_current(as_context(ctx))))
 
 
 def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: Any = None, out: Any = None) -> Any:
-    """An array with every element val."""
+    """Return an array with every element val."""
     out = empty(shape, ctx, dtype) if out is None else out
     if isinstance(val, ArrayCore):
         out[:] = val
@@ -103,18 +103,18 @@ def full(shape: Shape, val: Any, ctx: Context | None = None, dtype: Any = None, 
 
 def zeros(shape: Shape, ctx: Context | None = None, dtype: Any = None, stype: Any = None, out: Any = None,
           **kwargs: Any) -> Any:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return full(shape, 0, ctx, dtype, out)
 
 
 def ones(shape: Shape, ctx: Context | None = None, dtype: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """An array of ones."""
+    """Return an array of ones."""
     return full(shape, 1, ctx, dtype, out)
 
 
 def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, infer_range: Any = None,
            ctx: Context | None = None, dtype: Any = None) -> Any:
-    """start, start + step, ... below stop; each `repeat` times. With one number: from 0 to it."""
+    """Return start, start + step, ... below stop, each `repeat` times. With one number: from 0 to that number."""
     if step == 0 or repeat < 1:
         raise ParameterError(f"arange: step={step}, repeat={repeat}: step must not be 0, repeat at least 1.")
     values = np.arange(0 if stop is None else start, start if stop is None else stop, step, dtype=np.float64)
@@ -123,24 +123,24 @@ def arange(start: float, stop: float | None = None, step: float = 1.0, repeat: i
 
 def linspace(start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None,
              dtype: Any = None) -> Any:
-    """num values evenly from start to stop."""
+    """Return num values evenly spaced from start to stop."""
     return array(np.linspace(start, stop, num, endpoint=endpoint), ctx, as_dtype(dtype))
 
 
 def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> Any:
-    """[N, M or N] with ones on the k-th diagonal."""
+    """Return an array [N, M or N] with ones on the k-th diagonal."""
     return array(np.eye(N, M or N, k), ctx, as_dtype(dtype))
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> Any:
-    """Arrays joined along axis; a lone array is returned as it is if always_copy is False."""
+    """Return the arrays joined along axis. A single array is returned itself if always_copy is False."""
     if len(arrays) == 1 and not always_copy:
         return arrays[0]
     return call_op(builtin("Concat"), arrays, {"dim": axis})
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> Any:
-    """tensor with axes `source` moved to positions `destination`, the others in their order."""
+    """Return tensor with the axes `source` moved to the indices `destination`; the others keep their order."""
     sources = [source] if isinstance(source, int) else list(source)
     targets = [destination] if isinstance(destination, int) else list(destination)
     n = tensor.ndim
@@ -153,7 +153,7 @@ def moveaxis(tensor: NDArray, source: Any, destination: Any) -> Any:
 
 
 def waitall() -> None:
-    """Wait until everything pushed so far is done. Raises the first error of any function."""
+    """Wait until all functions pushed so far are done. Raises the first error."""
     engine.current().wait_for_all()
 
 
@@ -162,4 +162,4 @@ def _shape(name: str, shape: Shape) -> tuple[int, ...]:
         sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
         return tuple(int(n.__index__()) for n in sizes)
     except (TypeError, AttributeError):
-        raise ShapeError(f"{name}: shape {shape!r} is not a tuple of whole numbers.") from None
+        raise ShapeError(f"{name}: shape {shape!r} is not a tuple of integers.") from None

@@ -1,4 +1,4 @@
-"""mx.nd.X: a function with a real signature for every registered operator, made when first asked for."""
+"""mx.nd.X: a function with a full signature for every registered operator, made on first access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..dispatch.arguments import array_names, call_op, is_variadic, sample
 
 
 def function(name: str) -> Callable[..., Any]:
-    """The function that runs the operator called name on NDArrays. Raises OperatorError for an unknown name."""
+    """Return the function that runs the operator called name on NDArrays. Raises OperatorError for an unknown name."""
     return function_of(name, registry.get(name))
 
 
@@ -33,10 +33,10 @@ def function_of(name: str, op: Op) -> Callable[..., Any]:
 
 
 def signature(op: Op) -> inspect.Signature:
-    """Arrays, then parameters in their declared order with their defaults, then out and name.
+    """Return the signature: arrays, then parameters in their declared order with their defaults, then out and name.
 
-    Parameters may follow the arrays by position, but for those after any number of arrays, and required ones that are
-    declared after one with a default.
+    Parameters may be given by position, except after a variable number of arrays, and except required ones declared after
+    one with a default.
     """
     kinds = inspect.Parameter
     variadic = is_variadic(op)
@@ -57,7 +57,7 @@ def signature(op: Op) -> inspect.Signature:
 
 
 def document(op: Op) -> str:
-    """The operator's docstring, then its arrays, parameters and results."""
+    """Return the operator's docstring, then its arrays, parameters and results."""
     lines = [op.doc or f"The operator {op.name}.", ""]
     arrays = array_names(op)
     states = set(arrays[len(arrays) - _states(op):]) if arrays else set()
@@ -86,7 +86,7 @@ def _states(op: Op) -> int:
 
 
 def result_names(op: Op) -> tuple[str, ...]:
-    """Names of the results under default parameters; () where the parameters say how many there are."""
+    """Return the names of the results under default parameters; () if their number depends on the parameters."""
     p = sample(op)
     if p is None or any(d.name == "num_outputs" for d in op.params):
         return ()
@@ -98,9 +98,9 @@ def _identifier(name: str) -> str:
 
 
 class Namespace:
-    """Attributes are the functions of operators: `space.X` is the operator `prefix + X`; new ones appear by themselves.
+    """A namespace whose attribute X is the function of the operator `prefix + X`, also of one registered later.
 
-    extra:  functions that are no operator, found first.
+    extra:  functions that are not operators; they come first.
     """
 
     def __init__(self, name: str, prefixes: tuple[str, ...] = ("",), extra: Mapping[str, Any] | None = None):
@@ -122,7 +122,7 @@ class Namespace:
 
 
 def attribute(where: str, name: str, prefixes: tuple[str, ...] = ("",)) -> Callable[..., Any]:
-    """The function of an operator as an attribute. Raises AttributeError that proposes the nearest names."""
+    """Return the function of an operator. Raises AttributeError with the nearest names."""
     for prefix in prefixes:
         try:
             op = registry.get(prefix + name)

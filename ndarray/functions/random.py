@@ -1,4 +1,4 @@
-"""mx.random and mx.nd.random: seed, and arrays of random numbers drawn at push time from a counter-based generator."""
+"""mx.random and mx.nd.random: seed, and arrays of random numbers. The numbers are assigned when the operator is pushed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .namespace import attribute
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
-    """Start the random numbers anew: of all contexts, or of one."""
+    """Restart the random numbers of all contexts, or of one."""
     resource.seed(int(seed_state), "all" if ctx == "all" else as_context(ctx))  # type: ignore[arg-type]
 
 
 def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) -> Any:
-    """Numbers of one distribution. Parameters that are arrays: `shape` numbers for each of their elements."""
+    """Draw from one distribution. If the parameters are arrays, draw `shape` numbers for each of their elements."""
     arrays = [v for v in params.values() if isinstance(v, ArrayCore)]
     given: dict[str, Any] = {"out": out}
     if arrays:
@@ -45,59 +45,59 @@ def _draw(kind: str, shape: Any, dtype: Any, ctx: Any, out: Any, **params: Any) 
 
 def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
             **kwargs: Any) -> Any:
-    """Uniform in [low, high)."""
+    """Draw from the uniform distribution over [low, high)."""
     return _draw("uniform", shape, dtype, ctx, out, low=low, high=high)
 
 
 def normal(loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
            **kwargs: Any) -> Any:
-    """Normal with mean loc and standard deviation scale."""
+    """Draw from the normal distribution with mean loc and standard deviation scale."""
     names = ("mu", "sigma") if isinstance(loc, ArrayCore) else ("loc", "scale")
     return _draw("normal", shape, dtype, ctx, out, **dict(zip(names, (loc, scale))))
 
 
 def randn(*shape: int, loc: Any = 0, scale: Any = 1, dtype: Any = None, ctx: Any = None, out: Any = None) -> Any:
-    """Normal, with the shape given as arguments."""
+    """Draw from the normal distribution, with the shape given as arguments."""
     return normal(loc, scale, shape or None, dtype, ctx, out)
 
 
 def exponential(scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """Exponential with mean scale."""
+    """Draw from the exponential distribution with mean scale."""
     return _draw("exponential", shape, dtype, ctx, out, lam=1.0 / scale)
 
 
 def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
           **kwargs: Any) -> Any:
-    """Gamma with shape alpha and scale beta; mean alpha · beta."""
+    """Draw from the gamma distribution with shape alpha and scale beta; mean alpha · beta."""
     return _draw("gamma", shape, dtype, ctx, out, alpha=alpha, beta=beta)
 
 
 def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None, **kwargs: Any) -> Any:
-    """Poisson with mean lam."""
+    """Draw from the Poisson distribution with mean lam."""
     return _draw("poisson", shape, dtype, ctx, out, lam=lam)
 
 
 def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
                       **kwargs: Any) -> Any:
-    """Failures before the k-th success, each with probability p."""
+    """Draw the number of failures before the k-th success, each with probability p."""
     return _draw("negative_binomial", shape, dtype, ctx, out, k=k, p=p)
 
 
 def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Any = None,
                                   out: Any = None, **kwargs: Any) -> Any:
-    """Negative binomial with mean mu and dispersion alpha."""
+    """Draw from the negative binomial distribution with mean mu and dispersion alpha."""
     return _draw("generalized_negative_binomial", shape, dtype, ctx, out, mu=mu, alpha=alpha)
 
 
 def randint(low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None,
             **kwargs: Any) -> Any:
-    """Whole numbers in [low, high), as int32 unless dtype says otherwise."""
+    """Draw integers in [low, high), by default as int32."""
     return _draw("randint", shape, dtype or "int32", ctx, out, low=low, high=high)
 
 
 def multinomial(data: Any, shape: Any = (), get_prob: bool = False, out: Any = None, dtype: Any = "int32",
                 **kwargs: Any) -> Any:
-    """Positions drawn with the probabilities along data's last axis; with get_prob also their log probabilities."""
+    """Draw indices with the probabilities along data's last axis; with get_prob return their log probabilities too."""
     return call_op(builtin("_sample_multinomial"), (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, "out": out})
 
 

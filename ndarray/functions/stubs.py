@@ -1,7 +1,7 @@
 """Stubs for editors: `python -m tritium.ndarray.functions.stubs` writes them beside the modules; `--check` only compares.
 
-mx.nd, mx.sym and the methods of arrays are made from the registry while a program runs, where no editor sees them. The
-stubs spell them out: signatures, defaults, choices, documentation. What a module defines by hand is copied from its source.
+mx.nd, mx.sym and the methods of arrays are made from the registry at run time, where an editor cannot see them. The stubs
+hold their signatures, defaults, choices and documentation. Functions that a module defines itself are copied from its source.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD = '"""{}\n\nWritten by `python -m tritium.ndarray.functions.stubs`; do not
 
 
 def stubs() -> dict[Path, str]:
-    """The text of every stub file."""
+    """Return the text of every stub file."""
     nd = (ROOT / "ndarray" / "__init__.py").read_text(encoding="utf-8")
     sym = (ROOT / "graph" / "symbol" / "namespace.py").read_text(encoding="utf-8")
     return {
@@ -67,7 +67,7 @@ def _methods() -> str:
     known = registered()
     parts = [_HEAD.format("Operators as methods of arrays, for editors."),
              "from collections.abc import Sequence\nfrom typing import Any, Literal\n\nfrom .array_core import ArrayCore\n"
-             "from .ndarray import NDArray\n\nNAMES: list[str]\n\nclass Fluent(ArrayCore):\n"]
+             "from .ndarray import NDArray\n\nNAMES: list[str]\n\nclass OperatorMethods(ArrayCore):\n"]
     for name in methods.NAMES:
         if name in known and name not in ("reshape",):
             op = known[name]
@@ -86,7 +86,7 @@ def _public() -> Iterable[tuple[str, Op]]:
 
 # ---- one function ---------------------------------------------------------------------------------------------------
 def _parameters(op: Op, array: str) -> list[tuple[str, str]]:
-    """(name with its stars, annotation and default) for each parameter."""
+    """Return (name with its stars, annotation and default) for each parameter."""
     declared = {d.name: d for d in op.params}
     found: list[tuple[str, str]] = []
     starred = False
@@ -115,7 +115,7 @@ def _parameters(op: Op, array: str) -> list[tuple[str, str]]:
 
 
 def _defaults_after_defaults(parts: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Inputs of symbols may be left out, so required parameters after them go by name."""
+    """Make required parameters after inputs keyword-only, since inputs of symbols may be left out."""
     at = next((i for i, (n, t) in enumerate(parts) if not n.startswith("*") and "=" not in t
                and any("=" in u for _, u in parts[:i])), None)
     if at is None or any(n.startswith("*") for n, _ in parts[:at]):
@@ -160,7 +160,7 @@ def _definition(name: str, parameters: list[tuple[str, str]], result: str, doc: 
 
 # ---- what a module defines itself -----------------------------------------------------------------------------------
 def _by_hand(tree: ast.Module) -> tuple[list[str], set[str]]:
-    """Stub lines of a module's own imports, functions and variables; and the public names among them."""
+    """Return the stub lines of a module's own imports, functions and variables, and the public names among them."""
     lines: list[str] = []
     imports: list[tuple[str, str, bool]] = []  # (line, name, whether it is re-exported)
     for node in tree.body:
@@ -183,7 +183,7 @@ def _by_hand(tree: ast.Module) -> tuple[list[str], set[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the stubs, or with --check say which are out of date; 1 if any is."""
+    """Write the stubs, or with --check list those that are out of date; return 1 if there are any."""
     stale = [path for path, text in stubs().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         print(f"{path.relative_to(ROOT)}: {'out of date' if '--check' in arguments else 'written'}")

@@ -1,10 +1,10 @@
 """DLPack both ways, without copying: capsules of version 1 (`dltensor_versioned`) and of before (`dltensor`).
 
-What leaves keeps the array's memory alive until the consumer lets go; what enters is kept by the array. The engine does
-not know what the other side does: `__dlpack__` waits for writes that are queued, and after that both see each other's.
-Memory that comes back, or comes twice, keeps the variable it has, so that arrays over it wait for each other and autograd
-notices writes through any of them.
-Capsules are NumPy's and torch's own: a consumer may drop one while it raises an error, when no Python code can run.
+An exported capsule keeps the array's memory alive until the consumer releases it; an array keeps imported memory alive. The
+engine cannot see the other library's reads and writes: `__dlpack__` waits for queued writes, and after that each side sees
+the other's. Memory that returns, or is imported twice, keeps its variable, so that arrays on it wait for each other and
+autograd notices writes through any of them.
+Capsules are made by NumPy and torch: a consumer may drop one while it raises an error, when no Python code can run.
 Source: https://dmlc.github.io/dlpack (C structures).
 """
 
@@ -55,21 +55,21 @@ _valid = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_IsValid", c.p
 _pointer = c.PYFUNCTYPE(c.c_void_p, c.c_void_p, c.c_char_p)(("PyCapsule_GetPointer", c.pythonapi))
 _rename = c.PYFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p)(("PyCapsule_SetName", c.pythonapi))
 
-_lent: dict[int, tuple[weakref.ref[np.ndarray], Var]] = {}  # memory that consumers hold, by id, and its variable
-_taken: dict[int, weakref.ref[Chunk]] = {}  # the chunks over memory of others, by id
+_lent: dict[int, tuple[weakref.ref[np.ndarray], Var]] = {}  # exported memory by id, and its variable
+_taken: dict[int, weakref.ref[Chunk]] = {}  # chunks on imported memory, by id
 
 
 def device_of(a: Any) -> tuple[int, int]:
-    """What `__dlpack_device__` answers."""
+    """Return the result of `__dlpack_device__`."""
     if a.layout.target == "cpu":
         return CPU_DEVICE
     return tuple(map(int, a.device_array().__dlpack_device__()))  # type: ignore[return-value]
 
 
 def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, stream: Any, dl_device: Any) -> Any:
-    """A capsule of the array a: versioned if the consumer asks for version 1 or later.
+    """Return a capsule of the array a, versioned if the consumer asks for version 1 or later.
 
-    copy: True for memory of its own.
+    copy: True for a copy.
     """
     a.wait_to_read()
     if dl_device is not None and tuple(map(int, dl_device)) != device_of(a):
@@ -89,27 +89,27 @@ def export(a: Any, max_version: tuple[int, int] | None, copy: bool | None, strea
     if not copy:
         key = id(bits)
         _lent[key] = weakref.ref(bits, lambda _: _lent.pop(key, None)), a.chunk.var
-    if is_bfloat:  # which NumPy does not know
+    if is_bfloat:  # NumPy does not know it
         name = _unused(capsule)
         assert name is not None
-        _held(capsule, name).tensor.code = _BFLOAT
+        _managed(capsule, name).tensor.code = _BFLOAT
     return capsule
 
 
 def _unused(capsule: Any) -> bytes | None:
-    """The name of a capsule that nobody has consumed; None if it is none."""
+    """Return the name of a capsule that is not consumed yet; None for anything else."""
     return next((n for n in _USED if type(capsule).__name__ == "PyCapsule" and _valid(id(capsule), n)), None)
 
 
-def _held(capsule: Any, name: bytes) -> Any:
-    """What a capsule points at."""
+def _managed(capsule: Any, name: bytes) -> Any:
+    """Return the structure that a capsule points to."""
     return (_Versioned if name == _ANY_VERSION else _Managed).from_address(_pointer(id(capsule), name))
 
 
 def adopt(source: Any) -> Any:
-    """An array over the memory of a capsule, or of any object with `__dlpack__`; a copy if it is strided or read-only.
+    """Return an array on the memory of a capsule, or of any object with `__dlpack__`; a copy if it is strided or read-only.
 
-    Raises: MXNetError for a capsule already consumed; DTypeError, ContextError for what arrays cannot be.
+    Raises: MXNetError for a consumed capsule; DTypeError, ContextError for element types and devices that arrays lack.
     """
     if hasattr(source, "__dlpack_device__"):
         kind, number = map(int, source.__dlpack_device__())
@@ -124,15 +124,15 @@ def adopt(source: Any) -> Any:
         capsule = source
     name = _unused(capsule)
     if name is None:
-        raise MXNetError(f"from_dlpack: a {type(source).__name__} is no DLPack tensor, or one that was consumed already.")
-    held = _held(capsule, name)
-    if name == _ANY_VERSION and held.major > _VERSION[0]:
-        raise MXNetError(f"from_dlpack: the tensor speaks DLPack {held.major}.{held.minor}; {_VERSION[0]}.x is understood.")
-    t = held.tensor
+        raise MXNetError(f"from_dlpack: a {type(source).__name__} is not a DLPack tensor, or it was consumed already.")
+    managed = _managed(capsule, name)
+    if name == _ANY_VERSION and managed.major > _VERSION[0]:
+        raise MXNetError(f"from_dlpack: the tensor has DLPack version {managed.major}.{managed.minor}, not {_VERSION[0]}.x.")
+    t = managed.tensor
     dtype, shape = _dtype(t), tuple(t.shape[i] for i in range(t.ndim))
     if t.device_type not in HOST_DEVICES:
         raise ContextError(f"from_dlpack: the tensor lives on DLPack device ({t.device_type}, {t.device_id}), not the host.")
-    read_only = name == _ANY_VERSION and bool(held.flags & _READ_ONLY)
+    read_only = name == _ANY_VERSION and bool(managed.flags & _READ_ONLY)
     strides = tuple(t.strides[i] * dtype.itemsize for i in range(t.ndim)) if t.strides else None
     _rename(id(capsule), _USED[name])
     size = int(np.prod(shape, dtype=np.int64))
@@ -141,17 +141,17 @@ def adopt(source: Any) -> Any:
         reach = dtype.itemsize + sum((n - 1) * s for n, s in zip(shape, strides))
         low = sum((n - 1) * s for n, s in zip(shape, strides) if s < 0)
         if low < 0:
-            _release(held)
+            _release(managed)
             raise MXNetError("from_dlpack: negative strides. Copy the array first.")
     memory: Any = (c.c_uint8 * max(reach, 1)).from_address(t.data + t.byte_offset) if size else (c.c_uint8 * 1)()
-    weakref.finalize(memory, _release, held)
+    weakref.finalize(memory, _release, managed)
     values = np.ndarray(shape, dtype, memory, 0, strides)
     return over(values if values.flags.c_contiguous and not read_only else values.copy())
 
 
-def _release(held: Any) -> None:
-    if held.deleter:
-        held.deleter(c.addressof(held))
+def _release(managed: Any) -> None:
+    if managed.deleter:
+        managed.deleter(c.addressof(managed))
 
 
 def _dtype(t: _Tensor) -> np.dtype:
@@ -161,11 +161,11 @@ def _dtype(t: _Tensor) -> np.dtype:
         for kind, code in _CODE.items():
             if code == t.code and t.bits % 8 == 0 and t.bits in (8, 16, 32, 64) and (kind, t.bits) not in (("f", 8), ("b", 16)):
                 return np.dtype(f"{kind}{t.bits // 8}")
-    raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is none that arrays have.")
+    raise DTypeError(f"from_dlpack: element type {t.code} with {t.bits} bits and {t.lanes} lanes is not supported.")
 
 
 def over(values: np.ndarray, ctx: Context | None = None) -> Any:
-    """An NDArray over the memory of a contiguous numpy array, which it keeps alive."""
+    """Return an NDArray on the memory of a contiguous NumPy array, which it keeps alive."""
     ctx = ctx or cpu()
     flat = values.reshape(-1).view(np.uint8)
     chunk = Chunk(storage.Block(flat, flat.nbytes, ctx), _var_of(flat) or Var(), ctx)
@@ -175,7 +175,7 @@ def over(values: np.ndarray, ctx: Context | None = None) -> Any:
 
 
 def _var_of(flat: np.ndarray) -> Var | None:
-    """The variable of arrays that already stand over some of this memory; None if it is new here."""
+    """Return the variable of arrays that use some of this memory already; None if there are no such arrays."""
     start, end = flat.ctypes.data, flat.ctypes.data + flat.nbytes
     chunks = [c for c in (ref() for ref in list(_taken.values())) if c is not None]
     known = [(var, memory) for ref, var in list(_lent.values()) if (memory := ref()) is not None]

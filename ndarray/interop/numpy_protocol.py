@@ -1,9 +1,9 @@
 """NumPy's functions on NDArrays: np.exp(a), np.concatenate([a, b]), np.mean(a, axis=0), np.add(a, b, out=c).
 
-The rule: a NumPy function that we have as an operator runs as that operator, asynchronously, on the array's context, on
-the tape if it records, and gives an NDArray of our dtype and shape conventions. Any other function, and any call with an
-option that the operator lacks (where=, dtype=, ...), gets the values as numpy arrays and gives what NumPy gives; while
-recording that is an error where a derivative would be lost. `out=` may be an NDArray either way.
+A NumPy function for which there is an operator runs as that operator: asynchronously, on the array's context, recorded by
+autograd. It returns an NDArray with the dtype and shape of that operator. Any other function, and any call with an option
+that the operator lacks (where=, dtype=, ...), gets the values as NumPy arrays and returns NumPy's result; while recording
+that is an error if a derivative would be lost. `out=` may be an NDArray in both cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..core.indexing import reshape_view
 from ..dispatch.arguments import call_op
 
 # ---- ufuncs ---------------------------------------------------------------------------------------------------------
-#: Operators of one array that give fractions: whole numbers become float32 first, as everywhere in MXNet.
+#: Operators of one array with fractional results: integers become float32 first, as everywhere in MXNet.
 _FLOATS = {f: f.__name__ for f in (
     np.exp, np.expm1, np.log, np.log2, np.log10, np.log1p, np.sqrt, np.cbrt, np.sin, np.cos, np.tan, np.arcsin, np.arccos,
     np.arctan, np.sinh, np.cosh, np.tanh, np.arcsinh, np.arccosh, np.arctanh, np.degrees, np.radians)}
@@ -41,7 +41,7 @@ _PAIRS = {f: broadcasting(f.__name__) for f in (np.maximum, np.minimum, np.hypot
 
 
 def apply_ufunc(a: Any, ufunc: Any, method: str, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `__array_ufunc__` of the array a gives."""
+    """Return the result of `__array_ufunc__` of the array a."""
     kwargs = dict(kwargs)
     out = kwargs.pop("out", None)
     out = out[0] if isinstance(out, tuple) and len(out) == 1 else out
@@ -69,11 +69,11 @@ def _operator_of(a: Any, ufunc: Any, inputs: Sequence[Any]) -> Any:
     return pair(x, y) if isinstance(x, ArrayCore) else pair.reflected(y, x)
 
 
-_CONSTANT = (np.full_like, np.empty_like)  # the derivative is zero, and nothing is lost
+_CONSTANT = (np.full_like, np.empty_like)  # their derivative is zero
 
 
 def _check_lost(func: Any, result: Any, given: Any) -> None:
-    """Raise if result has fractions that depend on an array whose derivative is being recorded."""
+    """Raise MXNetError if result has fractions that depend on an array whose derivative is recorded."""
     if not state.recording or func in _CONSTANT or not _has_fractions(result):
         return
     for a in arrays_in(given):
@@ -89,7 +89,7 @@ def _has_fractions(result: Any) -> bool:
 
 
 def arrays_in(x: Any) -> Iterator[Any]:
-    """The arrays in x, also inside lists and tuples."""
+    """Yield the arrays in x, also those inside lists and tuples."""
     if isinstance(x, ArrayCore):
         yield x
     elif isinstance(x, (list, tuple)):
@@ -111,7 +111,7 @@ def _stored(result: Any, out: Any) -> Any:
 
 # ---- functions ------------------------------------------------------------------------------------------------------
 def apply_function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What `__array_function__` gives."""
+    """Return the result of `__array_function__`."""
     kwargs = dict(kwargs)
     out = kwargs.pop("out", None)
     ours = _FUNCTIONS.get(func)
@@ -120,7 +120,7 @@ def apply_function(func: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         try:
             result = ours(*args, **kwargs)
         except TypeError as e:
-            if e.__traceback__ is None or e.__traceback__.tb_next is not None:  # not about our own signature
+            if e.__traceback__ is None or e.__traceback__.tb_next is not None:  # not raised by the call of the function itself
                 raise
     if result is NotImplemented:
         result = func(*plain(tuple(args)), **{k: plain(v) for k, v in kwargs.items()})
@@ -145,7 +145,7 @@ def _joined(name: str, key: str) -> Callable[..., Any]:
     return call
 
 
-def _folded(name: str) -> Callable[..., Any]:
+def _reduction(name: str) -> Callable[..., Any]:
     def call(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
         if not isinstance(a, ArrayCore) or axis == () or a.size == 0:
             return NotImplemented
@@ -173,7 +173,7 @@ def _transpose(a: Any, axes: Any = None) -> Any:
 
 def _reshape(a: Any, shape: Any) -> Any:
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if 0 in sizes:  # NumPy's zero is a size, ours copies one
+    if 0 in sizes:  # in NumPy a size, in MXNet a code
         return NotImplemented
     return a.reshape(sizes)
 
@@ -198,8 +198,8 @@ def _dot(a: Any, b: Any) -> Any:
 
 def _like(value: float) -> Callable[..., Any]:
     def call(a: Any, dtype: Any = None) -> Any:
-        made = _op("ones_like" if value else "zeros_like", a)
-        return made if dtype is None else made.astype(as_dtype(dtype))
+        array = _op("ones_like" if value else "zeros_like", a)
+        return array if dtype is None else array.astype(as_dtype(dtype))
 
     return call
 
@@ -210,8 +210,9 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.concatenate: _joined("Concat", "dim"), np.stack: _joined("stack", "axis"),
-    np.sum: _folded("sum"), np.mean: _folded("mean"), np.prod: _folded("prod"), np.max: _folded("max"), np.amax: _folded("max"),
-    np.min: _folded("min"), np.amin: _folded("min"), np.argmax: _position("argmax"), np.argmin: _position("argmin"),
+    np.sum: _reduction("sum"), np.mean: _reduction("mean"), np.prod: _reduction("prod"), np.max: _reduction("max"),
+    np.amax: _reduction("max"), np.min: _reduction("min"), np.amin: _reduction("min"),
+    np.argmax: _position("argmax"), np.argmin: _position("argmin"),
     np.squeeze: _squeeze, np.transpose: _transpose, np.reshape: _reshape, np.clip: _clip, np.where: _where, np.dot: _dot,
     np.ravel: lambda a: a.reshape((-1,)), np.expand_dims: lambda a, axis: _op("expand_dims", a, axis=axis),
     np.swapaxes: lambda a, axis1, axis2: _op("SwapAxis", a, dim1=axis1, dim2=axis2),
@@ -222,7 +223,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 
 
 def plain(x: Any) -> Any:
-    """x with arrays as numpy arrays, also inside lists and tuples."""
+    """Return x with its arrays as NumPy arrays, also inside lists and tuples."""
     if isinstance(x, ArrayCore):
         return x.asnumpy()
     if isinstance(x, (list, tuple)) and any(isinstance(e, (ArrayCore, list, tuple)) for e in x):

@@ -3,7 +3,7 @@
 Layout, little-endian: u64 0x112, u64 0, u64 count, records, u64 number of names, each name as u64 length and UTF-8.
 A record: V0 has no magic, u32 ndim, u32 sizes; V1 u32 0xF993FAC8, u32 ndim, i64 sizes; V2 u32 0xF993FAC9, i32 storage
 type, i32 ndim, i64 sizes; V3 (0xF993FACA) as V2, with ndim 0 a scalar. Then in all of them i32 device type, i32 device
-number, i32 type flag, and the elements. Every length is held against the bytes that are left before memory is taken.
+number, i32 type flag, and the elements. Every length is checked against the bytes left before memory is allocated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEVICES = (1, 2, 3, 5)  # cpu, gpu, cpu_pinned, cpu_shared
 
 
 class _Reader:
-    """Bytes of one file, read in order; every read is bounded first."""
+    """The bytes of one file, read in order. Every read checks its bounds first."""
 
     def __init__(self, data: memoryview, file: str):
         self.data, self.file, self.at = data, file, 0
@@ -53,9 +53,9 @@ class _Reader:
 
 
 def read_arrays(data: bytes | memoryview, file: str = "buffer") -> tuple[list[str], list[np.ndarray]]:
-    """Names and arrays of a file's bytes, in order; the arrays are read-only views of data.
+    """Return the names and arrays in the bytes of a file, in order. The arrays are read-only views of data.
 
-    file: what to call it in messages.
+    file: the name used in messages.
     Returns: names (empty when a list was saved) and arrays.
     Raises: FileError with file, byte and reason. Trailing bytes are a warning.
     """
@@ -78,6 +78,12 @@ def read_arrays(data: bytes | memoryview, file: str = "buffer") -> tuple[list[st
         warnings.warn(f"load: {file}: {len(data) - r.at:,} bytes after the last name (byte {r.at:,}) are ignored.",
                       stacklevel=4)
     return names, arrays
+
+
+def read_array(data: bytes | memoryview, file: str, name: str) -> tuple[np.ndarray, int]:
+    """Return the array of one record, a read-only view of data, and the number of bytes of the record. Raises FileError."""
+    r = _Reader(memoryview(data), file)
+    return _read_record(r, name), r.at
 
 
 def _read_name(r: _Reader, i: int) -> str:
@@ -128,7 +134,7 @@ def _read_record(r: _Reader, what: str) -> np.ndarray:
 
 
 def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator[bytes | memoryview]:
-    """The bytes of a file, in pieces: V2 records; V3 where an array is a scalar or has no elements."""
+    """Yield the bytes of a file: V2 records; V3 for an array that is a scalar or has no elements."""
     yield struct.pack("<QQQ", _LIST_MAGIC, 0, len(arrays))
     for a in arrays:
         magic = _V2 if a.size and a.ndim else _V3
@@ -141,13 +147,13 @@ def write_arrays(names: Sequence[str], arrays: Sequence[np.ndarray]) -> Iterator
 
 
 def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None = None) -> None:
-    """Write arrays to a file that MXNet reads too; the old file stays whole until the new one is complete.
+    """Write arrays to a file that MXNet can read too. An old file is replaced when the new one is complete.
 
-    A name that ends in `.safetensors` gives that format: a dict, any dtype, and metadata.
+    A name that ends in `.safetensors` selects that format, with any dtype and metadata; data is a dict then.
 
     data: one NDArray, a list of them, or a dict from names to them.
     Raises: TypeError for anything else; DTypeError for a dtype the format lacks (uint16, uint32, uint64, int16); FileError
-            that names the file where it cannot be written.
+            with the file's name if it cannot be written.
     """
     path = os.fspath(fname)
     tensors = path.endswith(".safetensors")
@@ -177,23 +183,23 @@ def save(fname: str | os.PathLike, data: Any, metadata: Mapping[str, str] | None
 
 
 def load(fname: str | os.PathLike) -> Any:
-    """The arrays of a file written by nd.save, here or by MXNet, or of a safetensors file, on the current context.
+    """Return the arrays of a file written by nd.save, here or by MXNet, or of a safetensors file, on the current context.
 
-    Returns: a list, or a dict if names were saved (of a duplicate name the last wins, with a warning).
-    Raises: FileError with file, byte and reason; nothing is returned of a damaged file.
+    Returns: a list, or a dict if names were saved (of a repeated name the last array, with a warning).
+    Raises: FileError with file, byte and reason, if any part of the file is damaged.
     """
     path = os.fspath(fname)
     return _load(read_file(path), path)
 
 
 def load_metadata(fname: str | os.PathLike) -> dict[str, str]:
-    """The metadata of a safetensors file. Raises FileError."""
+    """Return the metadata of a safetensors file. Raises FileError."""
     path = os.fspath(fname)
     return read_tensors(read_file(path), path)[1]
 
 
 def load_frombuffer(buf: bytes | bytearray | memoryview) -> Any:
-    """As `load`, of bytes in memory."""
+    """Do the same as `load` with bytes in memory."""
     if not isinstance(buf, (bytes, bytearray, memoryview)):
         raise TypeError(f"load_frombuffer: buf is a {type(buf).__name__}, not bytes.")
     return _load(memoryview(buf), "buffer")

@@ -1,8 +1,8 @@
 """The safetensors format: named arrays and strings about them. Data only: reading runs nothing.
 
 Layout, little-endian: u64 n; n bytes of JSON {name: {"dtype", "shape", "data_offsets": [begin, end]}, "__metadata__":
-{string: string}}; then the bytes the offsets count in, without gaps. Every number is held against the file's size
-before memory is taken; arrays are views of the file's bytes.
+{string: string}}; then the bytes to which the offsets refer, without gaps. Every number is checked against the
+size of the file before memory is allocated; arrays are views of the file's bytes.
 Source: https://github.com/huggingface/safetensors (format description).
 """
 
@@ -28,21 +28,21 @@ METADATA = "__metadata__"
 
 
 def is_safetensors(data: bytes | memoryview) -> bool:
-    """Whether bytes look like this format: where `.params` has its reserved zero, a JSON object begins."""
+    """Return True if a JSON object begins where a `.params` file has its reserved zero."""
     return bytes(data[8:9]) == b"{"
 
 
 def read_tensors(data: bytes | memoryview, file: str = "buffer") -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays by name, read-only views of data, and the metadata.
+    """Return the arrays by name, as read-only views of data, and the metadata.
 
-    file: what to call it in messages.
+    file: the name used in messages.
     Raises: FileError with file, byte and reason.
     """
     view = memoryview(data).cast("B")
 
     def fail(reason: str, at: int) -> FileError:
         return FileError(f"load: {file}: {reason}, at byte {at:,} of {len(view):,}. "
-                         f"The file is damaged, cut short, or no safetensors file.")
+                         f"The file is damaged, cut short, or not a safetensors file.")
 
     if len(view) < 8:
         raise fail("the header's length needs 8 bytes", 0)
@@ -61,28 +61,28 @@ def read_tensors(data: bytes | memoryview, file: str = "buffer") -> tuple[dict[s
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise fail(f"{METADATA} is not an object of strings", 8)
     body = view[8 + n:]
-    places: list[tuple[int, int, str]] = []
-    found: dict[str, np.ndarray] = {}
+    ranges: list[tuple[int, int, str]] = []
+    tensors: dict[str, np.ndarray] = {}
     for name, entry in header.items():
         dtype, shape, begin, end = _entry(name, entry, len(body), lambda reason: fail(reason, 8))
-        places.append((begin, end, name))
+        ranges.append((begin, end, name))
         raw = np.frombuffer(body[begin:end], np.uint8)
         if dtype == np.bool_ and raw.size and raw.max() > 1:
-            raise fail(f"{name[:80]!r}: a truth value is neither 0 nor 1", 8 + n + begin)
-        found[name] = raw.view(dtype).reshape(shape)
+            raise fail(f"{name[:80]!r}: a bool is neither 0 nor 1", 8 + n + begin)
+        tensors[name] = raw.view(dtype).reshape(shape)
     at = 0
-    for begin, end, name in sorted(places):
+    for begin, end, name in sorted(ranges):
         if begin != at:
             raise fail(f"{name[:80]!r} begins at {begin:,} of the data, where {at:,} is next: arrays overlap or leave gaps",
                        8 + n + at)
         at = end
     if at != len(body):
         raise fail(f"{len(body) - at:,} bytes after the last array", 8 + n + at)
-    return found, metadata
+    return tensors, metadata
 
 
 def _entry(name: str, entry: Any, available: int, fail: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
-    """dtype, shape, begin and end of one array, checked."""
+    """Check the header's entry of one array, and return its dtype, shape, begin and end."""
     name = name[:80]
     if not isinstance(entry, dict) or not {"dtype", "shape", "data_offsets"} <= set(entry):
         raise fail(f"{name!r} has no dtype, shape and data_offsets")
@@ -90,9 +90,9 @@ def _entry(name: str, entry: Any, available: int, fail: Any) -> tuple[np.dtype, 
     dtype = _DTYPES.get(code) if isinstance(code, str) else None
     if dtype is None:
         raise fail(f"{name!r}: dtype {str(code)[:20]!r} cannot be read; known: {', '.join(_DTYPES)}")
-    if not _whole(shape) or len(shape) > _MAX_NDIM:
+    if not _are_sizes(shape) or len(shape) > _MAX_NDIM:
         raise fail(f"{name!r}: shape {str(shape)[:60]} is not a list of sizes")
-    if not _whole(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= available:
+    if not _are_sizes(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= available:
         raise fail(f"{name!r}: data_offsets {str(offsets)[:60]} do not lie in the {available:,} bytes of data")
     size = 1
     for d in shape:
@@ -103,31 +103,31 @@ def _entry(name: str, entry: Any, available: int, fail: Any) -> tuple[np.dtype, 
 
 
 def beyond_memory(shape: Sequence[int], dtype: np.dtype) -> bool:
-    """Whether numpy refuses a shape: it counts the bytes of the axes that are not empty, also where another is."""
+    """Return True if NumPy refuses a shape. It counts the bytes along nonempty axes even if another axis is empty."""
     n = dtype.itemsize
     for d in shape:
         n *= d or 1
     return n > np.iinfo(np.int64).max
 
 
-def _whole(values: Any) -> bool:
+def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(type(v) is int and v >= 0 for v in values)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice")
-    return found
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name occurs twice")
+    return entries
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 def write_tensors(names: Sequence[str], arrays: Sequence[np.ndarray], metadata: Mapping[str, str] | None = None
                   ) -> Iterator[bytes | memoryview]:
-    """The bytes of a file, in pieces. Raises DTypeError for a dtype the format lacks, TypeError for other metadata."""
+    """Yield the bytes of a file. Raises DTypeError for a dtype the format lacks, TypeError for other metadata."""
     header: dict[str, Any] = {}
     if metadata:
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
@@ -136,7 +136,7 @@ def write_tensors(names: Sequence[str], arrays: Sequence[np.ndarray], metadata: 
     at = 0
     for name, a in zip(names, arrays):
         if name == METADATA:
-            raise TypeError(f"save: the name {METADATA!r} is the format's own. Call the array something else.")
+            raise TypeError(f"save: the name {METADATA!r} is reserved by the format. Use another name.")
         if a.dtype not in _CODES:
             raise DTypeError(f"save: {name!r}: {describe(a)}: the format has no such dtype. Convert it with astype.")
         header[name] = {"dtype": _CODES[a.dtype], "shape": list(a.shape), "data_offsets": [at, at + a.nbytes]}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import FileError
-from ...ndarray.interop.params_file import _read_record, _Reader
+from ...ndarray.interop.params_file import read_array
 
 _MAX_DEPTH = 64  # of nested containers
 _IGNORED_CLASSES = ("mxnet.optimizer.", "mxnet.lr_scheduler.")
@@ -161,9 +161,8 @@ class _Unpickled:
         if isinstance(target, _Ignored):
             return
         if isinstance(target, _Array) and set(state) <= {"handle", "writable"} and isinstance(state.get("handle"), bytes):
-            reader = _Reader(memoryview(state["handle"]), self.source)
-            target.value = _read_record(reader, "a state")
-            if reader.at != len(state["handle"]):
+            target.value, length = read_array(state["handle"], self.source, "a state")
+            if length != len(state["handle"]):
                 raise ValueError("there are bytes after an array")
         else:
             raise ValueError(f"the state of a {type(target).__name__} has {sorted(map(str, state))}")

@@ -36,9 +36,9 @@ def test_what_it_is_made_from():
 
 
 @pytest.mark.parametrize("act, error, text", [
-    (lambda: sparse((np.ones((2, 2)), [3, 1])), ParameterError, "the numbers of rows must ascend, each once"),
-    (lambda: sparse((np.ones((2, 2)), [1, 1])), ParameterError, "the numbers of rows must ascend, each once"),
-    (lambda: sparse((np.ones((1, 2)), [4]), shape=(4, 2)), ShapeError, "row numbers from 4 to 4 do not fit the shape"),
+    (lambda: sparse((np.ones((2, 2)), [3, 1])), ParameterError, "the indices of rows must ascend, each once"),
+    (lambda: sparse((np.ones((2, 2)), [1, 1])), ParameterError, "the indices of rows must ascend, each once"),
+    (lambda: sparse((np.ones((1, 2)), [4]), shape=(4, 2)), ShapeError, "row indices from 4 to 4 do not fit the shape"),
     (lambda: sparse((np.ones((1, 2)), [1]), shape=(4, 3)), ShapeError, r"data \(1, 2\) is not 1 rows of an array of shape"),
     (lambda: sparse((2, 2)).tostype("csr"), ParameterError, "'csr' is not 'default' or 'row_sparse'"),
     (lambda: mx.nd.sparse.zeros("csr", (2, 2)), ParameterError, "stype='csr' is not"),

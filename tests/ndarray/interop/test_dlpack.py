@@ -46,7 +46,7 @@ def test_both_kinds_of_capsule():
         a[0] = 1
         with pytest.raises(MXNetError, match="consumed already"):
             nd.from_dlpack(capsule)
-    with pytest.raises(MXNetError, match="a list is no DLPack tensor"):
+    with pytest.raises(MXNetError, match="a list is not a DLPack tensor"):
         nd.from_dlpack([1, 2])
 
 

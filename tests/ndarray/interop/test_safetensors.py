@@ -53,7 +53,7 @@ def entry(dtype="F32", shape=(1,), offsets=(0, 4)):
     (file_of(b"{" + b'"a":[' * 100000), "nested too deeply|not JSON"),
     (file_of(b"\xff{}"), "not JSON"),
     (file_of([1]), "not a JSON object"),
-    (file_of(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", bytes(4)), "stands twice"),
+    (file_of(b'{"a":' + json.dumps(entry()).encode() + b',"a":' + json.dumps(entry()).encode() + b"}", bytes(4)), "occurs twice"),
     (file_of({"__metadata__": {"a": 1}}), "__metadata__ is not an object of strings"),
     (file_of({"a": 5}), "'a' has no dtype, shape and data_offsets"),
     (file_of({"a": entry("F8_E4M3")}, bytes(4)), "dtype 'F8_E4M3' cannot be read"),
