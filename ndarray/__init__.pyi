@@ -94,22 +94,22 @@ def logical_xor(lhs: Any, rhs: Any) -> Any:
     """1 where one of the two is 0, else 0, of arrays or numbers, broadcast."""
 
 def split_v2(ary: Any, indices_or_sections: Any, axis: Any = 0, squeeze_axis: Any = False) -> Any:
-    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    """Return parts of ary along axis: equal ones, their number an int, or cut at ascending indices."""
 
 def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
-    """How many values of a lie in each bin, int64, and the bins' edges.
+    """Return the number of values of a in each bin, int64, and the edges of the bins.
 
-    bins: how many of one width, over range or from the smallest to the largest value; or an array of edges.
+    bins: the number of bins of equal width, over range or from the smallest to the largest value; or an array of edges.
     """
 
 def power(base: Any, exp: Any) -> Any:
-    """base to the power exp, arrays or numbers, broadcast."""
+    """Return base to the power exp, for arrays or numbers, broadcast."""
 
 def negative(data: Any, out: Any = None) -> Any:
-    """-data."""
+    """Return -data."""
 
 def onehot_encode(indices: Any, out: Any) -> Any:
-    """out[i] = 1 at indices[i], else 0. Returns out."""
+    """Set out[i] to 1 at indices[i] and 0 elsewhere, and return out."""
 
 def Activation(
     data: NDArray,
@@ -149,9 +149,9 @@ def BatchNorm(
     """y = gamma · (x - mean) / √(var + eps) + beta, per channel.
 
     data: any shape; channels along `axis`. gamma, beta, moving_mean, moving_var: [channels] (float32 for half data).
-    In training mean and (biased) variance are those of the batch, and the moving ones take in 1 - momentum of them;
-    otherwise, and with use_global_stats, they are the moving ones.
-    fix_gamma: gamma counts as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
+    In training, mean and (biased) variance are those of the batch, and moving = momentum · moving + (1 - momentum) · batch.
+    At inference, and with use_global_stats, the moving ones are used.
+    fix_gamma: gamma is taken as 1 and gets no derivative. output_mean_var: also returns mean and 1 / √(var + eps).
 
     Arrays: data, gamma, beta, moving_mean (a state: changed in place), moving_var (a state: changed in place).
     eps: float, default 0.001.
@@ -174,7 +174,7 @@ def BilinearSampler(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """data [n, c, h, w] read along grid [n, 2, h', w']; each point is a mix of the four elements around it, zero outside.
+    """data [n, c, h, w] interpolated along grid [n, 2, h', w'], zero outside.
 
     Returns: [n, c, h', w'].
 
@@ -205,7 +205,7 @@ def CTCLoss(
     """-log of the probability that data spells label, over all alignments.
 
     data: [time, n, classes], before softmax; label: [n, m]. blank_label "first": class 0 is the blank and 0 ends a label;
-    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], where use_… says they are given.
+    "last": the last class is, and -1 ends a label. data_lengths, label_lengths: [n], given if use_….
     Returns: [n].
 
     Arrays: data, label.
@@ -217,11 +217,12 @@ def CTCLoss(
     """
 
 def Cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The input in another dtype, as astype makes it. To whole numbers fractions are cut; NaN and floats beyond int32 (beyond
-    int64, where that is asked for) become its least number, and what narrower dtypes do not hold wraps. 3e9 is -2147483648 in
-    int32 and 0 in int8.
+    """The input in another dtype, like astype.
 
-    The derivative is cast back.
+    Floats become integers by truncation. NaN and floats out of range of int32 (of int64 for int64 outputs) become the
+        smallest
+    int32 (int64), which then wraps in narrower dtypes: 3e9 is -2147483648 in int32 and 0 in int8. The derivative is cast
+        back.
 
     Arrays: data.
     dtype: dtype, required.
@@ -230,7 +231,7 @@ def Cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None)
     """
 
 def Concat(*data: NDArray | Sequence[NDArray], dim: int = 1, out: Any = None, name: str | None = None) -> NDArray:
-    """The inputs one behind the other along axis `dim`; they agree on every other axis.
+    """The inputs joined along axis `dim`; all other axes must be equal.
 
     Arrays: any number, of one dtype, by position or as a list.
     dim: int, default 1.
@@ -254,9 +255,9 @@ def Convolution(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Every output channel is a sum over windows of every input channel of its group, weighted, plus a bias.
+    """Every output channel is a weighted sum over windows of the input channels of its group, plus a bias.
 
-    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels stand last.
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC or NDHWC the channels are last.
     weight:  [num_filter, c / num_group, *kernel] (channels last: [num_filter, *kernel, c / num_group]).
     bias:    [num_filter], absent with no_bias.
     Returns: [n, num_filter, ...]; along an axis of size s the output has
@@ -288,10 +289,10 @@ def Correlation(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """How alike the windows of data1 are to those of data2 at each displacement: the mean product over window and channels,
-    or without is_multiply the mean absolute difference.
+    """Correlation of windows of data1 with displaced windows of data2: the mean product over window and channels, or the mean
+    absolute difference if not is_multiply.
 
-    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']: stride2 apart, up to max_displacement, row after row.
+    data1, data2: [n, c, h, w]. Returns: [n, displacements, h', w']; displacements in row order, stride2 apart.
     Source: Dosovitskiy et al. 2015, FlowNet, arXiv:1504.06852.
 
     Arrays: data1, data2.
@@ -313,9 +314,9 @@ def Crop(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """A window of h_w of the planes of arg0 [n, c, h, w]; with num_args 2, as large as those of arg1.
+    """A window of size h_w of the planes of arg0 [n, c, h, w]; with num_args=2, of the size of arg1.
 
-    offset: where the window begins; center_crop: it lies in the middle. The derivative by arg1 is zero.
+    offset: start of the window; center_crop: the window is in the middle. The derivative by arg1 is zero.
 
     Arrays: any number, of one dtype, by position or as a list.
     offset: shape (a tuple of ints, or one), default (0, 0).
@@ -354,13 +355,13 @@ def Deconvolution(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Every element of data spreads a weighted window over the output; where windows overlap they add up.
+    """Every element of data adds a weighted window to the output (transposed convolution).
 
     data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w].
     weight:  [c, num_filter / num_group, *kernel].  bias: [num_filter], absent with no_bias (the default).
     Returns: [n, num_filter, ...]; along an axis of size s the output has
-             stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, for which
-             pad and adj are then worked out.
+             stride (s - 1) + dilate (kernel - 1) + 1 - 2 pad + adj positions, adj < stride; or target_shape, from which
+             pad and adj are computed.
 
     Arrays: data, weight.
     kernel: shape (a tuple of ints, or one), required.
@@ -386,10 +387,10 @@ def Dropout(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """In training (mode "always": whenever) each element becomes 0 with probability p, else x / (1 - p).
+    """In training (with mode "always", at inference too) each element becomes 0 with probability p, else x / (1 - p).
 
-    axes: axes along which one draw holds for all elements.
-    The mask is kept, one byte a draw, for the derivative.
+    axes: axes along which all elements share one random draw.
+    The mask is kept for backward, one byte per draw.
 
     Arrays: data.
     p: float, default 0.5.
@@ -410,7 +411,7 @@ def Embedding(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The rows of weight [input_dim, output_dim] whose numbers are in data; numbers outside are clipped.
+    """The rows of weight [input_dim, output_dim] at the indices in data; indices out of range are clipped.
 
     Returns: data.shape + (output_dim,).
 
@@ -447,7 +448,7 @@ def FullyConnected(
     data:    [n, ...], seen as [n, k]; with flatten=False [..., k].
     weight:  [num_hidden, k];  bias: [num_hidden], absent with no_bias.
     Returns: [n, num_hidden]; with flatten=False [..., num_hidden].
-    Half precision adds up in float32, the bias too, and rounds once.
+    Half precision is summed in float32, with the bias, and rounded once.
 
     Arrays: data, weight, bias.
     num_hidden: int, required.
@@ -465,8 +466,8 @@ def GridGenerator(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """A sampling grid [n, 2, h, w]. "affine": of 2 × 3 matrices data [n, 6], of size target_shape. "warp": the plain grid
-    moved by data [n, 2, h, w], in elements: x, then y.
+    """A sampling grid [n, 2, h, w]. "affine": from 2 × 3 matrices data [n, 6], of size target_shape. "warp": the regular
+    grid displaced by data [n, 2, h, w], in elements: x, then y.
 
     Arrays: data.
     transform_type: str, one of 'affine', 'warp', required.
@@ -509,10 +510,11 @@ def IdentityAttachKLSparseReg(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The data itself; backward adds the derivative of a penalty on units that are not rarely active.
+    """The data unchanged; backward adds the derivative of a penalty on units that are often active.
 
-    data: [n, c], between 0 and 1. The penalty is the divergence of the moving average of each unit's activity from
-    sparseness_target; backward takes the batch into moving_avg [c] first: momentum moving_avg + (1 - momentum) mean.
+    data: [n, c], between 0 and 1. The penalty is the Kullback-Leibler divergence between sparseness_target and the moving
+        average
+    of each unit's activation. backward first updates moving_avg [c]: momentum · moving_avg + (1 - momentum) · mean.
 
     Arrays: data, moving_avg (a state: changed in place).
     sparseness_target: float, default 0.1.
@@ -570,7 +572,7 @@ def LRN(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """x · (knorm + alpha / nsize · Σ x²)^-beta, summed over the nsize channels around each.
+    """x · (knorm + alpha / nsize · Σ x²)^-beta, with the sum over nsize neighbouring channels.
 
     data: [n, c, ...]; nsize is odd. Source: Krizhevsky, Sutskever, Hinton 2012, section 3.3.
 
@@ -597,7 +599,7 @@ def LayerNorm(
     """y = gamma · (x - mean) / √(var + eps) + beta, with mean and variance along axis.
 
     data: any shape; gamma, beta: [size of axis].
-    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; their derivative is not passed on.
+    output_mean_var: also returns mean and √(var + eps), with size 1 along axis; they have no derivative.
     Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
 
     Arrays: data, gamma, beta.
@@ -692,9 +694,9 @@ def MakeLoss(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The data, as a loss: its derivative is grad_scale, whatever comes from above.
+    """The data as a loss: its derivative is grad_scale, and the head gradient is ignored.
 
-    normalization: "batch" divides by the batch (all axes but the last), "valid" by how many elements are above
+    normalization: "batch" divides by the batch (all axes but the last), "valid" by the number of elements above
         valid_thresh (at least 1).
 
     Arrays: data.
@@ -716,8 +718,8 @@ def Pad(
 ) -> Any:
     """data [n, c, h, w] or [n, c, d, h, w] with a border.
 
-    pad_width: (before, after) of each axis, one after the other; those of the first two axes must be 0.
-    mode: "constant": constant_value (a negative width cuts off); "edge": the outermost element; "reflect": the mirror image.
+    pad_width: (before, after) of each axis, flattened; 0 for the first two axes.
+    mode: "constant": constant_value (a negative width crops); "edge": the outermost element; "reflect": the mirror image.
 
     Arrays: data.
     mode: str, one of 'constant', 'edge', 'reflect', required.
@@ -742,13 +744,13 @@ def Pooling(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """The greatest, the mean, the sum or the p-norm of every window, channel by channel.
+    """The maximum, mean, sum or p-norm of every window, for each channel.
 
-    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; layout NWC, NHWC, NDHWC puts the channels last.
+    data:    [n, c, w], [n, c, h, w] or [n, c, d, h, w]; with layout NWC, NHWC, NDHWC channels are last.
     Returns: [n, c, ...]; along an axis of size s there are (s + 2 pad - kernel) / stride + 1 windows, rounded down
              (pooling_convention "valid") or up ("full"); "same", for one axis, gives (s + 2 pad) / stride, up.
-    A window of padding alone gives 0, or the lowest finite number as its greatest. global_pool: one window, all there is.
-    count_include_pad: whether the mean counts padding. Of equal greatest elements the first gets the derivative.
+    A window of padding alone gives 0, or the lowest finite value for a maximum. global_pool: one window of all elements.
+    count_include_pad: include padding in the mean. Of equal maxima the first gets the derivative.
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
@@ -776,10 +778,11 @@ def Pooling_v1(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """The greatest, the mean or the sum of every window of [n, c, h, w], channel by channel.
+    """The maximum, mean or sum of every window of [n, c, h, w], for each channel.
 
-    Otherwise than in Pooling, what is padded counts as zeros, in maxima too; a mean always divides by the kernel's elements;
-    of equal greatest elements each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
+    Unlike in Pooling, padding counts as zeros, in maxima too; a mean always divides by the size of the kernel; of equal
+        maxima
+    each gets the derivative. Returns: [n, c, *windows]. Computed on the host.
 
     Arrays: data.
     kernel: shape (a tuple of ints, or one), default ().
@@ -814,12 +817,13 @@ def RNN(
     """num_layers recurrent layers of state_size cells, each reading the outputs of the one below.
 
     data:        [steps, batch, inputs].
-    parameters:  one vector: of every layer, and in it of every direction, the weights on its input [gates · h, inputs] and on
-                 its last output [gates · h, h]; then in the same order their biases [gates · h] each. Gates are stacked: lstm
-                 i, f, c, o; gru r, z, n.
-    state, state_cell:  [layers · directions, batch, h], before the first step; state_cell for lstm alone.
-    p:           dropped of each layer's outputs but the last's, in training.
-    lstm_state_clip_min, lstm_state_clip_max:  bounds of an lstm's cell state.
+    parameters:  one vector. For every layer and direction: the weights of its input [gates · h, inputs] and of its previous
+                 output [gates · h, h]; then in the same order the biases [gates · h] of both. Order of gates: lstm i, f, c,
+        o;
+                 gru r, z, n.
+    state, state_cell:  [layers · directions, batch, h], the initial states; state_cell for lstm only.
+    p:           dropout probability of the outputs of every layer but the last, in training.
+    lstm_state_clip_min, lstm_state_clip_max:  bounds of the cell state of an lstm.
     Returns:     [steps, batch, directions · h]; with state_outputs also the states after the last step.
 
     Arrays: data, parameters, state.
@@ -847,9 +851,9 @@ def ROIPooling(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The largest element in each of pooled_size bins of each region, which is rounded to whole elements and includes its last.
+    """The largest element in each of pooled_size bins of each region, which is rounded to elements, the last one included.
 
-    data: [n, c, h, w]; rois: [r, 5], image first; a region of no image, and an empty bin, give zeros.
+    data: [n, c, h, w]; rois: [r, 5], image first; a region with an invalid image index and an empty bin give zeros.
     Returns: [r, c, *pooled_size]. Source: Girshick 2015, arXiv:1504.08083.
 
     Arrays: data, rois.
@@ -871,7 +875,7 @@ def Reshape(
 ) -> NDArray:
     """The same elements in another shape.
 
-    shape: sizes and codes: 0 keep this size, -1 work it out, -2 keep the rest, -3 merge two, -4 split in two.
+    shape: sizes and codes: 0 keep this size, -1 infer it, -2 keep the rest, -3 merge two, -4 split in two.
     reverse: match the codes from the right.
 
     Arrays: data.
@@ -893,11 +897,11 @@ def SVMOutput(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The data itself, as scores of classes; the derivative is that of the hinge loss, whatever comes from above.
+    """The data unchanged, as class scores; the derivative is that of the hinge loss. The head gradient is ignored.
 
-    margin:      how far the label's score must be above, and the others' below, zero.
-    use_linear:  the hinge itself, else its square. The derivative is times regularization_coefficient.
-    data: [n, c], label: [n]; further axes of data, before the last, are the label's too. Source: Tang 2013, arXiv:1306.0239.
+    margin:      the score of the label must exceed it, all other scores must be below -margin.
+    use_linear:  the hinge, else its square. The derivative is multiplied by regularization_coefficient.
+    data: [n, c], label: [n]; further leading axes of data are axes of the label too. Source: Tang 2013, arXiv:1306.0239.
 
     Arrays: data, label.
     margin: float, default 1.0.
@@ -917,7 +921,7 @@ def SequenceLast(
 ) -> NDArray:
     """The last step of each sequence: the one at its length, or the last of data. Returns: data's shape without the steps.
 
-    A length below 1 gives the first step (MXNet reads outside the array), one above the steps the last.
+    A length below 1 gives the first step (MXNet reads outside the array), a length above the number of steps gives the last.
 
     Arrays: data.
     use_sequence_length: bool, default False.
@@ -935,7 +939,7 @@ def SequenceMask(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """data with `value` in every step from the length of its sequence on. Without lengths: data.
+    """data with `value` in all steps beyond the length of each sequence. Without lengths: data unchanged.
 
     Arrays: data.
     use_sequence_length: bool, default False.
@@ -953,7 +957,7 @@ def SequenceReverse(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Each sequence backwards; the steps from its length on stay. Without lengths: all steps backwards. Axis 0 only.
+    """Each sequence reversed within its length; later steps stay. Without lengths: all steps reversed. Axis 0 only.
 
     Arrays: data.
     use_sequence_length: bool, default False.
@@ -971,7 +975,7 @@ def SliceChannel(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """num_outputs equal parts along axis. squeeze_axis: each part is one thick, and loses the axis.
+    """num_outputs equal parts along axis. squeeze_axis: parts have size 1 along the axis, which is removed.
 
     Arrays: data.
     num_outputs: int, required.
@@ -990,8 +994,8 @@ def SoftmaxActivation(
 ) -> NDArray:
     """Softmax over the last axis (mode "instance"), or over axis 1 ("channel").
 
-    The derivative always goes along axis 1, as MXNet's does: in mode "instance" with more than two axes it is not the
-    slope. softmax(axis=-1) has the right one.
+    The derivative is always taken along axis 1, as in MXNet. In mode "instance" with more than two axes that is wrong; use
+    softmax(axis=-1) instead.
 
     Arrays: data.
     mode: str, one of 'instance', 'channel', default 'instance'.
@@ -1014,16 +1018,16 @@ def SoftmaxOutput(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """p = softmax(data); the derivative is grad_scale · (p - onehot(label)), whatever comes from above.
+    """p = softmax(data); the derivative is grad_scale · (p - onehot(label)). The head gradient is ignored.
 
-    data:  [n, c], label [n] of class numbers, or [n, c] of probabilities.
+    data:  [n, c], label [n], class indices, or [n, c], probabilities.
            multi_output: data [n, c, ...], label [n, ...], or probabilities [n, c, ...]; softmax over axis 1.
            preserve_shape: data [..., c], label [...]; softmax over the last axis.
     use_ignore:     rows whose label is ignore_label get no derivative.
     normalization:  "batch" divides by the number of labels (multi_output: by n), "valid" by how many labels are not
         ignore_label.
     smooth_alpha:   this much of the label's weight is spread over the other classes; not with multi_output.
-    out_grad:       multiply by p (not, as its name says, by the derivative from above: MXNet 1.9.1 does this).
+    out_grad:       multiply by p, as MXNet 1.9.1 does (and not by the head gradient, as the name says).
 
     Arrays: data, label.
     grad_scale: float, default 1.0.
@@ -1049,7 +1053,7 @@ def SpatialTransformer(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """data [n, c, h, w] read along the grid that the 2 × 3 matrices loc [n, 6] make.
+    """data [n, c, h, w] interpolated along the affine grid of the 2 × 3 matrices loc [n, 6].
 
     Returns: [n, c, *target_shape].
 
@@ -1063,7 +1067,7 @@ def SpatialTransformer(
     """
 
 def SwapAxis(data: NDArray, dim1: int = 0, dim2: int = 0, *, out: Any = None, name: str | None = None) -> NDArray:
-    """Axes dim1 and dim2 change places.
+    """Axes dim1 and dim2 exchanged.
 
     Arrays: data.
     dim1: int, default 0.
@@ -1084,9 +1088,9 @@ def UpSampling(
 ) -> NDArray:
     """The planes of arg0 [n, c, h, w], scale times as large.
 
-    sample_type: "nearest": each element is repeated; further arrays are enlarged to the same size, and their channels
-    follow (multi_input_mode "concat") or are added ("sum"). "bilinear": the Deconvolution with the weight that is the
-    second array, [num_filter, 1, k, k], k = 2 scale - scale % 2, one group a channel.
+    sample_type: "nearest": repeat each element; further arrays are enlarged to the same size, and concatenated along channels
+    (multi_input_mode "concat") or added ("sum"). "bilinear": a Deconvolution with one group per channel; its weight is the
+    second array [num_filter, 1, k, k], k = 2 scale - scale % 2.
 
     Arrays: any number, of one dtype, by position or as a list.
     scale: int, required.
@@ -1154,7 +1158,7 @@ def adam_update(
 ) -> NDArray:
     """mean ← β₁ mean + (1-β₁) g; var ← β₂ var + (1-β₂) g²; weight - lr mean / (√var + ε), g with wd weight added.
 
-    Source: Kingma and Ba 2015, arXiv:1412.6980; the bias correction belongs to lr.
+    Source: Kingma and Ba 2015, arXiv:1412.6980; lr includes the bias correction.
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
     lr: float, required.
@@ -1180,7 +1184,7 @@ def add_n(*data: NDArray | Sequence[NDArray], out: Any = None, name: str | None 
 def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
     """1 if data holds no infinity and no NaN, else 0. Returns: float32 [1].
 
-    init_output: False: the result is 0 as well where out already held 0.
+    init_output: False: the result is also 0 if out held 0 before.
 
     Arrays: data.
     init_output: bool, default True.
@@ -1189,7 +1193,7 @@ def all_finite(data: NDArray, init_output: bool = True, *, out: Any = None, name
     """
 
 def amp_cast(data: NDArray, dtype: Any, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data as dtype, if it holds floats of at most 32 bits; else as it is.
+    """data cast to dtype if it holds floats of at most 32 bits, else data unchanged.
 
     Arrays: data.
     dtype: dtype, required.
@@ -1204,7 +1208,7 @@ def amp_multicast(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Every array of floats in the widest float type among them, or with cast_narrow in the narrowest.
+    """Each float array cast to the widest float dtype among them; with cast_narrow, to the narrowest.
 
     Arrays: any number, of one dtype, by position or as a list.
     num_outputs: int, required.
@@ -1281,9 +1285,9 @@ def argmax(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Where the largest of data stands along axis, the first of equals. axis None: in the flat data, shape (1,).
+    """The index of the largest element along axis, the first of equals. axis None: in the flat data, shape (1,).
 
-    keepdims: the axis stays, with size 1. Returns: places in the dtype of data, as MXNet has it.
+    keepdims: keep the axis with size 1. Returns: indices in the dtype of data, as in MXNet.
 
     Arrays: data.
     axis: int, default None.
@@ -1308,7 +1312,7 @@ def argmin(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Where the smallest of data stands along axis, the first of equals. Parameters as in argmax.
+    """The index of the smallest element along axis, the first of equals. Parameters as in argmax.
 
     Arrays: data.
     axis: int, default None.
@@ -1326,7 +1330,7 @@ def argsort(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The places that put the lines of data along axis in order. axis None: places in the flat data. dtype: of the places.
+    """The indices that sort data along axis. axis None: indices into the flattened data. dtype: of the indices.
 
     Arrays: data.
     axis: value, default -1.
@@ -1357,7 +1361,7 @@ def batch_dot(
     """
 
 def batch_take(a: NDArray, indices: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """a[i, indices[i]] for each row i; numbers outside are clipped. indices: int32, one a row. No derivative, as in MXNet.
+    """a[i, indices[i]] for each row i; indices out of range are clipped. indices: int32, one per row. No derivative.
 
     Arrays: a, indices.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -1392,7 +1396,7 @@ def broadcast_axis(
     """
 
 def broadcast_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, with broadcasting.
+    """lhs / rhs; of integers truncated, and 0 where rhs is 0, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1560,7 +1564,7 @@ def broadcast_not_equal(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: st
     """
 
 def broadcast_power(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs to the power rhs; whole numbers wrap around, with broadcasting.
+    """lhs to the power rhs; integers wrap around, with broadcasting.
 
     lhs, rhs: sizes equal or 1, axis by axis from the right.
 
@@ -1586,7 +1590,7 @@ def broadcast_to(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """data repeated along its axes of size 1 up to `shape`. 0 in shape keeps a size.
+    """data repeated along its axes of size 1 up to `shape`. A 0 in shape keeps the size.
 
     Arrays: data.
     shape: shape (a tuple of ints, or one), default ().
@@ -1615,7 +1619,7 @@ def ceil(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def clip(data: NDArray, a_min: float, a_max: float, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data limited to [a_min, a_max]; NaN stays NaN. In uint8 a bound of -1 is 0: the nearest there is.
+    """data limited to [a_min, a_max]; NaN stays NaN. Bounds out of range of the dtype become its nearest value.
 
     Arrays: data.
     a_min: float, required.
@@ -1635,7 +1639,7 @@ def col2im(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Columns added up into the planes they are windows of: what im2col's derivative does. data: [n, c · kernel, windows].
+    """Add columns to the planes at their windows: the derivative of im2col. data: [n, c · kernel, windows].
 
     Returns: [n, c, *output_size].
 
@@ -1677,7 +1681,7 @@ def cumsum(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The sums of a along axis up to and with each element. axis None: of the flat a. dtype: of the sums; None: that of a.
+    """Cumulative sums of a along axis. axis None: of the flattened array. dtype: of the sums; None: that of a.
 
     Arrays: a.
     axis: int, default None.
@@ -1687,7 +1691,7 @@ def cumsum(
     """
 
 def degrees(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """Radians to degrees.
+    """Convert radians to degrees.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -1712,9 +1716,9 @@ def diag(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The diagonal k of each matrix that axis1 and axis2 span, as the last axis. One axis: the square matrix with it there.
+    """The diagonal k of each matrix along axis1 and axis2, as the last axis. For one axis: the square matrix with that diagonal.
 
-    k above 0: above the main diagonal. One that begins at the matrix's edge is empty, one further out an error.
+    k > 0: above the main diagonal. A diagonal just outside the matrix is empty, one further outside is an error.
 
     Arrays: data.
     k: int, default 0.
@@ -1767,7 +1771,7 @@ def elemwise_add(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | Non
     """
 
 def elemwise_div(lhs: NDArray, rhs: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """lhs / rhs; of whole numbers without its fraction, and 0 where rhs is 0, element by element.
+    """lhs / rhs; of integers truncated, and 0 where rhs is 0, element by element.
 
     lhs, rhs: one shape and dtype, which the result has.
 
@@ -1827,7 +1831,7 @@ def exp(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def expand_dims(data: NDArray, axis: int, *, out: Any = None, name: str | None = None) -> NDArray:
-    """A new axis of size 1, in place `axis` of the output; negative counts from the end.
+    """A new axis of size 1 at position `axis` of the output; a negative one counts from the end.
 
     Arrays: data.
     axis: int, required.
@@ -1855,7 +1859,7 @@ def fft(data: NDArray, compute_size: int = 128, *, out: Any = None, name: str | 
     """
 
 def fix(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data without its fraction.
+    """Round towards zero.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -1890,7 +1894,7 @@ def ftml_update(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Follow the moving leader. t: which update this is, from 1. Source: Zheng, Kwok 2017, ICML.
+    """Follow the moving leader. t: the update count, from 1. Source: Zheng, Kwok 2017, ICML.
 
     Arrays: weight, grad, d (a state: changed in place), v (a state: changed in place), z (a state: changed in place).
     lr: float, required.
@@ -1956,10 +1960,11 @@ def gammaln(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArr
     """
 
 def gather_nd(data: NDArray, indices: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], fractions are cut.
+    """The slices data[indices[0, i], indices[1, i], ...] for each i. indices: [axes, ...], truncated.
 
-    Negative numbers count from the end; others outside are an error (a GPU takes the nearest). Slices taken twice add up
-    their derivatives. Returns: indices.shape[1:] + data.shape[axes:].
+    Negative indices count from the end; an index out of range is an error on the CPU and clipped on a GPU. Derivatives of a
+        slice
+    that is taken several times add up. Returns: indices.shape[1:] + data.shape[axes:].
 
     Arrays: data, indices.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -1978,9 +1983,9 @@ def group_adagrad_update(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Adagrad with one history a row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
+    """Adagrad with one history value per row: history ← history + mean of g² over the row; weight - lr g / √(history + ε).
 
-    weight, grad: [n, ...]; history: [n, 1, ...] or [n], as many numbers as rows, changed in place. Returns: the new weight.
+    weight, grad: [n, ...]; history: [n, 1, ...] or [n], one number per row, changed in place. Returns: the new weight.
 
     Arrays: weight, grad, history (a state: changed in place).
     lr: float, required.
@@ -2009,7 +2014,7 @@ def hard_sigmoid(
     """
 
 def identity(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data itself.
+    """data unchanged.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2049,7 +2054,7 @@ def im2col(
     """
 
 def khatri_rao(*data: NDArray | Sequence[NDArray], out: Any = None, name: str | None = None) -> NDArray:
-    """The columns of num_args matrices multiplied crosswise: column j of the result is the Kronecker product of their columns j.
+    """Column-wise Kronecker product of num_args matrices: column j of the result is the Kronecker product of their columns j.
 
     Inputs [rows_i, columns]. Returns: [the product of all rows_i, columns]. No derivative, as in MXNet.
 
@@ -2075,7 +2080,7 @@ def lamb_update_phase1(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The direction of LAMB, Adam's with wd weight added. t: which update this is, from 1. Source: You et al. 2019,
+    """The direction of LAMB, Adam's with wd weight added. t: the update count, from 1. Source: You et al. 2019,
     arXiv:1904.00962.
 
     Arrays: weight, grad, mean (a state: changed in place), var (a state: changed in place).
@@ -2103,8 +2108,8 @@ def lamb_update_phase2(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """weight - lr r1/r2 g: r1 [1] the norm of the weight, kept within the bounds that are not negative, r2 [1] that of g.
-    Where either is 0 their quotient counts as 1.
+    """weight - lr r1/r2 g: r1 [1] is the norm of the weight, clipped to the bounds that are not negative, r2 [1] that of g.
+    If either is 0, their ratio is 1.
 
     Arrays: weight, g, r1, r2.
     lr: float, required.
@@ -2248,7 +2253,7 @@ def linalg_maketrian(
 def linalg_potrf(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
     """The lower triangular L with A = L Lᵀ (Cholesky), or with lower=False the upper triangular U with A = Uᵀ U.
 
-    A: [..., n, n], symmetric and positive definite; only that triangle of it is read.
+    A: [..., n, n], symmetric and positive definite; only that triangle is read.
 
     Arrays: A.
     lower: bool, default True.
@@ -2259,7 +2264,7 @@ def linalg_potrf(A: NDArray, lower: bool = True, *, out: Any = None, name: str |
 def linalg_potri(A: NDArray, lower: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
     """(A Aᵀ)⁻¹ for a lower triangular A, or with lower=False (Aᵀ A)⁻¹ for an upper triangular one.
 
-    A: [..., n, n]: what potrf gave, so this is the inverse of what that was given.
+    A: [..., n, n], the result of potrf. So this returns the inverse of the argument of potrf.
 
     Arrays: A.
     lower: bool, default True.
@@ -2270,7 +2275,7 @@ def linalg_potri(A: NDArray, lower: bool = True, *, out: Any = None, name: str |
 def linalg_slogdet(A: NDArray, *, out: Any = None, name: str | None = None) -> Any:
     """The sign of each matrix's determinant, and the logarithm of its absolute value (sign 0 and -inf for a singular one).
 
-    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. The derivative goes through the logarithm.
+    A: [..., n, n]. Returns: two arrays [...], or (1,) for one matrix. Only the logarithm has a derivative.
 
     Arrays: A.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2410,7 +2415,7 @@ def log_softmax(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """log(softmax(x / temperature)) along axis, without the exponentials overflowing.
+    """log(softmax(x / temperature)) along axis, without overflow of the exponentials.
 
     Arrays: data.
     axis: int, default -1.
@@ -2430,7 +2435,7 @@ def logical_not(data: NDArray, *, out: Any = None, name: str | None = None) -> N
     """
 
 def make_loss(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The data, as a loss: its derivative is one, whatever comes from above.
+    """The data as a loss: its derivative is 1, and the head gradient is ignored.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -2446,7 +2451,7 @@ def max(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The largest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative.
+    """The largest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2465,7 +2470,7 @@ def mean(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The mean of data along axis; of whole numbers, which are summed in 64 bits, without its fraction. Parameters as in sum.
+    """The mean of data along axis. Integers are summed in 64 bits and the mean is truncated. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2484,7 +2489,7 @@ def min(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The smallest of data along axis. Parameters as in sum. Every element that attains it gets the whole derivative.
+    """The smallest of data along axis. Parameters as in sum. Every element equal to it gets the whole derivative.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2504,7 +2509,7 @@ def moments(
 ) -> Any:
     """The mean of data along axes, and its (biased) variance.
 
-    axes: None: all, which gives shape (1,). keepdims: they stay, with size 1.
+    axes: None: all axes, which gives shape (1,). keepdims: keep them with size 1.
 
     Arrays: data.
     axes: shape (a tuple of ints, or one), default None.
@@ -2658,7 +2663,7 @@ def multi_all_finite(
 ) -> NDArray:
     """1 if none of num_arrays arrays holds an infinity or NaN, else 0. Returns: float32 [1].
 
-    init_output: False: the result is 0 as well where out already held 0.
+    init_output: False: the result is also 0 if out held 0 before.
 
     Arrays: any number, of one dtype, by position or as a list.
     num_arrays: int, default 1.
@@ -2679,7 +2684,7 @@ def multi_lars(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr where |w| or |g| is 0. Inputs: one element a layer.
+    """lr eta |w| / (|rescale_grad g| + wd |w| + eps) for each layer, lr if |w| or |g| is 0. Inputs: one element per layer.
 
     Source: You, Gitman, Ginsburg 2017, arXiv:1708.03888.
 
@@ -2820,7 +2825,7 @@ def nag_mom_update(
 ) -> NDArray:
     """mom ← momentum mom - lr (g + wd weight); weight + momentum mom - lr (g + wd weight). Source: Nesterov 1983.
 
-    What is kept in mom has wd times the new weight, as MXNet's update in place leaves it.
+    mom contains wd times the new weight, because MXNet updates in place.
 
     Arrays: weight, grad, mom (a state: changed in place).
     lr: float, required.
@@ -2841,7 +2846,7 @@ def nanprod(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Π data along axis, with NaN counted as 1. Parameters as in sum.
+    """Π data along axis, with NaN taken as 1. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2860,7 +2865,7 @@ def nansum(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Σ data along axis, with NaN counted as 0. Parameters as in sum.
+    """Σ data along axis, with NaN taken as 0. Parameters as in sum.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -2927,7 +2932,7 @@ def one_hot(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """on_value at the number in indices (fractions are cut), off_value elsewhere; all off for numbers outside depth.
+    """on_value at the index in indices (fractions are truncated), off_value elsewhere; all off for indices out of range.
 
     Returns: indices.shape + (depth,), in dtype.
 
@@ -2958,10 +2963,10 @@ def pick(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """One element of each line of data along axis, at the number in index (fractions are cut).
+    """One element of each line of data along axis, at the index in `index` (truncated).
 
-    index: data's shape without axis, or with size 1 there. mode: numbers outside are clipped, or wrap around.
-    Returns: data's shape without axis; with keepdims, size 1 there. Derivative: to data only.
+    index: data's shape without axis, or with size 1 there. mode: indices out of range are clipped, or wrap around.
+    Returns: data's shape without axis; with keepdims, size 1 there. Only data has a derivative.
 
     Arrays: data, index.
     axis: int, default -1.
@@ -3076,7 +3081,7 @@ def prod(
     """
 
 def radians(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """Degrees to radians.
+    """Convert degrees to radians.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -3296,7 +3301,7 @@ def random_pdf_dirichlet(
 ) -> NDArray:
     """The density of sample, Dirichlet with concentrations alpha, along the last axis.
 
-    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: its logarithm instead. Returns: sample.shape[:-1].
+    alpha: [..., k]; sample: [..., m, k] or [..., k]. is_log: return the logarithm. Returns: sample.shape[:-1].
 
     Arrays: sample, alpha.
     is_log: bool, default False.
@@ -3314,7 +3319,7 @@ def random_pdf_exponential(
 ) -> NDArray:
     """The density of sample, exponential with rate lam.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, lam.
     is_log: bool, default False. the logarithm
@@ -3333,7 +3338,7 @@ def random_pdf_gamma(
 ) -> NDArray:
     """The density of sample, gamma with shape alpha and rate beta.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, alpha, beta.
     is_log: bool, default False. the logarithm
@@ -3352,7 +3357,7 @@ def random_pdf_generalized_negative_binomial(
 ) -> NDArray:
     """The probability of sample, negative binomial with mean mu and dispersion alpha.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, mu, alpha.
     is_log: bool, default False. the logarithm
@@ -3371,7 +3376,7 @@ def random_pdf_negative_binomial(
 ) -> NDArray:
     """The probability of sample failures before the k-th success of probability p.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, k, p.
     is_log: bool, default False. the logarithm
@@ -3390,7 +3395,7 @@ def random_pdf_normal(
 ) -> NDArray:
     """The density of sample, normal with mean mu and standard deviation sigma.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, mu, sigma.
     is_log: bool, default False. the logarithm
@@ -3408,7 +3413,7 @@ def random_pdf_poisson(
 ) -> NDArray:
     """The probability of sample, Poisson with mean lam.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, lam.
     is_log: bool, default False. the logarithm
@@ -3427,7 +3432,7 @@ def random_pdf_uniform(
 ) -> NDArray:
     """The density of sample, uniform between low and high.
 
-    is_log: its logarithm instead. Returns: the shape of sample.
+    is_log: return the logarithm. Returns: the shape of sample.
 
     Arrays: sample, low, high.
     is_log: bool, default False. the logarithm
@@ -3478,7 +3483,7 @@ def random_randint(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Whole numbers in [low, high), each equally likely.
+    """Integers in [low, high), each equally likely.
 
     Arrays: none.
     low: int, required.
@@ -3538,7 +3543,7 @@ def ravel_multi_index(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """The flat place, in an array of sizes shape, of each column of data [axes, n]. Nothing is checked or clipped.
+    """The flat index, in an array of sizes shape, of each column of data [axes, n]. Indices are not checked.
 
     Arrays: data.
     shape: shape (a tuple of ints, or one), default None.
@@ -3573,7 +3578,7 @@ def relu(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def repeat(data: NDArray, repeats: int, axis: int | None = None, *, out: Any = None, name: str | None = None) -> NDArray:
-    """Each element `repeats` times in a row along axis; without axis, of the flattened input.
+    """Each element repeated `repeats` times along axis; without axis, of the flattened input.
 
     Arrays: data.
     repeats: int, required.
@@ -3588,7 +3593,7 @@ def reset_arrays(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Fill num_arrays arrays with zeros, in place. Returns: nothing of use, float32 [1].
+    """Fill num_arrays arrays with zeros, in place. Returns: a placeholder, float32 [1].
 
     Arrays: any number, of one dtype, by position or as a list.
     num_arrays: int, required.
@@ -3619,7 +3624,7 @@ def reshape_like(
     """
 
 def reverse(data: NDArray, axis: int | Sequence[int | None], *, out: Any = None, name: str | None = None) -> NDArray:
-    """The order of elements reversed along each of `axis`.
+    """data reversed along each of `axis`.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), required.
@@ -3628,7 +3633,7 @@ def reverse(data: NDArray, axis: int | Sequence[int | None], *, out: Any = None,
     """
 
 def rint(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The nearest whole number; halves go down, as in MXNet.
+    """Round to the nearest integer, halves down, as in MXNet.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -3702,7 +3707,7 @@ def rmspropalex_update(
     """
 
 def round(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The nearest whole number; halves away from zero.
+    """Round to the nearest integer, halves away from zero.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -3787,12 +3792,12 @@ def sample_multinomial(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Class numbers, drawn with the probabilities in data.
+    """Class indices drawn with the probabilities in data.
 
-    data:      [..., k], along the last axis probabilities that add up to 1 (weights that do not are scaled).
-    shape:     of what is drawn from each; (): one number.
+    data:      [..., k], probabilities along the last axis; weights with another sum are normalized.
+    shape:     of the samples per distribution; (): one sample.
     get_prob:  also returns the logarithm of each drawn class's probability, whose derivative by data is passed on.
-    dtype:     of the class numbers.
+    dtype:     of the class indices.
     Returns:   data.shape[:-1] + shape.
 
     Arrays: data.
@@ -3890,9 +3895,9 @@ def scatter_nd(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; at equal places the last stays.
+    """Zeros of `shape` with the slices of data put at [indices[0, i], indices[1, i], ...]; of equal indices the last counts.
 
-    Numbers as in gather_nd, whose inverse this is.
+    Indices as in gather_nd, whose inverse this is.
 
     Arrays: data, indices.
     shape: shape (a tuple of ints, or one), required.
@@ -3952,7 +3957,7 @@ def sgd_update(
     """
 
 def shape_array(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """The shape of data, as int64 numbers.
+    """The shape of data as int64.
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -4055,7 +4060,7 @@ def sinh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def size_array(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """How many elements data has, as one int64 number.
+    """The number of elements of data as int64 [1].
 
     Arrays: data.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -4090,7 +4095,7 @@ def slice_axis(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """begin:end of one axis; negative counts from the end, end=None is to the last.
+    """begin:end along one axis; negative values count from the end, end=None is the end.
 
     Arrays: data.
     axis: int, required.
@@ -4108,7 +4113,7 @@ def slice_like(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The first input cut to the sizes of the second, on `axes`; on every axis when none is named.
+    """The first input cut to the sizes of the second along `axes`, or along all axes.
 
     Arrays: data, shape_like.
     axes: shape (a tuple of ints, or one), default ().
@@ -4137,8 +4142,8 @@ def softmax(
 ) -> NDArray:
     """exp(x / temperature) / Σ exp(x / temperature) along axis.
 
-    length: with use_length, how many elements of each row count; the others give 0.
-    dtype:  of the output; that of the data when None.
+    length: with use_length, the number of valid elements of each row; the others give 0.
+    dtype:  of the output; None: that of the data.
 
     Arrays: data.
     axis: int, default -1.
@@ -4150,9 +4155,9 @@ def softmax(
     """
 
 def softmax_cross_entropy(data: NDArray, label: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
-    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n] of class numbers. Returns: [1].
+    """Σ over the batch of -log softmax(data)[label]. data: [n, c], label: [n], class indices. Returns: [1].
 
-    A label outside the classes adds the logarithm of the whole sum, and no class to the derivative.
+    A label out of range adds the logarithm of the sum of exponentials, and its derivative is that of softmax alone.
 
     Arrays: data, label.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
@@ -4189,7 +4194,7 @@ def softsign(data: NDArray, *, out: Any = None, name: str | None = None) -> NDAr
     """
 
 def sort(data: NDArray, axis: Any = -1, is_ascend: bool = True, *, out: Any = None, name: str | None = None) -> NDArray:
-    """data with its lines along axis in order. axis None: all elements, flat.
+    """data sorted along axis. axis None: sorted and flattened.
 
     Arrays: data.
     axis: value, default -1.
@@ -4234,7 +4239,7 @@ def squeeze(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Without the axes of size 1, or without those named. At least one axis stays.
+    """Remove the axes of size 1, or those named. At least one axis stays.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None.
@@ -4243,7 +4248,7 @@ def squeeze(
     """
 
 def stack(*data: NDArray | Sequence[NDArray], axis: int = 0, out: Any = None, name: str | None = None) -> NDArray:
-    """Inputs of one shape side by side along a new axis.
+    """Inputs of equal shape joined along a new axis.
 
     Arrays: any number, of one dtype, by position or as a list.
     axis: int, default 0.
@@ -4262,8 +4267,8 @@ def sum(
 ) -> NDArray:
     """Σ data along axis.
 
-    axis: axes to fold; None or (): all, which gives shape (1,). keepdims: they stay, with size 1.
-    exclude: fold the axes that are not named. Half precision adds up in float32 and rounds once.
+    axis: axes to reduce; None or (): all axes, which gives shape (1,). keepdims: keep them with size 1.
+    exclude: reduce the axes that are not named. Half precision is summed in float32 and rounded once.
 
     Arrays: data.
     axis: shape (a tuple of ints, or one), default None. axes to fold; None or (): all
@@ -4282,9 +4287,9 @@ def take(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Slices of a along axis, at the numbers in indices (fractions are cut).
+    """Slices of a along axis at indices (truncated).
 
-    mode: what becomes of numbers outside: "clip" to the nearest, "wrap" around, or "raise" an error (CPU; a GPU clips).
+    mode: indices out of range are clipped ("clip"), wrap around ("wrap") or raise an error ("raise"; a GPU clips).
     Returns: a.shape[:axis] + indices.shape + a.shape[axis + 1:].
 
     Arrays: a, indices.
@@ -4315,7 +4320,7 @@ def tanh(data: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """
 
 def tile(data: NDArray, reps: int | Sequence[int | None], *, out: Any = None, name: str | None = None) -> NDArray:
-    """The input reps[i] times along axis i; the shorter of shape and reps gets ones in front.
+    """The input repeated reps[i] times along axis i; the shorter of shape and reps is padded with ones in front.
 
     Arrays: data.
     reps: shape (a tuple of ints, or one), required.
@@ -4334,10 +4339,10 @@ def topk(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k below 1: all.
+    """The k largest along axis (with is_ascend, the smallest), in order. axis None: of all elements. k < 1: all elements.
 
-    ret_typ: "value"; "indices", their places, in dtype; "both"; or "mask", 1 where data belongs to them, else 0.
-    Derivative: of values only.
+    ret_typ: "value"; "indices", in dtype; "both"; or "mask", 1 at the selected elements, else 0.
+    Only values have a derivative.
 
     Arrays: data.
     axis: value, default -1.
@@ -4356,7 +4361,7 @@ def transpose(
     out: Any = None,
     name: str | None = None,
 ) -> NDArray:
-    """Axes in the order `axes`; without it, in reverse order.
+    """Axes in the order `axes`, or reversed.
 
     Arrays: data.
     axes: shape (a tuple of ints, or one), default ().
@@ -4403,7 +4408,7 @@ def unravel_index(
     out: Any = None,
     name: str | None = None,
 ) -> Any:
-    """The numbers per axis, in an array of sizes shape, of each flat place in data. Returns: (axes,) + data.shape.
+    """The index per axis, in an array of sizes shape, of each flat index in data. Returns: (axes,) + data.shape.
 
     Arrays: data.
     shape: shape (a tuple of ints, or one), default None.
@@ -4414,7 +4419,7 @@ def unravel_index(
 def where(condition: NDArray, x: NDArray, y: NDArray, *, out: Any = None, name: str | None = None) -> NDArray:
     """x where condition is not 0, else y.
 
-    condition: of x's shape, any dtype; or one axis, with one value for each row of x. Derivative: to x and y.
+    condition: of x's shape, any dtype; or one axis with a value for each row of x. x and y have derivatives.
 
     Arrays: condition, x, y.
     out: the array (or list of them) to write to instead of a new one. name: ignored, for MXNet's sake.
