@@ -26,7 +26,7 @@ def test_signatures_say_what_the_registry_says():
     f = nd["Convolution"]
     assert [a.arg for a in f.args.args] == ["data", "weight", "bias"]
     assert {"kernel", "num_filter", "stride", "no_bias", "out"} <= {a.arg for a in f.args.kwonlyargs}
-    assert "Every output channel is a sum over windows" in (ast.get_docstring(f) or "")
+    assert "Every output channel is a weighted sum over windows" in (ast.get_docstring(f) or "")
     assert ast.unparse(nd["Activation"].args.args[1].annotation).startswith("Literal['relu'")
     assert ast.unparse(nd["exp"].returns) == "NDArray" and "Custom" in nd
     text = TEXTS[stubs.ROOT / "graph" / "symbol" / "namespace.pyi"]
