@@ -14,7 +14,7 @@ from ..errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a graph is compiled.
+    """The options of compilation.
 
     fuse:        merge elementwise operators (TRITIUM_FUSION=0 turns it off).
     plan:        let arrays share memory (TRITIUM_MEMORY_PLAN=0).

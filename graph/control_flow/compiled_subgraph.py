@@ -1,4 +1,4 @@
-"""CompiledSubgraph: a subgraph compiled for given shapes, to be called within the kernel of the node that contains it."""
+"""CompiledSubgraph: a subgraph compiled for given shapes, to run inside the kernel of the node that contains it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..options import current
 from ..program import ARG, AUX, GRAD, HEAD, INNER, OUTPUT, ZERO, specs_of
 from .subgraph import Subgraph
 
-#: kernel, inputs, outputs, random numbers, shapes under which inputs are read where they are not their own
+#: kernel, inputs, outputs, number of random numbers, (position, shape) of inputs that are read under another shape
 Call = tuple[Any, tuple[int, ...], tuple[int, ...], int, list[tuple[int, Shape]]]
 
 
 class CompiledSubgraph:
-    """The kernels of a subgraph in order, forward and, where gradients are asked for, backward.
+    """The kernels of a subgraph in order: forward, and backward if gradients are requested.
 
     ins:       specs of the subgraph's inputs.
     requests:  {input number: "write" or "add"} for those whose derivative is wanted.
@@ -45,17 +45,17 @@ class CompiledSubgraph:
         self.forward_calls, self.backward_calls = calls[:program.n_forward], calls[program.n_forward:]
         self.draws = sum(c[3] for c in calls)
 
-    def open(self, run: Any) -> BoundSubgraph:
-        """Memory for one call of the kernel: the routine may then run in it any number of times."""
+    def bind(self, run: Any) -> BoundSubgraph:
+        """Allocate memory for the inner values. The result can run any number of times, within one call of the kernel."""
         return BoundSubgraph(self, run)
 
 
 class BoundSubgraph:
-    """A routine with memory for its inner values."""
+    """A compiled subgraph with memory for its inner values."""
 
-    def __init__(self, routine: CompiledSubgraph, run: Any):
-        program, plan = routine.program, routine.plan
-        self.routine, self.run = routine, run
+    def __init__(self, compiled: CompiledSubgraph, run: Any):
+        program, plan = compiled.program, compiled.plan
+        self.compiled, self.run = compiled, run
         self.arrays: list[Any] = [None] * len(program.values)
         block = storage.alloc(max(plan.arenas[0], 1), run.ctx)
         for v, value in enumerate(program.values):
@@ -70,20 +70,19 @@ class BoundSubgraph:
 
     def forward(self, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
         """Compute the heads. inputs, outputs: device arrays, in the subgraph's order. random: (seed, offset)."""
-        for name, v in self.routine.ins.items():
+        for name, v in self.compiled.ins.items():
             self.arrays[v] = inputs[int(name)]
-        for v, array in zip(self.routine.program.heads, outputs):
+        for v, array in zip(self.compiled.program.heads, outputs):
             self.arrays[v] = array
-        self._call(self.routine.forward_calls, random)
+        self._call(self.compiled.forward_calls, random)
 
     def backward(self, head_grads: Sequence[Any], grads: Mapping[int, Any]) -> None:
-        """Compute derivatives, right after forward. grads: where they go, by input; each is written or added to as the
-        routine's requests say."""
-        for number, v in self.routine.program.head_grads.items():
+        """Compute derivatives, directly after forward. grads: arrays for them by input, written or added to as requested."""
+        for number, v in self.compiled.program.head_grads.items():
             self.arrays[v] = head_grads[number]
-        for i, v in self.routine.grads.items():
+        for i, v in self.compiled.grads.items():
             self.arrays[v] = grads[i]
-        self._call(self.routine.backward_calls, None)
+        self._call(self.compiled.backward_calls, None)
 
     def _call(self, calls: Sequence[Call], random: tuple[int, int] | None) -> None:
         arrays, run = self.arrays, self.run

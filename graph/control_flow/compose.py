@@ -17,11 +17,11 @@ _MARK = "__subgraph_name__"
 
 
 def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states: Any, name: str = "foreach") -> tuple[Any, Any]:
-    """body(rows, states) -> (results, new states), for every row of data: (stacked results, the last states).
+    """Call body(rows, states) -> (results, new states) for every row of data; return (stacked results, the last states).
 
-    data, init_states: a symbol, or a list of them (lists may nest); body sees the same structure, one row of data at a
-    time, and gives states as it got them. A symbol body takes from outside is an input, the same in every round.
-    name: of the subgraph.
+    data, init_states: a symbol, or a list of them (lists may nest). body gets the same structure, one row of data at a time,
+    and returns states in the structure it got. Symbols that body takes from outside are the same in every round.
+    name: the name of the subgraph.
     """
     rows, rows_form = flatten(data, "foreach: data")
     states, states_form = flatten(init_states, "foreach: init_states")
@@ -50,28 +50,30 @@ def foreach(body: Callable[[Any, Any], tuple[Any, Any]], data: Any, init_states:
 
 def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]], loop_vars: Any,
                max_iterations: int | None = None, name: str = "while_loop") -> tuple[Any, Any]:
-    """func(*variables) -> (results, new variables), as long as cond(*variables): (stacked results, the last variables).
+    """Call func(*variables) -> (results, new variables) while cond(*variables) is true.
 
-    Results have max_iterations rows; those that were not reached are zero. name: of the subgraphs.
+    Returns (stacked results, the last variables). Results have max_iterations rows; rows that were not computed are zero.
+    name: the name of the subgraphs.
     """
     if max_iterations is None or int(max_iterations) != max_iterations or max_iterations < 0:
-        raise GraphError(f"while_loop: max_iterations is {max_iterations!r}: results need room for so many rows. Give a number.")
+        raise GraphError(f"while_loop: max_iterations is {max_iterations!r}: results have that many rows. "
+                         f"Give an integer of at least 0.")
     variables, form = flatten(loop_vars, "while_loop: loop_vars")
     if not variables:
-        raise GraphError("while_loop: there are no loop_vars. Give what changes from round to round.")
-    asking, working = _Trace(f"{name}_cond"), _Trace(f"{name}_func")
-    with asking.scope:
-        asked = asking.variables(variables)
+        raise GraphError("while_loop: loop_vars is empty. Give the variables that change from round to round.")
+    test_trace, body_trace = _Trace(f"{name}_cond"), _Trace(f"{name}_func")
+    with test_trace.scope:
+        asked = test_trace.variables(variables)
         answer = _call(cond, regroup(asked, form))
-    with working.scope:
-        inside = working.variables(variables)
+    with body_trace.scope:
+        inside = body_trace.variables(variables)
         results, new = _call(func, regroup(inside, form))
     outs, outs_form = flatten([] if results is None else results, "while_loop: what func returns")
     new, _ = flatten(new, "while_loop: the variables func returns")
     if len(new) != len(variables):
         raise GraphError(f"while_loop: func was given {len(variables)} variables and returned {len(new)}.")
-    test, test_sources, test_at = asking.finish([_one(answer, "while_loop: what cond returns")])
-    body, body_sources, body_at = working.finish([*outs, *new])
+    test, test_sources, test_at = test_trace.finish([_one(answer, "while_loop: what cond returns")])
+    body, body_sources, body_at = body_trace.finish([*outs, *new])
     for i, v in enumerate(inside):
         if id(_node(v)) not in body_at:
             raise GraphError(f"while_loop: func does not use variable {i} ({_node(v).name}). Leave it out, or return it through "
@@ -97,9 +99,9 @@ def while_loop(cond: Callable[..., Symbol], func: Callable[..., tuple[Any, Any]]
 
 
 def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
-    """then_func() if pred is not zero, else else_func(): both give the same number of symbols, of the same shapes.
+    """Return then_func() if pred is not zero, else else_func(). Both give the same number of symbols, of the same shapes.
 
-    pred: a symbol of one element. name: of the subgraphs.
+    pred: a symbol of one element. name: the name of the subgraphs.
     """
     traces = [_Trace(f"{name}_{part}") for part in ("pred", "then", "else")]
     branches, forms = [], []
@@ -129,8 +131,8 @@ def cond(pred: Symbol, then_func: Callable[[], Any], else_func: Callable[[], Any
 
 
 class _Trace:
-    """The making of one subgraph: inside is what was made within `scope`, and what reads its variables (composed from symbols
-    that were there before); all else is read from outside."""
+    """Builds one subgraph. Inside are the nodes made within `scope`, and nodes that read its variables (composed from older
+    symbols); the subgraph reads all others from outside."""
 
     def __init__(self, name: str):
         outer = AttrScope.current().get(None).get(_MARK)
@@ -140,7 +142,7 @@ class _Trace:
         self._inside: set[int] = set()
 
     def variables(self, symbols: Sequence[Symbol]) -> list[Symbol]:
-        """Variables that stand for symbols inside; made within scope."""
+        """Make variables that replace symbols inside; called within scope."""
         made = []
         for s in symbols:
             below, index = _entry(s)
@@ -150,7 +152,7 @@ class _Trace:
         return made
 
     def finish(self, heads: Sequence[Symbol]) -> tuple[Subgraph, list[Entry], dict[int, int]]:
-        """(the subgraph of heads, what each of its inputs is outside, {id of a variable made here: which input})."""
+        """Return the subgraph of heads, the outer entry of each of its inputs, and {id of a variable made here: its input}."""
         for node in topological(_node(s) for s in heads):
             if node.op is not None and (node.attrs.get(_MARK) == self.name or any(
                     id(n) in self._inside or id(n) in self._given for n, _ in node.inputs)):
@@ -185,7 +187,7 @@ class _Trace:
         return id(node) not in self._inside
 
     def _results(self, entries: Sequence[Entry]) -> list[Entry]:
-        """entries, with copies where one is a variable, from outside, or of a node that stands there already."""
+        """Return entries with copies in place of variables, of outer nodes, and of nodes that occur twice."""
         seen: set[int] = set()
         found: list[Entry] = []
         for node, index in entries:
@@ -198,7 +200,7 @@ class _Trace:
 
 
 def entry_key(entry: Entry) -> tuple[int, int]:
-    """What tells entries apart."""
+    """Return a key that identifies an entry."""
     return id(entry[0]), entry[1]
 
 
@@ -207,7 +209,7 @@ def _find(inputs: Sequence[Entry], among: Sequence[int], entry: Entry) -> int:
 
 
 def _used(inputs: Sequence[Entry], locs: Sequence[Sequence[int]]) -> tuple[list[Entry], list[list[int]]]:
-    """inputs without those that no position speaks of, and the positions among them."""
+    """Drop the inputs that no position names; return the others, and the positions among them."""
     used = sorted({i for part in locs for i in part})
     return [inputs[i] for i in used], [[used.index(i) for i in part] for part in locs]
 
@@ -241,7 +243,7 @@ def _call(f: Callable[..., Any], variables: Any) -> Any:
 
 
 def flatten(value: Any, what: str) -> tuple[list[Symbol], Any]:
-    """(the symbols in value, how they were grouped): a symbol of one output is 0, of several their number, a list a list."""
+    """Return the symbols in value and their structure: 0 for a symbol of one output, n for one of n, a list for a list."""
     if isinstance(value, Symbol):
         return list(value), 0 if len(value) == 1 else len(value)
     if not isinstance(value, (list, tuple)):
@@ -256,7 +258,7 @@ def flatten(value: Any, what: str) -> tuple[list[Symbol], Any]:
 
 
 def regroup(flat: Sequence[Symbol], form: Any) -> Any:
-    """The reverse of flatten."""
+    """Undo flatten."""
     at = 0
 
     def take(form: Any) -> Any:

@@ -1,7 +1,7 @@
-"""_foreach, _while_loop and _cond: nodes that hold graphs. Names, parameters and wiring are those of MXNet 1.x's files.
+"""_foreach, _while_loop and _cond: nodes that hold graphs, with the names, parameters and wiring of MXNet 1.x's files.
 
-Each runs its subgraph's kernels within one kernel of its own. In training, forward keeps what every round started from,
-and backward runs each round again before it goes back through it: memory grows with the states alone.
+Each runs the kernels of its subgraph inside one kernel of its own. In training, forward keeps the states before each round, and
+backward runs a round again before it differentiates it: memory grows with the states alone.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ..symbol.node import Entry, Node
 from .compiled_subgraph import BoundSubgraph, CompiledSubgraph
 from .subgraph import Subgraph
 
-RESERVED = 1 << 32  # random numbers set aside for one run of a node that draws some: how many it takes, it finds out
+RESERVED = 1 << 32  # random numbers reserved for one run of a node that draws any: their number depends on the rounds
 _INT64 = np.dtype("int64")
 
 
 class ControlFlow(Op):
-    """What the three have in common.
+    """Common base of the three operators.
 
-    Hidden outputs, after the visible ones: `history...` (what each round started from), `count` (rounds, or which branch)
-    and `random` (seed and offset, where the subgraphs draw). They are left out where nothing goes back.
+    Hidden outputs, after the visible ones: `history...` (the states before each round), `count` (the number of rounds, or the
+    branch) and `random` (seed and offset, if the subgraphs draw numbers). Without a backward pass they are left out.
     """
 
     loop_states = False  # whether there are histories
@@ -38,16 +38,16 @@ class ControlFlow(Op):
 
     # ---- wiring: which input of the node is input i of a subgraph -----------------------------------------------------
     def wiring(self, p: Params) -> tuple[tuple[int, ...], ...]:
-        """For each subgraph, the node's input that each of its inputs is."""
+        """For each subgraph, return the node's input that feeds each of its inputs."""
         raise NotImplementedError(self.name)
 
     def moved(self, p: Params, new_at: Sequence[int]) -> dict[str, list[int]]:
-        """The positions, input i of the node having become new_at[i]."""
+        """Return the positions after input i of the node has moved to new_at[i]."""
         keys = [d.name for d in self.params if d.name.endswith("_input_locs")]
         return {k: [new_at[i] for i in p[k]] for k in keys}
 
     def carried(self, p: Params) -> tuple[int, ...]:
-        """The node's inputs that the loop's states start from, in the order of the states."""
+        """Return the node's inputs with the initial states of the loop, in the order of the states."""
         return ()
 
     def n_inputs(self, p: Params) -> int:
@@ -63,7 +63,7 @@ class ControlFlow(Op):
         return tuple(f"data{i}" for i in range(self.n_inputs(p)))
 
     def _states(self, p: Params) -> list[int]:
-        """The node's inputs that a subgraph changes; the last ones."""
+        """Return the node's inputs that a subgraph changes; they are the last ones."""
         return sorted({wires[i] for sub, wires in zip(p.subgraphs, self.wiring(p)) for i in sub.states})
 
     def outputs(self, p: Params) -> tuple[str, ...]:
@@ -78,9 +78,9 @@ class ControlFlow(Op):
         names = [f"history{i}" for i in range(len(self.carried(p)))] if self.loop_states else []
         return names + ["count"] * self.counts + ["random"] * any(s.draws for s in p.subgraphs)
 
-    def kept_shapes(self, p: Params, states: Sequence[Shape | None], rounds: int) -> list[Shape | None]:
-        """Shapes of the hidden outputs. rounds: how many there can be; -1 unknown."""
-        histories: list[Shape | None] = [s if s is None else (rounds, *s) for s in states] if self.loop_states else []
+    def kept_shapes(self, p: Params, states: Sequence[Shape | None], n_rounds: int) -> list[Shape | None]:
+        """Shapes of the hidden outputs. n_rounds: the most rounds; -1 if unknown."""
+        histories: list[Shape | None] = [s if s is None else (n_rounds, *s) for s in states] if self.loop_states else []
         return [*histories, *[(1,)] * self.counts, *[(2,)] * any(s.draws for s in p.subgraphs)]
 
     def num_random(self, p: Params, outs: Sequence[Spec]) -> int:
@@ -100,7 +100,7 @@ class ControlFlow(Op):
         return ins, [*heads, *kept, *[_INT64] * (len(self.kept(p)) - len(kept))]
 
     def through(self, sub: Subgraph, wires: Sequence[int], shapes: list[Shape | None]) -> list[Shape | None]:
-        """The shapes of a subgraph's heads; shapes, of the node's inputs as one round sees them, are filled in."""
+        """Return the shapes of a subgraph's heads, and fill in shapes: those of the node's inputs in one round."""
         found, heads = sub.shapes([shapes[i] for i in wires])
         for i, s in zip(wires, found):
             shapes[i] = merge_shapes(self.name, f"input {i}", shapes[i], s)
@@ -115,7 +115,7 @@ class ControlFlow(Op):
 
     def backward_kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                         train: bool) -> KernelFunction:
-        """kernel(run, inputs, outputs) of the derivative; ins as gradient() names them, outs one per argument."""
+        """Return kernel(run, inputs, outputs) of the derivative. ins: as in gradient(); outs: one per argument."""
         raise NotImplementedError(self.name)
 
 
@@ -138,38 +138,38 @@ class _Backward(Op):
 
 
 def row(array: Any, t: int, shape: Shape) -> Any:
-    """array[t] as a view of this shape; works on the device arrays of either kind."""
+    """Return array[t] as a view of this shape, of a NumPy array or of a GPU's."""
     return array[t:t + 1].reshape(shape)
 
 
-def begin(keep: dict[str, Any], random: tuple[int, int] | None) -> None:
-    """Keep seed and offset for backward."""
+def save_random(keep: dict[str, Any], random: tuple[int, int] | None) -> None:
+    """Save seed and offset for backward."""
     if random is not None and keep.get("random") is not None:
         seed, offset = random
         keep["random"][0] = seed - (1 << 64) if seed >= 1 << 63 else seed
         keep["random"][1] = offset
 
 
-def recall(array: Any) -> tuple[int, int] | None:
-    """What begin kept."""
+def load_random(array: Any) -> tuple[int, int] | None:
+    """Return the seed and offset that save_random saved."""
     return None if array is None else (int(array[0]) & (1 << 64) - 1, int(array[1]))
 
 
-def shifted(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
-    """The numbers after the next n."""
+def advance(random: tuple[int, int] | None, n: int) -> tuple[int, int] | None:
+    """Skip n random numbers."""
     return None if random is None else (random[0], random[1] + n)
 
 
-class Back:
-    """One routine that goes back round by round, and where its derivatives go.
+class BackwardSubgraph:
+    """A compiled subgraph that is differentiated round by round, and the destinations of its derivatives.
 
-    Derivatives of states pass from round to round; those of rows of the data go to rows; the others add up.
+    Derivatives by states pass from round to round; those by rows of the data go to rows; the others add up.
     """
 
     def __init__(self, sub: Subgraph, wires: Sequence[int], specs: Sequence[Spec], reqs: Mapping[int, Req], target: str,
                  train: bool, rows: Sequence[int] = (), carried: Sequence[int] = ()):
-        """specs: of the subgraph's inputs. reqs: by input of the node; NULL or missing where nothing is wanted.
-        rows: inputs of the node that are read row by row. carried: those that the states start from."""
+        """specs: of the subgraph's inputs. reqs: by input of the node; NULL or missing for derivatives that are not wanted.
+        rows: inputs of the node that are read row by row. carried: those with initial states."""
         self.wires, self.carried, self.states = wires, carried, sub.states
         self.requests: dict[int, str] = {}
         self.home: dict[int, int] = {}
@@ -180,19 +180,19 @@ class Back:
             self.requests[i] = "write" if w in carried or (w in rows and req != Req.ADD) else "add"
             self.home[i] = w
         self.rows, self.specs, self.reqs = rows, specs, reqs
-        self.routine = CompiledSubgraph(sub, specs, target, train, self.requests)
+        self.compiled = CompiledSubgraph(sub, specs, target, train, self.requests)
 
-    def open(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BackFrame:
-        """inputs: the node's. grads: the node's derivatives, by input; None where they are not wanted."""
-        return _BackFrame(self, run, inputs, grads)
+    def bind(self, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]) -> _BoundBackward:
+        """inputs: the node's. grads: the node's derivatives by input; None if they are not wanted."""
+        return _BoundBackward(self, run, inputs, grads)
 
 
-class _BackFrame:
-    def __init__(self, back: Back, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]):
+class _BoundBackward:
+    def __init__(self, back: BackwardSubgraph, run: Any, inputs: Sequence[Any], grads: Mapping[int, Any]):
         self.back, self.run, self.grads = back, run, grads
-        self.frame: BoundSubgraph = back.routine.open(run)
-        routine = back.routine
-        self.heads = [run.workspace(s.shape, s.dtype) for s in routine.heads]
+        self.bound: BoundSubgraph = back.compiled.bind(run)
+        compiled = back.compiled
+        self.heads = [run.workspace(s.shape, s.dtype) for s in compiled.heads]
         self.inputs = [inputs[w] for w in back.wires]
         for i in back.states:  # a round that is run again must not change the states again
             own = run.workspace(back.specs[i].shape, back.specs[i].dtype)
@@ -206,11 +206,11 @@ class _BackFrame:
                 self.spare[i] = [run.workspace(back.specs[i].shape, back.specs[i].dtype) for _ in range(2)]
 
     def round(self, t: int, states: Sequence[Any], head_grads: Sequence[Any], random: tuple[int, int] | None) -> list[Any]:
-        """Run round t again from states, and go back. head_grads: of the results, then of the states after the round.
+        """Run round t again from states, then backward. head_grads: of the results, then of the states after the round.
 
-        Returns: the derivatives of the states before it; None where a state has none.
+        Returns: the derivatives by the states before it; None for a state without one.
         """
-        back, routine = self.back, self.back.routine
+        back, compiled = self.back, self.back.compiled
         inputs = list(self.inputs)
         for i, w in enumerate(back.wires):
             if w in back.rows:
@@ -218,7 +218,7 @@ class _BackFrame:
         for at, state in zip(self.place, states):
             if at >= 0:
                 inputs[at] = state
-        self.frame.forward(inputs, self.heads, random)
+        self.bound.forward(inputs, self.heads, random)
         targets: dict[int, Any] = {}
         for i, w in back.home.items():
             if w in back.carried:
@@ -227,22 +227,22 @@ class _BackFrame:
                 targets[i] = row(self.grads[w], t, back.specs[i].shape)
             else:
                 targets[i] = self.grads[w]
-        self.frame.backward(head_grads, targets)
-        for i in routine.zero:
+        self.bound.backward(head_grads, targets)
+        for i in compiled.zero:
             if back.requests[i] == "write":
                 targets[i][...] = 0
         return [targets.get(at) for at in self.place]
 
 
-def first_write(reqs: Mapping[int, Req], grads: Mapping[int, Any], skip: Sequence[int] = ()) -> None:
-    """Zero the derivatives that are to be written and will be added to."""
+def zero_sums(reqs: Mapping[int, Req], grads: Mapping[int, Any], skip: Sequence[int] = ()) -> None:
+    """Zero the derivatives that are to be written, as rounds add to them."""
     for i, req in reqs.items():
         if req in (Req.WRITE, Req.INPLACE) and i not in skip:
             grads[i][...] = 0
 
 
 def store(req: Req, target: Any, value: Any) -> None:
-    """Put value into target as req says; None is zero."""
+    """Write or add value to target as req says; None is zero."""
     if req == Req.NULL:
         return
     if req == Req.ADD:
@@ -252,8 +252,8 @@ def store(req: Req, target: Any, value: Any) -> None:
         target[...] = 0 if value is None else value
 
 
-def given(reqs: Sequence[Req], outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
-    """Requests and arrays of the derivatives that are wanted, by input of the node."""
+def wanted_gradients(reqs: Sequence[Req], outs: Sequence[Any]) -> tuple[dict[int, Req], dict[int, Any]]:
+    """Return the requests and the arrays of the derivatives that are wanted, by input of the node."""
     wanted = [i for i, r in enumerate(reqs) if r != Req.NULL]
     return {i: reqs[i] for i in wanted}, {i: outs[i] for i in wanted}
 
@@ -262,10 +262,10 @@ COMMON = (Param("num_args", "int"), Param("num_outputs", "int"), Param("subgraph
 
 
 def check(op: ControlFlow, p: Params, n_subgraphs: int, locs: Sequence[tuple[Sequence[int], int]]) -> None:
-    """Raise GraphError where p's numbers do not fit its subgraphs. locs: (positions, how many there are to point at)."""
+    """Raise GraphError if the numbers in p do not fit its subgraphs. locs: (positions, the limit of each)."""
     subgraphs = p.subgraphs
     if len(subgraphs) != n_subgraphs or not all(isinstance(s, Subgraph) for s in subgraphs):
-        raise GraphError(f"{op.name}: it has {len(subgraphs)} subgraphs, and needs {n_subgraphs}. Make it with mx.sym.contrib.")
+        raise GraphError(f"{op.name}: {len(subgraphs)} subgraphs, not {n_subgraphs}. Make it with mx.sym.contrib.")
     for positions, limit in locs:
         if not all(isinstance(i, int) and 0 <= i < limit for i in positions):
             raise GraphError(f"{op.name}: the positions {tuple(positions)} are not all below {limit}. "
@@ -273,7 +273,7 @@ def check(op: ControlFlow, p: Params, n_subgraphs: int, locs: Sequence[tuple[Seq
 
 
 def reordered(inputs: Sequence[Entry], states: Sequence[int]) -> tuple[list[Entry], list[int]]:
-    """inputs with the states last, and the new position of each."""
+    """Return inputs with the states last, and the new position of each."""
     order = [i for i in range(len(inputs)) if i not in set(states)] + list(states)
     new = {old: at for at, old in enumerate(order)}
     return [inputs[i] for i in order], [new[i] for i in range(len(inputs))]
@@ -281,7 +281,7 @@ def reordered(inputs: Sequence[Entry], states: Sequence[int]) -> tuple[list[Entr
 
 def control_node(op: ControlFlow, name: str, attrs: dict[str, str], inputs: Sequence[Entry], subgraphs: Sequence[Subgraph]
                  ) -> Node:
-    """A node read from a file, its states moved behind its other inputs. Raises as op.parse does."""
+    """Make a node of a file, with its states moved behind its other inputs. Raises as op.parse does."""
     known = {d.name for d in op.params}
     given = {k: v for k, v in attrs.items() if k in known}
     p = op.parse({**given, "subgraphs": tuple(subgraphs)})

@@ -10,16 +10,28 @@ from ...kernels.kernel import KernelFunction
 from ...kernels.op import Req, Shape, Spec, merge_shapes, register
 from ...kernels.params import Param, Params
 from .compiled_subgraph import CompiledSubgraph
-from .mxnet_nodes import COMMON, Back, ControlFlow, begin, check, first_write, given, recall, row, shifted, store
+from .mxnet_nodes import (
+    COMMON,
+    BackwardSubgraph,
+    ControlFlow,
+    advance,
+    check,
+    load_random,
+    row,
+    save_random,
+    store,
+    wanted_gradients,
+    zero_sums,
+)
 
 Shapes = list[Shape | None]
 
 
 class Foreach(ControlFlow):
-    """A subgraph run for every row of its data: results are stacked, states go from row to row.
+    """Runs a subgraph for every row of its data: results are stacked, states pass from row to row.
 
-    in_data_locs, in_state_locs, remain_locs: which input of the subgraph each input of the node is: first the data, then the
-    states, then the rest. The subgraph gives num_out_data results, then the new states.
+    in_data_locs, in_state_locs, remain_locs: the input of the subgraph that each input of the node feeds: first the data, then
+    the states, then the others. The subgraph returns num_out_data results, then the new states.
     """
 
     name = "_foreach"
@@ -76,37 +88,37 @@ class Foreach(ControlFlow):
                train: bool = False) -> KernelFunction:
         sub, wires = p.subgraphs[0], self.wiring(p)[0]
         specs = self._one_row(p, ins)
-        routine = CompiledSubgraph(sub, specs, target, train)
-        n, rounds, carried = p.num_out_data, ins[0].shape[0], self.carried(p)
+        compiled = CompiledSubgraph(sub, specs, target, train)
+        n, n_rounds, carried = p.num_out_data, ins[0].shape[0], self.carried(p)
         rows = [(at, w) for at, w in enumerate(wires) if w < len(p.in_data_locs)]
         places = [wires.index(c) for c in carried]
         names = self.kept(p)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
-            begin(keep, random)
-            frame = routine.open(run)
-            spare = [[run.workspace(s.shape, s.dtype) for s in routine.heads[n:]] for _ in range(2)]
+            save_random(keep, random)
+            bound = compiled.bind(run)
+            spare = [[run.workspace(s.shape, s.dtype) for s in compiled.heads[n:]] for _ in range(2)]
             states, arguments = [inputs[c] for c in carried], [inputs[w] for w in wires]
-            for t in range(rounds):
+            for t in range(n_rounds):
                 for at, w in rows:
                     arguments[at] = row(inputs[w], t, specs[at].shape)
                 for k, (at, state) in enumerate(zip(places, states)):
                     arguments[at] = state
                     if keep[f"history{k}"] is not None:
                         row(keep[f"history{k}"], t, state.shape)[...] = state
-                new = outputs[n:p.num_outputs] if t == rounds - 1 else spare[t % 2]
-                frame.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], routine.heads)), *new],
-                              shifted(random, t * routine.draws))
+                new = outputs[n:p.num_outputs] if t == n_rounds - 1 else spare[t % 2]
+                bound.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], compiled.heads)), *new],
+                              advance(random, t * compiled.draws))
                 states = new
-            if not rounds:
+            if not n_rounds:
                 for o, state in zip(outputs[n:p.num_outputs], states):
                     o[...] = state
 
         return kernel
 
     def _one_row(self, p: Params, ins: Sequence[Spec]) -> list[Spec]:
-        """Specs of the subgraph's inputs: of data, one row."""
+        """Return the specs of the subgraph's inputs; of data, one row."""
         n = len(p.in_data_locs)
         return [Spec(ins[w].shape[1:] or (1,), ins[w].dtype) if w < n else ins[w] for w in self.wiring(p)[0]]
 
@@ -115,19 +127,20 @@ class Foreach(ControlFlow):
         shown, n, total, carried = p.num_outputs, p.num_out_data, self.n_inputs(p), self.carried(p)
         x = ins[shown:shown + total]
         data = range(len(p.in_data_locs))
-        back = Back(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train, data, carried)
-        rounds, heads, names = x[0].shape[0], back.routine.heads, self.kept(p)
+        back = BackwardSubgraph(p.subgraphs[0], self.wiring(p)[0], self._one_row(p, x), dict(enumerate(reqs)), target, train,
+                                data, carried)
+        n_rounds, heads, names = x[0].shape[0], back.compiled.heads, self.kept(p)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
-            wanted, grads = given(reqs, outputs)
-            first_write(wanted, grads, (*data, *carried))
-            frame = back.open(run, inputs[shown:shown + total], grads)
-            random, d_states = recall(keep.get("random")), dys[n:]
-            for t in reversed(range(rounds)):
+            wanted, grads = wanted_gradients(reqs, outputs)
+            zero_sums(wanted, grads, (*data, *carried))
+            bound = back.bind(run, inputs[shown:shown + total], grads)
+            random, d_states = load_random(keep.get("random")), dys[n:]
+            for t in reversed(range(n_rounds)):
                 states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
-                d_states = frame.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
-                                       shifted(random, t * back.routine.draws))
+                d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
+                                       advance(random, t * back.compiled.draws))
             for c, d in zip(carried, d_states):
                 store(wanted.get(c, Req.NULL), grads.get(c), d)
 
@@ -135,11 +148,11 @@ class Foreach(ControlFlow):
 
 
 class WhileLoop(ControlFlow):
-    """A subgraph run as long as another says so, at most max_iterations times: results are stacked, rows that were not
-    reached are zero; variables go from round to round.
+    """Runs a subgraph while another one returns true, at most max_iterations times.
 
-    cond_input_locs, func_input_locs: which input of the node each input of either subgraph is.
-    func_var_locs: which of func_input_locs is each variable.
+    Results are stacked, rows that were not computed are zero, and variables pass from round to round.
+    cond_input_locs, func_input_locs: the input of the node that feeds each input of either subgraph.
+    func_var_locs: the position of each variable in func_input_locs.
     """
 
     name = "_while_loop"
@@ -168,7 +181,7 @@ class WhileLoop(ControlFlow):
     def infer_shape(self, p: Params, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None] | None = None
                     ) -> tuple[Shapes, Shapes]:
         known = list(outputs or [None] * len(self.outputs(p)))
-        shapes, n, rounds = list(inputs), p.num_out_data, p.max_iterations
+        shapes, n, n_rounds = list(inputs), p.num_out_data, p.max_iterations
         for k, (i, s) in enumerate(zip(self.carried(p), known[n:])):
             shapes[i] = merge_shapes(self.name, f"variable {k}", shapes[i], s)
         heads: Shapes = []
@@ -178,7 +191,7 @@ class WhileLoop(ControlFlow):
             for k, (i, s) in enumerate(zip(self.carried(p), heads[n:])):
                 shapes[i] = merge_shapes(self.name, f"variable {k}, before and after a round,", shapes[i], s)
         states = [shapes[i] for i in self.carried(p)]
-        return shapes, [*(s if s is None else (rounds, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, rounds)]
+        return shapes, [*(s if s is None else (n_rounds, *s) for s in heads[:n]), *states, *self.kept_shapes(p, states, n_rounds)]
 
     def kernel(self, p: Params, ins: Sequence[Spec], outs: Sequence[Spec], reqs: Sequence[Req], target: str,
                train: bool = False) -> KernelFunction:
@@ -190,8 +203,8 @@ class WhileLoop(ControlFlow):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
-            begin(keep, random)
-            asking, working = test.open(run), body.open(run)
+            save_random(keep, random)
+            bound_test, bound_body = test.bind(run), body.bind(run)
             answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
             spare = [[run.workspace(s.shape, s.dtype) for s in body.heads[n:]] for _ in range(2)]
             states = [inputs[c] for c in carried]
@@ -200,15 +213,15 @@ class WhileLoop(ControlFlow):
             while t < p.max_iterations:
                 for at, k in in_test:
                     question[at] = states[k]
-                asking.forward(question, answer, shifted(random, t * per_round))
-                if not holds(answer[0]):
+                bound_test.forward(question, answer, advance(random, t * per_round))
+                if not is_true(answer[0]):
                     break
                 for k, (at, state) in enumerate(zip(p.func_var_locs, states)):
                     arguments[at] = state
                     if keep[f"history{k}"] is not None:
                         row(keep[f"history{k}"], t, state.shape)[...] = state
-                working.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
-                                shifted(random, t * per_round + test.draws))
+                bound_body.forward(arguments, [*(row(o, t, s.shape) for o, s in zip(outputs[:n], body.heads)), *spare[t % 2]],
+                                advance(random, t * per_round + test.draws))
                 states = spare[t % 2]
                 t += 1
             for o in outputs[:n]:
@@ -226,19 +239,19 @@ class WhileLoop(ControlFlow):
         x = ins[shown:shown + total]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
         specs = [x[w] for w in p.func_input_locs]
-        back = Back(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
-        heads, names, per_round = back.routine.heads, self.kept(p), test.draws + back.routine.draws
+        back = BackwardSubgraph(p.subgraphs[1], p.func_input_locs, specs, dict(enumerate(reqs)), target, train, (), carried)
+        heads, names, per_round = back.compiled.heads, self.kept(p), test.draws + back.compiled.draws
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             dys, keep = inputs[:shown], dict(zip(names, inputs[shown + total:]))
-            wanted, grads = given(reqs, outputs)
-            first_write(wanted, grads, carried)
-            frame = back.open(run, inputs[shown:shown + total], grads)
-            random, d_states = recall(keep.get("random")), dys[n:]
+            wanted, grads = wanted_gradients(reqs, outputs)
+            zero_sums(wanted, grads, carried)
+            bound = back.bind(run, inputs[shown:shown + total], grads)
+            random, d_states = load_random(keep.get("random")), dys[n:]
             for t in reversed(range(int(keep["count"][0]))):
                 states = [row(keep[f"history{k}"], t, x[c].shape) for k, c in enumerate(carried)]
-                d_states = frame.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
-                                       shifted(random, t * per_round + test.draws))
+                d_states = bound.round(t, states, [*(row(dy, t, s.shape) for dy, s in zip(dys[:n], heads)), *d_states],
+                                       advance(random, t * per_round + test.draws))
             for c, d in zip(carried, d_states):
                 store(wanted.get(c, Req.NULL), grads.get(c), d)
 
@@ -246,9 +259,9 @@ class WhileLoop(ControlFlow):
 
 
 class Cond(ControlFlow):
-    """One of two subgraphs, as a third says.
+    """Runs one of two subgraphs; a third one chooses.
 
-    cond_input_locs, then_input_locs, else_input_locs: which input of the node each input of the three subgraphs is.
+    cond_input_locs, then_input_locs, else_input_locs: the input of the node that feeds each input of the three subgraphs.
     """
 
     name = "_cond"
@@ -285,12 +298,12 @@ class Cond(ControlFlow):
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any], random: tuple[int, int] | None = None) -> None:
             keep = dict(zip(names, outputs[p.num_outputs:]))
-            begin(keep, random)
+            save_random(keep, random)
             answer = [run.workspace(s.shape, s.dtype) for s in test.heads]
-            test.open(run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
-            yes = holds(answer[0])
-            routine, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)
-            routine.open(run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], shifted(random, test.draws))
+            test.bind(run).forward([inputs[w] for w in p.cond_input_locs], answer, random)
+            yes = is_true(answer[0])
+            compiled, wires = (then, p.then_input_locs) if yes else (other, p.else_input_locs)
+            compiled.bind(run).forward([inputs[w] for w in wires], outputs[:p.num_outputs], advance(random, test.draws))
             if keep["count"] is not None:
                 keep["count"][...] = int(yes)
 
@@ -301,23 +314,23 @@ class Cond(ControlFlow):
         shown, total = p.num_outputs, self.n_inputs(p)
         x = ins[shown:shown + total]
         test = CompiledSubgraph(p.subgraphs[0], [x[w] for w in p.cond_input_locs], target, train)
-        then, other = (Back(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target, train)
+        then, other = (BackwardSubgraph(sub, wires, [x[w] for w in wires], dict(enumerate(reqs)), target, train)
                        for sub, wires in zip(p.subgraphs[1:], self.wiring(p)[1:]))
         names = self.kept(p)
 
         def kernel(run: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             keep = dict(zip(names, inputs[shown + total:]))
-            wanted, grads = given(reqs, outputs)
-            first_write(wanted, grads)
-            back = then if holds(keep["count"]) else other
-            frame = back.open(run, inputs[shown:shown + total], grads)
-            frame.round(0, (), inputs[:shown], shifted(recall(keep.get("random")), test.draws))
+            wanted, grads = wanted_gradients(reqs, outputs)
+            zero_sums(wanted, grads)
+            back = then if is_true(keep["count"]) else other
+            bound = back.bind(run, inputs[shown:shown + total], grads)
+            bound.round(0, (), inputs[:shown], advance(load_random(keep.get("random")), test.draws))
 
         return kernel
 
 
-def holds(array: Any) -> bool:
-    """Whether the one element of a device array is not zero. On a GPU this waits for the stream."""
+def is_true(array: Any) -> bool:
+    """Return whether the one element of a device array is not zero. On a GPU this waits for the stream."""
     return bool(array.reshape((-1,))[0])
 
 

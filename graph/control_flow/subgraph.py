@@ -1,4 +1,4 @@
-"""Subgraph: a graph inside a node, for loops and branches. A value: never changed, equal to another of the same structure."""
+"""Subgraph: a graph inside a node, for loops and branches. It is immutable, and equal to others of the same structure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ONE = Spec((1,), np.dtype("float32"))
 
 
 class Subgraph:
-    """Heads, and the variables they are computed from.
+    """Heads, and the variables that they are computed from.
 
     heads:    as composed or read from a file; what is written to a file.
     inputs:   names of the variables, in depth-first order: the positions that a node's `..._locs` parameters speak of.
@@ -63,14 +63,14 @@ class Subgraph:
         return f"<subgraph of {len(self.order)} nodes>"
 
     def shapes(self, inputs: Sequence[Shape | None]) -> tuple[list[Shape | None], list[Shape | None]]:
-        """(of the inputs, of the heads), as far as they follow from what is known of the inputs. Raises ShapeError."""
+        """Infer (input shapes, head shapes) from the known input shapes. Raises ShapeError."""
         key = tuple(inputs)
         if key not in self._shapes:
             self._shapes[key] = self._read(infer_shapes(self.order, {str(i): s for i, s in enumerate(inputs)}))
         return self._shapes[key]
 
     def dtypes(self, inputs: Sequence[np.dtype | None]) -> tuple[list[np.dtype | None], list[np.dtype | None]]:
-        """The same for dtypes. Raises DTypeError."""
+        """Infer (input dtypes, head dtypes) from the known input dtypes. Raises DTypeError."""
         key = tuple(d if d is None else d.str for d in inputs)
         if key not in self._dtypes:
             self._dtypes[key] = self._read(infer_dtypes(self.order, {str(i): d for i, d in enumerate(inputs)}))

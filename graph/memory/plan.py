@@ -184,7 +184,8 @@ def peak_bytes(program: Program, *, alignment: int = ALIGNMENT) -> int:
     """Return the lower bound of plan_memory without packing: about the bytes of the plan."""
     live = lifetimes(program)
     sizes = [v.spec.nbytes for v in program.values]
-    candidate = _Candidate(program, live, sizes, _inplace_pairs(program, live, sizes), outputs_of(program, sizes), True, alignment)
+    inplace, outputs = _inplace_pairs(program, live, sizes), outputs_of(program, sizes)
+    candidate = _Candidate(program, live, sizes, inplace, outputs, True, alignment)
     return candidate.bound + sum(sizes[v] for v, value in enumerate(program.values) if value.kind == ZERO)
 
 

@@ -88,7 +88,7 @@ class _ChannelsLast:
         return self.new.add_value(Spec(shape, value.spec.dtype), INNER, f"{value.name}_nhwc", ctx)
 
     def _channels_last(self, v: int, ctx: int) -> int:
-        """Return the value with channels last; transpose it if there is none."""
+        """Return the value with channels last; transposing it at its first use."""
         last = self.last.get(v)
         if last is None or self.new.values[last].ctx != ctx:
             self._channels_first(v)

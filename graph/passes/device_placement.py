@@ -21,7 +21,7 @@ _NONE = Params({})
 
 
 class CrossDeviceCopyOp(Op):
-    """Copy an array to another context. The executor does it; there is no kernel."""
+    """Copy an array to another context. The executor copies; the operator has no kernel."""
 
     name = "_cross_device_copy"
     input_names = ("data",)

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of every entry of a graph, worked out in both directions to a fixed point.
+"""Shape and dtype inference over a graph, in both directions, to a fixed point.
 
 None is a shape of unknown rank and -1 an unknown size, as in kernels/op.py; MXNet's 0 and () stay in the Symbol API.
 """
@@ -22,7 +22,7 @@ DTypes = list[list[np.dtype | None]]
 
 
 def infer_shapes(order: Sequence[Node], known: Mapping[str, Shape | None]) -> Shapes:
-    """What is known of each node's output shapes, in order.
+    """Infer the shapes of each node's outputs, as far as they follow.
 
     known:  shapes of variables by name; a variable's `__shape__` counts too.
     Raises: ShapeError that names the node, its operator, its inputs with shapes, and the rule.
@@ -47,9 +47,9 @@ def infer_shapes(order: Sequence[Node], known: Mapping[str, Shape | None]) -> Sh
 
 
 def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], default: np.dtype | None = None) -> DTypes:
-    """What is known of each node's output dtypes, in order.
+    """Infer the dtypes of each node's outputs, as far as they follow.
 
-    default: for variables that nothing determines, taken one after the other; None leaves them unknown.
+    default: the dtype of variables that stay unknown, applied to one after the other; None leaves them unknown.
     """
     start: DTypes = []
     for node in order:
@@ -78,7 +78,7 @@ def infer_dtypes(order: Sequence[Node], known: Mapping[str, np.dtype | None], de
 
 def _fixed_point(order: Sequence[Node], table: list[list], rule: Callable, merge: Callable, error: type[MXNetError]
                  ) -> Callable[[int], None]:
-    """Apply rule to nodes until nothing changes; table is filled in place. Returns a function that resumes at node i."""
+    """Apply rule to nodes until nothing changes, filling table. Return a function that continues after a change at node i."""
     index = {id(n): i for i, n in enumerate(order)}
     inputs = [[(index[id(n)], k) for n, k in node.inputs] for node in order]
     users: list[list[int]] = [[] for _ in order]
@@ -150,7 +150,7 @@ def _explain(node: Node, ins: Sequence[Any], rule: str) -> str:
 
 
 def spell(value: Any) -> str:
-    """A shape or dtype as messages show it; `?` for what is unknown."""
+    """Spell a shape or dtype for messages; `?` if it is unknown."""
     if value is None:
         return "?"
     if isinstance(value, tuple):
@@ -170,7 +170,7 @@ def _declared_shape(node: Node) -> Shape | None:
         if not all(isinstance(d, int) for d in value):
             raise ValueError
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        raise ShapeError(f"{node.name}: __shape__ {text[:80]!r} is not a tuple of whole numbers.") from None
+        raise ShapeError(f"{node.name}: __shape__ {text[:80]!r} is not a tuple of integers.") from None
     return from_user(value)
 
 
@@ -181,13 +181,13 @@ def _declared_dtype(node: Node) -> np.dtype | None:
     if text.lstrip("-").isdigit():
         found = FLAG_TO_DTYPE.get(int(text))
         if found is None:
-            raise DTypeError(f"{node.name}: __dtype__ {text} is no type number. Known: {sorted(FLAG_TO_DTYPE)}.")
+            raise DTypeError(f"{node.name}: __dtype__ {text} is not a dtype number. Known: {sorted(FLAG_TO_DTYPE)}.")
         return found
     return as_dtype(text)
 
 
 def from_user(shape: Sequence[int] | None) -> Shape | None:
-    """A shape as the Symbol API spells it (0 and () unknown) in the spelling of inference (-1 and None)."""
+    """Convert a shape of the Symbol API (0 and () are unknown) to one of inference (-1 and None)."""
     if shape is None or len(shape) == 0:
         return None
     return tuple(-1 if d <= 0 else int(d) for d in shape)

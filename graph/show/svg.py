@@ -1,4 +1,4 @@
-"""Pictures of a graph and of a memory plan as SVG text: pure Python, nothing to install."""
+"""Pictures of a graph and of a memory plan as SVG text, in pure Python."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..symbol.node import Node
 if TYPE_CHECKING:
     from ..memory.plan import MemoryPlan
 
-MOST_NODES = 2000  # of a drawn graph; a larger one is cut, and says so
+MOST_NODES = 2000  # of a drawn graph; the picture of a larger one says how many are missing
 
 _COLOURS = {
     "variable": "#e8eef4", "Convolution": "#fb8072", "Deconvolution": "#fb8072", "FullyConnected": "#fb8072",
@@ -22,7 +22,7 @@ _PALETTE = ("#80b1d3", "#fb8072", "#b3de69", "#fdb462", "#bebada", "#8dd3c7", "#
 
 
 def layers(order: Sequence[Node]) -> list[int]:
-    """The row of each node: below everything it reads; variables stand right above their first reader."""
+    """Return the row of each node: below its inputs; a variable is directly above its first reader."""
     place = {id(n): i for i, n in enumerate(order)}
     row = [0] * len(order)
     for i, node in enumerate(order):
@@ -36,7 +36,7 @@ def layers(order: Sequence[Node]) -> list[int]:
 
 def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge: dict[tuple[int, int], str] | None = None,
                title: str = "") -> str:
-    """The graph as SVG, inputs above.
+    """Draw a graph as SVG, inputs above.
 
     order:  nodes, inputs before users. label: second lines by node id. edge: texts by (node id, output).
     """
@@ -46,7 +46,7 @@ def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge:
     columns: dict[int, list[int]] = {}
     place = {id(n): i for i, n in enumerate(order)}
     column = [0.0] * len(order)
-    for i in sorted(range(len(order)), key=lambda i: (row[i], i)):  # below the mean of what it reads, pushed right where taken
+    for i in sorted(range(len(order)), key=lambda i: (row[i], i)):  # below the mean of its inputs, or right of it
         wish = [column[place[id(b)]] for b, _ in order[i].inputs if id(b) in place and row[place[id(b)]] < row[i]]
         taken = columns.setdefault(row[i], [])
         column[i] = max(sum(wish) / len(wish) if wish else 0.0, column[taken[-1]] + 1 if taken else 0.0)
@@ -66,7 +66,7 @@ def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge:
                 continue
             a, b = (at[j][0] + box / 2, at[j][1] + line), (x + box / 2, y)
             bend = (a[1] + b[1]) / 2
-            if row[i] - row[j] > 1 and abs(a[0] - b[0]) < 1:  # it would run behind the boxes between: go round them
+            if row[i] - row[j] > 1 and abs(a[0] - b[0]) < 1:  # a straight line would run behind the boxes in between
                 right = x + box
                 parts.append(f'<path d="M{at[j][0] + box},{a[1] - line / 2:.0f} C{right + 24:.0f},{a[1]:.0f} {right + 24:.0f},'
                              f'{b[1]:.0f} {x + box},{b[1] + line / 2:.0f}" fill="none" stroke="#667"/>')
@@ -93,7 +93,7 @@ def draw_graph(order: Sequence[Node], label: dict[int, str] | None = None, edge:
 
 
 def draw_plan(plan: MemoryPlan, width: int = 900, height: int = 420) -> str:
-    """Bytes against time as SVG: one rectangle per value in the arena, from its first step to its last."""
+    """Draw bytes against time as SVG: one rectangle per value in the arena, from its first step to its last."""
     rows = plan.table()
     steps = 1 + max((int(r["last"]) for r in rows), default=0)
     across, up = (width - 90) / steps, (height - 60) / max(plan.arena_bytes, 1)

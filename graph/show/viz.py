@@ -1,4 +1,4 @@
-"""mx.viz: a table of a network's layers, and a drawing of it that needs no other program."""
+"""mx.viz: a table of a network's layers, and a drawing of it without other programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .svg import draw_graph
 
 
 class Drawing:
-    """An SVG picture: shown by notebooks, written by save. Also knows MXNet's `render`."""
+    """An SVG picture. Notebooks show it, save writes it; render is MXNet's name for that."""
 
     def __init__(self, svg: str, title: str):
         self.svg, self.title = svg, title
@@ -91,10 +91,10 @@ def print_summary(symbol: Symbol, shape: Mapping[str, Sequence[int]] | None = No
 
 def plot_network(symbol: Symbol, title: str = "plot", save_format: str = "svg", shape: Mapping[str, Sequence[int]] | None = None,
                  dtype: Any = None, node_attrs: Mapping[str, str] | None = None, hide_weights: bool = True) -> Drawing:
-    """A drawing of the network; shapes stand at its edges if `shape` is given.
+    """Draw the network, with shapes at its edges if `shape` is given.
 
     hide_weights:             leave out variables that are parameters or states.
-    save_format, node_attrs:  accepted for MXNet's sake; the drawing is SVG and has its own style.
+    save_format, node_attrs:  accepted as in MXNet, and ignored: the drawing is SVG and has its own style.
     """
     _check(symbol, "plot_network")
     del save_format, dtype, node_attrs
@@ -114,7 +114,7 @@ def _is_weight(node: Node) -> bool:
 
 
 def _label(node: Node) -> str:
-    """Operator and its telling parameters."""
+    """Return the operator and its main parameters."""
     if node.op is None:
         return ""
     shown = [node.attrs[k] for k in ("kernel", "stride", "num_filter", "num_hidden", "act_type", "pool_type") if k in node.attrs]
@@ -122,7 +122,7 @@ def _label(node: Node) -> str:
 
 
 def _spelled(shape: Shape | None) -> str:
-    """A shape without the batch: 64x28x28."""
+    """Spell a shape without the batch: 64x28x28."""
     return "?" if shape is None else "x".join(str(d) for d in to_user(shape)[1:])
 
 

@@ -1,4 +1,4 @@
-"""Composition: one operator applied to symbols makes a node; inputs that were not given become variables."""
+"""Composition: an operator applied to symbols makes a node; missing inputs become variables."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ INIT = {"moving_mean": '["zero", {}]', "moving_var": '["one", {}]', "moving_avg"
 
 
 def starts(op: Op, name: str) -> str | None:
-    """The `__init__` of the variable that op calls name; None where the initializer decides by the name."""
+    """Return the `__init__` attribute of op's input called name; None if the initializer decides by its name."""
     return INIT.get(name, INIT.get(f"{op.name} {name}"))
 
 
 def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_input: type
                     ) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
-    """(positional inputs, inputs by name, parameters) of a call.
+    """Return (positional inputs, inputs by name, parameters) of a call.
 
     Positional values are inputs as long as they are symbols (None: not given), then parameters in declared order.
     """
@@ -63,7 +63,7 @@ def split_arguments(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], is_i
 
 
 def clean_attrs(op: str, attrs: Mapping[str, Any] | None) -> dict[str, str]:
-    """User attributes as files have them: strings; hidden keys in their `__x__` form."""
+    """Return a user's attributes as in files: strings, hidden keys in their `__x__` form."""
     clean: dict[str, str] = {}
     for key, value in (attrs or {}).items():
         if not isinstance(value, str):
@@ -74,10 +74,10 @@ def clean_attrs(op: str, attrs: Mapping[str, Any] | None) -> dict[str, str]:
 
 def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry], params: Mapping[str, Any], *,
               name: str | None = None, attrs: Mapping[str, str] | None = None, hint: str | None = None) -> Node:
-    """A node of op. Missing inputs become variables `NAME_input`; `x_lr_mult` in attrs goes to the variable of x.
+    """Make a node of op. Missing inputs become variables `NAME_input`; `x_lr_mult` in attrs moves to the variable of x.
 
-    params: as the user gave them; None means the default. hint: what an unnamed node is called, with a number; the
-    operator's name if None.
+    params: as the user gave them; None means the default. hint: the name of an unnamed node, before its number; None: the
+    operator's name.
     """
     parsed, texts = _parse(op, params, len(given) + len(named))
     arguments, states = op.arguments(parsed), op.auxiliaries(parsed)
@@ -88,7 +88,7 @@ def make_node(op: Op, given: Sequence[Entry | None], named: Mapping[str, Entry],
     inputs: list[Entry | None] = [*given, *[None] * (len(names) - len(given))]
     for key, entry in named.items():
         if key not in names and key == "data" and names[:1] == ("x",):
-            key = "x"  # what MXNet calls the input of every elementwise operator
+            key = "x"  # MXNet's name for the input of elementwise operators
         if key not in names:
             raise OperatorError(f"{name} ({op.name}): no input is called {key!r}.{nearest(key, names)} "
                                 f"Inputs: {', '.join(names) or 'none'}.")
@@ -143,7 +143,7 @@ def _input_attributes(attrs: dict[str, str], inputs: Sequence[str]) -> dict[str,
 
 def variable_attrs(attr: Mapping[str, str] | None, shape: Any, lr_mult: Any, wd_mult: Any, dtype: Any, init: Any,
                    stype: Any, more: Mapping[str, Any]) -> dict[str, str]:
-    """The attributes of `Variable(...)`: what its keywords say, as strings."""
+    """Return the attributes for the keywords of `Variable(...)`, as strings."""
     from_scope = {hidden_form(k): v for k, v in AttrScope.current().get(clean_attrs("Variable", attr)).items()}
     attrs = dict(from_scope)
     for key, value in more.items():

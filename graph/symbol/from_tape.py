@@ -13,11 +13,11 @@ from .symbol import Symbol
 
 
 def get_symbol(x: Any) -> Symbol:
-    """The operators that gave x while recording, as a graph.
+    """Return the operators that computed x while recording, as a graph.
 
-    Variables are called var0, var1, …, in the order in which they are met; an array that is no variable of autograd's is one
-    for each use. Nodes are called node_0, node_1, ….
-    Raises: GraphError where x was not recorded, or something on the way is no operator: indexing, a Function.
+    Variables are called var0, var1, … in the order of their first use. An array without a gradient becomes a new variable at
+    each use. Nodes are called node_0, node_1, ….
+    Raises: GraphError if x was not recorded, or was computed by something else than operators: indexing, a Function.
     """
     if getattr(x, "_grad_edge", None) is None:
         raise GraphError(f"get_symbol: {describe(x)} was not computed from variables while recording. Call attach_grad() on an "
@@ -46,7 +46,7 @@ def get_symbol(x: Any) -> Symbol:
 
 
 def _in_order(last: Recorded) -> list[Recorded]:
-    """What led to last, inputs first, in the order in which they are met."""
+    """List the recorded nodes that led to last, inputs first."""
     order: dict[Recorded, None] = {}
     stack = [last]
     while stack:

@@ -1,6 +1,6 @@
 """Symbol JSON: read in the three dialects MXNet wrote (0.8; 0.9 to 0.11; 1.x), written as 1.x.
 
-Nothing in a file is run, and nothing is allocated that the file's own length does not justify. A fault is a FileError
+Nothing in a file is executed, and memory is allocated in proportion to the length of the file only. A fault raises a FileError
 that names the node.
 """
 
@@ -20,13 +20,13 @@ from .compose import starts
 from .node import HIDDEN_KEYS, Entry, Node, hidden_form, topological
 
 MXNET_VERSION = 10901
-MAX_OUTPUTS = 65536  # of one node; more is a damaged file
+MAX_OUTPUTS = 65536  # of one node; a file with more is damaged
 MAX_DEPTH = 16  # of graphs within graphs
 
 
 def dumps(heads: Sequence[Entry]) -> str:
-    """The graph under heads as a JSON text of MXNet 1.x."""
-    return _laid_out({**_document(heads), "attrs": {"mxnet_version": ["int", MXNET_VERSION]}})
+    """Return a graph as JSON of MXNet 1.x."""
+    return _format({**_document(heads), "attrs": {"mxnet_version": ["int", MXNET_VERSION]}})
 
 
 def _document(heads: Sequence[Entry]) -> dict[str, Any]:
@@ -52,13 +52,13 @@ def _document(heads: Sequence[Entry]) -> dict[str, Any]:
     }
 
 
-#: Outputs MXNet counts, where it keeps for backward what is worked out again here.
+#: The number of outputs in MXNet's files, of operators whose kept values are computed again here.
 _COUNTED = {"LayerNorm": 3, "GroupNorm": 3, "InstanceNorm": 3, "L2Normalization": 2, "LRN": 2, "BilinearSampler": 2,
             "GridGenerator": 2, "SpatialTransformer": 3, "Correlation": 3, "_linalg_det": 3, "_linalg_slogdet": 4}
 
 
 def _outputs_in_file(node: Node) -> int:
-    """How many outputs MXNet counts for a node: max pooling has one more, and what RNN and loops keep for backward is none."""
+    """Return a node's number of outputs in MXNet's files: max pooling has one more, RNN and loops only the visible ones."""
     if node.op is None:
         return 1
     if node.op.role == "Pooling" and node.attrs.get("pool_type", "max") == "max":
@@ -68,15 +68,15 @@ def _outputs_in_file(node: Node) -> int:
     return _COUNTED.get(node.op.role, node.n_outputs())
 
 
-def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:
-    """JSON text with MXNet's line breaks, to the byte: a map of one entry and a list of up to ten stay on one line."""
+def _format(value: Any, depth: int = 0, multi: bool = True) -> str:
+    """Return JSON with MXNet's line breaks, to the byte: an object of one entry and a list of up to ten stay on one line."""
     if isinstance(value, dict):
-        parts = [f"{json.dumps(k, ensure_ascii=False)}: {_laid_out(v, depth + 1, k != 'attrs' or len(v) > 1)}"
+        parts = [f"{json.dumps(k, ensure_ascii=False)}: {_format(v, depth + 1, k != 'attrs' or len(v) > 1)}"
                  for k, v in value.items()]
         ends = "{}"
     elif isinstance(value, list):
         multi = len(value) > 10 or bool(value and isinstance(value[0], dict))
-        parts = [_laid_out(v, depth + 1) for v in value]
+        parts = [_format(v, depth + 1) for v in value]
         ends = "[]"
     else:
         return json.dumps(value, ensure_ascii=False)
@@ -87,9 +87,9 @@ def _laid_out(value: Any, depth: int = 0, multi: bool = True) -> str:
 
 
 def loads(text: str, where: str = "symbol JSON") -> list[Entry]:
-    """The heads of the graph in text.
+    """Read the heads of a graph.
 
-    where: how errors call the source, such as a file name.
+    where: the name of the source in errors, such as a file name.
     """
     try:
         graph = json.loads(text, parse_constant=_no_constant)
@@ -118,12 +118,12 @@ def _read_graph(where: str, graph: Any, version: int, depth: int) -> list[Entry]
 
 
 def not_a_symbol(where: str, why: str) -> FileError:
-    """The error for a file that is no symbol at all."""
+    """Return the error for a file that does not hold a symbol."""
     return FileError(f"{where}: not a symbol: {why}. Expected the JSON that Symbol.save writes.")
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _version(graph: dict[str, Any]) -> int:
@@ -176,7 +176,7 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     for key, most in (("num_args", max(len(inputs), 1)), ("num_outputs", MAX_OUTPUTS), ("sections", MAX_OUTPUTS)):
         if key in known and key in given:
             if not given[key].strip().isdecimal() or len(given[key]) > 9 or int(given[key]) > most:
-                why = f"but the node has {len(inputs)} inputs" if key == "num_args" else f"which is no number up to {most:,}"
+                why = f"but the node has {len(inputs)} inputs" if key == "num_args" else f"which is not an integer up to {most:,}"
                 raise FileError(f"{here}: {key}={given[key][:40]!r}, {why}.")
     if "num_args" in known and "num_args" not in given:
         given["num_args"] = str(len(inputs))
@@ -184,7 +184,7 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     node = Node(op, name, params, attrs, inputs)
     names = node.input_names()
     states = op.auxiliaries(params)
-    if len(inputs) == len(names) - len(states) and states:  # 0.8 did not write states as nodes
+    if len(inputs) == len(names) - len(states) and states:  # 0.8 wrote no nodes for states
         for state in states:
             init = starts(op, state)
             extra = {"__init__": init} if init is not None else {}
@@ -194,12 +194,12 @@ def _make(here: str, op: Op, name: str, attrs: dict[str, str], inputs: list[Entr
     for below, _ in node.auxiliary_inputs():
         if below.op is not None:
             raise FileError(f"{here}: the auxiliary state {below.name!r} is not a variable.")
-    _hand_down(node, names, version)
+    _move_to_variables(node, names, version)
     return node
 
 
-def _hand_down(node: Node, names: Sequence[str], version: int) -> None:
-    """Old files put `weight_lr_mult` on the operator; it belongs to the variable."""
+def _move_to_variables(node: Node, names: Sequence[str], version: int) -> None:
+    """Move `weight_lr_mult` from the operator, where old files have it, to the variable."""
     if version >= 10000:
         return
     for key in list(node.attrs):

@@ -1,4 +1,4 @@
-"""mx.sym: one function for every operator and alias, made when it is first asked for, so later registrations appear too."""
+"""mx.sym: a function for every operator and alias, made at its first use, so that later registrations appear too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _made: dict[tuple[str, str], tuple[Op, Callable[..., Symbol]]] = {}
 
 
 def function(name: str, called: str = "") -> Callable[..., Symbol]:
-    """The function that makes symbols of the operator called name, with its real signature.
+    """Return the function that makes symbols of the operator called name, with its real signature.
 
     called: what it is called where its prefix is understood, as in `contrib`; unnamed nodes are called so.
     """
@@ -110,7 +110,7 @@ class _Prefixed:
 
 
 def _boolean_mask(data: Symbol, index: Symbol, axis: int = 0, **_: Any) -> Symbol:
-    """Refused: graphs are planned from shapes, and how many rows this gives depends on values."""
+    """Raise GraphError: graphs are planned from shapes, and the number of rows here depends on values."""
     raise GraphError("mx.sym.contrib.boolean_mask: how many rows it gives depends on values, and a graph is planned from shapes. "
                      "Use mx.nd.contrib.boolean_mask on an output, or sym.where or sym.SequenceMask, which keep the shape.")
 
@@ -153,12 +153,12 @@ def linspace(start: float, stop: float, num: int, endpoint: bool = True, dtype: 
 
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
-    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    """Split ary along axis: into a number of equal parts, or at ascending positions."""
     return ary.split_v2(indices_or_sections, axis, squeeze_axis, **kwargs)
 
 
 def histogram(a: Symbol, bins: Any = 10, range: Any = None, **kwargs: Any) -> Symbol:
-    """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
+    """Count the values of a in each bin, int64, and return the edges too. bins: a number of equal bins in range, or edges."""
     if isinstance(bins, Symbol):
         return create(ops.builtin("_histogram"), (a, bins), kwargs)
     if range is None:

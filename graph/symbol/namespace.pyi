@@ -37,9 +37,9 @@ def arange(start: float, stop: float | None=None, step: float=1.0, repeat: int=1
 def linspace(start: float, stop: float, num: int, endpoint: bool=True, dtype: Any=None, **kwargs: Any) -> Symbol:
     """A node that gives num values from start to stop, at equal distances."""
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int=0, squeeze_axis: bool=False, **kwargs: Any) -> Symbol:
-    """Parts of ary along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+    """Split ary along axis: into a number of equal parts, or at ascending positions."""
 def histogram(a: Symbol, bins: Any=10, range: Any=None, **kwargs: Any) -> Symbol:
-    """How many values of a lie in each bin, int64, and the bins' edges: `bins` of one width over range, or a Symbol of edges."""
+    """Count the values of a in each bin, int64, and return the edges too. bins: a number of equal bins in range, or edges."""
 def eye(N: int, M: int=0, k: int=0, dtype: Any=None, **kwargs: Any) -> Symbol:
     """A node that gives ones on diagonal k of [N, M], zeros elsewhere."""
 pow: Any

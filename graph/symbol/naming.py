@@ -1,4 +1,4 @@
-"""Names for nodes nobody named, and attributes for all nodes made in a scope: NameManager, Prefix, AttrScope."""
+"""Names for unnamed nodes, and attributes for all nodes of a scope: NameManager, Prefix, AttrScope."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _stack(kind: str) -> list[Any]:
 
 
 class NameManager:
-    """`with NameManager():` counts names afresh: convolution0, convolution1, activation0 ..."""
+    """`with NameManager():` restarts the numbers of names: convolution0, convolution1, activation0 ..."""
 
     def __init__(self):
         self._counter: dict[str, int] = {}
 
     def get(self, name: str | None, hint: str) -> str:
-        """name if the user gave one, else hint and the next number."""
+        """Return name if the user gave one, else hint and the next number."""
         if name:
             return name
         number = self._counter.get(hint, 0)
@@ -50,7 +50,7 @@ class NameManager:
 
 
 class Prefix(NameManager):
-    """`with Prefix("net_"):` puts the prefix before every node's name, given or counted."""
+    """`with Prefix("net_"):` puts the prefix before the name of every node, given or numbered."""
 
     def __init__(self, prefix: str):
         super().__init__()
@@ -61,7 +61,7 @@ class Prefix(NameManager):
 
 
 class AttrScope:
-    """`with AttrScope(ctx_group="dev1"):` gives every node made inside the attribute `__ctx_group__`.
+    """`with AttrScope(ctx_group="dev1"):` gives every node created inside the attribute `__ctx_group__`.
 
     Names that MXNet does not hide stay as they are. Values are strings. Inner scopes override outer ones.
     """
@@ -74,7 +74,7 @@ class AttrScope:
         self._attrs = dict(self._own)
 
     def get(self, attrs: dict[str, str] | None) -> dict[str, str]:
-        """attrs with the scope's put under them."""
+        """Return attrs and the scope's; attrs win."""
         return {**self._attrs, **(attrs or {})}
 
     def __enter__(self) -> AttrScope:

@@ -23,8 +23,8 @@ def hidden_form(key: str) -> str:
 class Node:
     """One use of an operator (op, params, inputs), or a variable (op None).
 
-    attrs:   strings, as they stand in a symbol JSON: the parameters that were given, and `__x__` attributes.
-    params:  what `op.parse(attrs)` gave; None for a variable.
+    attrs:   strings, as in a symbol JSON: the given parameters, and `__x__` attributes.
+    params:  the result of `op.parse(attrs)`; None for a variable.
     inputs:  entries (node, output index), arguments first, then auxiliary states.
     """
 
@@ -43,7 +43,7 @@ class Node:
         return self.op is None
 
     def output_names(self) -> tuple[str, ...]:
-        """Names of every output, hidden ones included: a variable's is its own name."""
+        """The names of all outputs, hidden ones included; a variable has its own name."""
         if self.op is None:
             return (self.name,)
         names = self.op.outputs(self.use)
@@ -57,7 +57,7 @@ class Node:
 
     @property
     def subgraphs(self) -> Sequence[Any]:
-        """The graphs a loop or branch holds; empty for every other node."""
+        """The graphs inside a loop or branch; empty for other nodes."""
         return () if self.params is None else self.params.get("subgraphs", ())
 
     def n_outputs(self) -> int:
@@ -67,7 +67,7 @@ class Node:
         return 1 if self.op is None else self.op.visible_outputs(self.use)
 
     def input_names(self) -> tuple[str, ...]:
-        """What the operator calls its inputs: arguments, then auxiliary states."""
+        """The operator's names of its inputs: arguments, then auxiliary states."""
         op, p = self.op, self.params
         if op is None or p is None:
             return ()
@@ -83,13 +83,13 @@ class Node:
 
 
 def topological(heads: Iterable[Node], is_leaf: Callable[[Node], bool] | None = None) -> list[Node]:
-    """Every node that heads need, inputs before users: depth first from each head, inputs from left to right.
+    """List all nodes that heads need, inputs before users: depth first from each head, inputs from left to right.
 
-    This is MXNet's order, so arguments are listed as MXNet lists them. No recursion. Raises GraphError on a cycle.
-    is_leaf: nodes that are listed, but not what they read.
+    This is MXNet's order, so arguments have MXNet's order. No recursion. Raises GraphError on a cycle.
+    is_leaf: True for nodes whose inputs are not visited.
     """
     order: list[Node] = []
-    listed: dict[int, bool] = {}  # by id; False while what the node reads is being visited
+    listed: dict[int, bool] = {}  # by id; False while the inputs of the node are being visited
 
     def rest(node: Node) -> Iterator[Entry]:
         return iter(() if is_leaf is not None and is_leaf(node) else node.inputs)
@@ -119,16 +119,16 @@ def topological(heads: Iterable[Node], is_leaf: Callable[[Node], bool] | None = 
 
 
 def split_variables(order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-    """(arguments, auxiliary states) among the nodes of order, each in that order."""
+    """Return (arguments, auxiliary states) among the nodes of order, each in that order."""
     states = {id(n) for node in order for n, _ in node.auxiliary_inputs()}
     variables = [n for n in order if n.op is None]
     return [n for n in variables if id(n) not in states], [n for n in variables if id(n) in states]
 
 
 def copy_graph(heads: Sequence[Entry], replace: dict[int, Entry] | None = None) -> tuple[list[Entry], dict[int, Node]]:
-    """The heads of a copy of the graph, and the copies by the id of the original.
+    """Copy a graph; return the heads of the copy, and the copies by the id of the original.
 
-    replace: entries that stand for variables, by the variable's id (composition); they are not copied.
+    replace: {id of a variable: the entry to put in its place}; the entries are not copied.
     """
     replace = replace or {}
     made: dict[int, Node] = {}

@@ -11,7 +11,7 @@ from .symbol import Symbol, create
 
 
 def _draw(kind: str, shape: Any, dtype: Any, params: dict[str, Any], more: dict[str, Any]) -> Symbol:
-    """A node of one distribution; shape and dtype are written where they are given."""
+    """Make a node of one distribution; shape and dtype become parameters if they are given."""
     given = {k: v for k, v in (("shape", shape), ("dtype", dtype)) if v is not None and v != "None"}
     symbols = [v for v in params.values() if isinstance(v, Symbol)]
     if symbols and len(symbols) < len(params):
@@ -62,7 +62,7 @@ def generalized_negative_binomial(mu: Any = 1, alpha: Any = 1, shape: Any = None
 
 
 def randint(low: int, high: int, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Whole numbers in [low, high)."""
+    """Integers in [low, high)."""
     return _draw("randint", shape, dtype, {"low": low, "high": high}, kwargs)
 
 

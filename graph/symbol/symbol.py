@@ -1,4 +1,4 @@
-"""Symbol: a graph as a value. Compose it from variables and operators, ask it for shapes, save it, bind it."""
+"""Symbol: a graph as a value. Compose it from variables and operators, infer its shapes, save it, bind it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Symbol:
     def __init__(self, outputs: Sequence[Entry]):
         self._outputs: tuple[Entry, ...] = tuple(outputs)
 
-    # ---- what it is ---------------------------------------------------------------------------------------------
+    # ---- description ---------------------------------------------------------------------------------------------
     @property
     def name(self) -> str | None:
         """The node's name; None for a group."""
@@ -43,8 +43,8 @@ class Symbol:
         return self._outputs[0][0].name if len(nodes) == 1 else None
 
     def grad(self, wrt: Sequence[str]) -> Symbol:
-        """Refused, as MXNet refuses it: gradients are made when a symbol is bound."""
-        raise GraphError(f"Symbol.grad: gradients of {', '.join(wrt)} are no symbol: they are made at binding. Use "
+        """Raise GraphError, as in MXNet: gradients are added when a symbol is bound."""
+        raise GraphError(f"Symbol.grad: gradients of {', '.join(wrt)} are not a symbol: binding adds them. Use "
                          f"simple_bind(..., grad_req='write') and Executor.backward.")
 
     gradient = grad
@@ -54,43 +54,43 @@ class Symbol:
         return create(ops.builtin("Cast"), (self,), {"dtype": as_dtype(dtype).name, **kwargs}, hint="cast")
 
     def split_v2(self, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False, **kwargs: Any) -> Symbol:
-        """Parts along axis: as many equal ones as a whole number says, or cut at ascending positions."""
+        """Split along axis: into a number of equal parts, or at ascending positions."""
         whole = isinstance(indices_or_sections, int)
         given = {"indices": str([] if whole else [0, *indices_or_sections]), "axis": axis, "squeeze_axis": squeeze_axis,
                  "sections": indices_or_sections if whole else 0, **kwargs}
         return create(ops.builtin("_split_v2"), (self,), given)
 
     def expand_dims(self, axis: int, inplace: bool = False, **kwargs: Any) -> Symbol:
-        """With an axis of size 1 more."""
+        """Insert an axis of size 1."""
         return create(ops.builtin("expand_dims"), (self,), {"axis": axis, **kwargs})
 
     def flatten(self, inplace: bool = False, **kwargs: Any) -> Symbol:
-        """As a matrix, whose rows are what the first axis counts."""
+        """Reshape to a matrix that keeps the first axis."""
         return create(ops.builtin("Flatten"), (self,), kwargs, hint="flatten")
 
     def squeeze(self, axis: Any = None, inplace: bool = False, **kwargs: Any) -> Symbol:
-        """Without the axes of size 1, or without these."""
+        """Remove all axes of size 1, or the given ones."""
         return create(ops.builtin("squeeze"), (self,), {"axis": axis, **kwargs})
 
     def diag(self, k: int = 0, **kwargs: Any) -> Symbol:
-        """Diagonal k of a matrix, or the matrix with a vector there."""
+        """Return diagonal k of a matrix, or a matrix with a vector as its diagonal k."""
         return create(ops.builtin("diag"), (self,), {"k": k, **kwargs})
 
     def as_nd_ndarray(self) -> Symbol:
-        """The symbol itself: there is one kind."""
+        """Return the symbol itself: there is one kind of symbols."""
         return self
 
     def optimize_for(self, backend: str, *args: Any, **kwargs: Any) -> Symbol:
-        """The symbol itself, as in MXNet for a backend it lacks: Tritium's passes run when a symbol is bound."""
+        """Return the symbol itself, as MXNet does for an unknown backend: Tritium's passes run when a symbol is bound."""
         return self
 
     def get_backend_symbol(self, backend: str) -> Symbol:
-        """Refused: there are no subgraph backends to partition a graph for."""
-        raise GraphError(f"Symbol.get_backend_symbol: there is no backend {backend!r}. Graphs are fused and planned when they "
+        """Raise GraphError: Tritium has no subgraph backends."""
+        raise GraphError(f"Symbol.get_backend_symbol: unknown backend {backend!r}. Graphs are fused and planned when they "
                          f"are bound; see Executor.explain().")
 
     def debug_str(self) -> str:
-        """The graph node by node, as MXNet prints it: variables first."""
+        """Return the graph as text, node by node as in MXNet: variables first."""
         order = self._order()
         lines = ["Symbol Outputs:", *(f"\toutput[{k}]={n.name}({i})" for k, (n, i) in enumerate(self._outputs))]
         lines += [f"Variable:{n.name}" for n in order if n.op is None]
@@ -138,7 +138,7 @@ class Symbol:
         return (Symbol([entry]) for entry in self._outputs)
 
     def __getitem__(self, key: int | str | slice) -> Symbol:
-        """One output, by number or by name (`fc1_output`, or the node's name); a slice gives a group."""
+        """Return one output, by number or by name (`fc1_output`, or the node's name); for a slice a group."""
         if isinstance(key, str):
             names = self.list_outputs()
             found = [i for i, n in enumerate(names) if n == key]
@@ -196,9 +196,9 @@ class Symbol:
         return create(op, args, kwargs)
 
     def __call__(self, *args: Symbol, name: str | None = None, **kwargs: Symbol) -> Symbol:
-        """A copy in which variables are replaced by other symbols, by name (or, by position, in argument order).
+        """Return a copy with variables replaced by other symbols, by name, or by position in argument order.
 
-        name: the new name of the copy's node.
+        name: the name of the copy's node.
         """
         if args and kwargs:
             raise GraphError("Symbol: compose by position or by keyword, not both.")
@@ -239,7 +239,7 @@ class Symbol:
 
     # ---- inference ------------------------------------------------------------------------------------------------
     def infer_shape(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[Any, Any, Any]:
-        """(argument, output, auxiliary) shapes, as lists of tuples; three Nones and a warning when it cannot tell.
+        """Return (argument, output, auxiliary) shapes as lists of tuples; three Nones and a warning if some stay unknown.
 
         args, kwargs: known shapes, by position or by name. 0 in a shape, and (), mean unknown.
         """
@@ -253,15 +253,15 @@ class Symbol:
         return _spelled(table, to_user)
 
     def infer_shape_partial(self, *args: Shape | None, **kwargs: Shape | None) -> tuple[list, list, list]:
-        """As infer_shape, with what is known: 0 for an unknown size, () for an unknown shape."""
+        """As infer_shape, but 0 for an unknown size and () for an unknown shape."""
         return _spelled(self._shape_table(self._known("infer_shape_partial", args, kwargs)), to_user)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        """(argument, output, auxiliary) dtypes, as NumPy scalar types; three Nones and a warning when it cannot tell."""
+        """Return (argument, output, auxiliary) dtypes as NumPy scalar types; three Nones and a warning if some stay unknown."""
         return self._infer_type(False, args, kwargs)
 
     def infer_type_partial(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, Any]:
-        """As infer_type, None for what is unknown."""
+        """As infer_type, but None for each unknown dtype."""
         return self._infer_type(True, args, kwargs)
 
     def _infer_type(self, partial: bool, args: tuple, kwargs: dict) -> tuple[Any, Any, Any]:
@@ -299,27 +299,27 @@ class Symbol:
 
     # ---- pictures ----------------------------------------------------------------------------------------------------
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """What a notebook shows: the graph as a drawing, and its name as text."""
+        """Return the graph as a drawing and its name as text, for notebooks."""
         return {"text/plain": repr(self), "image/svg+xml": draw_graph(self._order(), title=repr(self))}
 
     # ---- files --------------------------------------------------------------------------------------------------------
     def tojson(self, remove_amp_cast: bool = True) -> str:
-        """The graph as MXNet 1.x writes it."""
+        """Return the graph in the JSON of MXNet 1.x."""
         return symbol_json.dumps(self._outputs)
 
     def save(self, fname: str, remove_amp_cast: bool = True) -> None:
-        """Write tojson() to a file, whole or not at all."""
+        """Write tojson() to a file, atomically."""
         write_atomic(fname, self.tojson())
 
     # ---- running ----------------------------------------------------------------------------------------------------------
     def simple_bind(self, ctx: Any, grad_req: Any = "write", type_dict: Any = None, stype_dict: Any = None, group2ctx: Any = None,
                     shared_arg_names: Any = None, shared_exec: Any = None, shared_buffer: Any = None,
                     memory_budget: int | None = None, **kwargs: Any) -> Any:
-        """An Executor with arrays of its own, all zero; shapes by keyword, the rest inferred.
+        """Return an Executor with arrays of its own, all zero. Shapes are given by keyword; the others are inferred.
 
-        grad_req:       "write", "add" or "null"; one, or {argument: one}, or a list in argument order.
-        memory_budget:  bytes that inner values and outputs may take in training; what does not fit is computed again in
-                        backward. Raises GraphError that says by how much it does not fit.
+        grad_req:       "write", "add" or "null" for all arguments, or by argument in a dictionary or a list.
+        memory_budget:  bytes that inner values and outputs may take in training; backward computes values again until they
+                        fit. Raises GraphError with the missing bytes if they cannot.
         """
         return binding.simple_bind(self, ctx, grad_req, type_dict or {}, shared_arg_names, shared_exec, shared_buffer, kwargs,
                                    memory_budget, group2ctx)
@@ -328,10 +328,10 @@ class Symbol:
 
     def bind(self, ctx: Any, args: Any, args_grad: Any = None, grad_req: Any = "write", aux_states: Any = None,
              group2ctx: Any = None, shared_exec: Any = None) -> Any:
-        """An Executor over the given arrays: lists in argument order, or dictionaries by name.
+        """Return an Executor over the given arrays: lists in argument order, or dictionaries by name.
 
-        args_grad: where gradients go; an argument without one gets none. group2ctx: {ctx_group: context}, for nodes and
-        variables made within AttrScope(ctx_group=...).
+        args_grad: the arrays for gradients; other arguments get none. group2ctx: {ctx_group: context} for nodes and variables
+        created in an AttrScope(ctx_group=...).
         """
         return binding.bind(self, ctx, args, args_grad, grad_req, aux_states, shared_exec, group2ctx)
 
@@ -341,7 +341,7 @@ class Symbol:
         return binding.rebind(self, old, partial, grow, shapes)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list:
-        """The outputs for the given arrays."""
+        """Compute the outputs for the given arrays."""
         return binding.bind(self, ctx, kwargs, None, "null", None, None).forward()
 
     # ---- arithmetic ---------------------------------------------------------------------------------------------------
@@ -388,7 +388,7 @@ class Symbol:
 
 
 def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str | None = None) -> Symbol:
-    """The symbol of op applied to symbols and parameters, with `name=` and `attr=`. hint: what to call an unnamed node."""
+    """Apply op to symbols and parameters, with `name=` and `attr=`. hint: the name, without its number, of an unnamed node."""
     kwargs = dict(kwargs)
     name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
     kwargs.pop("out", None)
@@ -408,7 +408,7 @@ def create(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any], *, hint: str 
 
 
 def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
-    """lhs with a symbol (operator both) or with a number (operator scalar)."""
+    """Combine lhs with a symbol (operator both) or with a number (operator scalar)."""
     if isinstance(rhs, Symbol) and both is not None:
         return create(ops.builtin(both), (lhs, rhs), {}, hint=HINTS.get(both))
     if isinstance(rhs, Number):
@@ -417,7 +417,7 @@ def binary(both: str | None, scalar: str, lhs: Symbol, rhs: Any) -> Any:
 
 
 def _shown(attrs: Mapping[str, str]) -> dict[str, str]:
-    """attrs, with the hidden ones under both spellings."""
+    """Return attrs with the hidden ones under both spellings."""
     return {**attrs, **{k: attrs[f"__{k}__"] for k in HIDDEN_KEYS if f"__{k}__" in attrs}}
 
 
@@ -430,12 +430,12 @@ def _as_shape(name: str, value: Any) -> Shape | None:
     try:
         return from_user((value,) if isinstance(value, int) else value)
     except TypeError:
-        raise ShapeError(f"infer_shape: {name}={value!r} is not a tuple of whole numbers.") from None
+        raise ShapeError(f"infer_shape: {name}={value!r} is not a tuple of integers.") from None
 
 
 def Variable(name: str, attr: Mapping[str, str] | None = None, shape: Any = None, lr_mult: Any = None, wd_mult: Any = None,
              dtype: Any = None, init: Any = None, stype: Any = None, profiler_scope: Any = None, **kwargs: Any) -> Symbol:
-    """A symbol that stands for an array given at binding.
+    """Return a symbol for an array that is given at binding.
 
     shape:             kept as `__shape__`; 0 marks an unknown size.
     lr_mult, wd_mult:  factors an optimizer applies.
@@ -456,7 +456,7 @@ var = Variable
 
 
 def Group(symbols: Sequence[Symbol]) -> Symbol:
-    """One symbol with the outputs of several."""
+    """Return one symbol with the outputs of several."""
     symbols = list(symbols)
     for s in symbols:
         if not isinstance(s, Symbol):
@@ -467,7 +467,7 @@ def Group(symbols: Sequence[Symbol]) -> Symbol:
 
 
 def fromjson(text: str) -> Symbol:
-    """The symbol in a JSON text of MXNet 0.8 or later. Raises FileError that names the node."""
+    """Read a symbol from the JSON of MXNet 0.8 or later. Raises FileError that names the node."""
     return Symbol(symbol_json.loads(text))
 
 
@@ -475,7 +475,7 @@ load_json = fromjson
 
 
 def load(fname: str) -> Symbol:
-    """The symbol in a file `PREFIX-symbol.json`."""
+    """Read a symbol from a file `PREFIX-symbol.json`."""
     try:
         text = read_file(fname).decode()
     except UnicodeDecodeError:

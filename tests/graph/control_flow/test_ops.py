@@ -202,7 +202,7 @@ def test_one_axis_gives_rows_of_one_element():
 @pytest.mark.parametrize("name, change, says", [
     ("_foreach", {"in_data_locs": "[7]"}, r"_foreach: the positions \(7, 1\) are not all below 2\."),
     ("_foreach", {"num_outputs": "3"}, r"_foreach: 2 inputs and 3 outputs do not fit a subgraph with 2 inputs and 2 results\."),
-    ("_foreach", {"subgraphs": ()}, r"_foreach: it has 0 subgraphs, and needs 1\. Make it with mx\.sym\.contrib\."),
+    ("_foreach", {"subgraphs": ()}, r"_foreach: 0 subgraphs, not 1\. Make it with mx\.sym\.contrib\."),
 ])
 def test_numbers_that_do_not_fit_are_refused(name, change, says):
     outs, _ = sym.contrib.foreach(lambda row, s: (row, s + row), v("x"), v("s"))

@@ -88,7 +88,7 @@ def test_disagreement_names_node_operator_inputs_and_rule():
 
 
 def test_declared_shape_that_is_no_shape():
-    with pytest.raises(ShapeError, match="w: __shape__ 'import os' is not a tuple of whole numbers"):
+    with pytest.raises(ShapeError, match="w: __shape__ 'import os' is not a tuple of integers"):
         sym.Variable("w", attr={"__shape__": "import os"}).infer_shape()
 
 

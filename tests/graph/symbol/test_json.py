@@ -89,7 +89,7 @@ def test_wrong_files_are_refused_by_node(change, message):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("", "it is not JSON"), ("[1, 2]", "it has no lists"), ("[" * 100_000, "nested too deeply|it is not JSON"),
-    ('{"nodes": [NaN], "heads": []}', "NaN is no JSON number"), ("\x00\x01", "it is not JSON"),
+    ('{"nodes": [NaN], "heads": []}', "NaN is not a JSON number"), ("\x00\x01", "it is not JSON"),
 ])  # fmt: skip
 def test_texts_that_are_no_symbol(text, message):
     with pytest.raises(FileError, match=message):
@@ -167,7 +167,7 @@ def test_none_is_no_size(op, attrs, inputs):
 
 @pytest.mark.parametrize("op, key", [("SliceChannel", "num_outputs"), ("_split_v2", "sections")])
 def test_a_node_has_no_million_outputs(op, key):
-    with pytest.raises(FileError, match=rf"{key}='9999999', which is no number up to 65,536\."):
+    with pytest.raises(FileError, match=rf"{key}='9999999', which is not an integer up to 65,536\."):
         mx.sym.fromjson(one_operator(op, {key: "9999999", "axis": "1"}))
 
 
