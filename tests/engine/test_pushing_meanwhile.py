@@ -1,5 +1,7 @@
-"""Fork, exit, stop and a change of engine end while other threads push without a pause; whoever waits where nobody can go on is
-told. In processes of their own: what fails here hangs."""
+"""Fork, exit, stop and a change of engine end while other threads push without a pause; a wait that could never end raises.
+
+Each test runs in a process of its own, because a failure hangs.
+"""
 
 import os
 import subprocess
@@ -19,7 +21,7 @@ v = engine.new_variable()
 going, over, pushed = threading.Event(), threading.Event(), [0]
 
 def push_on(engine=lambda: engine, waits=False):
-    '''Push without a pause, on three threads, so that something is always under way.'''
+    '''Push without a pause on three threads, so that a task is always in flight. Returns when 1,000 were pushed.'''
     def on():
         mine, left = engine().new_variable(), []
         try:
@@ -56,12 +58,12 @@ KINDS = pytest.mark.parametrize("kind", ["naive", "threaded"])
 
 
 @KINDS
-def test_exit(kind):
+def test_exit_ends_while_other_threads_push(kind):
     assert said(python("push_on()\nprint('end')", kind)) == (0, "end", "")
 
 
-def test_exit_refuses_what_other_threads_push_if_it_never_ends():
-    """The queue is never empty: each function is held until the next one was pushed."""
+def test_exit_refuses_pushes_of_other_threads_if_the_queue_never_empties():
+    """Each function is held until the next one was pushed."""
     assert said(python("""
 held = threading.Semaphore(0)
 def feed():
@@ -81,7 +83,7 @@ going.wait()
 
 @KINDS
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_fork(kind):
+def test_engines_work_in_parent_and_child_of_a_fork_while_other_threads_push(kind):
     done = python("""
 push_on(waits=True)
 for _ in range(3):
@@ -100,8 +102,8 @@ engine.wait_for_all()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_what_is_under_way_at_a_fork_fails_in_the_child_alone():
-    """A function waits for a thread that the fork holds up: the fork gives up waiting, and says so."""
+def test_tasks_in_flight_at_a_fork_fail_in_the_child_only():
+    """A function waits for a thread that the fork holds up, so the fork stops waiting and prints that."""
     done = python("""
 held, begun = threading.Event(), threading.Event()
 w, x = engine.new_variable(), engine.new_variable()
@@ -132,23 +134,23 @@ if not child:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 over.set()
 engine.wait_for_all()
-print("whole")
+print("intact")
 """)
     lost = "was in flight in the parent when this process was forked. Wait for it before os.fork."
-    assert done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", f"kept: {lost}", "0", "whole"] or \
-        done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", "0", "whole"]
+    assert done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", f"kept: {lost}", "0", "intact"] or \
+        done.stdout.splitlines() == [f"slow: {lost}", f"behind: {lost}", "anew", "0", "intact"]
     assert done.stderr.startswith("tritium: fork: stop: these functions did not end within 1 s: slow. Other threads")
 
 
 @KINDS
-def test_stop(kind):
+def test_stop_refuses_pushes_of_other_threads(kind):
     done = python("threads = push_on()\nengine.stop()\nfor t in threads: t.join()\nprint(len(refused), set(refused))", kind)
     assert said(done) == (0, "3 {'push: the engine was stopped. Call start() to use it again.'}", "")
 
 
 @KINDS
 @pytest.mark.parametrize("other", ["NaiveEngine", "ThreadedEngine"])
-def test_set_current(kind, other):
+def test_the_engine_changes_while_other_threads_push_and_wait(kind, other):
     done = python(f"""
 set_current(engine)
 threads = push_on(current, waits=True)
@@ -163,16 +165,19 @@ print(refused)
 
 
 @pytest.mark.parametrize("how", ["push", "bulk", "wait"])
-def test_what_comes_while_another_engine_takes_over_runs_there_in_order(how):
-    """Certain: the drain is held until the other thread has pushed."""
+def test_pushes_during_a_change_of_engine_run_on_the_new_one_in_order(how):
+    """The old engine cannot drain before the other thread has pushed, and waits if it is to wait."""
     done = python(f"""
 how = {how!r}
 set_current(engine)
-held, begun, order, lane = threading.Event(), threading.Event(), [], []
+held, begun, order = threading.Event(), threading.Event(), []
 engine.push_sync(lambda run: (begun.set(), held.wait()), cpu(), [], [v])
 begun.wait()
 other = NaiveEngine()
 w = engine.new_variable()
+def release_when_waiting(gate):
+    while not gate.waiting: time.sleep(0)
+    held.set()
 def pushes():
     while engine._gate is None: time.sleep(0)
     old = current()
@@ -180,10 +185,11 @@ def pushes():
         for i in range(5):
             old.push_sync(lambda run, i=i: order.append((i, type(current()).__name__)), cpu(i % 2), [], [w])
     if how == "wait":
-        threading.Thread(target=lambda: (time.sleep(0.01), held.set())).start()
+        threading.Thread(target=release_when_waiting, args=(old._gate,)).start()
         old.wait_for_var(w)
         assert len(order) == 5, order
-    held.set()
+    else:
+        held.set()
 t = threading.Thread(target=pushes)
 t.start()
 set_current(other)
@@ -200,10 +206,10 @@ MIDDLE = "in the middle of the engine's own work"
 
 @pytest.mark.parametrize("where, wait", [("_route", "wait_for_var(v)"), ("_route", "stop()"), ("_finish", "wait_for_all()"),
                                          ("_submit", "wait_for_var(v)")])
-def test_a_finalizer_that_waits_in_the_middle_is_told(where, wait):
-    """Certain: the deciding functions are entered with a finalizer in them."""
+def test_a_wait_in_a_finalizer_during_bookkeeping_raises(where, wait):
+    """The function called where is replaced by one that runs a finalizer first."""
     done = python(f"""
-from tritium.engine import deps, interrupts as interrupt, threaded
+from tritium.engine import interrupts
 class Drops:
     def __del__(self):
         try:
@@ -213,7 +219,7 @@ class Drops:
             print(e)
 done_once = []
 plain = ThreadedEngine.{where}
-@interrupt.ki_protected
+@interrupts.ki_protected
 def middle(self, *args):
     if threading.current_thread() is main and not done_once:
         done_once.append(1)
@@ -235,16 +241,16 @@ engine.wait_for_all()
                              f"Push there, and wait elsewhere.", "")
 
 
-def test_a_signal_handler_that_waits_in_the_middle_is_told():
+def test_a_wait_in_a_signal_handler_during_bookkeeping_raises():
     done = python("""
-from tritium.engine import interrupts as interrupt
+from tritium.engine import interrupts
 said = []
 def handler(number, frame):
     try: engine.wait_for_var(v)
     except EngineError as e: said.append(str(e))
 signal.signal(signal.SIGTERM, handler)
 route = ThreadedEngine._route
-@interrupt.ki_protected
+@interrupts.ki_protected
 def middle(*args):
     if threading.current_thread() is threading.main_thread() and not said:
         signal.raise_signal(signal.SIGTERM)
@@ -261,7 +267,7 @@ print(said[0].split(",")[0])
 
 
 @pytest.mark.parametrize("kind", ["naive", "threaded"])
-def test_a_handler_that_waits_in_the_middle_of_a_function_for_what_waits_for_that_is_told(kind):
+def test_a_wait_in_a_signal_handler_for_the_function_it_interrupted_raises(kind):
     """w is written after v, which the interrupted function writes."""
     done = python("""
 w, said = engine.new_variable(), []
@@ -275,8 +281,6 @@ signal.signal(signal.SIGTERM, handler)
 def fn(run):
     engine.push_sync(lambda run: None, cpu(), [v], [w], name="behind")
     signal.raise_signal(signal.SIGTERM)
-def outer(run):
-    engine.push_sync(lambda run: signal.raise_signal(signal.SIGTERM), cpu(), [], [engine.new_variable()], prop="inline")
 engine.push_sync(fn, cpu(), [], [v], name="fn", prop="inline")
 engine.wait_for_all()
 print(len(said), *said, sep="|")
@@ -286,7 +290,7 @@ print(len(said), *said, sep="|")
     assert "waited" not in out and out.startswith("2|")
 
 
-def test_a_function_that_waits_for_what_waits_for_it_is_told_and_others_are_not():
+def test_a_function_that_waits_for_a_task_behind_itself_raises_and_others_do_not():
     done = python("""
 a, b, c, d = (engine.new_variable() for _ in range(4))
 begun, pushed = threading.Event(), threading.Event()
