@@ -1,4 +1,4 @@
-"""atomic_file: what stands at a name before, during and after. Oracle: what plain open() leaves there."""
+"""atomic_file: the file at a name before, during and after a write. Oracle: plain open()."""
 
 import errno
 import os
@@ -225,7 +225,7 @@ def test_a_file_that_is_taken_for_a_leftover_before_it_is_locked_is_made_anew(tm
 
 
 def test_what_is_no_leftover_stays(tmp_path):
-    """Other programs' files, folders, links, and what cannot be opened."""
+    """Other programs' files, folders, links, and files that cannot be opened stay."""
     names = ["x.part", ".x.part", ".x.0123456789abcdeg.part", ".x.0123456789abcdef.part.gz", ".x.0123456789abcdef"]
     for name in names:
         (tmp_path / name).write_text("theirs")

@@ -17,7 +17,7 @@ from tritium.kernels.configs.store import read_rows
 
 @contextlib.contextmanager
 def pipe(path):
-    """A pipe with nothing in it: who opens it as a file waits for this writer, and finds its end, so that no test hangs."""
+    """An empty pipe. A reader waits for this writer and then reads its end, so that no test hangs."""
     os.mkfifo(path)
     done = threading.Event()
 
@@ -64,7 +64,7 @@ def checkpoint(path):
 
 
 def beside_records(path, **more):
-    """A good record file, and path for what belongs to it."""
+    """A good record file, with path in place of a file that belongs to it."""
     records = f"{path}-good.rec"
     write_pictures(records, 2)
     return mx.io.ImageRecordIter(path_imgrec=records, data_shape=(3, 40, 50), batch_size=1, **more)

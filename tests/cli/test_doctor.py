@@ -1,4 +1,4 @@
-"""`tritium doctor`: facts, reasons, the self-test, what it says when something is broken."""
+"""`tritium doctor`: facts, reasons, the self-test, and messages for broken parts."""
 
 import json
 import os

@@ -159,7 +159,7 @@ def test_piped_it_prints_plain_lines(folder, tmp_path):
 
 
 def contents(folder):
-    """The bytes of what stands in a folder, by name."""
+    """Return name -> bytes of the files in a folder."""
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""`tritium inspect`: what files hold, and what is wrong with them."""
+"""`tritium inspect`: summaries and damage of files."""
 
 import json
 import struct

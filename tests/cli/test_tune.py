@@ -1,4 +1,4 @@
-"""`tritium tune`: bad input, a whole run piped and in a terminal, resuming, exchange, what is shown without running."""
+"""`tritium tune`: bad input, a run piped and in a terminal, resuming, exchange, and output without running."""
 
 import json
 import os

@@ -1,5 +1,7 @@
-"""Random programs that nest bulks, raise exceptions of any kind, copy handles and switch engines. Oracle: a loop without an
-engine, which keeps cells, marks and what was told in plain lists."""
+"""Random programs that nest bulks, raise exceptions of any kind, copy handles and switch engines.
+
+Oracle: a loop without an engine, which keeps cells, poison and raised failures in plain lists.
+"""
 
 import contextlib
 import copy
@@ -20,7 +22,7 @@ class Frozen(Exception):
 
 
 class Bare(BaseException):
-    """No Exception."""
+    """Not a subclass of Exception."""
 
 
 class Mute(Exception):
@@ -36,7 +38,7 @@ ERRORS = [lambda i: ValueError(f"step {i}"), Frozen, Bare, Mute, lambda i: Syste
 
 
 def random_program(seed, n=50, cells=6):
-    """Steps as data: every engine, and the oracle, get the same. A third of what fails raises one of two objects again."""
+    """Return steps as data, for every engine and the oracle. A third of the failures raise one of two objects again."""
     r = random.Random(seed)
     steps, depth, prepared = [], 0, 0
     for i in range(n):
@@ -85,24 +87,24 @@ def label(i, fails):
 
 
 def oracle(program):
-    """What is left in the cells, and what each wait said."""
+    """Return the final cells, and the result of each wait."""
     n, steps = program
-    cells, marks, log, works, told = list(range(1, n + 1)), [None] * n, [], [], []  # told: failures [place, label, whether told]
+    cells, poison, log, works, failures = list(range(1, n + 1)), [None] * n, [], [], []  # failures: [place, label, raised?]
 
     def work(i, reads, writes, fails):
-        failure = min((marks[c] for c in reads if marks[c] is not None), default=None, key=lambda f: f[0])
+        failure = min((poison[c] for c in reads if poison[c] is not None), default=None, key=lambda f: f[0])
         if failure is None and fails is not None:
-            failure = [len(told), label(i, fails), False]
-            told.append(failure)
+            failure = [len(failures), label(i, fails), False]
+            failures.append(failure)
         if failure is None:
             compute(cells, i, reads, writes)
         for c in writes:
-            marks[c] = failure
+            poison[c] = failure
 
     def wait_for_all():
-        worst = min([f for f in told if not f[2]] + [m for m in marks if m is not None], default=None, key=lambda f: f[0])
-        marks[:] = [None] * n
-        for f in told:
+        worst = min([f for f in failures if not f[2]] + [m for m in poison if m is not None], default=None, key=lambda f: f[0])
+        poison[:] = [None] * n
+        for f in failures:
             f[2] = True
         log.append("fine" if worst is None else worst[1])
         return worst is None
@@ -115,10 +117,10 @@ def oracle(program):
         elif kind == "prepared":
             work(*works[step[0]])
         elif kind == "wait":
-            mark, marks[step[0]] = marks[step[0]], None
-            if mark is not None:
-                mark[2] = True
-            log.append("fine" if mark is None else mark[1])
+            failure, poison[step[0]] = poison[step[0]], None
+            if failure is not None:
+                failure[2] = True
+            log.append("fine" if failure is None else failure[1])
         elif kind == "wait all":
             wait_for_all()
         elif kind == "switch":
@@ -128,7 +130,7 @@ def oracle(program):
 
 
 def run(program, engines, switching):
-    """The same, on engines; only `switching` goes from one to another."""
+    """Return the same from engines. Only if switching does the program go from one to another."""
     n, steps = program
     cells, log, oprs, bulks = list(range(1, n + 1)), [], [], []
     shared = [ValueError("again"), Frozen(3)]
@@ -218,7 +220,7 @@ def agree(seed, machines, **size):
 
 
 @pytest.mark.parametrize("start", range(0, 200, 50))
-def test_every_engine_leaves_what_a_plain_loop_leaves(start, machines):
+def test_every_engine_gives_the_results_of_a_plain_loop(start, machines):
     for seed in range(start, start + 50):
         agree(seed, machines)
 

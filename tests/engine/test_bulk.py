@@ -1,4 +1,4 @@
-"""bulk: fewer operations, the same results in the same order."""
+"""bulk: fewer tasks, the same results in the same order."""
 
 import contextlib
 import threading
@@ -30,7 +30,7 @@ def push(engine, log, n, v, ctx=None, **kw):
         engine.push_sync(lambda run, i=i: log.append(i), ctx or cpu(), [], [v], **kw)
 
 
-def test_up_to_n_functions_become_one_operation(engine):
+def test_up_to_n_functions_are_merged_into_one_task(engine):
     v, log = engine.new_variable(), []
     with engine.bulk(4):
         push(engine, log, 10, v)
@@ -38,7 +38,7 @@ def test_up_to_n_functions_become_one_operation(engine):
     assert engine.sizes == [4, 4, 2] and log == list(range(10))
 
 
-def test_another_context_priority_or_kind_ends_an_operation(engine):
+def test_another_context_priority_or_kind_ends_a_merged_task(engine):
     v, log = engine.new_variable(), []
     with engine.bulk(100):
         push(engine, log, 2, v)
@@ -46,12 +46,12 @@ def test_another_context_priority_or_kind_ends_an_operation(engine):
         push(engine, log, 1, v, priority=1)
         engine.push_async(lambda run, done: done(), cpu(), [], [v])
         push(engine, log, 2, v)
-        engine.wait_for_var(v)  # a wait inside sees what was pushed
+        engine.wait_for_var(v)  # a wait inside queues the collected functions
         assert log == [0, 1, 0, 1, 2, 0, 0, 1]
     assert engine.sizes == [2, 3, 1, 1, 2]
 
 
-def test_other_threads_see_what_was_collected(engine):
+def test_pushes_and_waits_of_other_threads_queue_collected_functions(engine):
     v, log = engine.new_variable(), []
     with engine.bulk(100):
         push(engine, log, 2, v)
@@ -90,7 +90,7 @@ def test_misuse(engine):
 
 @pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 7])
-def test_a_bulk_inside_another_overtakes_nothing(engine, lasting, n):
+def test_a_bulk_inside_another_keeps_the_order(engine, lasting, n):
     v, log = engine.new_variable(), []
     if lasting:
         engine.set_bulk_size(10)
@@ -134,7 +134,7 @@ def test_a_bulk_of_a_prepared_operator_inside_another(engine):
 
 
 @pytest.mark.parametrize("flush", [False, True])
-def test_a_finalizer_that_pushes_while_an_operation_is_made_overtakes_nothing(engine, monkeypatch, flush):
+def test_a_finalizer_that_pushes_during_merging_keeps_the_order(engine, monkeypatch, flush):
     """Merging allocates, so the garbage collector may run a finalizer in its middle."""
     v, log, made = engine.new_variable(), [], []
 
@@ -157,7 +157,7 @@ def test_a_finalizer_that_pushes_while_an_operation_is_made_overtakes_nothing(en
 
 
 def test_functions_of_a_bulk_may_wait_for_a_thread_that_pushes(engine):
-    """Another thread's push lets out what this one's bulk holds: not while one of those functions runs."""
+    """Another thread's push queues this one's bulk, and must not wait for the functions in it."""
     v, w, log = engine.new_variable(), engine.new_variable(), []
     begun, pushed = threading.Event(), threading.Event()
 

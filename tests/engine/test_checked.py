@@ -1,4 +1,4 @@
-"""CheckedEngine: what a function did not declare is caught, reads and writes, by function and array. See access_check.py."""
+"""CheckedEngine: undeclared reads and writes raise, with the names of function and array."""
 
 import os
 import subprocess
@@ -65,7 +65,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("how", READS)
-def test_an_undeclared_read_is_caught(engine, how):
+def test_an_undeclared_read_raises(engine, how):
     a, b = Cell(engine), Cell(engine)
     said = told(engine, lambda run: READS[how](a), [], [b])
     assert said == ("op: reads float32[2,3]@cpu(0), which it did not declare. Put its var into const_vars, or into "
@@ -74,7 +74,7 @@ def test_an_undeclared_read_is_caught(engine, how):
 
 
 @pytest.mark.parametrize("how", WRITES)
-def test_an_undeclared_write_is_caught(engine, how):
+def test_an_undeclared_write_raises(engine, how):
     a, b = Cell(engine), Cell(engine)
     said = told(engine, lambda run: WRITES[how](a), [], [b], "stray")
     assert said == "stray: writes float32[2,3]@cpu(0), which it did not declare. Put its var into mutable_vars."
@@ -85,14 +85,14 @@ def test_an_undeclared_write_is_caught(engine, how):
     assert told(engine, lambda run: WRITES[how](a), [b], [a]) is None
 
 
-def test_a_declared_view_is_read_only_where_only_reading_was_declared(engine):
+def test_views_of_variables_declared_as_read_are_read_only(engine):
     a = Cell(engine)
     said = told(engine, lambda run: put(np.asarray(a.view()), 3), [a], [])
     assert said.startswith("op: writes an array that it declared only to read (assignment destination is read-only)")
     assert a.early.tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
-def test_outside_functions_and_for_results_nothing_is_checked(engine):
+def test_accesses_outside_functions_and_to_results_are_not_checked(engine):
     a, b = Cell(engine), Cell(engine)
     made = []
     assert told(engine, lambda run: made.append(a.early + 1), [a], []) is None
@@ -100,7 +100,7 @@ def test_outside_functions_and_for_results_nothing_is_checked(engine):
     assert type(made[0]) is np.ndarray and b.early.tolist() == [[4, 4, 4], [4, 4, 4]] and float(a.early.sum()) == 6
 
 
-def test_what_a_function_makes_itself_is_its_own(engine):
+def test_a_function_may_use_memory_it_allocates(engine):
     kept = []
 
     def fn(run):
@@ -111,7 +111,7 @@ def test_what_a_function_makes_itself_is_its_own(engine):
     assert "reads float32[2,3]@cpu(0), which it did not declare" in told(engine, lambda run: kept[0].view(), [], [a])
 
 
-def test_a_part_of_a_bulk_answers_for_itself(engine):
+def test_members_of_a_bulk_are_checked_one_by_one(engine):
     a, b = Cell(engine), Cell(engine)
     with engine.bulk(4):
         engine.push_sync(lambda run: put(a.early, 2), cpu(), [], [a.var], name="fine")
@@ -120,7 +120,7 @@ def test_a_part_of_a_bulk_answers_for_itself(engine):
         engine.wait_for_all()
 
 
-def test_scratch_is_guarded_by_its_var(engine):
+def test_scratch_memory_is_checked_by_its_variable(engine):
     space = resource.get_workspace((4,), "float32", cpu(6))
     a = Cell(engine)
     assert "reads float32[4]@cpu(6)" in told(engine, lambda run: space.array.sum(), [a], [])
@@ -130,13 +130,13 @@ def test_scratch_is_guarded_by_its_var(engine):
 
 
 @pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted GPU only")
-def test_on_the_interpreted_gpu(engine):
+def test_accesses_on_the_interpreted_gpu_are_checked(engine):
     a, b = Cell(engine, ctx=gpu()), Cell(engine, ctx=gpu())
     assert "op: reads float32[2,3]@gpu(0)" in told(engine, lambda run: a.view(), [], [b])
     assert "op: writes float32[2,3]@gpu(0), which it did not declare" in told(engine, lambda run: put(a.early, 9), [], [b])
 
 
-def test_it_is_a_serial_engine_otherwise(engine):
+def test_random_programs_give_the_results_of_the_naive_engine(engine):
     foreign = Foreign()
     try:
         for seed in range(60):
@@ -146,7 +146,7 @@ def test_it_is_a_serial_engine_otherwise(engine):
         foreign.close()
 
 
-def test_arrays_of_the_package_declare_what_they_use():
+def test_operators_of_the_package_declare_what_they_use():
     """The same demo, in a process of its own: every kernel, optimizer and copy of it is held to its vars."""
     code = ("import tritium as mx\n"
             "x = mx.nd.arange(12).reshape((3, 4))\nx.attach_grad()\n"

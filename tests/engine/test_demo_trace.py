@@ -33,7 +33,7 @@ def overlaps(one, two):
     return sum(a < d and c < b for a, b in one for c, d in two)
 
 
-def test_threads_arrows_memory_and_operations_are_there(events):
+def test_the_trace_holds_threads_arrows_memory_and_operations(events):
     kinds = {e["ph"] for e in events}
     assert {"X", "M", "s", "f", "C", "b", "e"} <= kinds
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -41,7 +41,7 @@ def test_threads_arrows_memory_and_operations_are_there(events):
     assert len([e for e in events if e["ph"] == "X" and e["cat"] == "operation"]) > 500
 
 
-@pytest.mark.nightly  # what overlaps in two seconds of training is for the machine's scheduler to say: a busy one may show none
+@pytest.mark.nightly  # on a busy machine two seconds of training may show no overlap
 def test_decode_compute_and_update_overlap(events):
     operations = [e for e in events if e.get("cat") == "operation"]
     names = {e["name"] for e in operations}

@@ -20,7 +20,7 @@ class Bookkeeping(RuleBasedStateMachine):
         self.vars = [Var() for _ in range(n)]
         self.history = []  # (task, reads, writes), in the order added
         self.running, self.finished = [], set()
-        self.spoiled = {}  # cell -> failure, as a serial run would have it
+        self.poisoned = {}  # cell -> failure, as in a serial run
 
     def conflicts(self, i):
         """Tasks added before task i that it must not overtake and that are not finished."""
@@ -67,7 +67,7 @@ class Bookkeeping(RuleBasedStateMachine):
                 assert v.held == 0 and v.queue is None
 
     def teardown(self):
-        while getattr(self, "running", None):  # nobody starves: finishing what runs gets everything done
+        while getattr(self, "running", None):  # no task starves: completing those that run gets all done
             t = self.running.pop(0)
             self.finished.add(id(t))
             self.running.extend(done(t))
@@ -87,7 +87,7 @@ def test_readers_run_together_and_a_writer_alone():
     assert list(done(writer)) == [late]
 
 
-def test_a_failure_marks_what_it_mutates_and_travels():
+def test_a_failure_poisons_mutated_variables_and_their_readers():
     a, b, c = Var(), Var(), Var()
     fails, reads, other = task([], [a], 0), task([a], [b], 1), task([c], [], 2)
     assert [add(t) for t in (fails, reads, other)] == [True, False, True]
@@ -112,7 +112,7 @@ def test_of_two_failures_the_first_pushed_is_inherited():
 
 
 @pytest.mark.parametrize("n", [10, 1000])
-def test_bookkeeping_keeps_nothing(n):
+def test_bookkeeping_keeps_no_tasks_alive(n):
     v = Var()
     tasks = [task([], [v], i) for i in range(n)]
     ready = [t for t in tasks if add(t)]

@@ -22,7 +22,7 @@ class Frozen(Exception):
 
 
 class Mute(Exception):
-    """Everything that one may ask it, or tell it, raises."""
+    """All its methods raise."""
 
     def __str__(self):
         raise ArithmeticError("no text")
@@ -59,7 +59,7 @@ KINDS = [lambda: Frozen(7), Mute, lambda: ValueError(Shouts("x")), lambda: KeyEr
 
 @pytest.mark.parametrize("how", ["sync", "inline", "raises", "completes", "bulk", "gpu"])
 @pytest.mark.parametrize("make", KINDS)
-def test_any_exception_is_raised_at_the_wait_and_the_engine_lives(engine, make, how):
+def test_any_exception_is_raised_by_the_wait_and_the_engine_goes_on(engine, make, how):
     error, v, w, ran = make(), engine.new_variable(), engine.new_variable(), []
 
     def fn(run, on_complete=None):
@@ -86,7 +86,7 @@ def test_any_exception_is_raised_at_the_wait_and_the_engine_lives(engine, make, 
     assert ran == [1]
 
 
-def test_an_error_that_refuses_changes_says_in_a_note_which_operator_it_was(engine):
+def test_an_error_that_cannot_be_changed_names_the_operator_in_a_note(engine):
     v = engine.new_variable()
 
     def fn(run):
@@ -97,7 +97,7 @@ def test_an_error_that_refuses_changes_says_in_a_note_which_operator_it_was(engi
     assert e.value.code == 7 and re.match(r"in operator oven, pushed at .*test_exceptions\.py:\d+", e.value.__notes__[0])
 
 
-def test_a_frozen_exception_leaves_a_bulk_as_it_is(engine):
+def test_a_frozen_exception_leaves_a_bulk_unchanged(engine):
     error = Frozen(7)
     with pytest.raises(Frozen) as e:
         with engine.bulk(3):
@@ -105,7 +105,7 @@ def test_a_frozen_exception_leaves_a_bulk_as_it_is(engine):
     assert e.value is error
 
 
-def test_what_says_that_a_completion_failed_may_be_anything(engine):
+def test_on_complete_accepts_any_object_as_error(engine):
     class Wordless:
         __str__ = Mute.__str__
     v = engine.new_variable()
@@ -123,7 +123,7 @@ def frames(error):
 
 @pytest.mark.parametrize("make", [lambda: ValueError("too hot"), lambda: OSError(2, "No such file"), lambda: Frozen(7)])
 @pytest.mark.parametrize("how", ["sync", "inline", "completes", "bulk", "in a generator"])
-def test_an_exception_object_that_is_used_again_does_not_grow(engine, make, how):
+def test_an_exception_object_raised_many_times_does_not_grow(engine, make, how):
     error, v, sizes = make(), engine.new_variable(), []
 
     def fn(run, on_complete=None):
@@ -149,7 +149,7 @@ def test_an_exception_object_that_is_used_again_does_not_grow(engine, make, how)
     assert make().args == (error.args if not isinstance(error, ValueError) else ("too hot",))
 
 
-def test_an_error_that_many_vars_carry_does_not_grow(engine):
+def test_an_error_that_poisons_many_variables_does_not_grow(engine):
     vs, sizes = [engine.new_variable() for _ in range(20)], []
     engine.push_sync(fail, cpu(), [], vs, name="oven")
     for v in vs:
@@ -159,7 +159,7 @@ def test_an_error_that_many_vars_carry_does_not_grow(engine):
     assert len(set(sizes)) == 1
 
 
-def test_an_error_of_a_wait_inside_a_function_names_both(engine):
+def test_an_error_of_a_wait_inside_a_function_names_both_operators(engine):
     inner, outer = engine.new_variable(), engine.new_variable()
 
     def waits(run):

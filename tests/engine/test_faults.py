@@ -1,4 +1,4 @@
-"""Faults: functions that raise, complete twice or never, waits in wrong places, misuse. Each is told, nothing hangs."""
+"""Faults: functions that raise, complete twice or never, waits in wrong places, misuse. Each raises, none hangs."""
 
 import gc
 import re
@@ -46,7 +46,7 @@ def test_error_of_another_shape_keeps_its_type_and_arguments(engine):
     assert e.value.errno == 2 and re.match(r"in operator read, pushed at .*test_faults\.py:\d+", e.value.__notes__[0])
 
 
-def test_readers_of_spoiled_vars_are_skipped_and_carry_it_on(engine):
+def test_readers_of_poisoned_variables_are_skipped_and_poison_theirs(engine):
     a, b, c, d = (engine.new_variable() for _ in range(4))
     ran = []
     engine.push_sync(fail, cpu(), [], [a], name="first")
@@ -57,13 +57,13 @@ def test_readers_of_spoiled_vars_are_skipped_and_carry_it_on(engine):
         engine.wait_for_var(c)
     engine.wait_for_var(d)
     assert ran == ["d"]
-    with pytest.raises(ValueError, match="first: too hot"):  # a and b are still spoiled
+    with pytest.raises(ValueError, match="first: too hot"):  # a and b are still poisoned
         engine.wait_for_all()
     engine.wait_for_var(a)
     engine.wait_for_var(b)
 
 
-def test_writing_anew_clears_the_mark_but_the_failure_is_told(engine):
+def test_writing_a_poisoned_variable_clears_it_but_wait_for_all_raises_the_failure(engine):
     v = engine.new_variable()
     engine.push_sync(fail, cpu(), [], [v], name="oven")
     engine.push_sync(lambda run: None, cpu(), [], [v], name="again")
@@ -93,7 +93,7 @@ def test_wait_for_all_raises_the_failure_pushed_first(engine):
     engine.wait_for_all()
 
 
-def test_a_function_without_vars_that_raises_is_told(engine):
+def test_an_error_of_a_function_without_variables_is_raised_by_wait_for_all(engine):
     engine.push_sync(fail, cpu(), [], [], name="lonely")
     with pytest.raises(ValueError, match="lonely: too hot"):
         engine.wait_for_all()
@@ -113,7 +113,7 @@ def test_workers_survive_anything(threaded):
     assert ran == list(range(100))
 
 
-def test_a_merged_operation_fails_in_part(engine):
+def test_members_of_a_bulk_fail_one_by_one(engine):
     a, b, c = (engine.new_variable() for _ in range(3))
     ran = []
     with engine.bulk(10):
@@ -129,7 +129,7 @@ def test_a_merged_operation_fails_in_part(engine):
     engine.wait_for_all()
 
 
-def test_the_line_is_the_users_and_not_ours(engine):
+def test_the_pushing_line_is_the_users_not_the_packages(engine):
     v = engine.new_variable()
 
     def boom():
@@ -152,7 +152,7 @@ def test_what_a_function_pushes_runs_after_it(engine):
 
 
 # ---- on_complete ----------------------------------------------------------------------------------------------------
-def test_completing_twice_is_told_to_who_does_it(engine):
+def test_a_second_call_of_on_complete_raises(engine):
     told = []
 
     def fn(run, on_complete):
@@ -184,7 +184,7 @@ def test_raising_before_and_after_completing(engine):
         kept[0]()
     engine.push_async(after, cpu(), [], [v], name="op")
     with pytest.raises(ValueError, match="op: after"):
-        engine.stop()  # the operation is over before its function is: only who ends the threads has waited for that
+        engine.stop()  # the task completes before its function returns; stop() waits for the thread, too
 
 
 def test_completion_from_another_thread_with_an_error(engine):
@@ -200,7 +200,7 @@ def test_completion_from_another_thread_with_an_error(engine):
     threads[0].join()
 
 
-def test_a_dropped_completion_is_noticed(engine):
+def test_a_dropped_on_complete_fails_the_operator(engine):
     v = engine.new_variable()
     engine.push_async(lambda run, on_complete: None, cpu(), [], [v], name="forgets")
     gc.collect()
@@ -217,8 +217,8 @@ def test_stop_names_what_never_completes():
     engine.stop()
 
 
-def test_what_no_thread_has_begun_yet_is_waited_for(monkeypatch):
-    """On a busy machine the worker may begin only after the time that stop was given for what is handed on."""
+def test_stop_waits_for_tasks_that_no_thread_has_begun(monkeypatch):
+    """On a busy machine the worker may begin after the timeout that stop has for asynchronous functions."""
     engine, ran, looks = ThreadedEngine(1), [], []
     wait, start = engine._wait_idle, WorkerPool._start
     monkeypatch.setattr(WorkerPool, "_start", lambda pool: None)
@@ -253,7 +253,7 @@ def test_overlapping_lists_name_operator_and_var(engine):
     engine.wait_for_all()
 
 
-def test_deleted_things_are_refused(engine):
+def test_deleted_variables_and_operators_are_refused(engine):
     v, ran = engine.new_variable(), []
     engine.push_sync(lambda run: ran.append("use"), cpu(), [], [v])
     engine.delete_variable(v, lambda: ran.append("deleted"))
@@ -287,7 +287,7 @@ def test_a_missing_gpu_says_how_to_get_one(engine):
         engine.push_sync(lambda run: None, gpu(7), [], [])
 
 
-def test_waiting_for_oneself_is_refused(threaded):
+def test_a_function_that_waits_for_itself_is_refused(threaded):
     v = threaded.new_variable()
     threaded.push_sync(lambda run: threaded.wait_for_var(v), cpu(), [], [v], name="snake")
     with pytest.raises(EngineError, match="snake: a running function waits for a var that it mutates itself"):
@@ -335,7 +335,7 @@ def test_a_thousand_waiters(threaded):
     gate.set()
     for t in threads:
         t.join()
-    assert len(told) == 1000 and "oven: too hot" in told[0]  # who waited when it failed is told
+    assert len(told) == 1000 and "oven: too hot" in told[0]  # each thread that waited when it failed got the error
     threaded.wait_for_var(v)
 
 
@@ -411,7 +411,7 @@ def test_the_highest_priority_runs_first():
 
 
 def test_pushing_from_a_finalizer_inside_a_push(threaded):
-    """The garbage collector may run anything anywhere; here each push is interrupted by one."""
+    """The garbage collector may run a finalizer anywhere. Each push here is interrupted by one."""
     ran, gone = [], []
 
     class Drops:
@@ -436,7 +436,7 @@ def test_pushing_from_a_finalizer_inside_a_push(threaded):
     assert len(ran) == 200
 
 
-def test_where_no_thread_can_be_started_the_pusher_works(monkeypatch):
+def test_tasks_run_in_the_pushing_thread_if_no_thread_can_be_started(monkeypatch):
     """As Python 3.12 has it while the interpreter ends."""
     def refuse(self):
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -451,7 +451,7 @@ def test_where_no_thread_can_be_started_the_pusher_works(monkeypatch):
 
 
 @pytest.mark.parametrize("priority", ["x", 1.5, float("nan"), object(), [1]])
-def test_a_priority_that_is_no_number_is_refused_before_anything_is_queued(engine, priority):
+def test_a_priority_that_is_not_an_integer_is_refused_before_anything_is_queued(engine, priority):
     v, ran = engine.new_variable(), []
     opr = engine.new_operator(lambda run, on_complete: on_complete(), [], [v], name="op")
     for push in (lambda: engine.push_sync(lambda run: None, cpu(), [], [v], name="op", priority=priority),

@@ -1,4 +1,4 @@
-"""Fork and exit: nothing is lost, nothing hangs, what is unfinished is named."""
+"""Fork and exit: nothing is lost, nothing hangs, unfinished functions are named."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def python(code, **env):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_fork_in_the_middle():
+def test_fork_while_tasks_are_in_flight():
     engine, cells = ThreadedEngine(4), []
     v = engine.new_variable()
     for i in range(2000):
@@ -100,7 +100,7 @@ def test_exit_while_a_function_runs():
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
 
-def test_exit_starts_threads_that_are_first_needed_then():
+def test_exit_starts_threads_that_are_first_needed_at_exit():
     done = python("gate = threading.Event()\n"
                   "engine.push_sync(lambda run: gate.wait(), cpu(), [], [v])\n"
                   "engine.push_sync(lambda run: print('other'), cpu(5), [v], [])\n"
@@ -116,14 +116,14 @@ def test_exit_names_what_never_completes():
     assert done.stderr == "tritium: exit: stop: on_complete was not called within 1 s by: sleeper.\n"
 
 
-def test_exit_tells_errors_nobody_waited_for():
+def test_exit_prints_errors_that_no_wait_has_raised():
     done = python("def fn(run): raise ValueError('too hot')\nengine.push_sync(fn, cpu(), [], [v], name='oven')")
     assert done.returncode == 0
     assert done.stderr.startswith("tritium: exit: an error that no wait has raised: ValueError: oven: too hot (pushed at <")
 
 
-def test_exit_does_not_tell_again_what_a_wait_has_raised():
-    """The error still marks v, and what read v: who caught it once knows. Another one is told."""
+def test_exit_does_not_print_errors_that_a_wait_has_raised():
+    """The error still poisons v and the readers of v, and was caught once. Another error is printed."""
     fail = ("def fn(run): raise ValueError(run and 'too hot')\n"
             "w = engine.new_variable()\n"
             "engine.push_sync(fn, cpu(), [], [v], name='oven')\n"
@@ -170,7 +170,7 @@ over.set()
 t.join()
 try:
     engine.wait_for_all()
-except KeyboardInterrupt:  # it ended a function, and is told like any error
+except KeyboardInterrupt:  # it ended a function, and is reported like any error
     pass
 engine.wait_for_all()
 assert all(v.held == 0 and v.queue is None for v in vs)

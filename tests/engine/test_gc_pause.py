@@ -16,7 +16,7 @@ def clean():
 
 
 def queue_up(engine, n):
-    """n operations behind a closed gate; gives what opens it."""
+    """Push n functions that wait for an event, and return the event."""
     gate, v = threading.Event(), engine.new_variable()
     engine.push_sync(lambda run: gate.wait(), cpu(), [], [v])
     for _ in range(n):
@@ -24,7 +24,7 @@ def queue_up(engine, n):
     return gate.set
 
 
-def test_a_long_queue_is_frozen_and_thawed():
+def test_a_long_queue_pauses_the_garbage_collector():
     engine = ThreadedEngine(1)
     go = queue_up(engine, 3 * gc_pause.MANY)
     assert gc.get_freeze_count() > 2 * gc_pause.MANY
@@ -37,7 +37,7 @@ def test_a_long_queue_is_frozen_and_thawed():
     engine.stop()
 
 
-def test_two_engines_share():
+def test_two_engines_share_one_pause():
     one, two = ThreadedEngine(1), ThreadedEngine(1)
     go1, go2 = queue_up(one, gc_pause.MANY + 1), queue_up(two, gc_pause.MANY + 1)
     go1()
@@ -50,7 +50,7 @@ def test_two_engines_share():
     two.stop()
 
 
-def test_what_the_program_froze_stays_frozen():
+def test_objects_frozen_by_the_program_stay_frozen():
     gc.freeze()
     before = gc.get_freeze_count()
     engine = ThreadedEngine(1)

@@ -17,7 +17,7 @@ def engine(request):
 
 
 @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda x: copy.deepcopy({"here": [x]})["here"][0]])
-def test_a_copy_orders_as_the_original_does(engine, make):
+def test_a_copied_handle_orders_like_the_original(engine, make):
     v, log = engine.new_variable(), []
     w = make(v)
     assert w is v
@@ -52,7 +52,7 @@ def test_a_copy_of_an_engine_pushes_to_the_same_queues(engine, make):
     assert ran == [1]
 
 
-def test_a_copy_of_on_complete_may_be_dropped(engine):
+def test_dropping_a_copy_of_on_complete_does_not_fail_the_operator(engine):
     v, ran = engine.new_variable(), []
 
     def fn(run, on_complete):
@@ -65,7 +65,7 @@ def test_a_copy_of_on_complete_may_be_dropped(engine):
     assert ran == [1]
 
 
-def test_a_handle_cannot_leave_the_process(engine):
+def test_a_handle_cannot_be_pickled(engine):
     opr = engine.new_operator(lambda run, on_complete: on_complete(), [], [])
     for handle in (engine.new_variable(), opr, engine):
         with pytest.raises(EngineError, match=rf"pickle: {type(handle).__name__} means something in this process only"):

@@ -39,7 +39,7 @@ def outlast():
         pass
 
 
-def test_a_shielded_function_ends_first():
+def test_an_interrupt_waits_until_a_protected_function_ends():
     steps = []
     with pytest.raises(KeyboardInterrupt):
         book(steps, knock)
@@ -47,14 +47,14 @@ def test_a_shielded_function_ends_first():
     assert steps == ["begun", "ended"]
 
 
-def test_what_a_ki_unprotected_function_calls_is_interrupted_at_once():
+def test_functions_below_an_unprotected_one_are_interrupted_at_once():
     steps = []
     with pytest.raises(KeyboardInterrupt):
         book(steps, lambda: user(knock))
     assert steps == ["begun"]
 
 
-def test_another_handler_is_left_alone():
+def test_a_handler_set_by_the_program_is_left_alone():
     seen = []
     signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
     interrupts.install()
@@ -62,7 +62,7 @@ def test_another_handler_is_left_alone():
     assert seen == [signal.SIGINT]
 
 
-def test_a_postponed_interrupt_wakes_a_thread_that_sleeps_by_then():
+def test_a_postponed_interrupt_wakes_a_sleeping_main_thread():
     """It is postponed while the main thread keeps books, and comes when that blocks in a lock."""
     lock = threading.Lock()
     lock.acquire()
@@ -75,7 +75,7 @@ def test_a_postponed_interrupt_wakes_a_thread_that_sleeps_by_then():
         lock.acquire(timeout=250)
 
 
-def test_block_gives_what_acquire_gives():
+def test_block_returns_the_result_of_acquire():
     lock = threading.Lock()
     assert interrupts.block(lock) and not interrupts.block(lock, 0.15) and not interrupts.block(lock, 0)
     lock.release()

@@ -20,18 +20,23 @@ engine = {"naive": NaiveEngine, "threaded": lambda: ThreadedEngine(2)}[sys.argv[
 v = engine.new_variable()
 going, over, pushed = threading.Event(), threading.Event(), [0]
 
-def push_on(engine=lambda: engine, waits=False):
-    '''Push without a pause on three threads, so that a task is always in flight. Returns when 1,000 were pushed.'''
+def push_on(engine=lambda: engine, waits=False, yields=False):
+    '''Push without a pause on three threads. Returns when 1,000 functions were pushed.
+
+    yields: functions let other threads run, and each thread keeps 50 in the queue, so that it never empties.
+    '''
     def on():
-        mine, left = engine().new_variable(), []
+        mine, ran, n = engine().new_variable(), [], 0
         try:
             while not over.is_set():
                 for _ in range(20):
-                    engine().push_sync(lambda run: left.append(1), cpu(), [], [mine])
+                    engine().push_sync(lambda run: ran.append(time.sleep(0) if yields else None), cpu(), [], [mine])
                     pushed[0] += 1
+                    n += 1
+                    while yields and n - len(ran) > 50: time.sleep(0)
                 if waits:
                     engine().wait_for_var(mine)
-                    if len(left) % 20:
+                    if len(ran) % 20:
                         print("a wait ended early", flush=True)
                 if pushed[0] > 1000: going.set()
                 if pushed[0] % 1000 == 0: time.sleep(0.001)
@@ -59,7 +64,7 @@ KINDS = pytest.mark.parametrize("kind", ["naive", "threaded"])
 
 @KINDS
 def test_exit_ends_while_other_threads_push(kind):
-    assert said(python("push_on()\nprint('end')", kind)) == (0, "end", "")
+    assert said(python("push_on(yields=True)\nprint('end')", kind)) == (0, "end", "")
 
 
 def test_exit_refuses_pushes_of_other_threads_if_the_queue_never_empties():
@@ -144,7 +149,12 @@ print("intact")
 
 @KINDS
 def test_stop_refuses_pushes_of_other_threads(kind):
-    done = python("threads = push_on()\nengine.stop()\nfor t in threads: t.join()\nprint(len(refused), set(refused))", kind)
+    done = python("""
+threads = push_on(yields=True)
+engine.stop()
+for t in threads: t.join()
+print(len(refused), set(refused))
+""", kind)
     assert said(done) == (0, "3 {'push: the engine was stopped. Call start() to use it again.'}", "")
 
 
@@ -153,7 +163,7 @@ def test_stop_refuses_pushes_of_other_threads(kind):
 def test_the_engine_changes_while_other_threads_push_and_wait(kind, other):
     done = python(f"""
 set_current(engine)
-threads = push_on(current, waits=True)
+threads = push_on(current, waits=True, yields=True)
 for i in range(20):
     set_current([{other}(), engine][i % 2])
 over.set()

@@ -17,18 +17,18 @@ def run(request):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 1000])
-def test_every_index_once(run, n):
+def test_every_index_is_called_once(run, n):
     seen = []
     run.parallel(seen.append, n)
     assert sorted(seen) == list(range(n))
 
 
-def test_helpers_take_part():
+def test_the_threads_of_the_team_take_part():
     helpers = ThreadTeam(2)
     barrier, who = threading.Barrier(3, timeout=250), set()
 
     def fn(i):
-        barrier.wait()  # nobody passes alone
+        barrier.wait()  # no call passes alone
         who.add(threading.get_ident())
     RunContext(cpu(), None, helpers).parallel(fn, 3)
     assert len(who) == 3
@@ -48,7 +48,7 @@ def test_the_error_of_the_smallest_index_is_raised_after_all_ran(run):
     assert len(seen) == 2000
 
 
-def test_calls_nest(run):
+def test_parallel_calls_nest(run):
     out = np.zeros((6, 5, 4), int)
 
     def inner(i, j):
@@ -72,7 +72,7 @@ def test_the_same_bits_on_every_engine(rng):
         e.stop()
 
 
-def test_helpers_stop_and_start_again():
+def test_a_team_stops_and_starts_again():
     helpers, seen = ThreadTeam(2), []
     for _ in range(3):
         helpers.run(seen.append, 10)

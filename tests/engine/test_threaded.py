@@ -1,4 +1,4 @@
-"""ThreadedEngine: random programs leave exactly what the serial engine leaves. Oracle: NaiveEngine."""
+"""ThreadedEngine: random programs have exactly the results of the serial engine. Oracle: NaiveEngine."""
 
 import threading
 import time
@@ -50,7 +50,7 @@ def test_long_program(machines):
 
 
 @pytest.mark.parametrize("prop, there", [("inline", True), (None, False)])
-def test_what_is_short_runs_where_what_it_waits_for_completes(machines, prop, there):
+def test_inline_functions_run_in_the_thread_that_completes_what_they_wait_for(machines, prop, there):
     """The copy of a value that came over a network, by the thread that received it; ordinary work goes to a worker."""
     _, (engine, _), _ = machines
     begun, var, ran = [], Var(), []
@@ -60,14 +60,14 @@ def test_what_is_short_runs_where_what_it_waits_for_completes(machines, prop, th
     completed, seen = threading.Event(), threading.Event()
     other = threading.Thread(target=lambda: (begun.pop()(), completed.set(), seen.wait()))  # it lives on: idents are used again
     other.start()
-    completed.wait()  # this thread, too, would hand what is short to a worker
+    completed.wait()  # inside a function this thread, too, would give inline functions to a worker
     engine.wait_for_var(var)
     seen.set()
     assert ran[1] == 0 and (ran[0] == other.ident) is there
     other.join()
 
 
-def test_a_prepared_operator_runs_where_it_is_pushed_if_that_push_says_so(machines):
+def test_a_prepared_operator_runs_inline_if_the_push_says_so(machines):
     _, (engine, _), _ = machines
     var, ran, here = Var(), [], threading.get_ident()
 
@@ -85,7 +85,7 @@ def test_a_prepared_operator_runs_where_it_is_pushed_if_that_push_says_so(machin
             assert ran.pop() is (usual if inline is None else inline), (prop, inline)
 
 
-def test_an_error_is_told_before_what_waits_for_it_runs(machines):
+def test_readers_of_a_failed_asynchronous_function_do_not_run_inline(machines):
     _, (engine, _), _ = machines
     begun, var, ran = [], Var(), []
     alone(engine).push_async(lambda _, on_complete: begun.append(on_complete), cpu(), [], [var], prop="inline")
@@ -96,7 +96,7 @@ def test_an_error_is_told_before_what_waits_for_it_runs(machines):
     assert not ran
 
 
-def test_who_pushes_far_ahead_waits_for_half_of_it():
+def test_catch_up_waits_for_half_of_the_tasks_in_flight():
     engine, v, go, ran = ThreadedEngine(1), Var(), threading.Event(), []
     engine.push_sync(lambda run: go.wait(), cpu(), [], [v])
     for i in range(99):
@@ -112,8 +112,8 @@ def test_who_pushes_far_ahead_waits_for_half_of_it():
     engine.stop()
 
 
-def test_nobody_is_held_back_by_work_that_waits_for_him():
-    """The function needs what the pushing thread has: a lock, or an event that it sets later."""
+def test_catch_up_returns_if_the_tasks_wait_for_the_calling_thread():
+    """The function needs a lock that the pushing thread holds, or an event that it sets later."""
     engine, v, mine, go = ThreadedEngine(2), Var(), threading.Lock(), threading.Event()
 
     def work(run):
@@ -128,7 +128,7 @@ def test_nobody_is_held_back_by_work_that_waits_for_him():
     engine.stop()
 
 
-def test_an_engine_function_is_never_held_back():
+def test_catch_up_does_not_hold_back_functions_of_the_engine():
     engine, v, returned, go = ThreadedEngine(1), Var(), threading.Event(), threading.Event()
 
     def work(run):

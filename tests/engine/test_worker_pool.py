@@ -1,4 +1,4 @@
-"""Pool and waiting: workers wake one another, a waiter does short ready work itself; nothing is overlooked."""
+"""WorkerPool and waits: workers wake one another, a waiter runs short functions itself, no task is overlooked."""
 
 import signal
 import threading
@@ -40,7 +40,7 @@ def test_a_burst_while_all_sleep_and_while_all_work(engine):
 
 @contextmanager
 def no_worker_free(engine):
-    """Inside, nobody is quicker than the waiter."""
+    """Inside, no worker is quicker than the waiter."""
     begun, gate = threading.Barrier(engine.workers + 1), threading.Event()
     for _ in range(engine.workers):
         engine.push_sync(lambda run: (begun.wait(250), gate.wait()), cpu(), [], [])
@@ -52,7 +52,7 @@ def no_worker_free(engine):
         engine.wait_for_all()
 
 
-def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
+def test_a_waiter_runs_a_short_function_itself(engine, monkeypatch):
     monkeypatch.setattr(task_cost, "of", lambda task: 1000)
     v, threads = engine.new_variable(), []
     with no_worker_free(engine):
@@ -62,7 +62,7 @@ def test_who_waits_for_a_short_function_runs_it(engine, monkeypatch):
     assert threads == [threading.get_ident()] * 200
 
 
-def test_who_waits_for_a_long_function_does_not(engine, monkeypatch):
+def test_a_waiter_leaves_a_long_function_to_a_worker(engine, monkeypatch):
     monkeypatch.setattr(task_cost, "of", lambda task: 10**9)
     v, threads = engine.new_variable(), []
     for _ in range(50):
@@ -130,7 +130,7 @@ def test_ctrl_c_comes_after_the_kernel_that_the_waiter_runs():
     assert ran == ["first"]
 
 
-def test_a_failing_function_that_the_waiter_runs_fails_as_elsewhere(engine):
+def test_an_error_of_a_function_that_the_waiter_runs_is_raised_by_the_wait(engine):
     v = engine.new_variable()
 
     def short(run):
@@ -146,7 +146,7 @@ def test_a_failing_function_that_the_waiter_runs_fails_as_elsewhere(engine):
     engine.wait_for_var(v)
 
 
-def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
+def test_a_waiter_runs_only_functions_that_it_waits_for(engine):
     """Otherwise it might run something that needs a lock the waiter holds."""
     mine, other, threads = engine.new_variable(), engine.new_variable(), []
     hold, begun = threading.Event(), threading.Event()
@@ -172,7 +172,7 @@ def test_a_waiter_takes_nothing_that_it_does_not_wait_for(engine):
     assert threading.get_ident() not in threads
 
 
-def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
+def test_try_run_inline_neither_waits_nor_overtakes(engine):
     v, w, gate, begun, ran = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event(), []
     assert engine.try_run_inline(ran.append, (v, w), 1) and ran == [1] and v.held == w.held == 0
 
@@ -192,7 +192,7 @@ def test_what_runs_at_once_waits_for_no_one_and_overtakes_no_one(engine):
     assert engine.try_run_inline(ran.append, (v,), 4) and ran == [1, 4]
 
 
-def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
+def test_writers_wait_for_a_function_that_runs_inline(engine):
     v, seen = engine.new_variable(), []
 
     def reads():
@@ -204,7 +204,7 @@ def test_who_comes_while_something_runs_at_once_waits_for_it(engine):
     assert seen == ["first", "writer", "reader"] and v.held == 0 and v.queue is None
 
 
-def test_nothing_runs_at_once_while_it_would_not_be_seen(engine):
+def test_nothing_runs_inline_inside_a_bulk_or_while_profiled_or_stopped(engine):
     v = engine.new_variable()
     with engine.bulk(4):
         assert not engine.try_run_inline(print, (v,))
@@ -219,7 +219,7 @@ class Owner:
         self._var = var
 
 
-def test_what_is_called_now_keeps_everybody_else_waiting(engine):
+def test_try_call_inline_holds_the_bookkeeping_lock(engine):
     v, w, order = engine.new_variable(), engine.new_variable(), []
 
     def call(x):
@@ -227,15 +227,15 @@ def test_what_is_called_now_keeps_everybody_else_waiting(engine):
         order.append("called")
         return x
     assert engine.try_call_inline(Owner(v), Owner(), call, 7) == 7
-    assert v.held == -1 or order == ["called", "writer"]  # what came meanwhile is under way without another push
+    assert v.held == -1 or order == ["called", "writer"]  # the writer that came meanwhile is in flight without another push
     alone(engine)
     assert order == ["called", "writer"]
-    assert engine.try_call_inline(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and then it is told
+    assert engine.try_call_inline(Owner(v), Owner(w), lambda: 1 / 0) is None  # the caller pushes it, and the wait raises
     assert engine.try_call_inline(Owner(v), Owner(w), call, 8) == 8
     engine.wait_for_all()
 
 
-def test_what_a_gpu_works_on_is_not_used_now(engine):
+def test_variables_with_pending_gpu_work_are_not_used_inline(engine):
     v, w = engine.new_variable(), engine.new_variable()
     v.pending_events = PendingEvents()
     for owners in ((Owner(v), Owner(w)), (Owner(w), Owner(v))):
@@ -244,7 +244,7 @@ def test_what_a_gpu_works_on_is_not_used_now(engine):
     assert engine.try_call_inline(Owner(w), Owner(), int) == 0 and engine.try_run_inline(int, (w,))
 
 
-def test_nothing_is_called_now_that_would_overtake(engine):
+def test_try_call_inline_overtakes_nothing(engine):
     v, w, gate, begun = engine.new_variable(), engine.new_variable(), threading.Event(), threading.Event()
 
     def hold(run):

@@ -1,4 +1,4 @@
-"""Workers: they start wherever a push comes from, also in the middle of a start; they go when nobody holds their engine."""
+"""Workers start wherever a push comes from, also in the middle of a start, and end with the last reference to their engine."""
 
 import gc
 import threading
@@ -57,7 +57,7 @@ def workers():
 
 
 @pytest.mark.parametrize("how", ["idle", "with work", "in a bulk", "never used", "in the middle"])
-def test_an_engine_that_nobody_holds_takes_its_threads_along(how):
+def test_an_engine_without_references_ends_its_threads(how):
     gc.collect()
     before = set(workers())
     engine, ran, gate = ThreadedEngine(2), [], threading.Event()
@@ -95,7 +95,7 @@ def test_an_engine_that_nobody_holds_takes_its_threads_along(how):
     assert ran == (list(range(100)) if how in ("with work", "in a bulk", "in the middle") else [])
 
 
-def test_what_is_put_while_a_pool_stops_is_done():
+def test_tasks_put_while_a_pool_stops_are_run():
     """Pushes that come between the last look of the workers and their end are for fresh ones."""
     engine, ran = ThreadedEngine(2), []
     v = engine.new_variable()
@@ -117,7 +117,7 @@ def test_what_is_put_while_a_pool_stops_is_done():
     assert not pool._workers and len(pool._to_start) == 2
 
 
-def test_a_worker_that_is_told_to_go_leaves_no_task_behind():
+def test_a_dismissed_worker_leaves_no_task_behind():
     engine, ran = ThreadedEngine(2), []
     v = [engine.new_variable() for _ in range(4)]
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""Random engine programs over integer cells: what each function reads and mutates is what it really touches."""
+"""Random engine programs over integer cells, whose functions declare exactly the cells they use."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ class Boom(ValueError):
 
 
 class Foreign:
-    """A thread of somebody else: completes asynchronous functions in the order they come."""
+    """A thread outside the engine that completes asynchronous functions in order."""
 
     def __init__(self):
         self.queue = SimpleQueue()

@@ -23,7 +23,7 @@ def test_the_host_sees_the_interpreted_memory_itself():
     assert t.tolist() == [[1.5, 1.5, 1.5], [1.5, 1.5, -2]]
 
 
-def test_from_host_wants_shape_and_dtype():
+def test_from_host_checks_shape_and_dtype():
     t = storage.array((2,), "float32", gpu())
     with pytest.raises(EngineError, match=r"cuda\.from_host: shapes differ: tensor \(2,\), values \(3,\)"):
         cuda.from_host(t, np.zeros(3, "float32"))
@@ -55,7 +55,7 @@ def test_without_torch_the_engine_works_and_a_gpu_says_how_to_get_one():
     assert 'gpu(0): no such device: 0 GPUs here. Install the GPU packages with pip install "tritium[gpu]"' in done.stderr
 
 
-def test_missing_devices():
+def test_missing_devices_raise():
     assert num_gpus() == 1 and not cuda.is_real()
     for use in (lambda: cuda.alloc(1, 5), lambda: cuda.stream(5)):
         with pytest.raises(ContextError, match=r"gpu\(5\): no such device"):

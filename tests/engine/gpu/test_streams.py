@@ -1,4 +1,4 @@
-"""streams: order on a GPU by events. Oracle: the log of what the streams were told, run in the worst order it allows.
+"""streams: order on a GPU by events. Oracle: the log of the streams' calls, run in the worst order it allows.
 
 The interpreted GPU does everything at once, so results say nothing about order; the log does. From it we work out what
 must have happened before what on a real device, where streams run on their own, and look at every pair of functions of
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(GPU_MODE != "interpret", reason="the interpreted
 
 def happened_before(log):
     """name -> names of functions that are certainly done before it begins; "host" points get (name, thread)."""
-    last = {}  # stream -> what is done before whatever it is given next
-    at, before = {}, {}  # event -> what is done when it is reached; function -> what is done before it
+    last = {}  # stream -> the work done before its next
+    at, before = {}, {}  # event -> the work done when it occurs; function -> the work done before it
     for kind, stream, what in log:
         if kind == "run":
             before[what] = set(last.get(stream, ()))
@@ -52,7 +52,7 @@ def test_every_conflict_is_ordered_across_streams(seed):
         def fn(run, name=name):
             if run.stream is None:
                 with lock:
-                    host[name] = threading.get_ident(), len(cuda.log)  # what it waited for stands before this place
+                    host[name] = threading.get_ident(), len(cuda.log)  # the calls it waited for stand before this place
 
         def handed_on(run, done):
             done()
@@ -124,7 +124,7 @@ def test_waiting_for_a_var_waits_for_its_event():
     engine.stop()
 
 
-def test_priority_copy_and_compute_have_streams_of_their_own():
+def test_each_kind_of_work_has_its_own_stream():
     engine, streams = ThreadedEngine(1), {}
     for prop in (None, "copy", "priority", "io"):
         engine.push_sync(lambda run, prop=prop: streams.__setitem__(prop, run.stream), gpu(), [], [], prop=prop)

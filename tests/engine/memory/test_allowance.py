@@ -1,4 +1,4 @@
-"""allowance: the least of what machine, control groups and limits say. Oracle: files written by hand."""
+"""allowance: the least of the machine's memory, control groups and limits. Oracle: files written by hand."""
 
 import resource
 
@@ -31,11 +31,11 @@ def group(tmp_path):
     (["4:memory:/x"], {"memory/x/memory.limit_in_bytes": str((1 << 63) - 4096), "memory/memory.limit_in_bytes": str(70 * MB)},
      70 * MB),
 ])
-def test_the_least_limit_of_the_groups_counts(group, lines, files, bytes_):
+def test_the_least_limit_of_the_control_groups_counts(group, lines, files, bytes_):
     assert group(lines, files) == bytes_
 
 
-def test_without_limits_it_is_the_machine_s(group):
+def test_without_limits_the_memory_of_the_machine_counts(group):
     machine = allowed("/nowhere", "/nowhere")
     assert machine > 64 * MB
     assert group(["0::/", "broken", ""], {"memory.max": "max", "memory/memory.limit_in_bytes": "-1"}) == machine

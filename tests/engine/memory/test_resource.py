@@ -9,7 +9,7 @@ from tritium.engine.memory import resource
 from tritium.errors import EngineError
 
 
-def test_counts_follow_each_other_over_all_contexts():
+def test_random_numbers_of_all_contexts_are_reserved_in_push_order():
     resource.seed(42)
     assert [resource.get_random(5), resource.get_random(0), resource.get_random(3, cpu(1)), resource.get_random(1)] == \
         [(42, 0), (42, 5), (42, 5), (42, 8)]
@@ -28,7 +28,7 @@ def test_a_context_may_have_its_own_stream():
     assert resource.get_random(1) == ((1 << 64) - 1, 0)
 
 
-def test_no_number_is_handed_out_twice():
+def test_no_random_number_is_reserved_twice():
     resource.seed(0)
     taken = []
     threads = [threading.Thread(target=lambda: taken.extend(resource.get_random(3)[1] for _ in range(500)))

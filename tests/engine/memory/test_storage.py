@@ -20,11 +20,11 @@ _fresh = iter(range(100, 10_000))
 
 @pytest.fixture
 def own():
-    """A CPU context whose pool nobody else uses."""
+    """A CPU context whose pool no other test uses."""
     return cpu(next(_fresh))
 
 
-def test_a_dropped_block_is_pooled_and_used_again(own):
+def test_a_dropped_block_is_pooled_and_reused(own):
     b = storage.alloc(1000, own)
     address = b.memory.ctypes.data
     assert (b.nbytes, b.ctx, b.memory.shape, b.memory.dtype) == (1000, own, (1000,), np.uint8)
@@ -56,7 +56,7 @@ def test_a_view_keeps_the_bytes(own):
 
 def test_gpu_views_keep_the_bytes():
     ctx = gpu()
-    gc.collect()  # what other tests left there in cycles
+    gc.collect()  # garbage of other tests in cycles
     before = storage.stats(ctx).in_use
     t = storage.view(storage.alloc(1 << 20, ctx), 256, (4, 8), "bfloat16")[1]
     assert storage.stats(ctx).in_use == before + (1 << 20)
@@ -102,7 +102,7 @@ def test_views_share_bytes_and_stay_inside(ctx):
     assert storage.view(b, 64, (0, 3), "float32").shape == (0, 3)
 
 
-def test_out_of_memory_says_what_is_held_and_how_to_shrink(own):
+def test_out_of_memory_names_the_bytes_held_and_the_way_to_need_fewer(own):
     held, pooled = storage.alloc(1 << 20, own), storage.alloc(1 << 10, own)
     del pooled
     with pytest.raises(OutOfMemoryError, match=(
@@ -131,7 +131,7 @@ def test_the_pool_keeps_at_most_its_limit():
     assert "TRITIUM_POOL_LIMIT_MB: '-1' is not a number of mebibytes" in run("-1").stderr
 
 
-def test_threads_and_garbage_collection_keep_the_sums(own):
+def test_statistics_stay_right_with_threads_and_garbage_collection(own):
     class Cycle:
         pass
 
@@ -145,7 +145,7 @@ def test_threads_and_garbage_collection_keep_the_sums(own):
             kept.append(storage.alloc(int(n), own))
             kept[-1].memory[:] = seed
             if len(kept) > 20:
-                assert (kept.pop(0).memory == seed).all()  # nobody else was given these bytes
+                assert (kept.pop(0).memory == seed).all()  # these bytes were given out once
     old = gc.get_threshold()
     gc.set_threshold(20)
     try:
@@ -163,7 +163,7 @@ def test_threads_and_garbage_collection_keep_the_sums(own):
 
 
 def test_a_long_run_with_changing_shapes_does_not_grow():
-    """Ever new sizes, alive a while: the pool keeps what fits its cap, and in the end nothing is in use."""
+    """Arrays of changing sizes: the pool keeps no more than its limit, and in the end nothing is in use."""
     r, ctx = random.Random(3), cpu(41)
     alive, most = [], 0
     for i in range(20_000):
@@ -173,7 +173,7 @@ def test_a_long_run_with_changing_shapes_does_not_grow():
         if i == 10_000:
             most = sum(storage.stats(ctx)[:2])
     held = storage.stats(ctx)
-    assert held.in_use + held.pooled <= 1.25 * most  # the second half found what the first had left
+    assert held.in_use + held.pooled <= 1.25 * most  # the second half reused the memory of the first
     assert held.in_use <= 1.3 * sum(b.nbytes for b in alive)
     alive.clear()
     assert storage.stats(ctx).in_use == 0
@@ -181,7 +181,7 @@ def test_a_long_run_with_changing_shapes_does_not_grow():
     assert sum(storage.stats(ctx)[:2]) == 0
 
 
-def test_a_later_block_takes_its_memory_when_it_is_used(own):
+def test_a_lazy_block_is_allocated_at_its_first_use(own):
     b = storage.alloc_lazily(1000, own)
     assert storage.stats(own) == (0, 0, 0) and b.taken() is None and b.nbytes == 1000
     storage.view(b, 0, (4,), "float32")[:] = 3
@@ -197,7 +197,7 @@ def test_a_later_block_takes_its_memory_when_it_is_used(own):
         freed.size
 
 
-def test_a_later_block_that_can_never_be_had_is_refused_at_once(own):
+def test_an_impossible_lazy_block_is_refused_at_once(own):
     with pytest.raises(OutOfMemoryError, match=r"^storage\.alloc: cpu\(\d+\) cannot supply 1,125,899,906,842,624 bytes"):
         storage.alloc_lazily(1 << 50, own)
     with pytest.raises(ContextError, match=r"gpu\(3\): no such device: 1 GPU here"):
@@ -217,7 +217,7 @@ def test_all_pools_together_keep_at_most_a_gigabyte_or_an_eighth(monkeypatch):
     assert done.stdout == "256\n", done.stderr
 
 
-def test_what_nobody_asks_for_any_more_makes_room():
+def test_sizes_that_are_not_requested_any_more_are_dropped_first():
     """Two sizes fill the pool; then only one of them is used: it takes the other's place."""
     code = ("from tritium.engine import storage; from tritium.context import cpu\n"
             "mb = lambda n, ctx: storage.alloc(n << 20, ctx)\n"
@@ -229,8 +229,8 @@ def test_what_nobody_asks_for_any_more_makes_room():
     assert done.stdout == "4\n0 4\n", done.stderr
 
 
-def test_a_finalizer_may_take_memory_in_the_middle_of_a_request(own):
-    """Whatever the garbage collector runs while the pool's lock is held: here, at its most inner point."""
+def test_a_finalizer_may_allocate_in_the_middle_of_a_request(own):
+    """The garbage collector may run it while the pool's lock is held, here at its innermost point."""
     pool = storage._pool_of(own)
     fresh, inside = pool._allocate, []
 

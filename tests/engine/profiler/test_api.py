@@ -1,4 +1,4 @@
-"""profiler: what is recorded, the trace file against its format, the table, and why something did not start earlier."""
+"""profiler: recording, the trace file against its format, the table, and explain."""
 
 import json
 import threading
@@ -54,7 +54,7 @@ def test_every_operation_push_and_wait_is_in_the_file(engine):
     assert api.state() == "stop" and not api._profiler.recorder.ran  # finished
 
 
-def test_arrows_show_what_held_an_operation_and_explain_says_it():
+def test_arrows_and_explain_show_the_operations_that_held_one():
     engine, gate, begun = ThreadedEngine(2), threading.Event(), threading.Event()
     api.set_state("run", engine=engine)
     v, w = engine.new_variable(), engine.new_variable()
@@ -86,7 +86,7 @@ def test_arrows_show_what_held_an_operation_and_explain_says_it():
     engine.stop()
 
 
-def test_an_asynchronous_function_holds_its_vars_until_it_completes():
+def test_an_asynchronous_function_holds_its_variables_until_it_completes():
     engine, kept, handed = ThreadedEngine(1), [], threading.Event()
     api.set_state("run", engine=engine)
     v = engine.new_variable()
@@ -147,11 +147,11 @@ def test_memory_over_time(engine):
     counters = [e for e in written() if e["ph"] == "C"]
     held = [e["args"]["in use"] for e in counters if e["name"] == "memory cpu(7)"]
     assert max(held) >= before + 1_000_000 and held[-1] == before
-    storage.alloc(1000, cpu(7))  # stopped: nobody is told
+    storage.alloc(1000, cpu(7))  # stopped: not recorded
     assert not api._profiler.recorder.memory
 
 
-def test_what_the_user_marks(engine):
+def test_objects_of_the_user_are_in_the_file(engine):
     domain = profiler.Domain("training")
     task, counter = domain.new_task("epoch"), domain.new_counter("loss", 3)
     with task, profiler.Event("inner"), domain.new_frame("batch"):
@@ -169,7 +169,7 @@ def test_what_the_user_marks(engine):
         domain.new_marker("now").mark("galaxy")
 
 
-def test_scopes_name_what_is_pushed_inside(engine):
+def test_scopes_prefix_the_names_of_pushed_functions(engine):
     with api.scope("net"), profiler.Scope("layer1:"):
         engine.push_sync(nothing, cpu(), [], [], name="dot")
     engine.push_sync(nothing, cpu(), [], [], name="dot")
@@ -177,7 +177,7 @@ def test_scopes_name_what_is_pushed_inside(engine):
     assert set(json.loads(api.dumps(format="json"))["Time"]["operator"]) == {"net:layer1:dot", "dot"}
 
 
-def test_what_finds_no_room_is_counted(engine):
+def test_entries_beyond_the_limit_are_counted(engine):
     api.set_state("stop")
     api.set_config(limit=10)
     api._profiler.clear()
@@ -189,7 +189,7 @@ def test_what_finds_no_room_is_counted(engine):
     assert "15 entries exceeded the limit and are missing." in api.dumps()
 
 
-def test_failures_bulks_and_inline_functions_are_seen(engine):
+def test_failures_bulks_and_inline_functions_are_recorded(engine):
     def fail(run):
         raise ValueError("too hot")
     v = engine.new_variable()
@@ -205,7 +205,7 @@ def test_failures_bulks_and_inline_functions_are_seen(engine):
     assert set(slices) == {"oven", "bulk of 3", "small"} and slices["oven"]["args"]["failed"] == "ValueError"
 
 
-def test_settings_that_do_not_exist():
+def test_unknown_options_raise():
     said = r"profiler\.set_config: unknown option 'filname'\. Known: filename, .* Did you mean 'filename'"
     with pytest.raises(EngineError, match=said):
         api.set_config(filname="x")
